@@ -1,0 +1,3 @@
+"""Kvasir serves large language models."""
+
+__version__ = "0.1.0"

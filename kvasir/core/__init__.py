@@ -1,0 +1,1 @@
+"""Words of the domain. Imports nothing of ours."""

@@ -1,0 +1,104 @@
+"""What API process and engine process say to each other: tagged msgspec structs, token ids only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvasir.core.params import TokenParams
+
+
+class EngineRequest(msgspec.Struct, frozen=True, tag="request"):
+    """One choice of one request. ``id`` is unique for the life of the API process and chosen by it."""
+
+    id: int
+    prompt: tuple[int, ...]
+    params: TokenParams
+    emitted: tuple[int, ...] = ()
+    """Output tokens that already reached the client: a replay continues after them."""
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit"):
+    requests: tuple[EngineRequest, ...]
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    ids: tuple[int, ...]
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """Finish what runs (``drain``) or stop now."""
+
+    drain: bool = True
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    token: int
+    logprob: float
+    rank: int = 0
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class TokenEvent(msgspec.Struct, frozen=True, tag="token"):
+    """News of one choice after one step.
+
+    ``finish`` is None while it runs, else "stop", "length", "cancelled" or "error".
+    A stop token is part of ``tokens``; ``stop_id`` names it so that the API can leave it out of the text.
+    """
+
+    id: int
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """One entry per prompt token but the first; sent once, when the prompt is computed."""
+    finish: str | None = None
+    stop_id: int | None = None
+    error: str | None = None
+    """Message of a failed request; ``error_code`` is its machine-readable word, e.g. "model_numerics"."""
+    error_code: str | None = None
+
+
+class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
+    """A snapshot after a step; counters grow for the life of the engine."""
+
+    step: int = 0
+    n_running: int = 0
+    n_waiting: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    n_preemptions: int = 0
+    n_cancelled: int = 0
+    n_failed: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    step_seconds: float = 0.0
+
+
+class StepEvents(msgspec.Struct, frozen=True, tag="events"):
+    """One message per step for all streams."""
+
+    events: tuple[TokenEvent, ...]
+    stats: EngineStats
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The engine is loaded; sizes that the API process validates against."""
+
+    model: str
+    vocab_size: int
+    max_model_len: int
+    n_blocks: int
+    block_size: int
+    numerics_id: str
+    key_root: str
+    reasons: dict[str, str] = {}
+    """Resolved settings and why each has its value, for the start-up report."""
+
+
+class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
+    """The engine cannot go on."""
+
+    message: str
+
+
+ToEngine = Submit | Cancel | Shutdown
+FromEngine = Ready | StepEvents | Fatal

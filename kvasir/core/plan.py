@@ -1,0 +1,98 @@
+"""A step as a value: what the scheduler decides, and what an executor answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvasir.core.params import TokenParams
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOpen:
+    """Gives ``slot`` to a request: the sampler's state before its next token.
+
+    ``prompt`` and ``output`` are what the penalties count; they differ after a preemption or a replay.
+    """
+
+    slot: int
+    params: TokenParams
+    prompt: tuple[int, ...]
+    output: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Copy one KV entry of ``slot`` from storage index ``src`` to ``dst`` before the step (accepted tree branch)."""
+
+    blocks: tuple[int, ...]
+    src: int
+    dst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Consecutive tokens of one request in one step; prefill, decode and speculation are all rows.
+
+    Token ``j`` is written to KV storage index ``start + j``. In a chain its logical position is the same; with
+    ``parents`` it is ``start + depth(j)`` and it attends to everything before ``start`` and to its ancestors.
+    The last ``n_logits`` tokens yield one logit row each, in order.
+    """
+
+    slot: int
+    start: int
+    tokens: tuple[int, ...]
+    """Ids. A negative value -1-r stands for what logit row r of the previous plan draws (overlapped loop)."""
+    blocks: tuple[int, ...]
+    """Physical block ids covering storage indices [0, start + len(tokens))."""
+    n_logits: int = 1
+    out_index: int = 0
+    """Output index (Philox counter) drawn by the first logit row; a deeper row adds its depth below that token."""
+    parents: tuple[int, ...] = ()
+    """Empty: a chain. Else per token the index in ``tokens`` of its parent, -1 for the first."""
+    targets: tuple[int, ...] = ()
+    """Empty: sample. Else per logit row the token whose logprob is wanted instead of a draw; -1 samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Everything an executor needs for one step; holds no tensors, compares by value."""
+
+    step: int
+    rows: tuple[Row, ...]
+    opens: tuple[SlotOpen, ...] = ()
+    commits: tuple[tuple[int, int], ...] = ()
+    """(slot, token) pairs emitted since the previous plan, for the penalties' counts; applied before the step."""
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(len(row.tokens) for row in self.rows)
+
+    @property
+    def n_logits(self) -> int:
+        return sum(row.n_logits for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutput:
+    """What one logit row gave. ``token`` is -1 when the row's logits were not finite."""
+
+    token: int
+    logprob: float = 0.0
+    """Natural-log probability of ``token`` under the unmodified distribution (before penalties and filters)."""
+    top: tuple[tuple[int, float], ...] = ()
+    """(id, logprob) of the likeliest tokens, likeliest first; ties to the lowest id."""
+    rank: int = 0
+    """1-based rank of ``token`` under the unmodified distribution; 0 when no logprobs were asked for."""
+    logits_hash: int = 0
+    """64-bit hash of the row's raw logits when the executor records hashes, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Outputs in the order of the plan's logit rows."""
+
+    outputs: tuple[RowOutput, ...]
+    seconds: float = 0.0
+    """Wall time inside the executor."""
+    warnings: tuple[str, ...] = field(default=())

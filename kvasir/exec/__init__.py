@@ -1,0 +1,1 @@
+"""Executors compute: reference (NumPy), fake (no model), cpu (native)."""

@@ -1,0 +1,12 @@
+// The Python module. Each bind_*.cpp adds the bindings of one part; only these files include nanobind.
+#include "bind/bind.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Kvasir's native core";
+  kvasir::bind_levels(m);
+  kvasir::bind_pool(m);
+  kvasir::bind_sampler(m);
+  kvasir::bind_kernels(m);
+  kvasir::bind_measure(m);
+  kvasir::bind_program(m);
+}

@@ -1,0 +1,11 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace kvasir {
+void bind_levels(nanobind::module_& m);
+void bind_pool(nanobind::module_& m);
+void bind_sampler(nanobind::module_& m);
+void bind_kernels(nanobind::module_& m);
+void bind_measure(nanobind::module_& m);
+void bind_program(nanobind::module_& m);
+}  // namespace kvasir

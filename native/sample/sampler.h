@@ -1,0 +1,51 @@
+// Sampling of one logit row: penalties, bias, filters, Gumbel-max with counter-based noise, logprobs.
+// Everything here is plain mul/add arithmetic (no FMA) so that sampling/reference.py gives the same bits in NumPy.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kvasir {
+
+struct SlotParams {
+  uint64_t seed = 0;
+  float temperature = 1, top_p = 1, min_p = 0;
+  int32_t top_k = 0;
+  float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  int32_t min_tokens = 0;
+  int32_t n_logprobs = -1, n_prompt_logprobs = -1;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<int32_t> stop_ids;
+};
+
+struct Drawn {
+  int32_t token = -1;  // -1: the logits were not finite
+  float logprob = 0;
+  int32_t rank = 0;
+  std::vector<std::pair<int32_t, float>> top;  // (id, logprob), likeliest first, ties to the lowest id
+};
+
+class Sampler {
+ public:
+  Sampler(int32_t max_slots, int32_t vocab);
+  ~Sampler();
+  // Replaces whatever the slot held. Throws std::invalid_argument on ids outside the vocabulary.
+  void open(int32_t slot, const SlotParams& params, std::span<const int32_t> prompt, std::span<const int32_t> output);
+  // One emitted token, for the penalties' counts.
+  void commit(int32_t slot, int32_t token);
+  // `logits` [vocab] is overwritten. `path`: tokens drawn or drafted after the committed ones, before this row.
+  // target >= 0 scores that token instead of drawing. Distinct rows may run on distinct threads at once.
+  Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path, int32_t target) const;
+
+ private:
+  struct State;
+  std::vector<std::unique_ptr<State>> slots_;
+  int32_t vocab_;
+};
+
+// 64-bit hash of the bits of a float row; equal on every platform and level.
+uint64_t hash_row(const float* row, int64_t n);
+
+}  // namespace kvasir
