@@ -31,15 +31,15 @@ enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 //  f32 : per k: 16 columns f32.
 enum class Layout : int32_t { f32 = 0, bf16 = 1, q8 = 2, q4z = 3, q4m = 4 };
 
-// Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the value
-// scale * sum(int8) (`sums`). block is a multiple of 32 that divides K.
+// Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the sum of its
+// int8 values as a float, unscaled (`sums`). block is a multiple of 32 that divides K.
 struct Rows {
   DType dtype;
   int32_t block;      // q8 only
   void* data;         // [rows, ld] f32, bf16 (uint16_t) or int8
   int64_t ld;         // elements between rows
   float* scales;      // q8: [rows, K / block]
-  float* sums;        // q8: [rows, K / 32]
+  float* sums;        // q8: [rows, K / 32], float(sum of int8), exact
 };
 
 enum class Act : int32_t { none = 0, silu = 1, gelu_tanh = 2, gelu = 3 };
@@ -153,8 +153,8 @@ struct RouteArgs {
   int32_t* ids; float* weights;  // [T, k]
   int64_t m0, m1;
 };
-// out[t] = sum over rank r ascending of weights[t, r] * y[t * k + r].
-struct CombineArgs { const float* y; int64_t ldy; const float* weights; int32_t k, N; float* out; int64_t ldo; int64_t m0, m1; };
+// out[t] = sum over rank r ascending of weights[t, r] * y[row[t * k + r]] (fma chain from 0; row null: the pair itself).
+struct CombineArgs { const float* y; int64_t ldy; const int32_t* row; const float* weights; int32_t k, N; float* out; int64_t ldo; int64_t m0, m1; };
 
 struct Kernels {
   const char* level;

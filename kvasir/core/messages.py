@@ -55,6 +55,8 @@ class TokenEvent(msgspec.Struct, frozen=True, tag="token"):
     error: str | None = None
     """Message of a failed request; ``error_code`` is its machine-readable word, e.g. "model_numerics"."""
     error_code: str | None = None
+    logits_hashes: tuple[int, ...] = ()
+    """Per token the hash of its raw logits, when the executor records hashes (tests)."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, tag="stats"):

@@ -1,0 +1,100 @@
+# Every target does its own set-up: virtual environment, packages, build. A second call finds it done.
+#   make serve [PORT=8000] [MODEL=path-or-folder] [ARGS="--max-num-seqs 64"]
+#   make test  [TESTS=tests/unit] [ARGS="-k name"]
+PYTHON ?= $(shell sh scripts/preflight.sh find)
+VENV ?= .venv
+ORACLE ?= .venv-oracle
+HOST ?= 127.0.0.1
+PORT ?= 8000
+MODEL ?=
+TESTS ?= tests
+ARGS ?=
+# Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
+TORCH_INDEX ?=
+
+PIP = -m pip --disable-pip-version-check install
+NATIVE := $(shell find native) CMakeLists.txt
+CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test env check format test-oracle bench wheel clean
+
+help:
+	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
+	@echo "make test         build and run the tests"
+	@echo "make env          only the set-up: $(VENV), packages, build"
+	@echo "make check        ruff, mypy, clang-format"
+	@echo "make format       let ruff and clang-format write"
+	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
+	@echo "make bench        latency and throughput with the machine's ceilings, into build/bench"
+	@echo "make wheel        our wheel, into dist"
+	@echo "make clean        remove everything that was made here"
+
+serve: $(VENV)/.built
+	$(VENV)/bin/kvasir serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+test: $(VENV)/.built $(VENV)/.dev
+	$(VENV)/bin/python -m pytest $(TESTS) $(ARGS)
+
+env: $(VENV)/.built $(VENV)/.dev
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+test-oracle: $(ORACLE)/.built
+	$(ORACLE)/bin/python -m pytest -m oracle $(TESTS) $(ARGS)
+
+bench: $(VENV)/.built
+	mkdir -p build/bench
+	$(VENV)/bin/kvasir bench latency $(MODEL) --output build/bench/latency.json $(ARGS)
+	$(VENV)/bin/kvasir bench throughput $(MODEL) --output build/bench/throughput.json $(ARGS)
+
+wheel: $(VENV)/.base
+	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps -w dist .
+
+clean:
+	rm -rf $(VENV) $(ORACLE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Stamps. A change of pyproject.toml looks at the packages again, a change in native/ builds again (incrementally).
+%/.created:
+	@test -n "$(PYTHON)" || sh scripts/preflight.sh check python3
+	@sh scripts/preflight.sh check $(PYTHON)
+	$(PYTHON) -m venv $(@D)
+	@touch $@
+
+%/.base: %/.created pyproject.toml
+	@sh scripts/preflight.sh check $(@D)/bin/python
+	$(@D)/bin/python scripts/requirements.py build base > $(@D)/base.txt
+	$(@D)/bin/python $(PIP) cmake ninja -r $(@D)/base.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(VENV)/bin/python scripts/requirements.py dev > $(VENV)/dev.txt
+	$(VENV)/bin/python $(PIP) -r $(VENV)/dev.txt
+	@touch $@
+
+$(ORACLE)/.oracle: $(ORACLE)/.base
+	$(ORACLE)/bin/python scripts/requirements.py oracle > $(ORACLE)/oracle.txt
+	$(ORACLE)/bin/python $(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch' $(ORACLE)/oracle.txt)
+	$(ORACLE)/bin/python scripts/requirements.py dev >> $(ORACLE)/oracle.txt
+	$(ORACLE)/bin/python $(PIP) -r $(ORACLE)/oracle.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml
+	$(VENV)/bin/python $(PIP) --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(ORACLE)/.built: $(ORACLE)/.oracle $(NATIVE) pyproject.toml
+	$(ORACLE)/bin/python $(PIP) --no-build-isolation --no-deps -e .
+	@touch $@
+
+.SECONDARY:

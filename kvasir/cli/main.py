@@ -1,0 +1,99 @@
+"""The ``kvasir`` command. A command's module is imported when it is called, so that help is instant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from kvasir.core.errors import ConfigError, KvasirError, RequestError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def _serve() -> click.Command:
+    from kvasir.cli.serve import serve
+
+    return serve
+
+
+def _chat() -> click.Command:
+    from kvasir.cli.chat import chat
+
+    return chat
+
+
+def _run() -> click.Command:
+    from kvasir.cli.run import run
+
+    return run
+
+
+def _bench() -> click.Command:
+    from kvasir.cli.bench import bench
+
+    return bench
+
+
+def _inspect() -> click.Command:
+    from kvasir.cli.inspect import inspect
+
+    return inspect
+
+
+COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
+    "serve": (_serve, "Serve a model over HTTP, as OpenAI's API does."),
+    "chat": (_chat, "Talk to a model, here or on a server."),
+    "run": (_run, "Answer one prompt on standard output."),
+    "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
+    "inspect": (_inspect, "Show a model, its program, the formats or the environment."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows the commands by name and one line of help; loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return COMMANDS[cmd_name][0]() if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="kvasir-llm", prog_name="kvasir")
+def cli(debug: bool) -> None:
+    """Kvasir serves large language models. Without MODEL a small default model is used."""
+
+
+def run_command(args: Sequence[str]) -> int:
+    """Run ``kvasir args`` and give the exit status: 0, 1 failed, 2 misused, 130 interrupted."""
+    try:
+        result = cli.main(list(args), prog_name="kvasir", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except KvasirError as error:
+        if "--debug" in args:
+            raise
+        print(f"kvasir: {error.message}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, ConfigError | RequestError) else EXIT_FAILED
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    sys.exit(run_command(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Command line options, derived from the option classes of ``kvasir.config``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kvasir.config.options import OptionInfo, check, describe
+
+Options = TypeVar("Options")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def with_options(*options_types: type) -> Callable[[Command], Command]:
+    """Adds every option of ``options_types`` to a command; a ``model`` becomes a positional argument."""
+
+    def decorate(command: Command) -> Command:
+        for options_type in reversed(options_types):
+            for info in reversed(describe(options_type)):
+                command = _parameter(info)(command)
+        return command
+
+    return decorate
+
+
+def take(options_type: type[Options], values: dict[str, Any]) -> Options:
+    """Moves the options of ``options_type`` out of ``values``. Raises ConfigError on one out of bounds."""
+    options = options_type(**{info.name: values.pop(info.name) for info in describe(options_type)})
+    check(options)
+    return options
+
+
+def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
+    if info.name == "model":
+        return click.argument("model", required=False)
+    flag = f"{info.flag}/--no-{info.flag[2:]}" if info.kind == "flag" else info.flag
+    return click.option(
+        flag,
+        info.name,
+        type=_type(info),
+        default=info.default,
+        show_default=info.default is not None,
+        help=info.help,
+    )
+
+
+def _type(info: OptionInfo) -> click.ParamType | type:
+    if info.kind == "choice":
+        return click.Choice(info.choices)
+    if info.kind == "int":
+        return click.IntRange(min=info.minimum)
+    return bool if info.kind == "flag" else str

@@ -1,0 +1,22 @@
+"""``kvasir serve``: option names are those of ``vllm serve`` where it has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvasir.cli.options import take, with_options
+from kvasir.config.options import EngineOptions
+from kvasir.config.serving import ServeOptions
+
+
+@click.command()
+@with_options(EngineOptions, ServeOptions)
+def serve(**values: Any) -> int:
+    """Serve MODEL over HTTP: a GGUF file or a Hugging Face folder; without it the default model."""
+    engine_options = take(EngineOptions, values)
+    serve_options = take(ServeOptions, values)
+    from kvasir.serve.server import run
+
+    return run(serve_options, engine_options)

@@ -1,0 +1,28 @@
+"""The only reader of KVASIR_* environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    isa: str | None
+    """KVASIR_ISA: instruction set level, for tests and bug reports."""
+    cache: Path
+    """KVASIR_CACHE: where downloaded models live; default: kvasir in the user's cache directory."""
+
+
+def read_env(variables: Mapping[str, str] | None = None) -> Env:
+    """``variables`` defaults to the process environment. An empty variable counts as absent."""
+    source = os.environ if variables is None else variables
+    named = source.get("KVASIR_CACHE")
+    base = source.get("XDG_CACHE_HOME")
+    shared = Path(base) if base else Path.home() / ".cache"
+    return Env(
+        isa=source.get("KVASIR_ISA") or None,
+        cache=Path(named).expanduser() if named else shared / "kvasir",
+    )

@@ -1,0 +1,86 @@
+"""What the machine offers this process: CPUs and memory within affinity and control groups."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    n_cpus: int
+    """CPUs that this process may use at once."""
+    n_cores: int
+    """Physical cores among them, as far as the system tells; never more than ``n_cpus``."""
+    free_memory: int
+    """Bytes that can still be allocated without swapping or meeting a control group's limit."""
+    isa_levels: tuple[str, ...] = ("scalar",)
+    """Levels that native code can run here, lowest first."""
+
+
+def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> Hardware:
+    """Measure this machine; ``isa_levels`` come from the native module."""
+    n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    n_cpus = max(1, min(n_cpus or 1, _cpu_quota(cgroup)))
+    n_cores = psutil.cpu_count(logical=False) or n_cpus
+    free = psutil.virtual_memory().available
+    left = _memory_left(cgroup)
+    return Hardware(
+        n_cpus=n_cpus,
+        n_cores=min(n_cores, n_cpus),
+        free_memory=free if left is None else min(free, left),
+        isa_levels=isa_levels,
+    )
+
+
+def _numbers(path: Path) -> list[int | None]:
+    """Numbers in a control group file; "max" and other words are None, a missing file is empty."""
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return []
+    return [int(word) if word.lstrip("-").isdigit() else None for word in words]
+
+
+def _cpu_quota(cgroup: Path) -> int:
+    """Whole CPUs that the quota pays for; a very large number without a quota."""
+    pair = _numbers(cgroup / "cpu.max")
+    if not pair:  # version 1 of the interface
+        pair = _numbers(cgroup / "cpu/cpu.cfs_quota_us") + _numbers(
+            cgroup / "cpu/cpu.cfs_period_us"
+        )
+    quota, period = (*pair, None, None)[:2]
+    if not quota or not period or quota < 0:
+        return 1 << 30
+    return math.ceil(quota / period)
+
+
+def _memory_left(cgroup: Path) -> int | None:
+    """Bytes below the memory limit; None without a limit. File cache counts as free."""
+    for limit_file, used_file, stat_file, key in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        (
+            "memory/memory.limit_in_bytes",
+            "memory/memory.usage_in_bytes",
+            "memory/memory.stat",
+            "total_inactive_file",
+        ),
+    ):
+        limit, used = _numbers(cgroup / limit_file), _numbers(cgroup / used_file)
+        if limit and used and limit[0] is not None and used[0] is not None:
+            return max(0, limit[0] - used[0] + _stat(cgroup / stat_file, key))
+    return None
+
+
+def _stat(path: Path, key: str) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.split()[:1] == [key])

@@ -1,0 +1,128 @@
+"""What the user may say about an engine: each option once, for CLI, docs and defaults alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from kvasir.core.errors import ConfigError
+
+Kind = Literal["text", "int", "size", "choice", "flag"]
+
+
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    """One option, as the command line and the docs show it."""
+
+    name: str
+    flag: str
+    """``--max-model-len``; the model itself is positional and its flag is the bare word."""
+    kind: Kind
+    default: str | int | bool | None
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+
+
+def option(
+    default: object, kind: Kind, help: str, *, choices: tuple[str, ...] = (), minimum: int = 1
+) -> Any:
+    return field(
+        default=default,
+        metadata={"kind": kind, "help": help, "choices": choices, "minimum": minimum},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """None and "auto" leave the decision to ``resolve``. Names are vLLM's where vLLM has one."""
+
+    model: str | None = option(
+        None, "text", "GGUF file or Hugging Face folder; without it the default model is used."
+    )
+    served_model_name: str | None = option(
+        None, "text", "Name of the model in the API; default: the name of its file or folder."
+    )
+    dtype: str = option(
+        "auto",
+        "choice",
+        "Arithmetic. auto: int8 activations for quantized weights, else the type of the file.",
+        choices=("auto", "float32", "bfloat16"),
+    )
+    max_model_len: int | None = option(
+        None,
+        "int",
+        "Tokens of one request, prompt and output together; default: the model's context, "
+        "as far as the KV memory holds it.",
+    )
+    max_num_seqs: int | None = option(None, "int", "Requests computed in one step; default: 64.")
+    max_num_batched_tokens: int | None = option(
+        None, "int", "Tokens computed in one step; longer prompts are cut in chunks; default: 512."
+    )
+    block_size: int = option(16, "int", "Tokens of one KV block, a multiple of 16.", minimum=16)
+    kv_memory: int | str | None = option(
+        None,
+        "size",
+        "Memory of the KV blocks in bytes, or with a unit: 512MiB, 2GiB; default: "
+        "2048 tokens for each of max_num_seqs, at most 40 % of the free memory.",
+    )
+    kv_cache_dtype: str = option(
+        "auto",
+        "choice",
+        "Type of cached keys and values. auto: float32 with --dtype float32, else bfloat16.",
+        choices=("auto", "float32", "bfloat16"),
+    )
+    threads: int | None = option(
+        None, "int", "Threads that compute; default: the cores this process may use."
+    )
+    isa: str | None = option(
+        None, "text", "Instruction set level; default: KVASIR_ISA, else the best of this CPU."
+    )
+    executor: str = option(
+        "cpu",
+        "choice",
+        "What computes: native code, the NumPy reference, or a fake for tests.",
+        choices=("cpu", "reference", "fake"),
+    )
+    async_scheduling: bool | None = option(
+        None, "flag", "Plan the next step while one runs; default: on for the cpu executor."
+    )
+    seed: int = option(
+        0, "int", "Seed that the seeds of requests without one are drawn from.", minimum=0
+    )
+
+
+def describe(options_type: type = EngineOptions) -> tuple[OptionInfo, ...]:
+    """Every option of a class declared with ``option`` in order."""
+    return tuple(
+        OptionInfo(
+            name=item.name,
+            flag="model" if item.name == "model" else "--" + item.name.replace("_", "-"),
+            default=getattr(options_type, item.name),
+            **item.metadata,
+        )
+        for item in fields(options_type)
+    )
+
+
+def check(options: object) -> None:
+    """Raises ConfigError on a value of the wrong type or out of its bounds."""
+    for info in describe(type(options)):
+        _check_one(info, getattr(options, info.name))
+
+
+def _check_one(info: OptionInfo, value: object) -> None:
+    if value is None and info.default is None:
+        return
+    if info.kind == "choice" and value not in info.choices:
+        raise ConfigError(f"{info.name} is {value!r}: use one of {', '.join(info.choices)}")
+    if info.kind == "text" and not isinstance(value, str):
+        raise ConfigError(f"{info.name} is {value!r}: needs text")
+    if info.kind == "flag" and not isinstance(value, bool):
+        raise ConfigError(f"{info.name} is {value!r}: needs true or false")
+    if info.kind == "int" and (not isinstance(value, int) or isinstance(value, bool)):
+        raise ConfigError(f"{info.name} is {value!r}: needs a whole number")
+    if info.kind == "int" and isinstance(value, int) and not info.minimum <= value < 2**63:
+        raise ConfigError(f"{info.name} is {value}: needs at least {info.minimum}")
+    if info.kind == "size" and (isinstance(value, bool) or not isinstance(value, int | str)):
+        raise ConfigError(f"{info.name} is {value!r}: needs bytes, or text such as 2GiB")

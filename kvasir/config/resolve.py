@@ -1,0 +1,216 @@
+"""Options, model and machine decide a frozen ``EngineConfig``, each value with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvasir.config.hardware import Hardware
+from kvasir.config.options import EngineOptions, check
+from kvasir.config.resolved import (
+    DTYPE_BYTES,
+    DType,
+    EngineConfig,
+    ExecutorConfig,
+    ExecutorName,
+    KVConfig,
+    KVDType,
+    LoopConfig,
+    ModelConfig,
+    ModelFacts,
+    SchedulerConfig,
+)
+from kvasir.config.sizes import format_size, parse_size
+from kvasir.core.errors import ConfigError
+
+DEFAULT_MAX_NUM_SEQS = 64
+DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
+TYPICAL_TOKENS = 2048
+"""Tokens of a request that the default KV memory is planned for."""
+BLOCK_STEP = 16
+"""Block sizes are multiples of this."""
+KV_FRACTION = 0.4
+"""Share of the free memory (after the weights) that the default KV memory may take."""
+
+
+def resolve(
+    options: EngineOptions,
+    model: ModelFacts,
+    hardware: Hardware,
+    *,
+    isa: str | None = None,
+    max_draft_tokens: int = 0,
+) -> EngineConfig:
+    """Decide everything that ``options`` left open.
+
+    ``isa`` is the level that the environment asks for; the option goes first. ``max_draft_tokens``
+    is what speculation wants per row. Raises ConfigError, with sizes and remedy, on options that
+    contradict each other, the model or the machine.
+    """
+    check(options)
+    planner = _Planner(options, model, hardware)
+    n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
+    n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    kv = planner.kv(n_seqs)
+    length = planner.length(kv)
+    return EngineConfig(
+        model=ModelConfig(options.served_model_name or model.name, planner.dtype(), length),
+        kv=kv,
+        scheduler=SchedulerConfig(
+            max_model_len=length,
+            max_num_seqs=n_seqs,
+            max_num_batched_tokens=n_tokens,
+            n_blocks=kv.n_blocks,
+            block_size=kv.block_size,
+            max_draft_tokens=max_draft_tokens,
+        ),
+        executor=planner.executor(isa),
+        loop=LoopConfig(planner.overlap()),
+        seed=options.seed,
+        reasons=planner.reasons,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Decides one value after the other and writes down why."""
+
+    options: EngineOptions
+    model: ModelFacts
+    hardware: Hardware
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def given(self, name: str, default: int) -> int:
+        value: int | None = getattr(self.options, name)
+        self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
+        return default if value is None else value
+
+    def dtype(self) -> DType:
+        """The numerics mode; "auto" survives only where weights are quantized."""
+        dtype, why = _dtype(self.options.dtype, self.model.weight_dtype)
+        self.reasons["dtype"] = f"{dtype}: {why}"
+        return dtype
+
+    def kv_dtype(self) -> KVDType:
+        dtype: KVDType
+        if self.options.kv_cache_dtype != "auto":
+            dtype = "float32" if self.options.kv_cache_dtype == "float32" else "bfloat16"
+            why = "as asked"
+        elif self.dtype() == "float32":
+            dtype, why = "float32", "dtype is float32"
+        else:
+            dtype, why = "bfloat16", "half of float32"
+        self.reasons["kv_cache_dtype"] = f"{dtype}: {why}"
+        return dtype
+
+    def kv(self, n_seqs: int) -> KVConfig:
+        size = self.options.block_size
+        if size % BLOCK_STEP:
+            nearest = -(-size // BLOCK_STEP) * BLOCK_STEP
+            raise ConfigError(f"block_size {size} is not a multiple of {BLOCK_STEP}: use {nearest}")
+        self.reasons["block_size"] = f"{size}: {'default' if size == BLOCK_STEP else 'as asked'}"
+        dtype = self.kv_dtype()
+        block_bytes = self.model.kv_values_per_token * DTYPE_BYTES[dtype] * size
+        n_bytes = self.kv_bytes(n_seqs, block_bytes)
+        if n_bytes < block_bytes:
+            raise ConfigError(
+                f"kv memory of {format_size(n_bytes)} is less than one block of {size} tokens "
+                f"({format_size(block_bytes)}): raise --kv-memory"
+            )
+        return KVConfig(dtype, size, n_bytes // block_bytes, block_bytes)
+
+    def kv_bytes(self, n_seqs: int, block_bytes: int) -> int:
+        """Memory of the KV blocks: as asked if it fits the machine, else planned."""
+        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
+        if self.options.kv_memory is not None:
+            return self._kv_asked(self.options.kv_memory, free)
+        length = self.options.max_model_len or self.model.context_length
+        usual = min(length, TYPICAL_TOKENS)
+        size = self.options.block_size
+        wanted = max(n_seqs * _blocks(usual, size), _blocks(length, size)) * block_bytes
+        share = int(free * KV_FRACTION)
+        why = f"{n_seqs} requests of {usual} tokens, or one of {length}"
+        if wanted > share:
+            why = f"{KV_FRACTION:.0%} of {format_size(free)} free after the weights"
+        self.reasons["kv_memory"] = f"{format_size(min(wanted, share))}: {why}"
+        return min(wanted, share)
+
+    def _kv_asked(self, size: int | str, free: int) -> int:
+        asked = parse_size(size, "kv_memory")
+        if asked > free:
+            raise ConfigError(
+                f"kv_memory {format_size(asked)} and weights of "
+                f"{format_size(self.model.weight_bytes)} exceed the free memory of "
+                f"{format_size(self.hardware.free_memory)}: lower --kv-memory"
+            )
+        self.reasons["kv_memory"] = f"{format_size(asked)}: as asked"
+        return asked
+
+    def length(self, kv: KVConfig) -> int:
+        asked, context = self.options.max_model_len, self.model.context_length
+        holds = kv.n_blocks * kv.block_size
+        if asked is None:
+            why = "the model's context" if context <= holds else "what the KV memory holds"
+            self.reasons["max_model_len"] = f"{min(context, holds)}: {why}"
+            return min(context, holds)
+        if asked > context:
+            raise ConfigError(
+                f"max_model_len {asked} exceeds the model's context of {context} tokens: "
+                "lower --max-model-len"
+            )
+        if asked > holds:
+            raise ConfigError(
+                f"max_model_len {asked} needs {_blocks(asked, kv.block_size)} blocks of "
+                f"{kv.block_size} tokens, kv memory of {format_size(kv.n_bytes)} holds "
+                f"{kv.n_blocks}: lower --max-model-len or raise --kv-memory"
+            )
+        self.reasons["max_model_len"] = f"{asked}: as asked"
+        return asked
+
+    def executor(self, env_isa: str | None) -> ExecutorConfig:
+        name: ExecutorName = "cpu"
+        if self.options.executor != "cpu":
+            name = "reference" if self.options.executor == "reference" else "fake"
+        self.reasons["executor"] = f"{name}: {'default' if name == 'cpu' else 'as asked'}"
+        if name != "cpu":
+            return ExecutorConfig(name, 1, None)
+        return ExecutorConfig(name, self.threads(), self.isa(env_isa))
+
+    def threads(self) -> int:
+        asked, machine = self.options.threads, self.hardware
+        why = f"cores among {machine.n_cpus} usable CPUs" if asked is None else "as asked"
+        threads = machine.n_cores if asked is None else asked
+        self.reasons["threads"] = f"{threads}: {why}"
+        return threads
+
+    def isa(self, env_isa: str | None) -> str:
+        levels = self.hardware.isa_levels
+        level = self.options.isa or env_isa or levels[-1]
+        if level not in levels:
+            raise ConfigError(
+                f"isa {level!r} cannot run on this CPU: use one of {', '.join(levels)}"
+            )
+        by_env = "KVASIR_ISA" if env_isa else "the best of this CPU"
+        self.reasons["isa"] = f"{level}: {'as asked' if self.options.isa else by_env}"
+        return level
+
+    def overlap(self) -> bool:
+        asked = self.options.async_scheduling
+        native = self.options.executor == "cpu"
+        why = "native steps leave Python free" if native else "steps run in Python"
+        overlap = native if asked is None else asked
+        self.reasons["async_scheduling"] = f"{overlap}: {why if asked is None else 'as asked'}"
+        return overlap
+
+
+def _dtype(asked: str, weights: str) -> tuple[DType, str]:
+    if asked == "float32":
+        return "float32", "as asked"
+    if asked == "bfloat16":
+        return "bfloat16", "as asked"
+    if weights == "quantized":
+        return "auto", "quantized weights, activations rounded to int8"
+    return ("float32" if weights == "float32" else "bfloat16"), f"the weights are {weights}"
+
+
+def _blocks(n_tokens: int, block_size: int) -> int:
+    return -(-n_tokens // block_size)

@@ -1,0 +1,90 @@
+"""What the engine does: frozen configs, one per component, each handed only to its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DType = Literal["auto", "float32", "bfloat16"]
+KVDType = Literal["float32", "bfloat16"]
+ExecutorName = Literal["cpu", "reference", "fake"]
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a model's file says, as far as planning needs it."""
+
+    name: str
+    vocab_size: int
+    context_length: int
+    """Tokens the model was trained for."""
+    kv_values_per_token: int
+    """Numbers cached for one token: keys and values, all heads, all layers."""
+    weight_bytes: int
+    """Bytes of the weights in memory."""
+    weight_dtype: str
+    """"quantized", "bfloat16", "float16" or "float32": the type of most linear weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    name: str
+    """Name in the API."""
+    dtype: DType
+    max_model_len: int
+    """Tokens of one request, prompt and output together."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVConfig:
+    dtype: KVDType
+    block_size: int
+    """Tokens of one block."""
+    n_blocks: int
+    block_bytes: int
+    """Bytes of one block over all layers."""
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_blocks * self.block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    max_model_len: int
+    max_num_seqs: int
+    """Requests of one step."""
+    max_num_batched_tokens: int
+    """Tokens of one step."""
+    n_blocks: int
+    block_size: int
+    max_draft_tokens: int = 0
+    """Drafted tokens of one row; 0 without speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorConfig:
+    name: ExecutorName
+    threads: int
+    isa: str | None
+    """None: the executor has no native code."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopConfig:
+    overlap: bool
+    """Plan step n+1 while step n runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    model: ModelConfig
+    kv: KVConfig
+    scheduler: SchedulerConfig
+    executor: ExecutorConfig
+    loop: LoopConfig
+    seed: int
+    reasons: dict[str, str]
+    """Option name to "value: why", for the start-up report."""

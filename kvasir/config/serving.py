@@ -1,0 +1,48 @@
+"""What the user may say about the HTTP server; declared like ``EngineOptions``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir.config.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Sizes are bytes, times seconds. The address is private by default: vLLM's default is 0.0.0.0."""
+
+    host: str = option(
+        "127.0.0.1", "text", "Address to listen on; 0.0.0.0 opens the server to the network."
+    )
+    port: int = option(8000, "int", "Port to listen on; 0 takes a free one.", minimum=0)
+    uds: str | None = option(None, "text", "Listen on this Unix socket instead of a port.")
+    api_key: str | None = option(
+        None, "text", "Clients must send it as a bearer token; health routes stay open."
+    )
+    strict: bool = option(
+        False, "flag", "Refuse requests with unknown fields instead of warning in the response."
+    )
+    shutdown_timeout: int = option(
+        30, "int", "Seconds that running requests get to finish after SIGTERM.", minimum=0
+    )
+    max_body_bytes: int = option(16 * 2**20, "int", "Largest request body.")
+    max_header_bytes: int = option(32 * 2**10, "int", "Largest request line and headers together.")
+    max_headers: int = option(100, "int", "Most headers of one request.")
+    header_timeout: int = option(10, "int", "Seconds for the request line and headers to arrive.")
+    body_timeout: int = option(
+        10, "int", "Seconds before a request body must arrive at body_rate on average."
+    )
+    body_rate: int = option(1024, "int", "Slowest request body, bytes per second.")
+    max_connections: int = option(2048, "int", "Open connections; more are closed at once.")
+    max_requests: int = option(
+        1024, "int", "Generation requests at a time, running and queued; more get a 429."
+    )
+    stream_buffer: int = option(
+        8192, "int", "Token events kept for a client that reads slowly; beyond it is cancelled."
+    )
+    log_level: str = option(
+        "info",
+        "choice",
+        "Least severe messages that are logged.",
+        choices=("debug", "info", "warning", "error"),
+    )

@@ -1,0 +1,1 @@
+"""Plan, run, commit: the engine, its loops, and what survives it."""

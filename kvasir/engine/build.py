@@ -1,0 +1,171 @@
+"""Assembles an engine: model file, program, executor, scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir import _native
+from kvasir.config.env import read_env
+from kvasir.config.hardware import Hardware, probe
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolve import resolve
+from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.core.messages import Ready
+from kvasir.engine.engine import Engine
+from kvasir.engine.keys import key_root
+from kvasir.exec.base import Executor, ExecutorSpec
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.reference.executor import ReferenceExecutor, load_weights
+from kvasir.ir.passes_cpu import lower_passes
+from kvasir.ir.program import Program
+from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
+from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Proposer
+from kvasir.weights.bind import Binding, bind
+from kvasir.weights.default import default_model
+from kvasir.weights.source import ModelSource, open_model
+
+FAKE_FACTS = ModelFacts(
+    name="fake",
+    vocab_size=256,
+    context_length=4096,
+    kv_values_per_token=16,
+    weight_bytes=0,
+    weight_dtype="float32",
+)
+KV_DTYPES = {"float32": "f32", "bfloat16": "bf16"}
+QUANTIZED = ("Q8_0", "Q4_0", "Q4_1")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model file and what it computes."""
+
+    source: ModelSource
+    config: ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """An engine, the executor that it drives, and what both were resolved to."""
+
+    engine: Engine
+    executor: Executor
+    config: EngineConfig
+    key_root: str
+
+    def ready(self) -> Ready:
+        """What the API process needs to know."""
+        spec = self.executor.spec
+        return Ready(
+            model=self.config.model.name,
+            vocab_size=spec.vocab_size,
+            max_model_len=self.config.model.max_model_len,
+            n_blocks=spec.n_blocks,
+            block_size=spec.block_size,
+            numerics_id=spec.numerics_id,
+            key_root=self.key_root,
+            reasons=self.config.reasons,
+        )
+
+
+def load_model(path: str | None) -> LoadedModel:
+    """Opens a GGUF file or Hugging Face folder, the default model without ``path``. Raises ModelError."""
+    source = open_model(path if path is not None else default_model())
+    return LoadedModel(source, config_from(source))
+
+
+def build_engine(
+    options: EngineOptions,
+    *,
+    loaded: LoadedModel | None = None,
+    proposer: Proposer | None = None,
+    max_draft_tokens: int = 0,
+    hashes: bool = False,
+) -> BuiltEngine:
+    """Everything from options to an engine ready for requests.
+
+    ``hashes``: record a hash of every logit row, where the executor can. Raises ModelError and ConfigError.
+    """
+    if options.executor == "fake":
+        config = _resolve(options, FAKE_FACTS, max_draft_tokens)
+        spec = _spec(config, FAKE_FACTS, "fake")
+        return _assemble(FakeExecutor(spec), config, proposer, key_root("fake", spec, "f32", ""))
+    model = loaded or load_model(options.model)
+    config = _resolve(options, model_facts(model), max_draft_tokens)
+    program, binding = bound_program(model, config)
+    spec = _spec(config, model_facts(model), numerics_id(config))
+    executor: Executor
+    if options.executor == "reference":
+        executor = ReferenceExecutor(program, load_weights(program, binding), spec)
+    else:
+        settings = CpuSettings(config.executor.threads, config.executor.isa or "scalar", hashes)
+        executor = CpuExecutor(program, binding, spec, settings)
+    root = key_root(model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope))
+    return _assemble(executor, config, proposer, root)
+
+
+def bound_program(model: LoadedModel, config: EngineConfig) -> tuple[Program, Binding]:
+    """The fused and placed program of a model, and its weights."""
+    raw = build_program(model.config, max_positions=config.model.max_model_len)
+    binding = bind(raw, model.source, lambda tensor: is_ignorable(model.config, tensor))
+    program = lower_passes(
+        raw,
+        dtype=config.model.dtype,
+        formats=binding.formats(),
+        kv_dtype=KV_DTYPES[config.kv.dtype],
+    )
+    return program, bind(program, model.source, lambda tensor: is_ignorable(model.config, tensor))
+
+
+def model_facts(model: LoadedModel) -> ModelFacts:
+    """What planning needs to know of a model."""
+    config, tensors = model.config, model.source.tensors
+    formats = {info.format for info in tensors.values() if len(info.shape) > 1}
+    return ModelFacts(
+        name=model.source.name,
+        vocab_size=config.vocab_size,
+        context_length=config.max_positions,
+        kv_values_per_token=2 * config.n_layers * config.n_kv_heads * config.head_dim,
+        weight_bytes=sum(info.data.nbytes for info in tensors.values()),
+        weight_dtype=_weight_dtype(formats),
+    )
+
+
+def _weight_dtype(formats: set[str]) -> str:
+    if formats & set(QUANTIZED):
+        return "quantized"
+    return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")
+
+
+def numerics_id(config: EngineConfig) -> str:
+    """Names the arithmetic: the mode and the KV type. Every ISA level computes the same bits."""
+    return f"cpu1:{config.model.dtype}:{config.kv.dtype}"
+
+
+def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:
+    hardware: Hardware = probe(tuple(_native.levels()))
+    return resolve(
+        options, facts, hardware, isa=read_env().isa, max_draft_tokens=max_draft_tokens
+    )
+
+
+def _spec(config: EngineConfig, facts: ModelFacts, numerics: str) -> ExecutorSpec:
+    return ExecutorSpec(
+        vocab_size=facts.vocab_size,
+        max_model_len=config.model.max_model_len,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        n_blocks=config.kv.n_blocks,
+        block_size=config.kv.block_size,
+        numerics_id=numerics,
+    )
+
+
+def _assemble(
+    executor: Executor, config: EngineConfig, proposer: Proposer | None, root: str
+) -> BuiltEngine:
+    scheduler = Scheduler(config.scheduler, proposer)
+    engine = Engine(executor, scheduler, overlap=config.loop.overlap)
+    return BuiltEngine(engine, executor, config, root)

@@ -1,0 +1,81 @@
+"""The engine on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.messages import EngineRequest, EngineStats, StepEvents, TokenEvent
+from kvasir.engine.loop import Loop, OverlappedLoop, PlainLoop
+from kvasir.exec.base import Executor
+from kvasir.sched.scheduler import Scheduler
+
+
+class Engine:
+    """Requests in, token events out; one caller at a time.
+
+    After an EngineFault the engine only closes: replay its requests from their logs in a new one.
+    """
+
+    def __init__(self, executor: Executor, scheduler: Scheduler, *, overlap: bool = False) -> None:
+        _check_sizes(executor, scheduler)
+        self._executor = executor
+        self._scheduler = scheduler
+        make = OverlappedLoop if overlap else PlainLoop
+        self._loop: Loop = make(executor, scheduler)
+        self._refused: list[TokenEvent] = []
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request. Raises RequestError when it can never run."""
+        self._scheduler.add(request)
+
+    def submit(self, requests: Iterable[EngineRequest]) -> None:
+        """Queue requests; one that can never run gets an error event instead of an exception."""
+        for request in requests:
+            try:
+                self._scheduler.add(request)
+            except RequestError as error:
+                self._refused.append(_refusal(request.id, error))
+
+    def cancel(self, request_id: int) -> bool:
+        """End a request; False when it ended before."""
+        return self._scheduler.cancel(request_id)
+
+    def step(self) -> StepEvents:
+        """Compute one step if there is one; raises EngineFault when the executor fails."""
+        refused, self._refused = tuple(self._refused), []
+        events = refused + self._loop.step()
+        if not self.has_work:
+            self.check()
+        return StepEvents(events, self._scheduler.stats())
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._refused) or self._scheduler.has_work
+
+    def stats(self) -> EngineStats:
+        return self._scheduler.stats()
+
+    def check(self) -> None:
+        """Raises KvasirError unless free and used blocks add up and nothing is held without an owner."""
+        self._scheduler.check()
+
+    def close(self) -> None:
+        """Wait for a running step and give everything back."""
+        self._loop.close()
+        self._executor.close()
+
+
+def _refusal(request_id: int, error: RequestError) -> TokenEvent:
+    return TokenEvent(request_id, finish="error", error=error.message, error_code=error.code)
+
+
+def _check_sizes(executor: Executor, scheduler: Scheduler) -> None:
+    """The scheduler may plan for less than the executor was built for, never for more."""
+    spec, config = executor.spec, scheduler.config
+    if spec.block_size != config.block_size:
+        raise KvasirError(f"blocks of {spec.block_size} and of {config.block_size} tokens")
+    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "n_blocks"):
+        built, planned = getattr(spec, name), getattr(config, name)
+        if planned > built:
+            raise KvasirError(f"{name}: planned {planned}, the executor holds {built}")

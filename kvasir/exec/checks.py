@@ -1,0 +1,73 @@
+"""Does a plan keep the promises that executors rely on?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.plan import Row, StepPlan
+from kvasir.exec.base import ExecutorSpec
+
+
+def check_plan(
+    plan: StepPlan, spec: ExecutorSpec, open_slots: Collection[int], n_drawn: int
+) -> None:
+    """Raises KvasirError naming the first broken promise.
+
+    ``open_slots``: slots opened by earlier plans. ``n_drawn``: logit rows of the previous plan.
+    """
+    slots = {*open_slots, *(opening.slot for opening in plan.opens)}
+    rows = [row.slot for row in plan.rows]
+    _need(bool(plan.rows), f"step {plan.step} has no rows")
+    _need(plan.n_tokens <= spec.max_num_batched_tokens, f"{plan.n_tokens} tokens in one step")
+    _need(len(set(rows)) == len(rows), f"a slot has two rows: {rows}")
+    _need(all(0 <= slot < spec.max_num_seqs for slot in slots), f"slots {sorted(slots)}")
+    _need(slots.issuperset(rows), f"rows of slots {rows}, open are {sorted(slots)}")
+    _need(slots.issuperset(slot for slot, _ in plan.commits), "a commit to a slot never opened")
+    for row in plan.rows:
+        _check_row(row, spec, n_drawn)
+    _check_owners(plan, spec.block_size)
+
+
+def _check_row(row: Row, spec: ExecutorSpec, n_drawn: int) -> None:
+    end = row.start + len(row.tokens)
+    _need(0 < len(row.tokens) and 0 <= row.start, f"row of {len(row.tokens)} at {row.start}")
+    _need(end <= spec.max_model_len, f"storage up to {end}, the limit is {spec.max_model_len}")
+    _need(
+        len(row.blocks) == -(-end // spec.block_size)
+        and len(set(row.blocks)) == len(row.blocks)
+        and all(0 <= block < spec.n_blocks for block in row.blocks),
+        f"{end} tokens in blocks {row.blocks} of {spec.block_size}",
+    )
+    _need(
+        all(-n_drawn <= token < spec.vocab_size for token in row.tokens),
+        f"tokens {row.tokens} outside the vocabulary of {spec.vocab_size} and {n_drawn} references",
+    )
+    _need(0 <= row.n_logits <= len(row.tokens), f"{row.n_logits} logit rows")
+    _need(len(row.targets) in (0, row.n_logits), f"{len(row.targets)} targets")
+    _need(
+        not row.parents
+        or (
+            len(row.parents) == len(row.tokens) == row.n_logits
+            and row.parents[0] == -1
+            and all(0 <= parent < i for i, parent in enumerate(row.parents) if i)
+        ),
+        f"parents {row.parents} are not a tree from the first token",
+    )
+
+
+def _check_owners(plan: StepPlan, block_size: int) -> None:
+    """A block that one row writes belongs to no other row of the step."""
+    writers: dict[int, int] = {}
+    for row in plan.rows:
+        for block in row.blocks[row.start // block_size :]:
+            _need(block not in writers, f"two rows write block {block}")
+            writers[block] = row.slot
+    for row in plan.rows:
+        for block in row.blocks:
+            _need(writers.get(block, row.slot) == row.slot, f"block {block} has two owners")
+
+
+def _need(is_kept: bool, what: str) -> None:
+    if not is_kept:
+        raise KvasirError(f"invalid plan: {what}")

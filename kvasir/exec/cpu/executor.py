@@ -1,0 +1,158 @@
+"""The native executor: one GIL-free call per step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir import _native
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import Move, SlotOpen, StepPlan, StepResult
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
+from kvasir.exec.cpu.kvmem import KVMemory
+from kvasir.exec.cpu.lower import Lowered, lower
+from kvasir.exec.cpu.records import pack_buffers, pack_records
+from kvasir.exec.cpu.weights import Packer
+from kvasir.ir.program import Program
+from kvasir.weights.bind import Binding
+
+LOGITS_TILE = 64
+"""Logit rows computed at a time: bounds the logits to 64 x vocabulary floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSettings:
+    threads: int
+    isa: str
+    hashes: bool = False
+    """Record a hash of every logit row (exactness tests)."""
+
+
+class CpuExecutor:
+    """Runs plans of a lowered program (``ir.passes_cpu.lower_passes``) on the native core.
+
+    Raises ValueError when the program holds what the native core cannot compute.
+    """
+
+    def __init__(
+        self, program: Program, binding: Binding, spec: ExecutorSpec, settings: CpuSettings
+    ) -> None:
+        self._spec = spec
+        self._pool = _native.Pool(settings.threads)
+        self._sampler = _native.Sampler(spec.max_num_seqs, spec.vocab_size)
+        self._kv = KVMemory.allocate(program.kv, spec)
+        self._arrays = StepArrays(spec)
+        self.lowered = lower(
+            program, max_tokens=spec.max_num_batched_tokens, logits_tile=_logits_tile(spec)
+        )
+        self.arena: NDArray[np.uint8] = np.zeros(self.lowered.arena_bytes, np.uint8)
+        packer = Packer(self._pool, program.weights, binding)
+        self._native = _native.Program(
+            self._pool,
+            settings.isa,
+            self._sampler,
+            _sizes(self.lowered, program, spec, settings),
+            pack_records(self.lowered.records),
+            pack_buffers(self.lowered.buffers),
+            [packer.pack(use) for use in self.lowered.weights],
+            self._kv.memory,
+            self._kv.layout,
+            [
+                np.ascontiguousarray(program.constants[name], np.float32)
+                for name in self.lowered.tables
+            ],
+            self.arena,
+            self._arrays.arrays,
+        )
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._spec
+
+    @property
+    def phases(self) -> int:
+        """Barriers of a step, one per phase."""
+        return self._native.phases
+
+    def run(
+        self,
+        plan: StepPlan,
+        *,
+        until: int = -1,
+        seconds: NDArray[np.float64] | None = None,
+        logits: NDArray[np.float32] | None = None,
+    ) -> StepResult:
+        """One step. For debugging: stop after record ``until``, add each phase's time to ``seconds`` [phases],
+        copy the raw logits to ``logits`` [logit rows, vocab]."""
+        began = time.perf_counter()
+        for opened in plan.opens:
+            _open(self._sampler, opened)
+        for slot, token in plan.commits:
+            self._sampler.commit(slot, token)
+        for move in plan.moves:
+            self._move(move)
+        self._arrays.write(plan)
+        n_logits = plan.n_logits
+        self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
+        return StepResult(self._arrays.read(n_logits), time.perf_counter() - began)
+
+    def _move(self, move: Move) -> None:
+        size = self._spec.block_size
+        source, target = move.blocks[move.src // size], move.blocks[move.dst // size]
+        self._kv.copy(source, move.src % size, target, move.dst % size)
+
+    def close(self) -> None:
+        """Nothing to release before the memory itself goes."""
+
+
+def _logits_tile(spec: ExecutorSpec) -> int:
+    return min(LOGITS_TILE, spec.max_num_batched_tokens)
+
+
+def _sizes(
+    lowered: Lowered, program: Program, spec: ExecutorSpec, settings: CpuSettings
+) -> Mapping[str, int | bool]:
+    heads = [
+        op.integer("n_heads") // op.integer("n_kv_heads")
+        for op in program.ops
+        if op.kind == "attention"
+    ]
+    return {
+        "max_tokens": spec.max_num_batched_tokens,
+        "max_logits": spec.max_num_batched_tokens,
+        "logits_tile": _logits_tile(spec),
+        "top_k": lowered.top_k,
+        "head_dim_max": max((kv.head_dim for kv in program.kv), default=16),
+        "group_max": max(heads, default=1),
+        "hashes": settings.hashes,
+        "max_blocks": StepArrays.max_blocks(spec),
+        "max_top": MAX_TOP,
+        "vocab": spec.vocab_size,
+    }
+
+
+def _open(sampler: _native.Sampler, opened: SlotOpen) -> None:
+    p: TokenParams = opened.params
+    sampler.open(
+        opened.slot,
+        seed=p.seed,
+        temperature=p.temperature,
+        top_p=p.top_p,
+        min_p=p.min_p,
+        top_k=p.top_k,
+        repetition_penalty=p.repetition_penalty,
+        presence_penalty=p.presence_penalty,
+        frequency_penalty=p.frequency_penalty,
+        min_tokens=p.min_tokens,
+        n_logprobs=p.n_logprobs,
+        n_prompt_logprobs=p.n_prompt_logprobs,
+        logit_bias=list(p.logit_bias),
+        stop_ids=list(p.stop_ids),
+        prompt=list(opened.prompt),
+        output=list(opened.output),
+    )

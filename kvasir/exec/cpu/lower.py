@@ -1,0 +1,229 @@
+"""Lowers a fused, placed program to native records. All decisions are made here; the replay makes none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from kvasir.exec.cpu.records import ACTS, EPILOGUES, Buffer, Record
+from kvasir.ir.memory import aligned, plan_memory
+from kvasir.ir.phases import phases
+from kvasir.ir.program import Op, Program
+
+
+@dataclass(frozen=True, slots=True)
+class WeightUse:
+    """A packed weight of the native table, made of one or more weights of the program.
+
+    "matrix": one weight; "gated": gate and up, tiles interleaved (experts when 3-D); "vector": f32, concatenated.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What the native program is built from."""
+
+    records: tuple[Record, ...]
+    buffers: tuple[Buffer, ...]
+    weights: tuple[WeightUse, ...]
+    tables: tuple[str, ...]
+    """Rope constants by table id."""
+    arena_bytes: int
+    top_k: int
+    """Experts per token, 1 without experts."""
+    op_of_record: tuple[int, ...]
+    """Index of the program's op that each record belongs to."""
+    values: Mapping[str, int]
+    """Buffer id of each value."""
+
+
+def lower(program: Program, *, max_tokens: int, logits_tile: int) -> Lowered:
+    """``max_tokens``: rows of a step; ``logits_tile``: logit rows computed at a time."""
+    top_k = max((op.integer("top_k") for op in program.ops if op.kind == "route"), default=1)
+    maxima = {"T": max_tokens, "R": logits_tile, "P": max_tokens * top_k}
+    return _Lowering(program, maxima).run(top_k)
+
+
+@dataclass(slots=True)
+class _Lowering:
+    program: Program
+    maxima: Mapping[str, int]
+    buffers: list[Buffer] = field(default_factory=list)
+    values: dict[str, int] = field(default_factory=dict)
+    weights: dict[WeightUse, int] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    arena_bytes: int = 0
+
+    def run(self, top_k: int) -> Lowered:
+        memory = plan_memory(self.program, self.maxima)
+        self.arena_bytes = aligned(memory.size)
+        for name, offset in memory.offsets.items():
+            self._add_value(name, offset)
+        tail = self._tail()
+        rows: list[tuple[Record, int]] = []
+        for index, (op, phase) in enumerate(
+            zip(self.program.ops, phases(self.program), strict=True)
+        ):
+            # odd phases are free for the grouping that follows a route
+            records = self._op(op, 2 * phase, index in tail)
+            rows.extend((record, index) for record in records)
+        rows.sort(key=lambda row: row[0].phase)
+        return Lowered(
+            records=tuple(record for record, _ in rows),
+            buffers=tuple(self.buffers),
+            weights=tuple(self.weights),
+            tables=tuple(self.tables),
+            arena_bytes=self.arena_bytes,
+            top_k=top_k,
+            op_of_record=tuple(index for _, index in rows),
+            values=self.values,
+        )
+
+    def _add_value(self, name: str, offset: int) -> None:
+        value = self.program.values[name]
+        rows = self.maxima[value.shape[0]] if isinstance(value.shape[0], str) else value.shape[0]
+        columns = prod(dim for dim in value.shape[1:] if isinstance(dim, int))
+        self.values[name] = len(self.buffers)
+        self.buffers.append(Buffer(offset, value.dtype, columns, value.block, rows))
+
+    def _tail(self) -> set[int]:
+        """Indices of the ops that run once per tile of logit rows."""
+        made: set[str] = set()
+        tail: set[int] = set()
+        for index, op in enumerate(self.program.ops):
+            if op.kind == "gather_rows" or made & set(op.ins):
+                tail.add(index)
+                made |= set(op.outs)
+        return tail
+
+    def _op(self, op: Op, phase: int, tail: bool) -> list[Record]:
+        rows_of = self.program.values[op.outs[0]].shape[0] if op.outs else "R"
+
+        def record(
+            kind: str,
+            ins: tuple[int, ...],
+            weights: tuple[int, ...] = (),
+            ints: tuple[int, ...] = (),
+            floats: tuple[float, ...] = (),
+        ) -> Record:
+            outs = self._ids(op.outs) if kind != "sample" else ()
+            return Record(kind, phase, str(rows_of), tail, ins, outs, weights, ints, floats)
+
+        match op.kind:
+            case "embed":
+                weight = self._weight("matrix", op.weights[0])
+                return [record("embed", (), (weight,), floats=(op.number("scale"),))]
+            case "norm":
+                weight = self._weight("vector", op.weights[0])
+                return [record("norm", self._ids(op.ins), (weight,), floats=(op.number("eps"),))]
+            case "cast" | "add" | "sample":
+                return [record(op.kind, self._ids(op.ins))]
+            case "gather_rows":
+                return [record("gather_rows", self._ids(op.ins[:1]))]
+            case "scale":
+                return [
+                    record(
+                        "scale",
+                        self._ids(op.ins),
+                        floats=(op.number("factor"), op.number("softcap")),
+                    )
+                ]
+            case "linear":
+                return self._linear(op, record("linear", self._ids(op.ins)))
+            case "lm_head":
+                weight = self._weight("matrix", op.weights[0])
+                return [record("linear", self._ids(op.ins), (weight,), (0, 0, 0))]
+            case "rope_write":
+                return [self._rope_write(op, record("rope_write", self._ids(op.ins[:1])))]
+            case "attention":
+                ints = (0, 0, 0, op.integer("layer"), op.integer("n_heads"), op.integer("window"))
+                floats = (op.number("scale"), op.number("softcap"))
+                return [record("attention", self._ids(op.ins[:1]), (), ints, floats)]
+            case "route":
+                return self._route(op, record("route", self._ids(op.ins)))
+            case "expert_linear":
+                return [self._expert_linear(op, record("expert_linear", self._ids(op.ins[:1])))]
+            case "combine":
+                # y, weights, sorted place of each pair
+                return [self._combine(op, record("combine", self._ids(op.ins)))]
+        raise ValueError(f"op {op.kind} has no native record")
+
+    def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(self.values[name] for name in names if name in self.values)
+
+    def _weight(self, kind: str, *names: str) -> int:
+        return self.weights.setdefault(WeightUse(kind, names), len(self.weights))
+
+    def _linear(self, op: Op, base: Record) -> list[Record]:
+        n = op.integer("n_segments")
+        matrices, biases = op.weights[:n], op.weights[n:]
+        epilogue, act = EPILOGUES[op.word("epilogue")], ACTS[op.word("act")]
+        if op.word("epilogue") == "gated":
+            bias = (self._weight("vector", *biases),) if biases else ()
+            weights = (self._weight("gated", *matrices), *bias)
+            return [replace(base, weights=weights, ints=(0, epilogue, act))]
+        records, column = [], 0
+        for index, name in enumerate(matrices):
+            bias = (self._weight("vector", biases[index]),) if biases else ()
+            weights = (self._weight("matrix", name), *bias)
+            records.append(replace(base, weights=weights, ints=(column, epilogue, act)))
+            column += self.program.weights[name].shape[0]
+        return records
+
+    def _rope_write(self, op: Op, base: Record) -> Record:
+        norms = tuple(self._weight("vector", name) for name in op.weights)
+        table = self.tables.setdefault(op.word("table"), len(self.tables))
+        neox = int(op.word("style") == "neox")
+        ints = (
+            0,
+            0,
+            0,
+            op.integer("layer"),
+            op.integer("n_heads"),
+            op.integer("rotary_dim"),
+            neox,
+            table,
+        )
+        return replace(base, weights=norms, ints=ints, floats=(op.number("eps"),))
+
+    def _route(self, op: Op, base: Record) -> list[Record]:
+        experts, k = op.integer("n_experts"), op.integer("top_k")
+        ints = (experts, k, int(op.flag("normalize")))
+        pairs = self.maxima["P"]
+        groups = (self._extra(pairs), self._extra(pairs), self._extra(experts + 1))
+        ids, weights = op.outs
+        self.groups[ids] = self.groups[weights] = groups
+        group = Record(
+            "group_pairs", base.phase + 1, "T", base.tail, self._ids((ids,)), groups, (), ints
+        )
+        return [replace(base, ints=ints), group]
+
+    def _extra(self, n: int) -> int:
+        """A buffer of ``n`` int32 behind the planned values."""
+        self.buffers.append(Buffer(self.arena_bytes, "i32", 1, 0, n))
+        self.arena_bytes += aligned(4 * n)
+        return len(self.buffers) - 1
+
+    def _expert_linear(self, op: Op, base: Record) -> Record:
+        token, _, offsets = self.groups[op.ins[1]]
+        gated = op.word("epilogue") == "gated"
+        weight = self._weight("gated" if gated else "matrix", *op.weights)
+        experts = self.program.weights[op.weights[0]].shape[0]
+        ints = (
+            0,
+            EPILOGUES[op.word("epilogue")],
+            ACTS[op.word("act")],
+            int(op.flag("per_pair")),
+            experts,
+        )
+        ins = (*base.ins, token, offsets)
+        return replace(base, rows_of="P", ins=ins, weights=(weight,), ints=ints)
+
+    def _combine(self, op: Op, base: Record) -> Record:
+        place = self.groups[op.ins[1]][1]
+        return replace(base, ins=(*base.ins, place), ints=(0, op.integer("top_k")))

@@ -1,0 +1,134 @@
+"""An executor without a model: logits are a hash of everything that the token can see.
+
+What a token sees is read through the block tables from per-block storage that earlier steps wrote, as
+attention would. A wrong table, a lost move, two owners of one block or a stale entry therefore changes
+the answers, and thousands of steps run per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.plan import Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.checks import check_plan
+from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve_tokens
+from kvasir.sampling.reference import SlotState, sample_row
+
+U64 = NDArray[np.uint64]
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+LOGIT_RANGE = 8.0
+"""Logits are uniform in [-LOGIT_RANGE / 2, LOGIT_RANGE / 2)."""
+
+
+class FakeExecutor:
+    """``nonfinite``: seed of a request to the output index whose logits are NaN. ``seconds``: virtual
+    time of a step, reported and not slept."""
+
+    def __init__(
+        self,
+        spec: ExecutorSpec,
+        *,
+        nonfinite: Mapping[int, int] | None = None,
+        seconds: Callable[[StepPlan], float] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._nonfinite = dict(nonfinite or {})
+        self._seconds = seconds
+        n_entries = spec.n_blocks * spec.block_size
+        self._kv = _mix_array(np.arange(n_entries, dtype=np.uint64)).reshape(spec.n_blocks, -1)
+        self._ids = np.arange(spec.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
+        self._states: dict[int, SlotState] = {}
+        self._n_committed: dict[int, int] = {}
+        self._drawn: tuple[int, ...] = ()
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._spec
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Raises KvasirError when the plan breaks ``spec`` or names what it may not."""
+        check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
+        for opening in plan.opens:
+            self._open(opening)
+        for slot, token in plan.commits:
+            self._states[slot].commit(token)
+            self._n_committed[slot] += 1
+        for move in plan.moves:
+            self._move(move)
+        outputs = tuple(output for row in plan.rows for output in self._run_row(row))
+        self._drawn = tuple(output.token for output in outputs)
+        return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0)
+
+    def close(self) -> None:
+        self._states.clear()
+
+    def _open(self, opening: SlotOpen) -> None:
+        state = SlotState.open(opening.params, opening.prompt, opening.output)
+        self._states[opening.slot] = state
+        self._n_committed[opening.slot] = len(opening.output)
+
+    def _move(self, move: Move) -> None:
+        self._kv[self._at(move.blocks, move.dst)] = self._kv[self._at(move.blocks, move.src)]
+
+    def _at(self, blocks: tuple[int, ...], index: int) -> tuple[int, int]:
+        size = self._spec.block_size
+        return blocks[index // size], index % size
+
+    def _run_row(self, row: Row) -> list[RowOutput]:
+        tokens = resolve_tokens(row, self._drawn)
+        seen = self._write(row, tokens)
+        rows = logit_rows(row, tokens, self._n_committed[row.slot])
+        return [self._sample(logit_row, seen[logit_row.index]) for logit_row in rows]
+
+    def _write(self, row: Row, tokens: tuple[int, ...]) -> list[int]:
+        """Write the row's entries; per token the hash of all it sees, itself included."""
+        n_blocks = -(-row.start // self._spec.block_size)
+        before = self._kv[list(row.blocks[:n_blocks])].reshape(-1)[: row.start]
+        base = int(np.add.reduce(before, dtype=np.uint64))
+        below = depths(row)
+        seen: list[int] = []
+        for i, token in enumerate(tokens):
+            parent = row.parents[i] if row.parents else i - 1
+            context = base if parent < 0 else seen[parent]
+            entry = _mix(context ^ _mix(token * _GOLDEN + row.start + below[i]))
+            self._kv[self._at(row.blocks, row.start + i)] = entry
+            seen.append((context + entry) & _MASK)
+        return seen
+
+    def _sample(self, row: LogitRow, seen: int) -> RowOutput:
+        state = self._states[row.slot]
+        logits = self._logits(seen)
+        if self._nonfinite.get(state.params.seed) == row.out_index:
+            logits[:] = np.nan
+        drawn = sample_row(logits, state, row.out_index, row.path, row.target)
+        digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
+        return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)
+
+    def _logits(self, seen: int) -> NDArray[np.float32]:
+        """float32 [vocab_size]."""
+        bits = _mix_array(self._ids ^ np.uint64(_mix(seen)))
+        unit = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+        return (unit - np.float32(0.5)) * np.float32(LOGIT_RANGE)
+
+
+def _mix(value: int) -> int:
+    """The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom generators)."""
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix_array(values: U64) -> U64:
+    """``_mix`` of every element."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

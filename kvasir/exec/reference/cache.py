@@ -1,0 +1,111 @@
+"""Paged KV cache in NumPy, and the rows of a step laid out over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.plan import Move, Row
+from kvasir.exec.rows import depths
+from kvasir.ir.numerics import round_bf16
+from kvasir.ir.ops import KvView
+from kvasir.ir.program import FloatArray, KVSpec
+
+Indices = NDArray[np.int64]
+
+
+class PagedCache:
+    """K and V of every layer, [n_blocks * block_size, n_kv_heads, head_dim] f32 (bf16 values when the spec says so)."""
+
+    def __init__(self, specs: tuple[KVSpec, ...], n_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self._specs = {spec.layer: spec for spec in specs}
+        shapes = {
+            spec.layer: (n_blocks * block_size, spec.n_kv_heads, spec.head_dim) for spec in specs
+        }
+        self._k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+        self._v = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+
+    def slots(self, blocks: tuple[int, ...], indices: Indices) -> Indices:
+        """Physical places of storage indices of a sequence."""
+        return (
+            np.asarray(blocks, np.int64)[indices // self.block_size] * self.block_size
+            + indices % self.block_size
+        )
+
+    def write(self, layer: int, slots: Indices, k: FloatArray, v: FloatArray) -> None:
+        bf16 = self._specs[layer].dtype == "bf16"
+        self._k[layer][slots] = round_bf16(k) if bf16 else k
+        self._v[layer][slots] = round_bf16(v) if bf16 else v
+
+    def read(self, layer: int, slots: Indices) -> tuple[FloatArray, FloatArray]:
+        return self._k[layer][slots], self._v[layer][slots]
+
+    def move(self, move: Move) -> None:
+        """Copies one entry in all layers."""
+        src, dst = self.slots(move.blocks, np.array([move.src, move.dst]))
+        for layer in self._specs:
+            self._k[layer][dst] = self._k[layer][src]
+            self._v[layer][dst] = self._v[layer][src]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """A row of the plan and the index of its first token in the step."""
+
+    row: Row
+    first: int
+
+    def ancestors(self, token: int) -> list[int]:
+        """Tokens of the row on the way to ``token``, itself included, oldest first."""
+        if not self.row.parents:
+            return list(range(token + 1))
+        path: list[int] = []
+        while token >= 0:
+            path.append(token)
+            token = self.row.parents[token]
+        return path[::-1]
+
+
+class StepLayout:
+    """All rows of a step; tokens are numbered through in the order of the plan."""
+
+    def __init__(self, rows: tuple[Row, ...], cache: PagedCache) -> None:
+        self._cache = cache
+        firsts = np.cumsum([0, *(len(row.tokens) for row in rows)])
+        self.rows = [RowLayout(row, int(first)) for row, first in zip(rows, firsts, strict=False)]
+        self._owner = [layout for layout in self.rows for _ in layout.row.tokens]
+
+    def positions(self) -> NDArray[np.int32]:
+        """Logical position of every token of the step."""
+        found = [layout.row.start + depth for layout in self.rows for depth in depths(layout.row)]
+        return np.array(found, np.int32)
+
+    def logit_rows(self) -> NDArray[np.int32]:
+        """Tokens of the step that yield logits."""
+        found: list[int] = []
+        for layout in self.rows:
+            end = layout.first + len(layout.row.tokens)
+            found.extend(range(end - layout.row.n_logits, end))
+        return np.array(found, np.int32)
+
+    def store_slots(self) -> Indices:
+        """Physical place of every token of the step."""
+        parts = [
+            self._cache.slots(
+                layout.row.blocks, layout.row.start + np.arange(len(layout.row.tokens))
+            )
+            for layout in self.rows
+        ]
+        return np.concatenate(parts)
+
+    def view(self, layer: int, token: int) -> KvView:
+        """The past of the token's sequence, its ancestors and itself, by logical position."""
+        layout = self._owner[token]
+        start = layout.row.start
+        path = start + np.array(layout.ancestors(token - layout.first), np.int64)
+        indices = np.concatenate([np.arange(start, dtype=np.int64), path])
+        k, v = self._cache.read(layer, self._cache.slots(layout.row.blocks, indices))
+        return KvView(np.arange(len(indices), dtype=np.int64), k, v)

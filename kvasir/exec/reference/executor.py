@@ -1,0 +1,141 @@
+"""The reference executor: any program, any stage, plain NumPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.checks import check_plan
+from kvasir.exec.reference.cache import Indices, PagedCache, StepLayout
+from kvasir.exec.reference.interpreter import Observer, interpret
+from kvasir.exec.rows import LogitRow, logit_rows, resolve_tokens
+from kvasir.ir.numerics import round_bf16
+from kvasir.ir.ops import KvView, Rows
+from kvasir.ir.program import FloatArray, Program
+from kvasir.sampling.reference import SlotState, sample_row
+from kvasir.weights.bind import Binding
+
+
+def load_weights(program: Program, binding: Binding) -> dict[str, FloatArray]:
+    """All weights as f32; those of layout "bf16" hold bf16 values."""
+    weights = {}
+    for name, weight in program.weights.items():
+        values = binding[name].dequantize()
+        weights[name] = round_bf16(values) if weight.layout == "bf16" else values
+    return weights
+
+
+@dataclass(slots=True)
+class _Step:
+    """The ``Env`` of one step."""
+
+    constants: Mapping[str, FloatArray]
+    layout: StepLayout
+    cache: PagedCache
+    slots: Indices
+    states: Mapping[int, SlotState]
+    logit_rows: tuple[LogitRow, ...]
+    outputs: tuple[RowOutput, ...] = ()
+
+    def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        self.cache.write(layer, self.slots, k, v)
+
+    def view(self, layer: int, token: int) -> KvView:
+        return self.layout.view(layer, token)
+
+    def sample(self, logits: FloatArray) -> NDArray[np.int32]:
+        self.outputs = tuple(
+            self._draw(row, values) for row, values in zip(self.logit_rows, logits, strict=True)
+        )
+        return np.array([output.token for output in self.outputs], np.int32)
+
+    def _draw(self, row: LogitRow, logits: FloatArray) -> RowOutput:
+        output = sample_row(logits, self.states[row.slot], row.out_index, row.path, row.target)
+        digest = blake2b(logits.tobytes(), digest_size=8).digest()
+        return replace(output, logits_hash=int.from_bytes(digest, "little"))
+
+
+class ReferenceExecutor:
+    """Runs plans with the ops' references. The program decides the numerics.
+
+    A raw program, or one lowered with dtype float32, computes with dequantized weights and f32 activations; one
+    lowered with dtype auto quantizes activations as the native integer path does.
+    """
+
+    def __init__(
+        self, program: Program, weights: Mapping[str, FloatArray], spec: ExecutorSpec
+    ) -> None:
+        self.program = program
+        self._weights = weights
+        self._spec = spec
+        self._cache = PagedCache(program.kv, spec.n_blocks, spec.block_size)
+        self._states: dict[int, SlotState] = {}
+        self._n_committed: dict[int, int] = {}
+        self._drawn: tuple[int, ...] = ()
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._spec
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Raises KvasirError when the plan breaks ``spec``."""
+        begin = time.perf_counter()
+        step, _ = self._run(plan, None, None)
+        return StepResult(step.outputs, time.perf_counter() - begin)
+
+    def trace(
+        self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
+    ) -> dict[str, Rows]:
+        """Runs a plan and gives all values; ``until`` names the last value to compute, ``observe`` sees each op."""
+        return self._run(plan, until, observe)[1]
+
+    def close(self) -> None:
+        self._states.clear()
+
+    def _run(
+        self, plan: StepPlan, until: str | None, observe: Observer | None
+    ) -> tuple[_Step, dict[str, Rows]]:
+        check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
+        self._prepare(plan)
+        rows = tuple(replace(row, tokens=resolve_tokens(row, self._drawn)) for row in plan.rows)
+        layout = StepLayout(rows, self._cache)
+        step = _Step(
+            constants=self.program.constants,
+            layout=layout,
+            cache=self._cache,
+            slots=layout.store_slots(),
+            states=self._states,
+            logit_rows=tuple(
+                found
+                for row in rows
+                for found in logit_rows(row, row.tokens, self._n_committed[row.slot])
+            ),
+        )
+        inputs: dict[str, Rows] = {
+            "tokens": np.array([token for row in rows for token in row.tokens], np.int32),
+            "positions": layout.positions(),
+            "logit_rows": layout.logit_rows(),
+        }
+        values = interpret(self.program, inputs, self._weights, step, until=until, observe=observe)
+        self._drawn = tuple(output.token for output in step.outputs)
+        return step, values
+
+    def _prepare(self, plan: StepPlan) -> None:
+        for opening in plan.opens:
+            self._open(opening)
+        for slot, token in plan.commits:
+            self._states[slot].commit(token)
+            self._n_committed[slot] += 1
+        for move in plan.moves:
+            self._cache.move(move)
+
+    def _open(self, opening: SlotOpen) -> None:
+        self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
+        self._n_committed[opening.slot] = len(opening.output)

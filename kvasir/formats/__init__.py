@@ -1,0 +1,1 @@
+"""Model files: mapped, bounds-checked GGUF and safetensors, and their number formats."""

@@ -1,0 +1,1 @@
+"""A model as a program: values, ops with references, and transformations."""

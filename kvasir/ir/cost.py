@@ -1,0 +1,38 @@
+"""What a step costs, op by op, from the rules that the ops state."""
+
+from __future__ import annotations
+
+from kvasir.ir.memory import plane_bytes
+from kvasir.ir.ops import OPS, Call, Cost, Sizes
+from kvasir.ir.program import Op, Program, Value, Weight
+
+LAYOUT_BITS = {"f32": 32.0, "bf16": 16.0, "q8": 8.5, "q4m": 5.0, "q4z": 4.5, "": 32.0}
+"""Bits of an element, group scales and mins included; not placed yet counts as f32."""
+
+
+def weight_bytes(weight: Weight) -> float:
+    """Packed size, without the padding of the last tile."""
+    return weight.n_elements * LAYOUT_BITS[weight.layout] / 8
+
+
+def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
+    """Operations, and bytes moved when nothing stays in a cache."""
+    definition = OPS[op.kind]
+    ins = tuple(program.values[name] for name in op.ins)
+    outs = tuple(program.values[name] for name in op.outs)
+    call = Call(op, ins, outs, tuple(program.weights[name] for name in op.weights), sizes)
+    moved = sum(_value_bytes(call, value) for value in (*ins, *outs))
+    moved += sum(weight_bytes(weight) for weight in call.weights) * definition.weight_share(call)
+    return Cost(definition.flops(call), moved + definition.extra_bytes(call))
+
+
+def program_cost(program: Program, sizes: Sizes) -> Cost:
+    """Sum over all ops."""
+    costs = [op_cost(program, op, sizes) for op in program.ops]
+    return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
+
+
+def _value_bytes(call: Call, value: Value) -> float:
+    symbol = value.shape[0]
+    maxima = {symbol: call.rows(value)} if isinstance(symbol, str) else {}
+    return float(sum(plane_bytes(value, maxima)))

@@ -1,0 +1,169 @@
+"""Fusion: the few big ops that executors run, found by structure in what the builder recorded."""
+
+from __future__ import annotations
+
+from kvasir.ir.ops import ShapeError
+from kvasir.ir.program import Op, Program, freeze
+from kvasir.ir.rewrite import Edit, Graph, graph
+
+
+def fuse(program: Program) -> Program:
+    """Raw program -> the same computation in the lowered op set, before layouts are chosen."""
+    for step in (fold_embed_scale, fuse_qkv, expand_experts, fuse_gated, fuse_residual):
+        program = step(program)
+    return program
+
+
+def fold_embed_scale(program: Program) -> Program:
+    """embed, scale -> embed with a scale."""
+    links, edit = graph(program), Edit.of(program)
+    for index, op in enumerate(program.ops):
+        user = links.single_user(op.outs[0]) if op.kind == "embed" else None
+        if (
+            user is None
+            or program.ops[user].kind != "scale"
+            or program.ops[user].number("softcap") > 0
+        ):
+            continue
+        scale = program.ops[user]
+        factor = op.number("scale") * scale.number("factor")
+        edit.drop.add(user)
+        edit.replace(index, Op("embed", op.ins, scale.outs, op.weights, freeze({"scale": factor})))
+    return edit.apply()
+
+
+class _Chain:
+    """A head's way back from attention or cache to its linear: rope, head_norm or none, linear."""
+
+    def __init__(self, program: Program, links: Graph, value: str) -> None:
+        self.indices: list[int] = []
+        self.rope = self.norm = None
+        op = self._maker(program, links, value)
+        if op.kind == "rope":
+            self.rope = op
+            op = self._maker(program, links, op.ins[0])
+        if op.kind == "head_norm":
+            self.norm = op
+            op = self._maker(program, links, op.ins[0])
+        if op.kind != "linear":
+            raise ShapeError(
+                f"{value}: expected a linear below rope and head_norm, found {op.kind}"
+            )
+        self.linear = op
+
+    rope: Op | None
+    norm: Op | None
+
+    def _maker(self, program: Program, links: Graph, value: str) -> Op:
+        if links.single_user(value) is None:
+            raise ShapeError(f"{value}: read by more than one op, cannot be fused")
+        index = links.makers[value]
+        self.indices.append(index)
+        return program.ops[index]
+
+
+def fuse_qkv(program: Program) -> Program:
+    """Three linears, head norms, ropes and kv_write -> one linear with three segments, rope_write."""
+    links, edit = graph(program), Edit.of(program)
+    writes = {
+        op.integer("layer"): index for index, op in enumerate(program.ops) if op.kind == "kv_write"
+    }
+    for index, op in enumerate(program.ops):
+        if op.kind != "attention":
+            continue
+        write = writes[op.integer("layer")]
+        q = _Chain(program, links, op.ins[0])
+        k, v = (_Chain(program, links, name) for name in program.ops[write].ins)
+        linear = _merge_linears([chain.linear for chain in (q, k, v)])
+        gone = [*q.indices, *k.indices, *v.indices, write]
+        edit.drop.update(gone)
+        edit.before.setdefault(max(gone), []).extend([linear, _rope_write(op, q, k, linear)])
+    return edit.apply()
+
+
+def _merge_linears(parts: list[Op]) -> Op:
+    """Linears of one input side by side."""
+    first = parts[0]
+    if any(part.ins != first.ins or part.flag("bias") != first.flag("bias") for part in parts):
+        raise ShapeError(
+            f"{first.outs[0]}: q, k and v must read the same input, all with or all without bias"
+        )
+    weights = [part.weights[0] for part in parts]
+    if first.flag("bias"):
+        weights += [part.weights[1] for part in parts]
+    attrs = freeze({**first.attrs, "n_segments": len(parts)})
+    return Op("linear", first.ins, (f"{first.outs[0]}kv",), tuple(weights), attrs)
+
+
+def _rope_write(attention: Op, q: _Chain, k: _Chain, linear: Op) -> Op:
+    if q.rope is None or k.rope is None or (q.norm is None) != (k.norm is None):
+        raise ShapeError(
+            f"{attention.outs[0]}: q and k must both have rope, and both or neither a head norm"
+        )
+    norms = (*q.norm.weights, *k.norm.weights) if q.norm is not None and k.norm is not None else ()
+    attrs = {name: attention.attrs[name] for name in ("layer", "n_heads", "n_kv_heads", "head_dim")}
+    attrs |= {name: q.rope.attrs[name] for name in ("rotary_dim", "style", "table")}
+    attrs |= {"qk_norm": bool(norms), "eps": q.norm.number("eps") if q.norm is not None else 0.0}
+    ins = (linear.outs[0], q.rope.ins[1])
+    return Op("rope_write", ins, attention.ins, norms, freeze(attrs))
+
+
+def expand_experts(program: Program) -> Program:
+    """experts -> two expert_linears and combine."""
+    edit = Edit.of(program)
+    for index, op in enumerate(program.ops):
+        if op.kind != "experts":
+            continue
+        x, ids, weights = op.ins
+        gate, up, down = op.weights
+        k = op.integer("top_k")
+        hidden, pairs = f"{op.outs[0]}.hidden", f"{op.outs[0]}.pairs"
+        first = freeze({"top_k": k, "epilogue": "gated", "act": op.word("act"), "per_pair": False})
+        second = freeze({"top_k": k, "epilogue": "none", "act": "none", "per_pair": True})
+        edit.replace(
+            index,
+            Op("expert_linear", (x, ids), (hidden,), (gate, up), first),
+            Op("expert_linear", (hidden, ids), (pairs,), (down,), second),
+            Op("combine", (pairs, weights), op.outs, (), freeze({"top_k": k})),
+        )
+    return edit.apply()
+
+
+def fuse_gated(program: Program) -> Program:
+    """Two linears of one input and gated_act -> one linear with a gated epilogue."""
+    links, edit = graph(program), Edit.of(program)
+    for index, op in enumerate(program.ops):
+        if op.kind != "gated_act":
+            continue
+        makers = [links.makers[name] for name in op.ins]
+        gate, up = (program.ops[maker] for maker in makers)
+        alone = all(links.single_user(name) == index for name in op.ins)
+        if not alone or gate.kind != "linear" or up.kind != "linear" or gate.ins != up.ins:
+            continue
+        merged = _merge_linears([gate, up])
+        attrs = freeze({**merged.attrs, "epilogue": "gated", "act": op.word("act")})
+        edit.drop.update(makers)
+        edit.replace(index, Op("linear", gate.ins, op.outs, merged.weights, attrs))
+    return edit.apply()
+
+
+def fuse_residual(program: Program) -> Program:
+    """linear, add -> linear with the other operand as residual."""
+    links, edit = graph(program), Edit.of(program)
+    for index, op in enumerate(program.ops):
+        if op.kind != "add":
+            continue
+        for value, other in (op.ins, op.ins[::-1]):
+            maker = links.makers.get(value)
+            if maker is None or links.single_user(value) != index or not _plain(program.ops[maker]):
+                continue
+            linear = program.ops[maker]
+            attrs = freeze({**linear.attrs, "epilogue": "add"})
+            edit.drop.add(maker)
+            edit.replace(index, Op("linear", (*linear.ins, other), op.outs, linear.weights, attrs))
+            break
+    return edit.apply()
+
+
+def _plain(op: Op) -> bool:
+    return op.kind == "linear" and op.word("epilogue") == "none" and op.integer("n_segments") == 1

@@ -1,0 +1,79 @@
+"""Arena offsets from lifetimes: values that are never alive in the same phase share bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from kvasir.ir.numerics import GROUP
+from kvasir.ir.phases import phases
+from kvasir.ir.program import Program, Value
+
+ALIGN = 64
+ITEM_BYTES = {"f32": 4, "i32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """``offsets``: byte offset of every value that an op makes (inputs lie elsewhere); ``size``: bytes of the arena."""
+
+    offsets: Mapping[str, int]
+    size: int
+
+
+def aligned(n_bytes: int) -> int:
+    return -(-n_bytes // ALIGN) * ALIGN
+
+
+def plane_bytes(value: Value, maxima: Mapping[str, int]) -> tuple[int, ...]:
+    """Bytes of each plane: one, or for q8 the int8 data, the f32 scales and the f32 sums, in this order."""
+    shape = [maxima[dim] if isinstance(dim, str) else dim for dim in value.shape]
+    if value.dtype != "q8":
+        return (prod(shape) * ITEM_BYTES[value.dtype],)
+    rows, k = shape
+    return rows * k, rows * (k // value.block) * 4, rows * (k // GROUP) * 4
+
+
+def value_bytes(value: Value, maxima: Mapping[str, int]) -> int:
+    """Bytes in the arena, each plane aligned."""
+    return sum(aligned(n_bytes) for n_bytes in plane_bytes(value, maxima))
+
+
+def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
+    """First and last phase, both included, in which each made value is needed; outputs live to the end."""
+    order = phases(program)
+    last_phase = max(order, default=0)
+    spans: dict[str, tuple[int, int]] = {}
+    for op, phase in zip(program.ops, order, strict=True):
+        spans |= {name: (phase, phase) for name in op.outs}
+        for name in op.ins:
+            if name in spans:
+                spans[name] = (spans[name][0], max(spans[name][1], phase))
+    for name in program.outputs:
+        spans[name] = (spans[name][0], last_phase)
+    return spans
+
+
+def plan_memory(program: Program, maxima: Mapping[str, int]) -> MemoryPlan:
+    """Largest value first, each at the lowest offset that no value alive at the same time covers.
+
+    ``maxima`` gives the largest value of every symbol ("T", "R", "P").
+    """
+    spans = lifetimes(program)
+    sizes = {name: value_bytes(program.values[name], maxima) for name in spans}
+    offsets: dict[str, int] = {}
+    for name in sorted(spans, key=lambda item: (-sizes[item], spans[item], item)):
+        first, last = spans[name]
+        busy = sorted(
+            (offsets[other], offsets[other] + sizes[other])
+            for other in offsets
+            if spans[other][0] <= last and first <= spans[other][1]
+        )
+        offset = 0
+        for begin, end in busy:
+            if begin - offset >= sizes[name]:
+                break
+            offset = max(offset, end)
+        offsets[name] = offset
+    return MemoryPlan(offsets, max((offsets[name] + sizes[name] for name in offsets), default=0))

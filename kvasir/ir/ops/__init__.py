@@ -1,0 +1,15 @@
+"""The op list: each definition states signature, shape rule, NumPy reference and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kvasir.ir.ops import attention, linear, moe, rows
+from kvasir.ir.ops.base import Call, Cost, Env, KvView, OpDef, Rows, ShapeError, Sizes
+
+OPS: Mapping[str, OpDef] = MappingProxyType(
+    {op.kind: op for module in (linear, rows, attention, moe) for op in module.DEFS}
+)
+
+__all__ = ["OPS", "Call", "Cost", "Env", "KvView", "OpDef", "Rows", "ShapeError", "Sizes"]

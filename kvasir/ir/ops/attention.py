@@ -1,0 +1,258 @@
+"""Rotary embedding, the KV cache and attention over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.ir.ops.base import (
+    BOTH,
+    LOWERED,
+    RAW,
+    Call,
+    Env,
+    FloatArray,
+    KvView,
+    Op,
+    OpDef,
+    Rows,
+    TensorType,
+    Value,
+    Weight,
+    attrs_of,
+    f32,
+    no_flops,
+    per_element,
+    require,
+    width,
+)
+from kvasir.ir.ops.rows import rms_norm, soften
+
+ROPE_STYLES = ("neox", "interleaved")
+
+
+def rotate(
+    x: FloatArray, positions: NDArray[np.int32], table: FloatArray, style: str
+) -> FloatArray:
+    """Rotary embedding (Su et al. 2021) of heads [T, n, head_dim]; table [positions, rotary_dim] is cos | sin.
+
+    "neox" rotates the pairs (i, i + rotary_dim / 2), "interleaved" (2i, 2i + 1); the rest passes through.
+    """
+    rotary = table.shape[1]
+    half = rotary // 2
+    cos, sin = table[positions, None, :half], table[positions, None, half:]
+    first, second = _pairs(rotary, style)
+    out = x.copy()
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., second] * cos + x[..., first] * sin
+    return out
+
+
+def _pairs(rotary: int, style: str) -> tuple[slice, slice]:
+    if style == "neox":
+        return slice(0, rotary // 2), slice(rotary // 2, rotary)
+    return slice(0, rotary, 2), slice(1, rotary, 2)
+
+
+def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
+    rotary, style = op.integer("rotary_dim"), op.word("style")
+    require(style in ROPE_STYLES, f"style={style!r}, expected one of {', '.join(ROPE_STYLES)}")
+    require(
+        rotary % 2 == 0 and 0 < rotary <= head_dim, f"rotary_dim={rotary} with head_dim={head_dim}"
+    )
+    require(
+        positions.dtype == "i32" and len(positions.shape) == 1,
+        f"{positions.name} must be i32 positions",
+    )
+
+
+def _heads(value: Value, n_heads: int, head_dim: int) -> None:
+    require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
+    columns = width(value)
+    require(
+        columns == n_heads * head_dim,
+        f"{value.name} has {columns} columns, expected {n_heads} x {head_dim}",
+    )
+
+
+def _rope_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
+    _heads(ins[0], op.integer("n_heads"), op.integer("head_dim"))
+    _check_rope(op, ins[1], op.integer("head_dim"))
+    return (ins[0].type,)
+
+
+def _rope(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    x = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
+    table = env.constants[op.word("table")]
+    return (rotate(x, ins[1], table, op.word("style")).reshape(ins[0].shape),)
+
+
+def _kv_write_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    for value in ins:
+        _heads(value, op.integer("n_kv_heads"), op.integer("head_dim"))
+    return ()
+
+
+def _kv_write(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    shape = (len(ins[0]), op.integer("n_kv_heads"), op.integer("head_dim"))
+    env.write_kv(op.integer("layer"), ins[0].reshape(shape), ins[1].reshape(shape))
+    return ()
+
+
+def _rope_write_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    heads, kv_heads, dim = op.integer("n_heads"), op.integer("n_kv_heads"), op.integer("head_dim")
+    _heads(ins[0], heads + 2 * kv_heads, dim)
+    _check_rope(op, ins[1], dim)
+    expected = 2 if op.flag("qk_norm") else 0
+    require(len(weights) == expected, f"{len(weights)} weights with qk_norm={op.flag('qk_norm')}")
+    for weight in weights:
+        require(
+            weight.shape == (dim,), f"{weight.name} is {weight.shape}, heads have {dim} elements"
+        )
+    return (TensorType((ins[0].shape[0], heads * dim)),)
+
+
+def _rope_write(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    heads, kv_heads, dim = op.integer("n_heads"), op.integer("n_kv_heads"), op.integer("head_dim")
+    x = ins[0].reshape(len(ins[0]), heads + 2 * kv_heads, dim)
+    q, k, v = x[:, :heads], x[:, heads : heads + kv_heads], x[:, heads + kv_heads :]
+    if op.flag("qk_norm"):
+        q, k = (
+            f32(rms_norm(a.astype(np.float64), w, op.number("eps")))
+            for a, w in zip((q, k), weights, strict=True)
+        )
+    table, style = env.constants[op.word("table")], op.word("style")
+    env.write_kv(op.integer("layer"), rotate(k, ins[1], table, style), v)
+    return (rotate(q, ins[1], table, style).reshape(len(x), heads * dim),)
+
+
+def attend(
+    q: FloatArray, kv: KvView, position: int, scale: float, window: int, softcap: float
+) -> FloatArray:
+    """One token's heads [n_heads, head_dim] against the entries it may see; query heads share KV heads in order."""
+    keep = kv.positions > position - window if window else np.ones(len(kv.positions), bool)
+    k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
+    group = len(q) // k.shape[1]
+    scores = soften(scale * np.einsum("hgd,nhd->hgn", q.reshape(k.shape[1], group, -1), k), softcap)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    out = np.einsum("hgn,nhd->hgd", weights, v) / weights.sum(axis=-1, keepdims=True)
+    return f32(out.reshape(q.shape))
+
+
+def _attention_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    heads, kv_heads = op.integer("n_heads"), op.integer("n_kv_heads")
+    require(heads % kv_heads == 0, f"{heads} query heads do not share {kv_heads} KV heads evenly")
+    _heads(ins[0], heads, op.integer("head_dim"))
+    return (ins[0].type,)
+
+
+def _attention(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    q = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
+    out = np.empty_like(q)
+    for token in range(len(q)):
+        kv = env.view(op.integer("layer"), token)
+        position = int(kv.positions[-1])
+        out[token] = attend(
+            q[token], kv, position, op.number("scale"), op.integer("window"), op.number("softcap")
+        )
+    return (out.reshape(ins[0].shape),)
+
+
+def _attention_flops(call: Call) -> float:
+    pairs = call.sizes.attended
+    window = call.op.integer("window")
+    if window:
+        pairs = min(pairs, call.sizes.tokens * window)
+    return 4.0 * pairs * call.op.integer("n_heads") * call.op.integer("head_dim")
+
+
+def _attention_bytes(call: Call) -> float:
+    """f32 K and V entries; a bf16 cache halves it."""
+    return 8.0 * call.sizes.kv_entries * call.op.integer("n_kv_heads") * call.op.integer("head_dim")
+
+
+def _kv_bytes(call: Call) -> float:
+    return 8.0 * call.sizes.tokens * call.op.integer("n_kv_heads") * call.op.integer("head_dim")
+
+
+_ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
+_KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
+_ROPE_WRITE = attrs_of(
+    layer=int,
+    n_heads=int,
+    n_kv_heads=int,
+    head_dim=int,
+    rotary_dim=int,
+    style=str,
+    table=str,
+    qk_norm=bool,
+    eps=float,
+)
+_ATTENTION = attrs_of(
+    layer=int, n_heads=int, n_kv_heads=int, head_dim=int, scale=float, window=int, softcap=float
+)
+
+DEFS = (
+    OpDef(
+        "rope",
+        "Rotary embedding of the heads of each row.",
+        RAW,
+        (2, 2),
+        (0, 0),
+        _ROPE,
+        _rope_infer,
+        _rope,
+        per_element(3),
+    ),
+    OpDef(
+        "kv_write",
+        "Keys and values of the step into the cache of a layer.",
+        RAW,
+        (2, 2),
+        (0, 0),
+        _KV,
+        _kv_write_infer,
+        _kv_write,
+        no_flops,
+        _kv_bytes,
+    ),
+    OpDef(
+        "rope_write",
+        "Splits q | k | v, norms and rotates q and k, writes k and v, gives q.",
+        LOWERED,
+        (2, 2),
+        (0, 2),
+        _ROPE_WRITE,
+        _rope_write_infer,
+        _rope_write,
+        per_element(3),
+        _kv_bytes,
+    ),
+    OpDef(
+        "attention",
+        "softmax(scale q k^T) v over the cache of a layer.",
+        BOTH,
+        (1, 1),
+        (0, 0),
+        _ATTENTION,
+        _attention_infer,
+        _attention,
+        _attention_flops,
+        _attention_bytes,
+    ),
+)

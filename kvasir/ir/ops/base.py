@@ -1,0 +1,177 @@
+"""What an op definition states: signature, shape rule, NumPy reference and cost, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.ir.numerics import Q8
+from kvasir.ir.program import Attr, Dim, FloatArray, Op, TensorType, Value, Weight
+
+Array = NDArray[Any]
+Rows = Array | Q8
+"""f32, bf16 (as f32 with bf16 values) and i32 rows are arrays; q8 rows are ``Q8``."""
+
+RAW, LOWERED, BOTH = frozenset({"raw"}), frozenset({"lowered"}), frozenset({"raw", "lowered"})
+
+
+class KvView(NamedTuple):
+    """What one token may look at, by ascending logical position: positions [n], K and V [n, heads, dim]."""
+
+    positions: NDArray[np.int64]
+    k: FloatArray
+    v: FloatArray
+
+
+class Env(Protocol):
+    """What the references of stateful ops see of a step."""
+
+    @property
+    def constants(self) -> Mapping[str, FloatArray]: ...
+
+    def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        """Store this step's keys and values, [T, n_kv_heads, head_dim] each."""
+        ...
+
+    def view(self, layer: int, token: int) -> KvView:
+        """Entries at or before ``token``: its sequence's past, its ancestors and itself."""
+        ...
+
+    def sample(self, logits: FloatArray) -> NDArray[np.int32]: ...
+
+
+class Sizes(NamedTuple):
+    """A step in numbers: tokens, logit rows, (query, key) pairs attended to, and KV entries read."""
+
+    tokens: int
+    logit_rows: int
+    attended: int = 0
+    kv_entries: int = 0
+
+
+class Cost(NamedTuple):
+    flops: float
+    bytes: float
+
+
+class Call(NamedTuple):
+    """An op with the types of everything it touches, and a step: what a cost rule sees."""
+
+    op: Op
+    ins: tuple[Value, ...]
+    outs: tuple[Value, ...]
+    weights: tuple[Weight, ...]
+    sizes: Sizes
+
+    def rows(self, value: Value) -> int:
+        return count(value.shape[0], self.sizes, self.op)
+
+
+InferRule = Callable[[Op, Sequence[Value], Sequence[Weight]], tuple[TensorType, ...]]
+Reference = Callable[[Op, Sequence[Any], Sequence[FloatArray], Env], tuple[Rows, ...]]
+FlopRule = Callable[[Call], float]
+
+
+@dataclass(frozen=True, slots=True)
+class OpDef:
+    """``n_ins`` and ``n_weights`` are (least, most) counts; most None means any number.
+
+    ``infer`` gives the types of the outputs and raises ``ShapeError`` on operands that do not fit.
+    """
+
+    kind: str
+    doc: str
+    stages: frozenset[str]
+    n_ins: tuple[int, int | None]
+    n_weights: tuple[int, int | None]
+    attrs: Mapping[str, type]
+    infer: InferRule
+    reference: Reference
+    flops: FlopRule
+    extra_bytes: FlopRule = lambda call: 0.0
+    """Traffic beyond operands and weights: the KV cache."""
+    weight_share: FlopRule = lambda call: 1.0
+    """Part of the weights' bytes that one step reads: embedding rows, chosen experts."""
+
+
+class ShapeError(ValueError):
+    """Operands that do not fit an op's shape rule."""
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ShapeError(message)
+
+
+def width(value: Value) -> int:
+    """Columns of a value of rank 2."""
+    require(
+        len(value.shape) == 2, f"{value.name} has shape {value.shape}, expected [rows, columns]"
+    )
+    columns = value.shape[1]
+    require(isinstance(columns, int), f"{value.name} has a symbolic number of columns {columns}")
+    return int(columns)
+
+
+def count(dim: Dim, sizes: Sizes, op: Op) -> int:
+    """A dimension in numbers; "P" is tokens x the op's top_k."""
+    if isinstance(dim, int):
+        return dim
+    if dim == "R":
+        return sizes.logit_rows
+    return sizes.tokens * (op.integer("top_k") if dim == "P" else 1)
+
+
+def no_flops(call: Call) -> float:
+    return 0.0
+
+
+def per_element(factor: float) -> FlopRule:
+    """``factor`` operations for each element of the first output."""
+
+    def rule(call: Call) -> float:
+        out = call.outs[0]
+        return factor * call.rows(out) * float(np.prod([int(d) for d in out.shape[1:]]))
+
+    return rule
+
+
+def attrs_of(**kinds: type) -> Mapping[str, type]:
+    return kinds
+
+
+def f32(x: NDArray[Any]) -> FloatArray:
+    return np.ascontiguousarray(x, np.float32)
+
+
+__all__ = [
+    "BOTH",
+    "LOWERED",
+    "RAW",
+    "Array",
+    "Attr",
+    "Call",
+    "Cost",
+    "Env",
+    "FloatArray",
+    "KvView",
+    "Op",
+    "OpDef",
+    "Rows",
+    "ShapeError",
+    "Sizes",
+    "TensorType",
+    "Value",
+    "Weight",
+    "attrs_of",
+    "count",
+    "f32",
+    "no_flops",
+    "per_element",
+    "require",
+    "width",
+]

@@ -1,0 +1,186 @@
+"""Ops with weight matrices [N, K]: embedding, linear with segments and epilogue, the LM head, and the draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kvasir.ir.numerics import wide
+from kvasir.ir.ops.base import (
+    BOTH,
+    Call,
+    Env,
+    FloatArray,
+    Op,
+    OpDef,
+    Rows,
+    TensorType,
+    Value,
+    Weight,
+    attrs_of,
+    f32,
+    no_flops,
+    require,
+    width,
+)
+from kvasir.ir.ops.rows import activate
+
+EPILOGUES = ("none", "add", "gated")
+
+
+def matmul_flops(call: Call) -> float:
+    """Two operations for each weight and row that meet."""
+    matrices = sum(weight.n_elements for weight in call.weights if len(weight.shape) == 2)
+    return 2.0 * call.rows(call.outs[0]) * matrices
+
+
+def _embed_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
+    require(
+        ins[0].dtype == "i32" and len(ins[0].shape) == 1, f"{ins[0].name} must be i32 token ids"
+    )
+    return (TensorType((ins[0].shape[0], weights[0].shape[1])),)
+
+
+def _embed(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    return (f32(weights[0][ins[0]] * np.float32(op.number("scale"))),)
+
+
+def _segments(op: Op, weights: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    n = op.integer("n_segments")
+    return weights[:n], weights[n:]
+
+
+def _linear_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    k, epilogue, act = width(ins[0]), op.word("epilogue"), op.word("act")
+    matrices, biases = _segments(op, weights)
+    require(epilogue in EPILOGUES, f"epilogue={epilogue!r}, expected one of {', '.join(EPILOGUES)}")
+    require(
+        len(biases) == (len(matrices) if op.flag("bias") else 0),
+        f"{len(biases)} biases, bias={op.flag('bias')}",
+    )
+    require((len(ins) == 2) == (epilogue == "add"), f"{len(ins)} inputs with epilogue={epilogue}")
+    require((act != "none") <= (epilogue == "gated"), f"act={act} with epilogue={epilogue}")
+    for weight in matrices:
+        require(
+            len(weight.shape) == 2 and weight.shape[1] == k,
+            f"{weight.name} is {weight.shape}, rows have {k}",
+        )
+    for weight, bias in zip(matrices, biases, strict=False):
+        require(
+            bias.shape == weight.shape[:1],
+            f"{bias.name} is {bias.shape}, {weight.name} is {weight.shape}",
+        )
+    columns = sum(weight.shape[0] for weight in matrices)
+    if epilogue == "gated":
+        same = len(matrices) == 2 and matrices[0].shape == matrices[1].shape
+        require(same, "a gated epilogue needs two segments (gate, up) of the same shape")
+        columns //= 2
+    out = TensorType((ins[0].shape[0], columns))
+    require(
+        epilogue != "add" or ins[1].type == out,
+        f"residual {ins[-1].name} is {ins[-1].type}, expected {out}",
+    )
+    return (out,)
+
+
+def _linear(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    x = wide(ins[0])
+    matrices, biases = _segments(op, weights)
+    parts = [x @ w.T.astype(np.float64) for w in matrices]
+    if biases:
+        parts = [part + bias for part, bias in zip(parts, biases, strict=True)]
+    if op.word("epilogue") == "gated":
+        gate, up = parts
+        return (f32(activate(gate, op.word("act")) * up),)
+    y = f32(np.concatenate(parts, axis=1))
+    return (y + ins[1] if op.word("epilogue") == "add" else y,)
+
+
+def _lm_head_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    k, shape = width(ins[0]), weights[0].shape
+    require(
+        len(shape) == 2 and shape[1] == k, f"{weights[0].name} is {shape}, rows have {k} elements"
+    )
+    return (TensorType((ins[0].shape[0], shape[0])),)
+
+
+def _lm_head(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    return (f32(wide(ins[0]) @ weights[0].T.astype(np.float64)),)
+
+
+def _sample_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    width(ins[0])
+    return (TensorType((ins[0].shape[0],), "i32"),)
+
+
+def _sample(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    return (env.sample(ins[0]),)
+
+
+def _rows_share(call: Call) -> float:
+    return min(1.0, call.rows(call.outs[0]) / call.weights[0].shape[0])
+
+
+_LINEAR = attrs_of(n_segments=int, bias=bool, epilogue=str, act=str)
+
+DEFS = (
+    OpDef(
+        "embed",
+        "Rows of the embedding by token id, times scale.",
+        BOTH,
+        (1, 1),
+        (1, 1),
+        attrs_of(scale=float),
+        _embed_infer,
+        _embed,
+        no_flops,
+        weight_share=_rows_share,
+    ),
+    OpDef(
+        "linear",
+        "x W^T per segment, side by side; + bias; + residual (add) or act(gate) * up (gated).",
+        BOTH,
+        (1, 2),
+        (1, None),
+        _LINEAR,
+        _linear_infer,
+        _linear,
+        matmul_flops,
+    ),
+    OpDef(
+        "lm_head",
+        "Logits of the gathered rows.",
+        BOTH,
+        (1, 1),
+        (1, 1),
+        {},
+        _lm_head_infer,
+        _lm_head,
+        matmul_flops,
+    ),
+    OpDef(
+        "sample",
+        "One token for each logit row.",
+        BOTH,
+        (1, 1),
+        (0, 0),
+        {},
+        _sample_infer,
+        _sample,
+        no_flops,
+    ),
+)

@@ -1,0 +1,306 @@
+"""Ops that work on each row by itself: norms, activations, sums, casts, row selection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import erf, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.ir.numerics import Q8, quantize_rows, round_bf16, wide
+from kvasir.ir.ops.base import (
+    BOTH,
+    RAW,
+    Env,
+    FloatArray,
+    Op,
+    OpDef,
+    Rows,
+    TensorType,
+    Value,
+    Weight,
+    attrs_of,
+    f32,
+    per_element,
+    require,
+    width,
+)
+
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
+
+
+def activate(x: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    """silu, or GELU by tanh approximation or by erf (Hendrycks & Gimpel 2016)."""
+    if kind == "silu":
+        return np.asarray(x / (1.0 + np.exp(-x)))
+    if kind == "gelu_tanh":
+        return np.asarray(0.5 * x * (1.0 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+    if kind == "gelu":
+        return np.asarray(0.5 * x * (1.0 + np.vectorize(erf, otypes=[np.float64])(x / sqrt(2.0))))
+    raise ValueError(f"unknown activation {kind!r}; known: {', '.join(ACTIVATIONS)}")
+
+
+def as_type(x: FloatArray, dtype: str, block: int) -> Rows:
+    """f32 rows as f32, bf16 or q8 rows."""
+    if dtype == "q8":
+        return quantize_rows(x, block)
+    return round_bf16(x) if dtype == "bf16" else x
+
+
+def rms_norm(x: NDArray[np.float64], weight: FloatArray, eps: float) -> NDArray[np.float64]:
+    """Over the last axis (Zhang & Sennrich 2019)."""
+    mean = (x * x).mean(axis=-1, keepdims=True)
+    return np.asarray(x / np.sqrt(mean + eps) * weight)
+
+
+def soften(x: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
+    return cap * np.tanh(x / cap) if cap > 0 else x
+
+
+def _same(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
+    for value in ins:
+        require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
+        require(
+            value.shape == ins[0].shape,
+            f"{value.name} is {value.shape}, {ins[0].name} is {ins[0].shape}",
+        )
+    return (TensorType(ins[0].shape),)
+
+
+def _cast_type(op: Op, value: Value) -> TensorType:
+    require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
+    dtype, block = op.word("to"), op.integer("block")
+    require(dtype in ("f32", "bf16", "q8"), f"to={dtype!r}, expected f32, bf16 or q8")
+    require((dtype == "q8") == (block > 0), f"block={block} with to={dtype}")
+    if block:
+        k = width(value)
+        require(block % 32 == 0 and k % block == 0, f"block={block} does not fit rows of {k}")
+    return TensorType(value.shape, dtype, block)
+
+
+def _norm_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
+    k = width(ins[0])
+    require(
+        weights[0].shape == (k,), f"{weights[0].name} is {weights[0].shape}, rows have {k} elements"
+    )
+    return (_cast_type(op, ins[0]),)
+
+
+def _norm(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    y = f32(rms_norm(wide(ins[0]), weights[0], op.number("eps")))
+    return (as_type(y, op.word("to"), op.integer("block")),)
+
+
+def _head_norm_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    k, heads, dim = width(ins[0]), op.integer("n_heads"), op.integer("head_dim")
+    require(
+        k == heads * dim,
+        f"{ins[0].name} has {k} columns, {heads} heads of {dim} need {heads * dim}",
+    )
+    require(
+        weights[0].shape == (dim,),
+        f"{weights[0].name} is {weights[0].shape}, heads have {dim} elements",
+    )
+    return _same(op, ins, weights)
+
+
+def _head_norm(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    x = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
+    y = rms_norm(x.astype(np.float64), weights[0], op.number("eps"))
+    return (f32(y.reshape(ins[0].shape)),)
+
+
+def _cast(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    return (as_type(ins[0], op.word("to"), op.integer("block")),)
+
+
+def _dequant_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    require(ins[0].dtype in ("bf16", "q8"), f"{ins[0].name} is {ins[0].dtype}, expected bf16 or q8")
+    return (TensorType(ins[0].shape),)
+
+
+def _dequant(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    x: Rows = ins[0]
+    return (f32(wide(x)) if isinstance(x, Q8) else x,)
+
+
+def _act(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    return (f32(activate(wide(ins[0]), op.word("act"))),)
+
+
+def _gated_act(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    return (f32(activate(wide(ins[0]), op.word("act")) * ins[1]),)
+
+
+def _add(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    return (f32(ins[0] + ins[1]),)
+
+
+def _scale(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    return (f32(soften(wide(ins[0]) * np.float32(op.number("factor")), op.number("softcap"))),)
+
+
+def _gather_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    require(ins[1].dtype == "i32" and len(ins[1].shape) == 1, f"{ins[1].name} must be i32 row ids")
+    return (TensorType((ins[1].shape[0], *ins[0].shape[1:])),)
+
+
+def _gather(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    return (ins[0][ins[1]],)
+
+
+def _concat_infer(
+    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
+) -> tuple[TensorType, ...]:
+    for value in ins:
+        require(
+            value.shape[0] == ins[0].shape[0], f"{value.name} has other rows than {ins[0].name}"
+        )
+    return (TensorType((ins[0].shape[0], sum(width(value) for value in ins))),)
+
+
+def _concat(
+    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
+) -> tuple[Rows, ...]:
+    return (f32(np.concatenate(ins, axis=1)),)
+
+
+def _split_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
+    sizes, k = op.attrs["sizes"], width(ins[0])
+    require(
+        isinstance(sizes, tuple) and sum(sizes) == k, f"sizes={sizes} do not add up to {k} columns"
+    )
+    return tuple(TensorType((ins[0].shape[0], size)) for size in sizes)  # type: ignore[union-attr]
+
+
+def _split(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+    edges = np.cumsum(op.attrs["sizes"])[:-1]
+    return tuple(f32(part) for part in np.split(ins[0], edges, axis=1))
+
+
+_NORM = attrs_of(eps=float, to=str, block=int)
+_HEADS = attrs_of(n_heads=int, head_dim=int, eps=float)
+_CAST = attrs_of(to=str, block=int)
+_SCALE = attrs_of(factor=float, softcap=float)
+
+DEFS = (
+    OpDef(
+        "norm",
+        "RMS norm of rows, written as f32, bf16 or q8.",
+        BOTH,
+        (1, 1),
+        (1, 1),
+        _NORM,
+        _norm_infer,
+        _norm,
+        per_element(4),
+    ),
+    OpDef(
+        "head_norm",
+        "RMS norm of each head of a row.",
+        RAW,
+        (1, 1),
+        (1, 1),
+        _HEADS,
+        _head_norm_infer,
+        _head_norm,
+        per_element(4),
+    ),
+    OpDef(
+        "cast",
+        "f32 rows to bf16 or q8.",
+        BOTH,
+        (1, 1),
+        (0, 0),
+        _CAST,
+        lambda op, ins, weights: (_cast_type(op, ins[0]),),
+        _cast,
+        per_element(2),
+    ),
+    OpDef(
+        "dequant",
+        "bf16 or q8 rows to f32.",
+        RAW,
+        (1, 1),
+        (0, 0),
+        {},
+        _dequant_infer,
+        _dequant,
+        per_element(1),
+    ),
+    OpDef(
+        "act", "Activation.", RAW, (1, 1), (0, 0), attrs_of(act=str), _same, _act, per_element(8)
+    ),
+    OpDef(
+        "gated_act",
+        "act(gate) * up.",
+        RAW,
+        (2, 2),
+        (0, 0),
+        attrs_of(act=str),
+        _same,
+        _gated_act,
+        per_element(9),
+    ),
+    OpDef("add", "a + b.", BOTH, (2, 2), (0, 0), {}, _same, _add, per_element(1)),
+    OpDef(
+        "scale",
+        "x * factor, then cap * tanh(x / cap) when softcap > 0.",
+        BOTH,
+        (1, 1),
+        (0, 0),
+        _SCALE,
+        _same,
+        _scale,
+        per_element(2),
+    ),
+    OpDef(
+        "gather_rows",
+        "Rows of x by id.",
+        BOTH,
+        (2, 2),
+        (0, 0),
+        {},
+        _gather_infer,
+        _gather,
+        per_element(0),
+    ),
+    OpDef(
+        "concat",
+        "Columns side by side.",
+        RAW,
+        (1, None),
+        (0, 0),
+        {},
+        _concat_infer,
+        _concat,
+        per_element(0),
+    ),
+    OpDef(
+        "split",
+        "Columns apart.",
+        RAW,
+        (1, 1),
+        (0, 0),
+        attrs_of(sizes=tuple),
+        _split_infer,
+        _split,
+        per_element(0),
+    ),
+)

@@ -1,0 +1,24 @@
+"""Phases: groups of ops that do not depend on each other, between two barriers."""
+
+from __future__ import annotations
+
+from kvasir.ir.program import Program
+
+_WRITERS = ("kv_write", "rope_write")
+
+
+def phases(program: Program) -> tuple[int, ...]:
+    """Phase of each op: one more than the last phase it depends on, through values or a layer's cache."""
+    made: dict[str, int] = {}
+    written: dict[int, int] = {}
+    result: list[int] = []
+    for op in program.ops:
+        needs = [made[name] for name in op.ins if name in made]
+        if op.kind == "attention":
+            needs.append(written[op.integer("layer")])
+        phase = max(needs, default=-1) + 1
+        if op.kind in _WRITERS:
+            written[op.integer("layer")] = phase
+        made |= dict.fromkeys(op.outs, phase)
+        result.append(phase)
+    return tuple(result)

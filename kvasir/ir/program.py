@@ -1,0 +1,135 @@
+"""A model as a frozen value: ops over one ragged token axis, the values between them, weights, KV layers.
+
+Shapes hold integers and symbols: "T" tokens of the step, "R" logit rows, "P" token-expert pairs (T x top_k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Dim = int | str
+Attr = int | float | str | bool | tuple[int, ...]
+FloatArray = NDArray[np.float32]
+
+SYMBOLS = ("T", "R", "P")
+DTYPES = ("f32", "bf16", "q8", "i32")
+
+
+class TensorType(NamedTuple):
+    """``block`` is the number of elements that share an activation scale; q8 only, else 0."""
+
+    shape: tuple[Dim, ...]
+    dtype: str = "f32"
+    block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What an op gives or takes. Rows are the first axis."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: str
+    block: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.shape, self.dtype, self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A named step of ``kvasir.weights.transforms`` between the file's tensor and the weight."""
+
+    name: str
+    args: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter: [N, K] (linear, embedding), [E, N, K] (experts) or [K] (norms, biases).
+
+    ``sources`` are tensor names in the model file, stacked along a new first axis when there is more than one.
+    ``layout`` is the packed form chosen by ``place_weights`` ("f32" "bf16" "q8" "q4z" "q4m"); empty before it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sources: tuple[str, ...] = ()
+    transforms: tuple[Transform, ...] = ()
+    layout: str = ""
+
+    @property
+    def n_elements(self) -> int:
+        return int(np.prod(self.shape))
+
+
+def freeze(attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
+    return MappingProxyType(dict(attrs))
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One step of the program; ``kind`` names its definition in ``kvasir.ir.ops``."""
+
+    kind: str
+    ins: tuple[str, ...]
+    outs: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    attrs: Mapping[str, Attr] = field(default_factory=lambda: freeze({}))
+
+    def integer(self, name: str) -> int:
+        value = self.attrs[name]
+        if not isinstance(value, int):
+            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected an integer")
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.attrs[name]
+        if not isinstance(value, float | int):
+            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected a number")
+        return float(value)
+
+    def word(self, name: str) -> str:
+        value = self.attrs[name]
+        if not isinstance(value, str):
+            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected a string")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.attrs[name]
+        if not isinstance(value, bool):
+            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected true or false")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """The cache of one layer. ``kind`` "window": a token sees the last ``window`` positions, itself included."""
+
+    layer: int
+    kind: str
+    window: int
+    n_kv_heads: int
+    head_dim: int
+    dtype: str = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Ops in execution order. Every value is an input or the output of exactly one earlier op."""
+
+    name: str
+    ops: tuple[Op, ...]
+    values: Mapping[str, Value]
+    weights: Mapping[str, Weight]
+    kv: tuple[KVSpec, ...]
+    constants: Mapping[str, FloatArray]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]

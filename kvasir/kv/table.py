@@ -1,0 +1,56 @@
+"""The blocks of one request, in the order of their tokens."""
+
+from __future__ import annotations
+
+from kvasir.kv.pool import BlockPool
+
+
+def blocks_for(n_tokens: int, block_size: int) -> int:
+    """Blocks that hold ``n_tokens``."""
+    return -(-n_tokens // block_size)
+
+
+class BlockTable:
+    """Owns its blocks until ``release``."""
+
+    def __init__(self, pool: BlockPool, block_size: int) -> None:
+        self._pool = pool
+        self._block_size = block_size
+        self._blocks: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that the blocks hold."""
+        return len(self._blocks) * self._block_size
+
+    def missing(self, n_tokens: int) -> int:
+        """Blocks to allocate before ``n_tokens`` fit."""
+        return max(0, blocks_for(n_tokens, self._block_size) - len(self._blocks))
+
+    def grow(self, n_tokens: int) -> None:
+        """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, when blocks run out."""
+        self._blocks.extend(self._pool.allocate(self.missing(n_tokens)))
+
+    def trim(self, n_tokens: int) -> None:
+        """Give back the blocks past ``n_tokens``."""
+        keep = blocks_for(n_tokens, self._block_size)
+        self._pool.free(self._blocks[keep:])
+        del self._blocks[keep:]
+
+    def covering(self, n_tokens: int) -> tuple[int, ...]:
+        """Ids of the blocks of storage indices [0, n_tokens)."""
+        return tuple(self._blocks[: blocks_for(n_tokens, self._block_size)])
+
+    def fork(self) -> BlockTable:
+        """A table over the same blocks, which are read only until one of the two gives them up."""
+        self._pool.share(self._blocks)
+        twin = BlockTable(self._pool, self._block_size)
+        twin._blocks = list(self._blocks)
+        return twin
+
+    def release(self) -> None:
+        """Give back every block; the table is empty afterwards."""
+        self.trim(0)

@@ -1,0 +1,176 @@
+"""The one builder: a decoder-only transformer as a program, from its config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvasir.ir.builder import Builder
+from kvasir.ir.program import KVSpec, Program
+from kvasir.models.families import weight_of
+from kvasir.models.rope import rope_table
+from kvasir.models.spec import ExpertConfig, ModelConfig
+
+ROPE, ROPE_WINDOW = "rope", "rope_window"
+
+
+def build_program(config: ModelConfig, *, max_positions: int | None = None) -> Program:
+    """The raw program of a model.
+
+    ``max_positions``: rows of the rope tables, i.e. the longest request that will run; by default the model's own
+    limit.
+    """
+    builder = Builder(config.family, weight_of(config))
+    rows = max_positions or config.max_positions
+    tokens = builder.input("tokens", ("T",), "i32")
+    builder.input("positions", ("T",), "i32")
+    logit_rows = builder.input("logit_rows", ("R",), "i32")
+    builder.constant(ROPE, rope_table(config.rope, config.head_dim, rows))
+    if config.window_rope is not None:
+        builder.constant(ROPE_WINDOW, rope_table(config.window_rope, config.head_dim, rows))
+    embed = builder.weight("embed", (config.vocab_size, config.hidden_size))
+    x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
+    if config.embed_scale != 1.0:
+        x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
+    for layer in range(config.n_layers):
+        x = _Block(builder, config, layer).record(x)
+    return builder.build(_head(builder, config, x, logit_rows))
+
+
+def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tuple[str, ...]:
+    rows = builder.op("gather_rows", (x, logit_rows), "rows")
+    norm = builder.weight("final_norm", (config.hidden_size,))
+    rows = builder.op("norm", (rows,), "rows.norm", (norm,), eps=config.norm_eps, to="f32", block=0)
+    head = builder.weight(
+        "embed" if config.tied else "lm_head", (config.vocab_size, config.hidden_size)
+    )
+    logits = builder.op("lm_head", (rows,), "logits", (head,))
+    if config.final_softcap > 0:
+        logits = builder.op(
+            "scale", (logits,), "logits.capped", factor=1.0, softcap=config.final_softcap
+        )
+    drawn = builder.op("sample", (logits,), "drawn")
+    return logits, drawn
+
+
+class _Block:
+    """Records one decoder block; names of values and weights start with the layer."""
+
+    def __init__(self, builder: Builder, config: ModelConfig, layer: int) -> None:
+        self.builder, self.config, self.layer = builder, config, layer
+
+    def record(self, x: str) -> str:
+        mlp = self._experts if self.config.experts is not None else self._mlp
+        x = self._residual(x, "attn", self._attention)
+        return self._residual(x, "mlp", mlp)
+
+    def _residual(self, x: str, part: str, body: Callable[[str], str]) -> str:
+        y = body(self._norm(x, f"{part}_norm"))
+        if self.config.block.post_norms:
+            y = self._norm(y, f"{part}_post_norm")
+        return self.builder.op("add", (x, y), self._value(f"x.{part}"))
+
+    def _attention(self, x: str) -> str:
+        config = self.config
+        heads, kv_heads, dim, window = (
+            config.n_heads,
+            config.n_kv_heads,
+            config.head_dim,
+            config.window(self.layer),
+        )
+        kind = "window" if window else "full"
+        self.builder.kv(KVSpec(self.layer, kind, window, kv_heads, dim))
+        q = self._rope(self._head(x, "q", heads), heads)
+        k = self._rope(self._head(x, "k", kv_heads), kv_heads)
+        v = self._linear(x, "v", kv_heads * dim, config.block.qkv_bias)
+        self.builder.ops(
+            "kv_write", (k, v), (), layer=self.layer, n_kv_heads=kv_heads, head_dim=dim
+        )
+        out = self.builder.op(
+            "attention", (q,), self._value("attn"), layer=self.layer, n_heads=heads, n_kv_heads=kv_heads,
+            head_dim=dim, scale=config.attention_scale, window=window, softcap=config.attention_softcap,
+        )  # fmt: skip
+        return self._linear(out, "o", config.hidden_size, config.block.o_bias)
+
+    def _head(self, x: str, name: str, n_heads: int) -> str:
+        dim = self.config.head_dim
+        y = self._linear(x, name, n_heads * dim, self.config.block.qkv_bias)
+        if not self.config.block.qk_norm:
+            return y
+        weight = self._weight(f"{name}_norm", (dim,))
+        return self.builder.op(
+            "head_norm",
+            (y,),
+            f"{y}.norm",
+            (weight,),
+            n_heads=n_heads,
+            head_dim=dim,
+            eps=self.config.norm_eps,
+        )
+
+    def _rope(self, x: str, n_heads: int) -> str:
+        dim = self.config.head_dim
+        local = self.config.window_rope is not None and self.config.window(self.layer) > 0
+        return self.builder.op(
+            "rope", (x, "positions"), f"{x}.rope", n_heads=n_heads, head_dim=dim, rotary_dim=dim, style="neox",
+            table=ROPE_WINDOW if local else ROPE,
+        )  # fmt: skip
+
+    def _mlp(self, x: str) -> str:
+        config = self.config
+        gate = self._linear(x, "gate", config.ffn_size, config.block.mlp_bias)
+        up = self._linear(x, "up", config.ffn_size, config.block.mlp_bias)
+        h = self.builder.op("gated_act", (gate, up), self._value("hidden"), act=config.block.act)
+        return self._linear(h, "down", config.hidden_size, config.block.mlp_bias)
+
+    def _experts(self, x: str) -> str:
+        config, experts = self.config, self._expert_config()
+        logits = self._linear(x, "router", experts.n_experts, False)
+        ids, weights = self._value("ids"), self._value("shares")
+        self.builder.ops(
+            "route", (logits,), (ids, weights), n_experts=experts.n_experts, top_k=experts.top_k,
+            normalize=experts.normalize,
+        )  # fmt: skip
+        inner = (experts.n_experts, config.ffn_size, config.hidden_size)
+        outer = (experts.n_experts, config.hidden_size, config.ffn_size)
+        matrices = (
+            self._weight("experts.gate", inner),
+            self._weight("experts.up", inner),
+            self._weight("experts.down", outer),
+        )
+        out = self._value("experts")
+        return self.builder.op(
+            "experts", (x, ids, weights), out, matrices, top_k=experts.top_k, act=config.block.act
+        )
+
+    def _expert_config(self) -> ExpertConfig:
+        if self.config.experts is None:
+            raise ValueError(f"{self.config.family}: layer {self.layer} has no experts")
+        return self.config.experts
+
+    def _norm(self, x: str, name: str) -> str:
+        weight = self._weight(name, (self.config.hidden_size,))
+        return self.builder.op(
+            "norm", (x,), self._value(name), (weight,), eps=self.config.norm_eps, to="f32", block=0
+        )
+
+    def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
+        value = self.builder.columns(x)
+        weights = [self._weight(name, (n, value))]
+        if bias:
+            weights.append(self._weight(f"{name}.bias", (n,)))
+        return self.builder.op(
+            "linear",
+            (x,),
+            self._value(name),
+            tuple(weights),
+            n_segments=1,
+            bias=bias,
+            epilogue="none",
+            act="none",
+        )
+
+    def _weight(self, name: str, shape: tuple[int, ...]) -> str:
+        return self.builder.weight(f"layers.{self.layer}.{name}", shape)
+
+    def _value(self, name: str) -> str:
+        return f"l{self.layer}.{name}"

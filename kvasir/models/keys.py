@@ -1,0 +1,89 @@
+"""Typed access to a model's config that names the field when something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kvasir.core.errors import ModelError
+
+
+class Keys:
+    """``config.json`` or GGUF metadata. ``prefix`` stands before every field; ``where`` names the file in errors.
+
+    A ``default`` of None means that the field must be there. JSON null counts as missing.
+    """
+
+    def __init__(self, config: Mapping[str, Any], where: str, prefix: str = "") -> None:
+        self._config, self._where, self._prefix = config, where, prefix
+
+    def raw(self, name: str) -> Any:
+        return self._config.get(self._prefix + name)
+
+    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+        value = self._get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(name, value, "a whole number")
+        if value < least:
+            raise self.error(name, value, f"at least {least}")
+        return value
+
+    def number(self, name: str, default: float | None = None, least: float = 0.0) -> float:
+        value = self._get(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.error(name, value, "a number")
+        if not least <= value < float("inf"):
+            raise self.error(name, value, f"a finite number of at least {least:g}")
+        return float(value)
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        value = self._get(name, default)
+        if not isinstance(value, bool):
+            raise self.error(name, value, "true or false")
+        return value
+
+    def word(self, name: str, allowed: Iterable[str], default: str | None = None) -> str:
+        value = self._get(name, default)
+        allowed = tuple(allowed)
+        if not isinstance(value, str) or value not in allowed:
+            raise self.error(name, value, f"one of {', '.join(allowed)}")
+        return value
+
+    def words(self, name: str, allowed: Iterable[str], length: int) -> tuple[str, ...]:
+        value, allowed = self._get(name, None), tuple(allowed)
+        fits = (
+            isinstance(value, list | tuple)
+            and len(value) == length
+            and all(item in allowed for item in value)
+        )
+        if not fits:
+            raise self.error(name, value, f"{length} entries, each one of {', '.join(allowed)}")
+        return tuple(value)
+
+    def table(self, name: str) -> Keys | None:
+        """A nested object, or None when it is missing."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.error(name, value, "an object")
+        return Keys(value, f"{self._where}, {name}")
+
+    def has(self, name: str) -> bool:
+        return self.raw(name) is not None
+
+    def refuse(self, name: str, *harmless: Any) -> None:
+        """Fails unless the field is missing or has a value that changes nothing."""
+        value = self.raw(name)
+        if value is not None and value not in harmless:
+            raise self.error(name, value, "a model without it: this feature is not supported")
+
+    def error(self, name: str, value: Any, expected: str) -> ModelError:
+        shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+        return ModelError(f"{self._where}: {self._prefix}{name} is {shown}, expected {expected}")
+
+    def _get(self, name: str, default: Any) -> Any:
+        value = self.raw(name)
+        if value is None and default is None:
+            raise ModelError(f"{self._where}: {self._prefix}{name} is missing")
+        return default if value is None else value

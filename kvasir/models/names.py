@@ -1,0 +1,135 @@
+"""Where each weight lies in a model file: templates of tensor names, and the steps from tensor to weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kvasir.ir.program import Transform, Weight
+from kvasir.models.spec import ModelConfig
+
+TransformRule = Callable[[ModelConfig, str], tuple[Transform, ...]]
+"""(config, part of the weight's name after the layer) -> steps."""
+
+
+def no_transforms(config: ModelConfig, part: str) -> tuple[Transform, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """``top`` names tensors of the whole model, ``layer`` those of block {i}; {e} is an expert.
+
+    ``bias`` entries are made from their matrix by replacing the last component.
+    """
+
+    top: Mapping[str, str]
+    layer: Mapping[str, str]
+    transforms: TransformRule = no_transforms
+    ignorable: tuple[str, ...] = ()
+    """Ends of names of tensors that hold nothing the program needs."""
+
+    def weight(self, config: ModelConfig, name: str, shape: tuple[int, ...]) -> Weight:
+        """The weight with its sources. Raises KeyError for a name that the family does not have."""
+        if name in self.top:
+            return Weight(name, shape, (self.top[name],), self.transforms(config, name))
+        _, layer, part = name.split(".", 2)
+        matrix = part.removesuffix(".bias")
+        template = self.layer[matrix].replace("{i}", layer)
+        if matrix != part:
+            template = template.removesuffix("weight") + "bias"
+        return Weight(name, shape, _per_expert(template, config), self.transforms(config, part))
+
+
+def _per_expert(template: str, config: ModelConfig) -> tuple[str, ...]:
+    if "{e}" not in template or config.experts is None:
+        return (template,)
+    return tuple(template.replace("{e}", str(e)) for e in range(config.experts.n_experts))
+
+
+def undo_rope_permutation(config: ModelConfig, part: str) -> tuple[Transform, ...]:
+    """GGUF files of the llama family hold q and k rows reordered for interleaved rope."""
+    heads = {"q": config.n_heads, "k": config.n_kv_heads}.get(part.removesuffix(".bias"))
+    return (Transform("permute_rope", (heads,)),) if heads is not None else ()
+
+
+def add_one_to_norms(config: ModelConfig, part: str) -> tuple[Transform, ...]:
+    """Gemma's norms multiply by 1 + weight."""
+    return (Transform("plus_one"),) if part.endswith("norm") else ()
+
+
+HF_TOP = {
+    "embed": "model.embed_tokens.weight",
+    "final_norm": "model.norm.weight",
+    "lm_head": "lm_head.weight",
+}
+_HF_ATTENTION = {
+    "attn_norm": "model.layers.{i}.input_layernorm.weight",
+    "q": "model.layers.{i}.self_attn.q_proj.weight",
+    "k": "model.layers.{i}.self_attn.k_proj.weight",
+    "v": "model.layers.{i}.self_attn.v_proj.weight",
+    "o": "model.layers.{i}.self_attn.o_proj.weight",
+    "mlp_norm": "model.layers.{i}.post_attention_layernorm.weight",
+}
+_HF_MLP = {
+    "gate": "model.layers.{i}.mlp.gate_proj.weight",
+    "up": "model.layers.{i}.mlp.up_proj.weight",
+    "down": "model.layers.{i}.mlp.down_proj.weight",
+}
+_HF_MIXTRAL = {
+    "router": "model.layers.{i}.block_sparse_moe.gate.weight",
+    "experts.gate": "model.layers.{i}.block_sparse_moe.experts.{e}.w1.weight",
+    "experts.up": "model.layers.{i}.block_sparse_moe.experts.{e}.w3.weight",
+    "experts.down": "model.layers.{i}.block_sparse_moe.experts.{e}.w2.weight",
+}
+_HF_GEMMA3 = {
+    "q_norm": "model.layers.{i}.self_attn.q_norm.weight",
+    "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
+    "attn_post_norm": "model.layers.{i}.post_attention_layernorm.weight",
+    "mlp_norm": "model.layers.{i}.pre_feedforward_layernorm.weight",
+    "mlp_post_norm": "model.layers.{i}.post_feedforward_layernorm.weight",
+}
+_HF_IGNORABLE = (".rotary_emb.inv_freq", ".self_attn.rotary_emb.inv_freq")
+
+GGUF_TOP = {
+    "embed": "token_embd.weight",
+    "final_norm": "output_norm.weight",
+    "lm_head": "output.weight",
+}
+_GGUF_ATTENTION = {
+    "attn_norm": "blk.{i}.attn_norm.weight",
+    "q": "blk.{i}.attn_q.weight",
+    "k": "blk.{i}.attn_k.weight",
+    "v": "blk.{i}.attn_v.weight",
+    "o": "blk.{i}.attn_output.weight",
+    "mlp_norm": "blk.{i}.ffn_norm.weight",
+}
+_GGUF_MLP = {
+    "gate": "blk.{i}.ffn_gate.weight",
+    "up": "blk.{i}.ffn_up.weight",
+    "down": "blk.{i}.ffn_down.weight",
+}
+_GGUF_MIXTRAL = {
+    "router": "blk.{i}.ffn_gate_inp.weight",
+    "experts.gate": "blk.{i}.ffn_gate_exps.weight",
+    "experts.up": "blk.{i}.ffn_up_exps.weight",
+    "experts.down": "blk.{i}.ffn_down_exps.weight",
+}
+_GGUF_GEMMA3 = {
+    "q_norm": "blk.{i}.attn_q_norm.weight",
+    "k_norm": "blk.{i}.attn_k_norm.weight",
+    "attn_post_norm": "blk.{i}.post_attention_norm.weight",
+    "mlp_post_norm": "blk.{i}.post_ffw_norm.weight",
+}
+_GGUF_IGNORABLE = ("rope_freqs.weight",)
+
+LLAMA_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP, ignorable=_HF_IGNORABLE)
+LLAMA_GGUF = NameMap(GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP, undo_rope_permutation, _GGUF_IGNORABLE)
+MIXTRAL_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MIXTRAL, ignorable=_HF_IGNORABLE)
+MIXTRAL_GGUF = NameMap(
+    GGUF_TOP, _GGUF_ATTENTION | _GGUF_MIXTRAL, undo_rope_permutation, _GGUF_IGNORABLE
+)
+GEMMA3_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP | _HF_GEMMA3, add_one_to_norms, _HF_IGNORABLE)
+GEMMA3_GGUF = NameMap(
+    GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP | _GGUF_GEMMA3, ignorable=_GGUF_IGNORABLE
+)

@@ -1,0 +1,286 @@
+"""The one validator of sampling parameters, in front of every entry to the engine.
+
+Each failure is a ``RequestError`` (400) whose ``param`` is the offending field and whose message states the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.sampling.philox import choice_seed, draw_seed
+
+MAX_CHOICES = 128
+MAX_TEMPERATURE = 100.0
+MAX_TOP_K = 1_000_000
+"""Above any vocabulary; a k beyond the vocabulary keeps every token."""
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_STOP_STRINGS = 32
+MAX_STOP_BYTES = 4096
+"""UTF-8 bytes of one stop string."""
+MAX_STOP_IDS = 128
+_SEED_LOW, _SEED_END = -(2**63), 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    low: float
+    high: float
+    open_low: bool = False
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high and not (self.open_low and value == self.low)
+
+    def __str__(self) -> str:
+        return f"{'greater than' if self.open_low else 'at least'} {self.low:g} and at most {self.high:g}"
+
+
+_REALS = {
+    "temperature": _Range(0.0, MAX_TEMPERATURE),
+    "top_p": _Range(0.0, 1.0, open_low=True),
+    "min_p": _Range(0.0, 1.0),
+    "repetition_penalty": _Range(0.01, 100.0),
+    "presence_penalty": _Range(-2.0, 2.0),
+    "frequency_penalty": _Range(-2.0, 2.0),
+}
+_INTEGERS = {"n": _Range(1, MAX_CHOICES), "top_k": _Range(-1, MAX_TOP_K)}
+_OPTIONAL_INTEGERS = {
+    "logprobs": _Range(0, MAX_LOGPROBS),
+    "prompt_logprobs": _Range(0, MAX_LOGPROBS),
+}
+_FLAGS = ("include_stop_str_in_output", "ignore_eos", "detokenize", "skip_special_tokens")
+
+
+def check_prompt(prompt: Sequence[int], *, vocab_size: int, max_model_len: int) -> None:
+    """Refuses an empty or over-long prompt and ids outside [0, vocab_size)."""
+    if len(prompt) == 0:
+        raise RequestError("the prompt is empty: it needs at least one token", param="prompt")
+    if len(prompt) > max_model_len:
+        raise _too_long(len(prompt), 0, max_model_len)
+    _check_ids("prompt", prompt, vocab_size)
+
+
+def check(params: SamplingParams, *, vocab_size: int, max_model_len: int, n_prompt: int) -> None:
+    """Refuses parameters outside their bounds; ``n_prompt`` counts the tokens of the prompt."""
+    for name, bounds in _REALS.items():
+        _check_number(name, getattr(params, name), bounds)
+    for name, bounds in _INTEGERS.items():
+        _check_number(name, getattr(params, name), bounds, integer=True)
+    for name, bounds in _OPTIONAL_INTEGERS.items():
+        if getattr(params, name) is not None:
+            _check_number(name, getattr(params, name), bounds, integer=True)
+    for name in _FLAGS:
+        if not isinstance(getattr(params, name), bool):
+            raise RequestError(f"{name} must be true or false", param=name)
+    _check_seed(params.seed)
+    _check_lengths(params, n_prompt, max_model_len)
+    _check_bias(params, vocab_size)
+    _check_stops(params, vocab_size)
+
+
+def resolve(
+    params: SamplingParams,
+    *,
+    vocab_size: int,
+    max_model_len: int,
+    n_prompt: int,
+    eos_ids: Iterable[int],
+    choice: int = 0,
+) -> TokenParams:
+    """Checks ``params`` and gives what the engine needs for choice ``choice`` of n.
+
+    A missing seed is drawn here; to serve several choices of one request use ``resolve_choices``.
+    """
+    check(params, vocab_size=vocab_size, max_model_len=max_model_len, n_prompt=n_prompt)
+    seed = draw_seed() if params.seed is None else params.seed % 2**64
+    room = max_model_len - n_prompt
+    stops = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(eos_ids))
+    return TokenParams(
+        seed=choice_seed(seed, choice),
+        max_tokens=room if params.max_tokens is None else params.max_tokens,
+        min_tokens=params.min_tokens,
+        temperature=float(params.temperature),
+        top_p=float(params.top_p),
+        top_k=0 if params.top_k == -1 or params.top_k >= vocab_size else params.top_k,
+        min_p=float(params.min_p),
+        repetition_penalty=float(params.repetition_penalty),
+        presence_penalty=float(params.presence_penalty),
+        frequency_penalty=float(params.frequency_penalty),
+        logit_bias=tuple((i, float(b)) for i, b in sorted((params.logit_bias or {}).items())),
+        stop_ids=tuple(sorted(stops)),
+        n_logprobs=-1 if params.logprobs is None else params.logprobs,
+        n_prompt_logprobs=-1 if params.prompt_logprobs is None else params.prompt_logprobs,
+    )
+
+
+def resolve_choices(
+    params: SamplingParams,
+    *,
+    vocab_size: int,
+    max_model_len: int,
+    n_prompt: int,
+    eos_ids: Iterable[int],
+) -> tuple[TokenParams, ...]:
+    """``resolve`` for each of the ``n`` choices; only the first computes the prompt's logprobs."""
+    eos = tuple(eos_ids)
+    first = resolve(
+        params, vocab_size=vocab_size, max_model_len=max_model_len, n_prompt=n_prompt, eos_ids=eos
+    )
+    return (first, *(_other_choice(first, i) for i in range(1, params.n)))
+
+
+def _other_choice(first: TokenParams, choice: int) -> TokenParams:
+    fields = {name: getattr(first, name) for name in first.__struct_fields__}
+    fields.update(seed=choice_seed(first.seed, choice), n_prompt_logprobs=-1)
+    return TokenParams(**fields)
+
+
+def _check_number(name: str, value: object, bounds: _Range, *, integer: bool = False) -> None:
+    kinds = (int,) if integer else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "an integer" if integer else "a number"
+        raise RequestError(f"{name} must be {kind}, not {type(value).__name__}", param=name)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RequestError(f"{name} must be finite, not {value}", param=name)
+    if not bounds.holds(value):
+        raise RequestError(f"{name} must be {bounds}, not {_short(value)}", param=name)
+
+
+def _check_seed(seed: object) -> None:
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise RequestError(f"seed must be an integer, not {type(seed).__name__}", param="seed")
+    if not _SEED_LOW <= seed < _SEED_END:
+        raise RequestError(
+            f"seed must be at least -2**63 and below 2**64, not {_short(seed)}", param="seed"
+        )
+
+
+def _check_lengths(params: SamplingParams, n_prompt: int, max_model_len: int) -> None:
+    unbounded = _Range(0, math.inf)
+    _check_number("min_tokens", params.min_tokens, unbounded, integer=True)
+    room = max_model_len - n_prompt
+    if params.max_tokens is None:
+        if room < 1:
+            raise _too_long(n_prompt, 1, max_model_len)
+        most = room
+    else:
+        _check_number("max_tokens", params.max_tokens, unbounded, integer=True)
+        most = params.max_tokens
+        if most == 0 and params.prompt_logprobs is None:
+            raise RequestError(
+                "max_tokens must be at least 1, or 0 together with prompt_logprobs to score the prompt only",
+                param="max_tokens",
+            )
+        if most > room:
+            raise _too_long(n_prompt, most, max_model_len)
+    if params.min_tokens > most:
+        raise RequestError(
+            f"min_tokens ({_short(params.min_tokens)}) exceeds max_tokens ({most}): lower it",
+            param="min_tokens",
+        )
+
+
+def _too_long(n_prompt: int, n_output: int, max_model_len: int) -> RequestError:
+    alone = n_prompt > max_model_len
+    what = (
+        f"{n_prompt} tokens"
+        if alone
+        else f"{n_prompt} tokens and max_tokens asks for {_short(n_output)} more"
+    )
+    remedy = "shorten the prompt" if alone else "shorten the prompt or lower max_tokens"
+    return RequestError(
+        f"the prompt has {what}, but the context holds {max_model_len}: {remedy}",
+        param="prompt" if alone else "max_tokens",
+        code="context_length_exceeded",
+    )
+
+
+def _check_bias(params: SamplingParams, vocab_size: int) -> None:
+    bias = params.logit_bias
+    if bias is None:
+        return
+    if not isinstance(bias, dict):
+        raise RequestError("logit_bias must map token ids to numbers", param="logit_bias")
+    if len(bias) > MAX_BIASES:
+        raise RequestError(
+            f"logit_bias has {len(bias)} entries, at most {MAX_BIASES} are allowed",
+            param="logit_bias",
+        )
+    _check_ids("logit_bias", tuple(bias), vocab_size)
+    for token, value in bias.items():
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not -100 <= value <= 100
+        ):
+            raise RequestError(
+                f"logit_bias of token {token} must be a number from -100 to 100, not {_short(value)}",
+                param="logit_bias",
+            )
+
+
+def _check_stops(params: SamplingParams, vocab_size: int) -> None:
+    ids = params.stop_token_ids
+    if ids is not None:
+        if not isinstance(ids, list | tuple):
+            raise RequestError("stop_token_ids must be a list of token ids", param="stop_token_ids")
+        if len(ids) > MAX_STOP_IDS:
+            raise RequestError(
+                f"stop_token_ids has {len(ids)} ids, at most {MAX_STOP_IDS} are allowed",
+                param="stop_token_ids",
+            )
+        _check_ids("stop_token_ids", ids, vocab_size)
+    strings = stop_strings(params)
+    if strings and not params.detokenize:
+        raise RequestError(
+            "stop strings need text: leave detokenize true or use stop_token_ids", param="stop"
+        )
+    if len(strings) > MAX_STOP_STRINGS:
+        raise RequestError(
+            f"stop has {len(strings)} strings, at most {MAX_STOP_STRINGS} are allowed", param="stop"
+        )
+    for string in strings:
+        if not isinstance(string, str) or string == "":
+            raise RequestError("stop must hold non-empty strings", param="stop")
+        if len(string.encode("utf-8", "surrogatepass")) > MAX_STOP_BYTES:
+            raise RequestError(f"a stop string is longer than {MAX_STOP_BYTES} bytes", param="stop")
+
+
+def stop_strings(params: SamplingParams) -> tuple[str, ...]:
+    """``stop`` as a tuple, whatever form the caller wrote."""
+    if params.stop is None:
+        return ()
+    if isinstance(params.stop, str):
+        return (params.stop,)
+    if not isinstance(params.stop, list | tuple):
+        raise RequestError("stop must be a string or a list of strings", param="stop")
+    return tuple(params.stop)
+
+
+def _check_ids(name: str, ids: Sequence[int], vocab_size: int) -> None:
+    if not ids:
+        return
+    others = {type(i) for i in ids} - {int}
+    if others:
+        raise RequestError(
+            f"{name} must hold integer token ids, not {others.pop().__name__}", param=name
+        )
+    worst = min(ids) if min(ids) < 0 else max(ids)
+    if not 0 <= worst < vocab_size:
+        raise RequestError(
+            f"{name} has token id {_short(worst)}, but the vocabulary has ids 0 to {vocab_size - 1}",
+            param=name,
+        )
+
+
+def _short(value: object) -> str:
+    """A value for a message; huge integers must not become megabytes of digits."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)[:80]

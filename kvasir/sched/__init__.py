@@ -1,0 +1,1 @@
+"""Who computes what in the next step. Decisions over ids and numbers."""

@@ -1,0 +1,81 @@
+"""What a row's outputs mean for its request."""
+
+from __future__ import annotations
+
+from kvasir.core.messages import TokenEvent, TokenLogprob
+from kvasir.core.plan import Row, RowOutput
+from kvasir.sched.request import Request
+from kvasir.sched.rows import accepted, moves_of
+
+
+def book(
+    request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
+) -> TokenEvent | None:
+    """Append what was scored and drawn; the event tells the client, None when there is no news.
+
+    ``is_current``: the request was not preempted since the row was planned.
+    """
+    if request.is_drafting:
+        path = accepted(row, outputs)
+        drawn = _emit(request, (outputs[0], *(outputs[node] for node in path)))
+        request.is_drafting = False
+        request.n_drawn = request.n_outputs
+        if is_current:
+            request.n_computed = row.start + 1 + len(path)
+            request.moves.extend(moves_of(row, path))
+        return _event(request, drawn)
+    n_scored = sum(target >= 0 for target in row.targets)
+    has_scores = _score(request, outputs[:n_scored])
+    drawn = _emit(request, outputs[n_scored:])
+    if not drawn and not has_scores and request.finish is None:
+        return None
+    return _event(request, drawn, tuple(request.scores) if has_scores else ())
+
+
+def _score(request: Request, outputs: tuple[RowOutput, ...]) -> bool:
+    """True when these outputs complete the prompt's scores."""
+    for output in outputs:
+        if output.token < 0:
+            request.fail(output.token)
+            return False
+        request.scores.append(_logprob(output))
+    if request.max_outputs == 0:
+        request.finish = request.ending()
+    return bool(outputs) and len(request.scores) == request.n_prompt - 1
+
+
+def _emit(request: Request, outputs: tuple[RowOutput, ...]) -> list[RowOutput]:
+    """The outputs that became tokens: none after one that ended the request."""
+    emitted: list[RowOutput] = []
+    for output in outputs:
+        if request.finish is not None:
+            break
+        if output.token < 0:
+            request.fail(output.token)
+            break
+        request.emit(output.token)
+        emitted.append(output)
+    return emitted
+
+
+def _event(
+    request: Request, drawn: list[RowOutput], scores: tuple[TokenLogprob, ...] = ()
+) -> TokenEvent:
+    tokens = tuple(output.token for output in drawn)
+    wants_logprobs = request.params.n_logprobs >= 0
+    has_hashes = any(output.logits_hash for output in drawn)
+    return TokenEvent(
+        request.id,
+        tokens=tokens,
+        logprobs=tuple(map(_logprob, drawn)) if wants_logprobs else (),
+        prompt_logprobs=scores,
+        finish=request.finish,
+        stop_id=tokens[-1] if request.finish == "stop" else None,
+        error=request.error,
+        error_code=request.error_code,
+        logits_hashes=tuple(output.logits_hash for output in drawn) if has_hashes else (),
+    )
+
+
+def _logprob(output: RowOutput) -> TokenLogprob:
+    return TokenLogprob(output.token, output.logprob, output.rank, output.top)

@@ -1,0 +1,135 @@
+"""One request while the scheduler knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvasir.core.messages import EngineRequest, TokenLogprob
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import Move, SlotOpen
+from kvasir.kv.table import BlockTable
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """``n_computed`` chases ``n_known``; what is drawn in a running step is known but not named yet."""
+
+    id: int
+    arrival: int
+    params: TokenParams
+    tokens: list[int]
+    """Prompt and output; outputs are appended when they are committed."""
+    n_prompt: int
+    max_outputs: int
+    """Outputs after which it ends: its own limit or what the context leaves."""
+    table: BlockTable
+    n_computed: int = 0
+    """Tokens whose KV entries are written once every plan made so far has run."""
+    n_drawn: int = 0
+    """Outputs drawn once every plan made so far has run; committed ones are in ``tokens``."""
+    draw: int = -1
+    """Logit row, in the newest plan that drew for it, of the newest draw."""
+    n_scored: int = 0
+    """Prompt tokens whose successor is scored once every plan made so far has run."""
+    scores: list[TokenLogprob] = field(default_factory=list)
+    slot: int = -1
+    """-1 while it waits."""
+    epoch: int = 0
+    """Times it was preempted: results of an older epoch say nothing about its blocks."""
+    is_drafting: bool = False
+    """A speculative row is in flight, so the next position is unknown."""
+    uncommitted: list[int] = field(default_factory=list)
+    """Outputs that the executor's sampler state has not been told."""
+    moves: list[Move] = field(default_factory=list)
+    finish: str | None = None
+    error: str | None = None
+    error_code: str | None = None
+
+    @property
+    def n_outputs(self) -> int:
+        """Committed outputs."""
+        return len(self.tokens) - self.n_prompt
+
+    @property
+    def n_known(self) -> int:
+        return self.n_prompt + self.n_drawn
+
+    @property
+    def n_left(self) -> int:
+        """Tokens that can be computed now."""
+        if self.is_drafting:
+            return 0
+        if self.n_drawn < self.max_outputs:
+            return self.n_known - self.n_computed
+        return self.n_prompt - 1 - self.n_computed if self.is_scoring else 0
+
+    @property
+    def is_scoring(self) -> bool:
+        """Prompt tokens are left whose successors are wanted scored."""
+        return self.params.n_prompt_logprobs >= 0 and self.n_scored < self.n_prompt - 1
+
+    @property
+    def is_decoding(self) -> bool:
+        """All but the newest token is computed."""
+        return self.n_left == 1 and self.n_drawn > 0
+
+    def named(self, start: int, stop: int) -> tuple[int, ...]:
+        """Tokens [start, stop); the newest may still be in flight and is named by its logit row."""
+        tokens = tuple(self.tokens[start:stop])
+        return tokens if len(tokens) == stop - start else (*tokens, -1 - self.draw)
+
+    def opening(self) -> SlotOpen:
+        n = self.n_prompt
+        return SlotOpen(self.slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
+
+    def restart(self) -> None:
+        """Forget the KV entries; what was drawn and scored stays."""
+        self.n_computed = 0
+        self.epoch += 1
+        self.uncommitted.clear()
+        self.moves.clear()
+
+    def emit(self, token: int) -> None:
+        """Append a drawn token; sets ``finish`` when it is the last."""
+        self.tokens.append(token)
+        self.uncommitted.append(token)
+        self.finish = self.ending()
+
+    def fail(self, token: int) -> None:
+        """End with the error that a row's negative ``token`` stands for: -1 not finite, else banned."""
+        self.finish = "error"
+        if token == -1:
+            self.error_code = "model_numerics"
+            why = "the model's logits are not finite; --dtype float32 may help"
+        else:
+            self.error_code = "no_token_left"
+            why = "every token is banned; relax logit_bias or min_tokens"
+        self.error = f"token {len(self.tokens)} cannot be drawn: {why}"
+
+    def ending(self) -> str | None:
+        """Why the request ends with the outputs it has; None when it goes on."""
+        n = self.n_outputs
+        if n > self.params.min_tokens and self.tokens[-1] in self.params.stop_ids:
+            return "stop"
+        if n < self.max_outputs:
+            return None
+        wants_scores = self.params.n_prompt_logprobs >= 0 and not n
+        return None if wants_scores and len(self.scores) < self.n_prompt - 1 else "length"
+
+
+def new_request(
+    request: EngineRequest, arrival: int, max_outputs: int, table: BlockTable
+) -> Request:
+    """State of a request that has not run here; ``emitted`` outputs count as its own."""
+    n_prompt, n_emitted = len(request.prompt), len(request.emitted)
+    return Request(
+        id=request.id,
+        arrival=arrival,
+        params=request.params,
+        tokens=[*request.prompt, *request.emitted],
+        n_prompt=n_prompt,
+        max_outputs=max_outputs,
+        table=table,
+        n_drawn=n_emitted,
+        n_scored=n_prompt if n_emitted else 0,
+    )

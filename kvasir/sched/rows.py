@@ -1,0 +1,76 @@
+"""From a request's counters to one row of a plan."""
+
+from __future__ import annotations
+
+from kvasir.core.plan import Move, Row, RowOutput
+from kvasir.sched.request import Request
+from kvasir.speculate.base import Draft
+
+
+def chunk_row(request: Request, n_tokens: int) -> Row:
+    """The next ``n_tokens`` known tokens. Draws when they are the last; scores the prompt if wanted."""
+    start, end = request.n_computed, request.n_computed + n_tokens
+    is_drawing = end == request.n_known and request.n_drawn < request.max_outputs
+    targets = _targets(request, start, end)
+    if targets and is_drawing:
+        targets = (*targets, -1)
+    n_logits = len(targets) or int(is_drawing)
+    return Row(
+        slot=request.slot,
+        start=start,
+        tokens=request.named(start, end),
+        blocks=request.table.covering(end),
+        n_logits=n_logits,
+        out_index=request.n_drawn - (n_logits - 1) if is_drawing else 0,
+        targets=targets,
+    )
+
+
+def _targets(request: Request, start: int, end: int) -> tuple[int, ...]:
+    """The successors of the prompt tokens in [start, end) that are not scored yet."""
+    if not request.is_scoring:
+        return ()
+    stop = min(end, request.n_prompt - 1)
+    return tuple(request.tokens[max(start, request.n_scored) + 1 : stop + 1])
+
+
+def draft_row(request: Request, draft: Draft) -> Row:
+    """The newest token and what may follow it, one logit row for each."""
+    start, n_tokens = request.n_computed, 1 + len(draft.tokens)
+    return Row(
+        slot=request.slot,
+        start=start,
+        tokens=(request.tokens[start], *draft.tokens),
+        blocks=request.table.covering(start + n_tokens),
+        n_logits=n_tokens,
+        out_index=request.n_drawn,
+        parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
+    )
+
+
+def accepted(row: Row, outputs: tuple[RowOutput, ...]) -> tuple[int, ...]:
+    """Indices in ``row.tokens`` of the drafted tokens that the target itself drew, root to leaf.
+
+    A token is accepted when it equals what its parent's logit row drew, so that a draft cannot
+    change an answer.
+    """
+    parents = row.parents or tuple(range(-1, len(row.tokens) - 1))
+    children = {(parents[i], row.tokens[i]): i for i in range(1, len(row.tokens))}
+    path: list[int] = []
+    node = 0
+    while (child := children.get((node, outputs[node].token))) is not None:
+        path.append(child)
+        node = child
+    return tuple(path)
+
+
+def moves_of(row: Row, path: tuple[int, ...]) -> tuple[Move, ...]:
+    """Copies that bring an accepted path to consecutive storage; none for a chain.
+
+    Sources lie at or past their destinations and ascend, so that applying them in order is safe.
+    """
+    return tuple(
+        Move(row.blocks, row.start + node, row.start + depth)
+        for depth, node in enumerate(path, start=1)
+        if node != depth
+    )

@@ -1,0 +1,254 @@
+"""Continuous batching with chunked prefill: decides each step, and books what it gave.
+
+No prefill or decode phases: every request has ``n_computed`` chasing ``n_known`` under one budget of
+tokens. Rows of one token come first, then chunks of prompts, then newcomers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
+from kvasir.core.plan import Row, SlotOpen, StepPlan, StepResult
+from kvasir.kv.pool import BlockPool
+from kvasir.kv.table import BlockTable
+from kvasir.sched.admit import max_outputs_of
+from kvasir.sched.book import book
+from kvasir.sched.queues import Queues
+from kvasir.sched.request import Request, new_request
+from kvasir.sched.rows import chunk_row, draft_row
+from kvasir.speculate.base import Draft, Proposer
+
+MAX_FLIGHTS = 2
+"""Plans made and not committed: one runs, one is ready to follow it."""
+MIN_OUTPUTS_TO_DRAFT = 2
+"""Outputs left below which a draft cannot save a step."""
+
+
+@dataclass(slots=True)
+class _Making:
+    """A plan in the making."""
+
+    budget: int
+    rows: list[Row] = field(default_factory=list)
+    owners: list[tuple[Request, int]] = field(default_factory=list)
+    """Per row its request and the request's epoch."""
+    opens: list[SlotOpen] = field(default_factory=list)
+    n_logits: int = 0
+
+    def add(self, request: Request, row: Row) -> None:
+        self.rows.append(row)
+        self.owners.append((request, request.epoch))
+        self.n_logits += row.n_logits
+        self.budget -= len(row.tokens)
+
+
+@dataclass(slots=True)
+class _Counters:
+    step: int = 0
+    n_cancelled: int = 0
+    n_failed: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    step_seconds: float = 0.0
+
+
+class Scheduler:
+    """Not thread-safe. At most two plans are uncommitted, and plans are committed in their order."""
+
+    def __init__(self, config: SchedulerConfig, proposer: Proposer | None = None) -> None:
+        self.config = config
+        self._proposer = proposer
+        self._queues = Queues(BlockPool(config.n_blocks), config.max_num_seqs)
+        self._requests: dict[int, Request] = {}
+        self._flights: deque[tuple[StepPlan, list[tuple[Request, int]]]] = deque()
+        self._events: list[TokenEvent] = []
+        self._counters = _Counters()
+        self._n_arrivals = 0
+        self._n_plans = 0
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request. Raises RequestError when it can never run or its id is taken."""
+        if request.id in self._requests:
+            raise RequestError(f"request id {request.id} is running already: choose another")
+        max_outputs = max_outputs_of(request, self.config)
+        table = BlockTable(self._queues.pool, self.config.block_size)
+        state = new_request(request, self._n_arrivals, max_outputs, table)
+        self._n_arrivals += 1
+        state.finish = state.ending()
+        if state.finish is not None:
+            stop_id = state.tokens[-1] if state.finish == "stop" else None
+            self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
+            return
+        self._requests[request.id] = state
+        self._queues.waiting.append(state)
+        self._counters.prompt_tokens += state.n_prompt
+
+    def cancel(self, request_id: int) -> bool:
+        """End a request now; its row in a running step is dropped. False when it ended before."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return False
+        request.finish = "cancelled"
+        self._close(request)
+        self._counters.n_cancelled += 1
+        self._events.append(TokenEvent(request_id, finish="cancelled"))
+        return True
+
+    def plan(self) -> StepPlan | None:
+        """The next step; None when nothing can be computed before a running step is committed.
+
+        May be called while the previous plan runs: tokens that it will draw are named by their row.
+        """
+        if len(self._flights) == MAX_FLIGHTS:
+            raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
+        making = _Making(self.config.max_num_batched_tokens)
+        n_preemptions = self._queues.n_preemptions
+        self._plan_decodes(making)
+        self._plan_chunks(making)
+        if self._queues.n_preemptions == n_preemptions:
+            self._plan_newcomers(making)
+        if not making.rows:
+            return None
+        plan = self._close_plan(making)
+        self._flights.append((plan, making.owners))
+        return plan
+
+    def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
+        """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
+        if not self._flights or self._flights[0][0] is not plan:
+            raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
+        if len(result.outputs) != plan.n_logits:
+            raise KvasirError(f"{len(result.outputs)} outputs for {plan.n_logits} logit rows")
+        _, owners = self._flights.popleft()
+        self._counters.step += 1
+        self._counters.step_seconds = result.seconds
+        first = 0
+        for row, (request, epoch) in zip(plan.rows, owners, strict=True):
+            outputs = result.outputs[first : first + row.n_logits]
+            first += row.n_logits
+            if request.finish is None:
+                self._book(request, book(request, row, outputs, epoch == request.epoch))
+        return self.take_events()
+
+    def take_events(self) -> tuple[TokenEvent, ...]:
+        """News that no commit has handed out yet: cancelled and immediately finished requests."""
+        events = tuple(self._events)
+        self._events.clear()
+        return events
+
+    @property
+    def has_work(self) -> bool:
+        """Something is left to plan, to commit or to tell."""
+        return bool(self._requests or self._flights or self._events)
+
+    def stats(self) -> EngineStats:
+        queues, counters = self._queues, self._counters
+        return EngineStats(
+            step=counters.step,
+            n_running=len(queues.running),
+            n_waiting=len(queues.waiting),
+            blocks_total=queues.pool.n_blocks,
+            blocks_free=queues.pool.n_free,
+            n_preemptions=queues.n_preemptions,
+            n_cancelled=counters.n_cancelled,
+            n_failed=counters.n_failed,
+            prompt_tokens=counters.prompt_tokens,
+            output_tokens=counters.output_tokens,
+            step_seconds=counters.step_seconds,
+        )
+
+    def check(self) -> None:
+        """Raises KvasirError unless queues, blocks and slots are consistent; cheap enough when idle."""
+        self._queues.check()
+        queued = {request.id for request in (*self._queues.running, *self._queues.waiting)}
+        if queued != self._requests.keys():
+            raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
+        if not queued and self._queues.pool.n_used:
+            raise KvasirError(f"idle, but {self._queues.pool.n_used} blocks are used")
+
+    def _plan_decodes(self, making: _Making) -> None:
+        """Requests that lack their newest token only; what the budget leaves may go to drafts."""
+        ready: list[Request] = []
+        for request in list(self._queues.running):
+            if len(ready) == making.budget:
+                break
+            has_run = request.slot >= 0  # not preempted by an older request of this very plan
+            if has_run and request.is_decoding and self._queues.reserve(request, request.n_known):
+                ready.append(request)
+        spare = making.budget - len(ready)
+        for request in ready:
+            draft = self._draft(request, spare)
+            spare -= len(draft.tokens)
+            if draft.tokens:
+                request.table.grow(request.n_known + len(draft.tokens))
+                making.add(request, draft_row(request, draft))
+                request.is_drafting = True
+            else:
+                self._add_chunk(making, request, 1)
+
+    def _plan_chunks(self, making: _Making) -> None:
+        """Prompts, and what is recomputed; all their blocks were taken on admission."""
+        for request in self._queues.running:
+            if request.n_left and not request.is_decoding and making.budget:
+                self._add_chunk(making, request, min(request.n_left, making.budget))
+
+    def _plan_newcomers(self, making: _Making) -> None:
+        while making.budget and (opening := self._queues.admit()) is not None:
+            making.opens.append(opening)
+            request = self._queues.running[-1]
+            self._add_chunk(making, request, min(request.n_left, making.budget))
+
+    def _add_chunk(self, making: _Making, request: Request, n_tokens: int) -> None:
+        row = chunk_row(request, n_tokens)
+        making.add(request, row)
+        request.n_computed += n_tokens
+        n_draws = row.n_logits - sum(target >= 0 for target in row.targets)
+        request.n_scored += row.n_logits - n_draws
+        request.n_drawn += n_draws
+        if n_draws:
+            request.draw = making.n_logits - 1
+
+    def _draft(self, request: Request, spare: int) -> Draft:
+        """A draft within budget, context and free blocks; empty when speculation is off or pointless."""
+        if self._proposer is None or request.n_known > len(request.tokens):
+            return Draft()
+        room = request.table.n_tokens + self._queues.pool.n_free * self.config.block_size
+        k = min(
+            spare,
+            self.config.max_draft_tokens,
+            min(room, self.config.max_model_len) - request.n_known,
+        )
+        if k < 1 or request.max_outputs - request.n_drawn < MIN_OUTPUTS_TO_DRAFT:
+            return Draft()
+        return self._proposer.propose(request, k).head(k)
+
+    def _close_plan(self, making: _Making) -> StepPlan:
+        running = self._queues.running
+        plan = StepPlan(
+            step=self._n_plans,
+            rows=tuple(making.rows),
+            opens=tuple(making.opens),
+            commits=tuple((r.slot, token) for r in running for token in r.uncommitted),
+            moves=tuple(move for r in running for move in r.moves),
+        )
+        self._n_plans += 1
+        for request in running:
+            request.uncommitted.clear()
+            request.moves.clear()
+        return plan
+
+    def _book(self, request: Request, event: TokenEvent | None) -> None:
+        if event is not None:
+            self._events.append(event)
+            self._counters.output_tokens += len(event.tokens)
+            self._counters.n_failed += event.finish == "error"
+        if request.finish is not None:
+            self._close(request)
+
+    def _close(self, request: Request) -> None:
+        self._queues.release(request)
+        del self._requests[request.id]

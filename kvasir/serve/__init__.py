@@ -1,0 +1,1 @@
+"""HTTP server and the transports between it and the engine."""

@@ -1,0 +1,94 @@
+"""What every response carries, and what a choice adds up to when it is not streamed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kvasir.core.messages import TokenLogprob
+from kvasir.serve.choice import Delta
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The fields around the choices. The id is the server's own: never taken from the client."""
+
+    id: str
+    kind: str
+    """``object`` of the response, e.g. "chat.completion"."""
+    created: int
+    model: str
+    fingerprint: str
+    warnings: tuple[str, ...]
+
+    def wrap(self, choices: list[Json], *, kind: str | None = None) -> Json:
+        return {
+            "id": self.id,
+            "object": kind or self.kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+
+def new_envelope(
+    prefix: str, kind: str, model: str, fingerprint: str, warnings: tuple[str, ...]
+) -> Envelope:
+    name = f"{prefix}-{secrets.token_hex(16)}"
+    return Envelope(name, kind, int(time.time()), model, fingerprint, warnings)
+
+
+def usage(n_prompt: int, n_output: int) -> Json:
+    return {
+        "prompt_tokens": n_prompt,
+        "total_tokens": n_prompt + n_output,
+        "completion_tokens": n_output,
+        "prompt_tokens_details": None,
+    }
+
+
+@dataclass(slots=True)
+class Whole:
+    """All deltas of one choice."""
+
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    n_tokens: int = 0
+    finish: str | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, delta: Delta) -> None:
+        self.texts.append(delta.text)
+        self.logprobs.extend(delta.logprobs)
+        self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
+        self.n_tokens += delta.n_tokens
+        self.finish, self.stop_reason = delta.finish, delta.stop_reason
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class Answer(Protocol):
+    """How one endpoint words its response."""
+
+    envelope: Envelope
+
+    def opening(self) -> list[Json]:
+        """Chunks before the first token."""
+        ...
+
+    def chunks(self, delta: Delta) -> list[Json]:
+        """Chunks of a stream that tell ``delta``."""
+        ...
+
+    def whole(self, choices: Sequence[Whole]) -> list[Json]:
+        """``choices`` of a response that is not streamed."""
+        ...

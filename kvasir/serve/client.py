@@ -1,0 +1,170 @@
+"""The API process's side of the engine: submit, cancel, events, and whether the engine lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kvasir.core.errors import CapacityError, KvasirError
+from kvasir.core.messages import (
+    Cancel,
+    EngineRequest,
+    EngineStats,
+    Fatal,
+    Ready,
+    Shutdown,
+    StepEvents,
+    Submit,
+    TokenEvent,
+    ToEngine,
+)
+from kvasir.core.params import TokenParams
+from kvasir.serve import frames
+from kvasir.serve.streams import EngineDown, EventStream
+
+logger = logging.getLogger("kvasir.client")
+
+READ_BUFFER = 2**20
+"""Bytes that asyncio reads ahead."""
+
+Prompt = tuple[tuple[int, ...], TokenParams]
+
+
+class AsyncClient:
+    """One engine, many requests. Lives in one event loop; not thread-safe.
+
+    ``state`` is "starting", "ready" or "dead", and never goes back.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_requests: int,
+        stream_buffer: int,
+        observe: Callable[[StepEvents], None] | None = None,
+    ) -> None:
+        self.stats = EngineStats()
+        self.state = "starting"
+        self.failure = "the engine has not started yet"
+        self.info: Ready | None = None
+        self.dead = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._max_requests = max_requests
+        self._stream_buffer = stream_buffer
+        self._observe = observe
+        self._streams: dict[int, EventStream] = {}
+        self._n_streams = 0
+        self._next_id = 1
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def run(self, sock: socket.socket) -> None:
+        """Read what the engine says until it ends; then every open stream has failed."""
+        reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=READ_BUFFER)
+        try:
+            while (payload := await frames.read(reader)) is not None:
+                self._handle(payload)
+            self._die("the engine process ended")
+        except (msgspec.DecodeError, msgspec.ValidationError, frames.FrameError) as error:
+            self._die(f"the engine process sent what is not a message: {error}")
+        finally:
+            self._die("the connection to the engine process was closed")
+            self._writer.close()
+
+    async def wait_ready(self) -> Ready:
+        """Sizes of the engine. Raises EngineDown when it died first."""
+        await self._ready.wait()
+        if self.info is None or self.state == "dead":
+            raise EngineDown(self.failure)
+        return self.info
+
+    def submit(self, prompts: Sequence[Prompt]) -> EventStream:
+        """One stream for all ``prompts``. Raises EngineDown, or CapacityError at ``max_requests``."""
+        if self.state != "ready":
+            raise EngineDown(self.failure)
+        if self._n_streams >= self._max_requests:
+            raise CapacityError(
+                f"{self._n_streams} requests run or wait, the limit is {self._max_requests}: "
+                "try again later or raise --max-requests"
+            )
+        first = self._next_id
+        stream = EventStream(first, len(prompts), self._stream_buffer)
+        requests = tuple(
+            EngineRequest(id=first + i, prompt=prompt, params=params)
+            for i, (prompt, params) in enumerate(prompts)
+        )
+        self._send(Submit(requests))
+        self._next_id += len(prompts)
+        self._n_streams += 1
+        self._streams.update((request.id, stream) for request in requests)
+        return stream
+
+    def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
+        """End choices; ids that ended already are fine. Their events no longer arrive."""
+        live = tuple(i for i in ids if i in stream.open)
+        for i in live:
+            stream.open.discard(i)
+            self._streams.pop(i, None)
+        if live and self.state == "ready":
+            self._send(Cancel(live))
+
+    def release(self, stream: EventStream) -> None:
+        """Every submitted stream is given back once; what still runs is cancelled."""
+        self.cancel(stream, tuple(stream.open))
+        self._n_streams -= 1
+
+    @property
+    def n_streams(self) -> int:
+        """Requests submitted and not yet released."""
+        return self._n_streams
+
+    def shutdown(self, *, drain: bool) -> None:
+        if self.state == "ready" or (self.state == "starting" and self._writer is not None):
+            self._send(Shutdown(drain))
+
+    def _send(self, message: ToEngine) -> None:
+        if self._writer is None:
+            raise EngineDown(self.failure)
+        self._writer.write(frames.encode(message))
+
+    def _handle(self, payload: bytes) -> None:
+        message = frames.decode_from_engine(payload)
+        if isinstance(message, StepEvents):
+            self._dispatch(message)
+        elif isinstance(message, Ready):
+            self.info, self.state, self.failure = message, "ready", ""
+            self._ready.set()
+        elif isinstance(message, Fatal):
+            self._die(message.message)
+
+    def _dispatch(self, message: StepEvents) -> None:
+        self.stats = message.stats
+        for event in message.events:
+            self._deliver(event)
+        if self._observe is not None:
+            self._observe(message)
+
+    def _deliver(self, event: TokenEvent) -> None:
+        stream = self._streams.get(event.id)
+        if stream is None:
+            return
+        if not stream.push(event):
+            self.cancel(stream, tuple(stream.open))
+            stream.overflow()
+        elif event.finish is not None:
+            del self._streams[event.id]
+
+    def _die(self, reason: str) -> None:
+        if self.state == "dead":
+            return
+        logger.error("engine is down: %s", reason)
+        self.state, self.failure = "dead", reason
+        error: KvasirError = EngineDown(f"the engine stopped: {reason}")
+        for stream in set(self._streams.values()):
+            stream.fail(error)
+        self._streams.clear()
+        self._ready.set()
+        self.dead.set()

@@ -1,0 +1,99 @@
+"""Words of /v1/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvasir.core.messages import TokenLogprob
+from kvasir.serve.answer import Envelope, Json, Whole
+from kvasir.serve.choice import Delta
+from kvasir.serve.generation import Job
+from kvasir.serve.logprobs import CompletionLogprobs
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+
+class CompletionAnswer:
+    """With ``echo`` the text of the prompt comes first; with ``silent`` nothing follows it."""
+
+    def __init__(
+        self, envelope: Envelope, job: Job, tokenizer: Tokenizer, *, echo: bool, logprobs: bool, silent: bool
+    ) -> None:
+        self.envelope = envelope
+        self._job = job
+        self._tokenizer = tokenizer
+        self._echo = echo
+        self._silent = silent
+        self._has_logprobs = logprobs
+        self._logprobs = [CompletionLogprobs(tokenizer) for _ in range(job.n_choices)]
+        self._echoed = [not echo] * job.n_choices
+
+    def opening(self) -> list[Json]:
+        return []
+
+    def chunks(self, delta: Delta) -> list[Json]:
+        choices = []
+        waits = self._has_logprobs and not delta.prompt_logprobs and not delta.n_tokens
+        if not self._echoed[delta.index] and (not waits or delta.finish is not None):
+            self._echoed[delta.index] = True
+            choices.append(self._prompt_choice(delta))
+        is_news = delta.text or delta.finish is not None or (self._has_logprobs and delta.logprobs)
+        if is_news:
+            text, logprobs = ("", ()) if self._silent else (delta.text, delta.logprobs)
+            choices.append(
+                _choice(
+                    delta.index, text, self._piece(delta.index, logprobs), delta.finish, delta.stop_reason
+                )
+            )
+        return [self.envelope.wrap([choice]) for choice in choices]
+
+    def whole(self, choices: Sequence[Whole]) -> list[Json]:
+        return [self._whole_choice(i, whole, choices) for i, whole in enumerate(choices)]
+
+    def _whole_choice(self, index: int, whole: Whole, choices: Sequence[Whole]) -> Json:
+        shared = choices[index - index % self._job.params.n].prompt_logprobs
+        prompt = self._prompt_text(index) if self._echo else ""
+        text, logprobs = ("", []) if self._silent else (whole.text, whole.logprobs)
+        pieces = [self._prompt_piece(index, shared)] if self._echo else []
+        pieces.append(self._piece(index, logprobs))
+        return _choice(index, prompt + text, _joined(pieces), whole.finish, whole.stop_reason)
+
+    def _prompt_choice(self, delta: Delta) -> Json:
+        piece = self._prompt_piece(delta.index, delta.prompt_logprobs)
+        return _choice(delta.index, self._prompt_text(delta.index), piece, None, None)
+
+    def _prompt_text(self, index: int) -> str:
+        return self._tokenizer.decode(
+            self._job.prompt_of(index), skip_special=self._job.params.skip_special_tokens
+        )
+
+    def _prompt_piece(self, index: int, logprobs: Sequence[TokenLogprob]) -> Json | None:
+        if not self._has_logprobs:
+            return None
+        return self._logprobs[index].piece(logprobs, first=self._job.prompt_of(index)[0])
+
+    def _piece(self, index: int, logprobs: Sequence[TokenLogprob]) -> Json | None:
+        return self._logprobs[index].piece(logprobs) if self._has_logprobs else None
+
+
+def _choice(
+    index: int, text: str, logprobs: Json | None, finish: str | None, stop_reason: int | str | None
+) -> Json:
+    return {
+        "index": index,
+        "text": text,
+        "logprobs": logprobs,
+        "finish_reason": finish,
+        "stop_reason": stop_reason,
+    }
+
+
+def _joined(pieces: Sequence[Json | None]) -> Json | None:
+    present = [piece for piece in pieces if piece is not None]
+    if not present:
+        return None
+    joined: dict[str, list[Any]] = {key: [] for key in present[0]}
+    for piece in present:
+        for key, values in piece.items():
+            joined[key].extend(values)
+    return joined

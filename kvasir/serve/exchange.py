@@ -1,0 +1,113 @@
+"""One HTTP exchange over raw ASGI: body in, JSON or events out, and whether the client is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from kvasir.core.errors import RequestError
+from kvasir.serve import sse
+from kvasir.serve.jsonbody import parse_object
+
+INLINE_BYTES = 64 * 1024
+"""Bodies up to this size are parsed on the event loop (below a millisecond), larger ones in a thread."""
+
+_json = msgspec.json.Encoder()
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class ClientGone(Exception):
+    """The client closed the connection; nobody waits for an answer."""
+
+
+class Exchange:
+    """Reads at most one body and sends at most one response."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, body_limit: int) -> None:
+        self.scope = scope
+        self.started = False
+        """Whether the response has begun, so that its status cannot change any more."""
+        self._receive = receive
+        self._send = send
+        self._body_limit = body_limit
+
+    @property
+    def path_params(self) -> dict[str, Any]:
+        return dict(self.scope.get("path_params", {}))
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header called ``name`` (lower case)."""
+        return next((value for key, value in self.scope["headers"] if key == name), None)
+
+    async def read_json(self) -> dict[str, Any]:
+        """Raises RequestError (400, 413, 415), or ClientGone when the body ends early."""
+        self._check_media_type()
+        body = await self._read_body()
+        if len(body) <= INLINE_BYTES:
+            return parse_object(body)
+        return await asyncio.to_thread(parse_object, body)
+
+    def _check_media_type(self) -> None:
+        encoding = self.header(b"content-encoding")
+        if encoding not in (None, b"", b"identity"):
+            raise RequestError(
+                "compressed bodies are not supported: send the JSON as it is",
+                code="unsupported_media_type",
+                status=415,
+            )
+        media = (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        if media != b"application/json":
+            raise RequestError(
+                "the Content-Type must be application/json", code="unsupported_media_type", status=415
+            )
+
+    async def _read_body(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self._body_limit:
+                raise RequestError(
+                    f"the body exceeds {self._body_limit} bytes", code="body_too_large", status=413
+                )
+            if part:
+                parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def disconnected(self) -> None:
+        """Returns when the client is gone (or the response is complete)."""
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+
+    async def send_json(self, value: Any, status: int = 200, headers: Headers = ()) -> None:
+        await self.send_bytes(_json.encode(value), b"application/json", status, headers)
+
+    async def send_bytes(
+        self, body: bytes, media_type: bytes, status: int = 200, headers: Headers = ()
+    ) -> None:
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(status, [(b"content-type", media_type), length, *headers])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start_events(self) -> None:
+        await self._start(200, list(sse.HEADERS))
+
+    async def send_events(self, data: bytes) -> None:
+        """Waits while the client reads slowly."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_events(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})

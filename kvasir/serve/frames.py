@@ -1,0 +1,83 @@
+"""Frames between API process and engine process: a 4-byte big-endian length, then msgpack."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import msgspec
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import FromEngine, ToEngine
+
+MAX_FRAME = 256 * 2**20
+"""Bytes. A submit of 1024 prompts with 8192 ids of 5 bytes is 40 MiB."""
+
+_LENGTH = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+_from_engine = msgspec.msgpack.Decoder(FromEngine)
+_to_engine = msgspec.msgpack.Decoder(ToEngine)
+
+
+class FrameError(KvasirError):
+    """The other side broke the framing; the connection cannot be used further."""
+
+    code = "engine_fault"
+
+
+def encode(message: FromEngine | ToEngine) -> bytes:
+    """Raises FrameError when the message exceeds ``MAX_FRAME``."""
+    return pack(_encoder.encode(message))
+
+
+def pack(payload: bytes) -> bytes:
+    """``payload`` with its length in front."""
+    _check_length(len(payload))
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def decode_to_engine(payload: bytes) -> ToEngine:
+    """Raises msgspec.ValidationError or DecodeError."""
+    return _to_engine.decode(payload)
+
+
+def decode_from_engine(payload: bytes) -> FromEngine:
+    """Raises msgspec.ValidationError or DecodeError."""
+    return _from_engine.decode(payload)
+
+
+def receive(sock: socket.socket) -> bytes | None:
+    """The next payload of a blocking socket, None at the end of the stream."""
+    head = _receive_exactly(sock, _LENGTH.size)
+    if head is None:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    _check_length(length)
+    return _receive_exactly(sock, length)
+
+
+async def read(reader: asyncio.StreamReader) -> bytes | None:
+    """The next payload, None at the end of the stream (also inside a frame)."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        _check_length(length)
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def _receive_exactly(sock: socket.socket, count: int) -> bytes | None:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        got = sock.recv_into(view)
+        if got == 0:
+            return None
+        view = view[got:]
+    return bytes(data)
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_FRAME:
+        raise FrameError(f"a frame of {length} bytes exceeds the limit of {MAX_FRAME}")

@@ -1,0 +1,114 @@
+"""All choices of one HTTP request, from submission to the last piece of text."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from kvasir.core.messages import TokenEvent
+from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.serve.choice import Choice, Delta
+from kvasir.serve.client import AsyncClient
+from kvasir.serve.exchange import ClientGone, Exchange
+from kvasir.serve.metrics import Metrics
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to generate: ``params.n`` choices for each prompt, choice by choice within a prompt."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    params: SamplingParams
+    resolved: tuple[TokenParams, ...]
+    """One per choice, len(prompts) * params.n."""
+
+    @property
+    def n_choices(self) -> int:
+        return len(self.resolved)
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        """Each prompt counted once, as it is computed once for all its choices."""
+        return sum(map(len, self.prompts))
+
+    def prompt_of(self, choice: int) -> tuple[int, ...]:
+        return self.prompts[choice // self.params.n]
+
+
+class Generation:
+    """An async context: entering submits, leaving cancels whatever still runs.
+
+    While it is open it listens for the client's disconnect, which cancels at once.
+    """
+
+    def __init__(
+        self, job: Job, client: AsyncClient, tokenizer: Tokenizer, exchange: Exchange, metrics: Metrics
+    ) -> None:
+        self.job = job
+        self._client = client
+        self._exchange = exchange
+        self._metrics = metrics
+        self._choices = [Choice(i, tokenizer, job.params) for i in range(job.n_choices)]
+        self._last_token = [0.0] * job.n_choices
+        self._started = 0.0
+
+    async def __aenter__(self) -> Generation:
+        self._started = time.perf_counter()
+        prompts = [(self.job.prompt_of(i), params) for i, params in enumerate(self.job.resolved)]
+        self._stream = self._client.submit(prompts)
+        self._watch = asyncio.create_task(self._watch_client())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.cancel()
+        self._client.release(self._stream)
+        if isinstance(error, ClientGone):
+            self._metrics.cancelled()
+        elif error is None:
+            self._metrics.request_done(time.perf_counter() - self._started)
+
+    async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
+        """What each wake-up brings, until every choice is finished.
+
+        Raises ClientGone, EngineDown, ChoiceFailed.
+        """
+        n_open = len(self._choices)
+        while n_open:
+            events = await self._stream.read()
+            deltas = [delta for event in events if (delta := self._apply(event)) is not None]
+            n_open -= sum(delta.finish is not None for delta in deltas)
+            if deltas:
+                yield deltas
+
+    def _apply(self, event: TokenEvent) -> Delta | None:
+        index = event.id - self._stream.first_id
+        choice = self._choices[index]
+        if choice.finished:
+            return None
+        delta = choice.feed(event)
+        self._measure(index, delta)
+        if delta.finish is not None and event.finish is None:
+            self._client.cancel(self._stream, (event.id,))
+        return delta
+
+    def _measure(self, index: int, delta: Delta) -> None:
+        now = time.perf_counter()
+        if delta.n_tokens and self._last_token[index]:
+            self._metrics.next_token(now - self._last_token[index])
+        elif delta.n_tokens:
+            self._metrics.first_token(now - self._started)
+        if delta.n_tokens:
+            self._last_token[index] = now
+        if delta.finish is not None:
+            self._metrics.choice_done(delta.finish)
+
+    async def _watch_client(self) -> None:
+        await self._exchange.disconnected()
+        self._client.cancel(self._stream, tuple(self._stream.open))
+        self._stream.fail(ClientGone())

@@ -1,0 +1,68 @@
+"""What a connection may cost before any application code runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_TARGET_BYTES = 8192
+"""Longest request target (path and query)."""
+
+_HOST = re.compile(rb"\A(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::[0-9]{1,5})?\Z")
+_SMUGGLED = re.compile(rb"%2e|%5c|%00|\\|//|/\.\.?(?:/|\Z)", re.IGNORECASE)
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Sizes in bytes, times in seconds."""
+
+    body_bytes: int
+    head_bytes: int
+    n_headers: int
+    header_timeout: float
+    body_timeout: float
+    body_rate: float
+    n_connections: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    status: int
+    message: str
+
+
+def check_target(target: bytes) -> Refusal | None:
+    """Only a plain path that every reader understands alike: the routes compare it as it stands."""
+    if len(target) > MAX_TARGET_BYTES:
+        return Refusal(414, f"the request target exceeds {MAX_TARGET_BYTES} bytes")
+    path = target.partition(b"?")[0]
+    if not path.startswith(b"/"):
+        return Refusal(400, "the request target must be a path")
+    encoded_slash = b"%2f" in path.lower() and not path.startswith(b"/v1/models/")
+    if encoded_slash or _SMUGGLED.search(path):
+        return Refusal(400, "the path is not in its plain form")
+    return None
+
+
+def check_headers(headers: Sequence[Header], http_version: str) -> Refusal | None:
+    """Host exactly once and well formed; the body's length said at most once."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (not hosts and http_version != "1.0"):
+        return Refusal(400, f"the request has {len(hosts)} Host headers, it needs one")
+    if hosts and not _HOST.match(hosts[0]):
+        return Refusal(400, "the Host header is malformed")
+    lengths = [value for name, value in headers if name == b"content-length"]
+    codings = [value for name, value in headers if name == b"transfer-encoding"]
+    if len(lengths) + len(codings) > 1:
+        return Refusal(400, "the length of the body is stated more than once")
+    if codings and codings[0].strip().lower() != b"chunked":
+        return Refusal(400, "the only Transfer-Encoding is chunked")
+    return None
+
+
+def content_length(headers: Sequence[Header]) -> int:
+    """0 when absent. The parser has checked that it is a number."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)

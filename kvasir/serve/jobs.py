@@ -1,0 +1,125 @@
+"""Requests to jobs: prompts as ids, parameters resolved, every bound checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import Ready
+from kvasir.core.params import SamplingParams
+from kvasir.sampling.validate import check, check_prompt, resolve_choices
+from kvasir.serve.generation import Job
+from kvasir.serve.protocol import chat, completions
+from kvasir.serve.protocol.chat import ChatMessage, ChatRequest
+from kvasir.serve.protocol.completions import CompletionRequest
+from kvasir.serve.text import TextModel
+
+MAX_PROMPTS = 1024
+MAX_JOB_TOKENS = 16 * 2**20
+"""Prompt ids that one request sends to the engine, each choice counted."""
+
+Ids = tuple[int, ...]
+
+
+async def completion_job(request: CompletionRequest, text: TextModel, info: Ready) -> Job:
+    """Raises RequestError (400)."""
+    params = completions.sampling_params(request)
+    _check_before_tokenizing(params, info)
+    prompts = await _prompts(request, text, info.max_model_len)
+    return _job(prompts, params, text, info)
+
+
+async def chat_job(request: ChatRequest, text: TextModel, info: Ready) -> tuple[Job, tuple[str, ...]]:
+    """The job, and warnings about fields of messages. Raises RequestError (400)."""
+    params = chat.sampling_params(request)
+    _check_before_tokenizing(params, info)
+    messages, warnings = chat.messages(request)
+    prompt = await chat_prompt(
+        messages,
+        text,
+        info.max_model_len,
+        add_generation_prompt=request.add_generation_prompt,
+        add_special=request.add_special_tokens,
+    )
+    return _job((prompt,), params, text, info), warnings
+
+
+async def chat_prompt(
+    messages: Sequence[ChatMessage],
+    text: TextModel,
+    limit: int,
+    *,
+    add_generation_prompt: bool,
+    add_special: bool,
+) -> Ids:
+    """Ids of the conversation. Raises RequestError (400) without a template or above ``limit`` tokens."""
+    size = sum(len(message.content.encode("utf-8", errors="replace")) for message in messages)
+    text.check_bytes(size, limit, "messages")
+    return await text.render(
+        messages, add_generation_prompt=add_generation_prompt, add_special=add_special
+    )
+
+
+def _check_before_tokenizing(params: SamplingParams, info: Ready) -> None:
+    """A request that fails whatever its prompt costs no tokenization."""
+    check(params, vocab_size=info.vocab_size, max_model_len=info.max_model_len, n_prompt=1)
+
+
+async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> tuple[Ids, ...]:
+    prompts = _split(request.prompt)
+    if len(prompts) > MAX_PROMPTS:
+        raise RequestError(
+            f"prompt holds {len(prompts)} prompts, at most {MAX_PROMPTS} are allowed", param="prompt"
+        )
+    ids: list[Ids] = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            ids.append(
+                await text.encode(
+                    prompt, add_special=request.add_special_tokens, limit=limit, param="prompt"
+                )
+            )
+        else:
+            ids.append(prompt)
+    return tuple(ids)
+
+
+def _split(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise RequestError("the prompt is empty: it needs at least one token", param="prompt")
+    integers = [item for item in prompt if isinstance(item, int)]
+    if len(integers) == len(prompt):
+        return [tuple(integers)]
+    strings = [item for item in prompt if isinstance(item, str)]
+    if len(strings) == len(prompt):
+        return list(strings)
+    lists = [tuple(item) for item in prompt if isinstance(item, list)]
+    if len(lists) == len(prompt):
+        return list(lists)
+    raise RequestError("prompt mixes texts, ids and lists of ids: use one of them", param="prompt")
+
+
+def _job(prompts: tuple[Ids, ...], params: SamplingParams, text: TextModel, info: Ready) -> Job:
+    for prompt in prompts:
+        check_prompt(prompt, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
+    n_tokens = sum(map(len, prompts)) * params.n
+    if n_tokens > MAX_JOB_TOKENS:
+        raise RequestError(
+            f"the prompts hold {n_tokens} tokens over all choices, at most {MAX_JOB_TOKENS} are allowed: "
+            "send fewer prompts in one request",
+            param="prompt",
+        )
+    resolved = [
+        params_of_choice
+        for prompt in prompts
+        for params_of_choice in resolve_choices(
+            params,
+            vocab_size=info.vocab_size,
+            max_model_len=info.max_model_len,
+            n_prompt=len(prompt),
+            eos_ids=text.tokenizer.eos_ids,
+        )
+    ]
+    return Job(prompts, params, tuple(resolved))

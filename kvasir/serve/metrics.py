@@ -1,0 +1,134 @@
+"""Prometheus metrics under vLLM's names, so that its dashboards work, and under ``kvasir:`` as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from kvasir.core.messages import EngineStats
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
+LABELS = ("model_name",)
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+FINISHES = ("stop", "length", "abort", "error")
+CODES = frozenset(
+    {
+        "invalid_value", "invalid_json", "unknown_parameter", "unsupported_parameter", "model_not_found",
+        "context_length_exceeded", "unsupported_media_type", "body_too_large", "invalid_api_key",
+        "not_found", "method_not_allowed", "capacity", "engine_down", "engine_fault", "model_numerics",
+        "slow_reader", "draining", "starting", "internal_error",
+    }
+)  # fmt: skip
+"""Values of the label ``code``; anything else is counted as "other"."""
+
+Family = tuple[str, str, Callable[[EngineStats], float]]
+GAUGES: tuple[Family, ...] = (
+    ("num_requests_running", "Choices being computed.", lambda s: s.n_running),
+    ("num_requests_waiting", "Choices waiting for a slot or blocks.", lambda s: s.n_waiting),
+    ("kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", lambda s: _usage(s)),
+)
+COUNTERS: tuple[Family, ...] = (
+    ("prompt_tokens", "Prompt tokens computed.", lambda s: s.prompt_tokens),
+    ("generation_tokens", "Tokens generated.", lambda s: s.output_tokens),
+    ("num_preemptions", "Requests preempted.", lambda s: s.n_preemptions),
+    ("iterations", "Engine steps.", lambda s: s.step),
+)
+
+
+def _usage(stats: EngineStats) -> float:
+    return 1 - stats.blocks_free / stats.blocks_total if stats.blocks_total else 0.0
+
+
+class Metrics:
+    """Counts what the API process sees; engine counters are read from its last message at each scrape."""
+
+    def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
+        inner = CollectorRegistry(auto_describe=False)
+
+        def histogram(name: str, text: str) -> Histogram:
+            metric = Histogram(f"kvasir:{name}", text, LABELS, registry=inner, buckets=SECONDS)
+            return metric.labels(model)
+
+        self._ttft = histogram("time_to_first_token_seconds", "Request to first token.")
+        self._itl = histogram("inter_token_latency_seconds", "Token to token of one choice.")
+        self._e2e = histogram("e2e_request_latency_seconds", "Request to last token.")
+        self._success = Counter(
+            "kvasir:request_success", "Choices finished.", (*LABELS, "finished_reason"), registry=inner
+        )
+        self._errors = Counter("kvasir:request_errors", "Failed requests.", ("code",), registry=inner)
+        self._cancelled = Counter("kvasir:requests_cancelled", "Requests whose client left.", registry=inner)
+        self._model = model
+        for finish in FINISHES:
+            self._success.labels(model, finish)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_BothNames(inner, _EngineCollector(model, stats)))
+
+    def first_token(self, seconds: float) -> None:
+        self._ttft.observe(seconds)
+
+    def next_token(self, seconds: float) -> None:
+        self._itl.observe(seconds)
+
+    def request_done(self, seconds: float) -> None:
+        self._e2e.observe(seconds)
+
+    def choice_done(self, finish: str) -> None:
+        self._success.labels(self._model, finish if finish in FINISHES else "error").inc()
+
+    def cancelled(self) -> None:
+        self._cancelled.inc()
+        self.choice_done("abort")
+
+    def count_error(self, code: str) -> None:
+        self._errors.labels(code if code in CODES else "other").inc()
+
+    def text(self) -> bytes:
+        """The exposition format, UTF-8."""
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
+        self._model = model
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats()
+        for name, text, value in GAUGES:
+            gauge = GaugeMetricFamily(f"kvasir:{name}", text, labels=LABELS)
+            gauge.add_metric([self._model], value(stats))
+            yield gauge
+        for name, text, value in COUNTERS:
+            counter = CounterMetricFamily(f"kvasir:{name}", text, labels=LABELS)
+            counter.add_metric([self._model], value(stats))
+            yield counter
+
+
+class _BothNames(Collector):
+    """Every family twice: as it is, and with the prefix of vLLM."""
+
+    def __init__(self, inner: CollectorRegistry, engine: _EngineCollector) -> None:
+        self._inner = inner
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in (*self._engine.collect(), *self._inner.collect()):
+            yield metric
+            yield _renamed(metric)
+
+
+def _renamed(metric: Metric) -> Metric:
+    copy = Metric(_vllm(metric.name), metric.documentation, metric.type)
+    copy.samples = [
+        Sample(_vllm(s.name), s.labels, s.value, s.timestamp, s.exemplar) for s in metric.samples
+    ]
+    return copy
+
+
+def _vllm(name: str) -> str:
+    return "vllm:" + name.removeprefix("kvasir:")

@@ -1,0 +1,68 @@
+"""A JSON object to a typed request: nothing is ignored, everything unknown is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+
+Allowed = Mapping[str, tuple[object, ...]]
+"""Fields of the API that are not implemented, with the values that ask for nothing."""
+
+_PATH = re.compile(r"`\$\.?([^`]*)`")
+_Request = TypeVar("_Request", bound=msgspec.Struct)
+
+
+def parse_request(
+    request_type: type[_Request], body: dict[str, Any], unsupported: Allowed, *, strict: bool
+) -> tuple[_Request, tuple[str, ...]]:
+    """The request and a warning for each unknown field.
+
+    Raises RequestError (400) on a value of the wrong type, a field that is not supported yet, and with
+    ``strict`` on unknown fields. null is the same as absent.
+    """
+    known = {field.encode_name for field in msgspec.structs.fields(request_type)}
+    present = {key: value for key, value in body.items() if value is not None}
+    unknown = [key for key in present if key not in known and key not in unsupported]
+    for key, value in present.items():
+        if key not in known and key in unsupported:
+            _check_idle(key, value, unsupported[key])
+    if unknown and strict:
+        raise RequestError(
+            f"unknown field {unknown[0][:64]!r}", param=unknown[0][:64], code="unknown_parameter"
+        )
+    warnings = tuple(f"unknown field {key[:64]!r} was ignored" for key in unknown[:MAX_WARNINGS])
+    return _convert(request_type, present), warnings
+
+
+MAX_WARNINGS = 16
+
+
+def _check_idle(key: str, value: object, allowed: tuple[object, ...]) -> None:
+    if not any(value == item and type(value) is type(item) for item in allowed):
+        raise RequestError(
+            f"{key} is not supported yet: leave it out", param=key, code="unsupported_parameter"
+        )
+
+
+def _convert(request_type: type[_Request], present: dict[str, Any]) -> _Request:
+    try:
+        return msgspec.convert(present, request_type)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except RecursionError:
+        raise RequestError("the request is nested too deeply") from None
+
+
+def _invalid(message: str) -> RequestError:
+    found = _PATH.search(message)
+    param = found.group(1) if found else None
+    missing = re.search(r"missing required field `([^`]+)`", message)
+    if missing:
+        param = f"{param}.{missing.group(1)}" if param else missing.group(1)
+    text = message.split(" - at ")[0]
+    return RequestError(f"{param}: {text}" if param else text, param=param or None)

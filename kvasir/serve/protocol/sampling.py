@@ -1,0 +1,129 @@
+"""The sampling fields that completions and chat share, and their mapping to ``SamplingParams``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import SamplingParams
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Values as written; ``sampling.validate.resolve`` checks bounds. null counts as absent."""
+
+    model: str | None = None
+    n: int = 1
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    user: str | None = None
+    """Names the end user to the operator; has no effect on the answer."""
+
+
+UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "length_penalty": (1, 1.0),
+    "early_stopping": (False,),
+    "bad_words": ([],),
+    "allowed_token_ids": (),
+    "logprob_token_ids": (),
+    "prompt_logprobs": (),
+    "truncate_prompt_tokens": (),
+    "truncation_side": ("left",),
+    "spaces_between_special_tokens": (True,),
+    "logits_processors": ([],),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_decoding_backend": (),
+    "guided_whitespace_pattern": (),
+    "structured_outputs": (),
+    "response_format": ({"type": "text"},),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "priority": (0,),
+    "cache_salt": (),
+    "request_id": (),
+    "kv_transfer_params": (),
+    "vllm_xargs": (),
+    "stop_regex": (),
+    "typical_p": (1, 1.0),
+    "metadata": ({},),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+    "stream_interval": (1,),
+    "mm_processor_kwargs": (),
+    "prompt_embeds": (),
+}
+
+
+def to_params(
+    fields: SamplingFields, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None
+) -> SamplingParams:
+    """Raises RequestError (400) when ``stream_options`` comes without ``stream`` or a bias key is no id."""
+    if fields.stream_options is not None and not fields.stream:
+        raise RequestError("stream_options needs stream: true", param="stream_options")
+    return SamplingParams(
+        n=fields.n,
+        temperature=fields.temperature,
+        top_p=fields.top_p,
+        top_k=fields.top_k,
+        min_p=fields.min_p,
+        repetition_penalty=fields.repetition_penalty,
+        presence_penalty=fields.presence_penalty,
+        frequency_penalty=fields.frequency_penalty,
+        logit_bias=_bias(fields.logit_bias),
+        seed=fields.seed,
+        max_tokens=max_tokens,
+        min_tokens=fields.min_tokens,
+        stop=fields.stop,
+        stop_token_ids=fields.stop_token_ids,
+        include_stop_str_in_output=fields.include_stop_str_in_output,
+        ignore_eos=fields.ignore_eos,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        skip_special_tokens=fields.skip_special_tokens,
+    )
+
+
+def _bias(written: dict[str, float] | None) -> dict[int, float] | None:
+    if written is None:
+        return None
+    bad = next((key for key in written if not _is_id(key)), None)
+    if bad is not None:
+        raise RequestError(
+            f"logit_bias: the key {bad[:32]!r} is not a token id", param="logit_bias"
+        )
+    bias = {int(key): value for key, value in written.items()}
+    if len(bias) != len(written):
+        raise RequestError("logit_bias names a token id twice", param="logit_bias")
+    return bias
+
+
+def _is_id(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) <= MAX_ID_DIGITS
+
+
+MAX_ID_DIGITS = 10

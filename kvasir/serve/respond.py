@@ -1,0 +1,80 @@
+"""Runs a job and sends its answer, whole or as a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir.serve import sse
+from kvasir.serve.answer import Answer, Json, Whole, usage
+from kvasir.serve.exchange import Exchange
+from kvasir.serve.generation import Generation
+from kvasir.serve.protocol.sampling import SamplingFields, StreamOptions
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Tokens of a stream so far."""
+
+    n_prompt: int
+    n_output: int = 0
+
+    def usage(self) -> Json:
+        return usage(self.n_prompt, self.n_output)
+
+
+async def respond(
+    generation: Generation, answer: Answer, exchange: Exchange, fields: SamplingFields
+) -> None:
+    """Raises what the generation raises; a stream has then begun or not, as ``exchange.started`` tells."""
+    if fields.stream:
+        await _stream(generation, answer, exchange, fields.stream_options or StreamOptions())
+    else:
+        await _send_whole(generation, answer, exchange)
+
+
+async def _send_whole(generation: Generation, answer: Answer, exchange: Exchange) -> None:
+    wholes = [Whole() for _ in range(generation.job.n_choices)]
+    async for deltas in generation.deltas():
+        for delta in deltas:
+            wholes[delta.index].add(delta)
+    body = answer.envelope.wrap(answer.whole(wholes))
+    body["usage"] = usage(generation.job.n_prompt_tokens, sum(whole.n_tokens for whole in wholes))
+    if answer.envelope.warnings:
+        body["warnings"] = list(answer.envelope.warnings)
+    await exchange.send_json(body)
+
+
+async def _stream(
+    generation: Generation, answer: Answer, exchange: Exchange, options: StreamOptions
+) -> None:
+    counts = _Counts(generation.job.n_prompt_tokens)
+    await exchange.start_events()
+    opening = answer.opening() or ([answer.envelope.wrap([])] if answer.envelope.warnings else [])
+    if opening and answer.envelope.warnings:
+        opening[0]["warnings"] = list(answer.envelope.warnings)
+    await _send(exchange, opening, counts, options)
+    async for deltas in generation.deltas():
+        chunks: list[Json] = []
+        for delta in deltas:
+            counts.n_output += delta.n_tokens
+            chunks.extend(answer.chunks(delta))
+        await _send(exchange, chunks, counts, options)
+    last = b""
+    if options.include_usage:
+        final = {**answer.envelope.wrap([], kind=answer.chunk_kind), "usage": counts.usage()}
+        last = sse.event(final)
+    await exchange.send_events(last + sse.DONE)
+    await exchange.end_events()
+
+
+async def _send(
+    exchange: Exchange, chunks: list[Json], counts: _Counts, options: StreamOptions
+) -> None:
+    """One write for all chunks of a step."""
+    if not chunks:
+        return
+    if options.include_usage:
+        current = counts.usage() if options.continuous_usage_stats else None
+        for chunk in chunks:
+            chunk["usage"] = current
+    await exchange.send_events(b"".join(sse.event(chunk) for chunk in chunks))

@@ -1,0 +1,21 @@
+"""Server-sent events: bytes of one event, and the response that carries them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+DONE = b"data: [DONE]\n\n"
+HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+_json = msgspec.json.Encoder()
+
+
+def event(value: Any) -> bytes:
+    """One ``data:`` event. The JSON is UTF-8 on one line, so a character is never split between events."""
+    return b"data: " + _json.encode(value) + b"\n\n"

@@ -1,0 +1,1 @@
+"""Where drafted tokens come from. A draft can change the number of steps, never an answer."""

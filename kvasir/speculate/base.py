@@ -1,0 +1,54 @@
+"""Drafts as values, and who proposes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvasir.core.errors import KvasirError
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Tokens that may follow the last known token: a chain, or a tree."""
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    """Empty: a chain. Else per token the index of its parent in ``tokens``; -1 is the last known token.
+    Parents come before their children and no two siblings are equal."""
+
+    def __post_init__(self) -> None:
+        if not self.parents:
+            return
+        if len(self.parents) != len(self.tokens):
+            raise KvasirError(f"{len(self.tokens)} drafted tokens with {len(self.parents)} parents")
+        if any(not -1 <= parent < i for i, parent in enumerate(self.parents)):
+            raise KvasirError(f"a drafted token comes before its parent: {self.parents}")
+        if len(set(zip(self.parents, self.tokens, strict=True))) != len(self.tokens):
+            raise KvasirError(f"a draft has equal siblings: {self.tokens}, parents {self.parents}")
+
+    def head(self, n: int) -> Draft:
+        """The first ``n`` tokens: a valid draft again."""
+        return Draft(self.tokens[:n], self.parents[:n])
+
+
+class Known(Protocol):
+    """What a proposer may look at."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Prompt and output so far; read only."""
+        ...
+
+    @property
+    def n_prompt(self) -> int: ...
+
+
+class Proposer(Protocol):
+    def propose(self, known: Known, k: int) -> Draft:
+        """At most ``k`` >= 1 tokens to follow ``known.tokens``; an empty draft is fine."""
+        ...

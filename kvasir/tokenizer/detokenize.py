@@ -1,0 +1,39 @@
+"""Incremental decoding: text as tokens arrive, without ever splitting a character."""
+
+from __future__ import annotations
+
+import codecs
+
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+
+class StreamDecoder:
+    """Decodes one stream of tokens; O(bytes of the token) each.
+
+    For every sequence of ids, the concatenation of what ``push`` returned for each and what ``flush`` returned at
+    the end equals ``tokenizer.decode(ids, skip_special, continues)``. A character is returned with the token that
+    completes it; bytes that can no longer become one are returned as U+FFFD with the token that shows it, or
+    by ``flush``.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, skip_special: bool = True, continues: bool = False
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.special_ids if skip_special else frozenset()
+        self._strips = tokenizer.strips_space and not continues
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        """The text that ``token_id`` completes, often all of its own; may be empty."""
+        if token_id in self._skipped:
+            return ""
+        data = self._tokenizer.token_bytes(token_id)
+        if self._strips and data:
+            data = data.removeprefix(b" ")
+            self._strips = False
+        return self._decoder.decode(data)
+
+    def flush(self) -> str:
+        """What the bytes held back amount to: "" or U+FFFD. The decoder is then at a character boundary."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,74 @@
+"""Stop strings over streamed text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvasir.core.errors import RequestError
+
+
+class StopStrings:
+    """Finds the first stop string in a text that arrives in pieces, and holds back what may become one.
+
+    The result does not depend on how the text is cut: the stop that is complete first wins, of
+    several complete at the same character the longest. Knuth, Morris and Pratt 1977: O(1) amortised
+    per character and stop.
+    """
+
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
+        """``include``: the matched stop is part of the text. Raises RequestError for an empty one."""
+        if "" in stops:
+            raise RequestError("stop strings must not be empty", param="stop")
+        self._stops = tuple(stops)
+        self._include = include
+        self._fallbacks = [_fallbacks(stop) for stop in self._stops]
+        self._states = [0] * len(self._stops)
+        self._held = ""
+        self._matched: str | None = None
+
+    def push(self, delta: str) -> tuple[str, str | None]:
+        """(text that is safe to send, the stop that ended it or None); no text after a match."""
+        if self._matched is not None:
+            return "", self._matched
+        if not self._stops:
+            return delta, None
+        text = self._held + delta
+        for end in range(len(self._held) + 1, len(text) + 1):
+            matched = self._advance(text[end - 1])
+            if matched is not None:
+                self._held, self._matched = "", matched
+                return text[: end if self._include else end - len(matched)], matched
+        n_safe = len(text) - max(self._states)
+        self._held = text[n_safe:]
+        return text[:n_safe], None
+
+    def flush(self) -> str:
+        """The text held back, at the end of a stream that met no stop."""
+        held, self._held = self._held, ""
+        self._states = [0] * len(self._stops)
+        return held
+
+    def _advance(self, char: str) -> str | None:
+        """Take one character; the longest stop that it completes."""
+        matched: str | None = None
+        for i, stop in enumerate(self._stops):
+            state = self._states[i]
+            while state and stop[state] != char:
+                state = self._fallbacks[i][state - 1]
+            state += stop[state] == char
+            self._states[i] = state
+            if state == len(stop) and len(stop) > len(matched or ""):
+                matched = stop
+        return matched
+
+
+def _fallbacks(stop: str) -> list[int]:
+    """Per prefix of ``stop``, the length of its longest proper prefix that is also its suffix."""
+    table = [0] * len(stop)
+    state = 0
+    for i in range(1, len(stop)):
+        while state and stop[state] != stop[i]:
+            state = table[state - 1]
+        state += stop[state] == stop[i]
+        table[i] = state
+    return table

@@ -1,0 +1,139 @@
+"""Text to token ids and back, over the ``tokenizers`` library. Decoding is defined on bytes, so it can be streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import tokenizers
+
+from kvasir.core.errors import RequestError
+
+PieceStyle = Literal["byte_level", "metaspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """What a model file says about its tokenizer."""
+
+    backend: tokenizers.Tokenizer
+    style: PieceStyle
+    """How a token's text spells its bytes: GPT-2's alphabet, or ▁ for space and <0xAB> for bytes."""
+    strip_space: bool
+    """A leading space of a decoded text was put there by the encoder."""
+    added_ids: frozenset[int]
+    """Tokens that spell themselves, in any style."""
+    special_ids: frozenset[int]
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    """All ids that end a generation, the model's own end-of-sequence first."""
+
+
+class Tokenizer:
+    """Immutable after construction and safe to share between threads.
+
+    Ids beyond the vocabulary (models pad their tables) decode to nothing.
+    """
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._backend = spec.backend
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self.bos_id = spec.bos_id
+        self.eos_ids = spec.eos_ids
+        self.special_ids = spec.special_ids
+        self.strips_space = spec.strip_space
+        last = max(spec.added_ids, default=-1) + 1
+        self.vocab_size = max(self._backend.get_vocab_size(with_added_tokens=False), last)
+        self._bytes: list[bytes | None] = [None] * self.vocab_size
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Ids of ``text``.
+
+        ``add_special`` adds what the model puts around a prompt (usually a BOS token); text from a chat template
+        has it already. Without ``parse_special`` the names of special tokens in ``text`` are plain text.
+        Raises RequestError for text that is not valid Unicode.
+        """
+        backend = self._backend if parse_special else self._plain_backend
+        try:
+            return backend.encode(text, add_special_tokens=add_special).ids
+        except (UnicodeEncodeError, TypeError):
+            raise RequestError(
+                "the text holds a lone surrogate, which is not valid Unicode"
+            ) from None
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True, continues: bool = False) -> str:
+        """The text of ``ids``; bytes that are not UTF-8 become U+FFFD.
+
+        ``continues``: the text goes on after a prompt, so that a leading space belongs to it.
+        """
+        skipped = self.special_ids if skip_special else frozenset()
+        data = b"".join(self.token_bytes(i) for i in ids if i not in skipped)
+        if self.strips_space and not continues:
+            data = data.removeprefix(b" ")
+        return data.decode("utf-8", errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that ``token_id`` stands for, a special token's name included."""
+        if not 0 <= token_id < self.vocab_size:
+            return b""
+        data = self._bytes[token_id]
+        if data is None:
+            data = self._bytes[token_id] = self._spell(token_id)
+        return data
+
+    def piece(self, token_id: int) -> str | None:
+        """The token's name in the vocabulary, None when there is none."""
+        return self._backend.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
+
+    def token_id(self, piece: str) -> int | None:
+        """The id of a token by its name in the vocabulary."""
+        return self._backend.token_to_id(piece)
+
+    @cached_property
+    def _plain_backend(self) -> tokenizers.Tokenizer:
+        """A twin that reads special tokens as text: the library's switch is not safe between threads."""
+        twin = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        twin.encode_special_tokens = True
+        return twin
+
+    def _spell(self, token_id: int) -> bytes:
+        piece = self._backend.id_to_token(token_id)
+        if piece is None:
+            return b""
+        if self._spec.style == "metaspace":
+            return _spell_metaspace(piece)
+        if token_id in self._spec.added_ids:
+            return piece.encode()
+        return _spell_byte_level(piece)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable character for each byte: Radford et al. 2019, the released encoder's table."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + i): byte for i, byte in enumerate(others)
+    }
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _spell_byte_level(piece: str) -> bytes:
+    try:
+        return bytes([_ALPHABET[char] for char in piece])
+    except KeyError:
+        return piece.encode()
+
+
+def _spell_metaspace(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        try:
+            return bytes([int(piece[3:5], 16)])
+        except ValueError:
+            pass
+    return piece.replace("▁", " ").encode()

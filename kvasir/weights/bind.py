@@ -1,0 +1,114 @@
+"""Joins the weights of a program with the tensors of a model file, without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvasir.core.errors import ModelError
+from kvasir.formats.types import Floats, TensorInfo
+from kvasir.ir.program import Program, Weight
+from kvasir.weights.source import ModelSource
+from kvasir.weights.transforms import RawTensor, apply
+
+_SHOWN = 12
+"""Names of a kind that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundWeight:
+    """A weight and the tensors it is made of."""
+
+    weight: Weight
+    tensors: tuple[TensorInfo, ...]
+
+    @property
+    def format(self) -> str:
+        """File format; the same for all tensors."""
+        return self.tensors[0].format
+
+    def raw(self) -> RawTensor:
+        """Stored rows after the weight's transforms; a view of the file where nothing has to move."""
+        if len(self.tensors) == 1:
+            data = self.tensors[0].data
+        else:
+            data = np.concatenate([tensor.data for tensor in self.tensors])
+        return apply(RawTensor(self.format, self.weight.shape, data), self.weight.transforms)
+
+    def dequantize(self) -> Floats:
+        """The values, f32 of the weight's shape."""
+        return self.raw().decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Every weight of a program, by name."""
+
+    weights: Mapping[str, BoundWeight]
+
+    def __getitem__(self, name: str) -> BoundWeight:
+        return self.weights[name]
+
+    def formats(self) -> dict[str, str]:
+        """File format of each weight, as ``place_weights`` wants it."""
+        return {name: bound.format for name, bound in self.weights.items()}
+
+
+def bind(
+    program: Program, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
+) -> Binding:
+    """Finds the tensors of every weight.
+
+    Raises one ModelError that lists all missing tensors, wrong shapes, and tensors that no weight uses
+    (unless ``ignorable`` says that they hold nothing the program needs).
+    """
+    weights = program.weights.values()
+    needed = {name for weight in weights for name in weight.sources}
+    problems = [
+        *_listed("missing", sorted(name for name in needed if name not in source.tensors)),
+        *_listed(
+            "of wrong shape",
+            [problem for weight in weights for problem in _misfits(weight, source)],
+        ),
+        *_listed(
+            "unexpected",
+            sorted(name for name in source.tensors if name not in needed and not ignorable(name)),
+        ),
+    ]
+    if problems:
+        raise ModelError(
+            f"{source.path}: the tensors do not fit the model that its config describes ({program.name}): "
+            f"{'; '.join(problems)}. Check that the download is complete and that the config belongs to it",
+            code="model_tensors",
+        )
+    return Binding({weight.name: _bound(weight, source) for weight in weights})
+
+
+def _listed(what: str, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return [f"{len(names)} {what}: {', '.join(names[:_SHOWN])}{more}"]
+
+
+def _misfits(weight: Weight, source: ModelSource) -> list[str]:
+    expected = weight.shape if len(weight.sources) == 1 else weight.shape[1:]
+    tensors = [source.tensors[name] for name in weight.sources if name in source.tensors]
+    return [
+        f"{t.name} {list(t.shape)}, expected {list(expected)}"
+        for t in tensors
+        if t.shape != expected
+    ]
+
+
+def _bound(weight: Weight, source: ModelSource) -> BoundWeight:
+    tensors = tuple(source.tensors[name] for name in weight.sources)
+    formats = sorted({tensor.format for tensor in tensors})
+    if len(formats) > 1:
+        raise ModelError(
+            f"{source.path}: the tensors of {weight.name} ({tensors[0].name}, ...) have different formats: "
+            f"{', '.join(formats)}; experts of one layer must share one"
+        )
+    return BoundWeight(weight, tensors)

@@ -1,0 +1,113 @@
+"""A model on disk, whatever its container: configuration, tensors, identity, files beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvasir.core.errors import ModelError
+from kvasir.formats.gguf import open_gguf
+from kvasir.formats.jsonfile import parse_object, read_bounded
+from kvasir.formats.mapped import TensorFile, TensorTable
+from kvasir.formats.safetensors import open_folder, refuse_pickle
+
+_MAX_CONFIG = 4 << 20
+_SAMPLE = 256
+"""Bytes hashed at the start, in the middle and at the end of every tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """An opened model. Weights are mapped, not read."""
+
+    path: Path
+    kind: Literal["gguf", "hf"]
+    name: str
+    config: Mapping[str, object]
+    """GGUF metadata, or config.json."""
+    tensors: TensorTable
+    content_hash: str
+    """32 hex digits; see ``content_hash``."""
+
+    def read(self, file: str, limit: int = _MAX_CONFIG) -> bytes | None:
+        """A file of an HF folder, None when there is none. Raises ModelError above ``limit``."""
+        path = self.path / file
+        if self.kind != "hf" or not path.is_file():
+            return None
+        return read_bounded(path, limit)
+
+    def read_json(self, file: str, limit: int = _MAX_CONFIG) -> Mapping[str, object]:
+        """As ``read``, for a JSON object; empty when there is none."""
+        data = self.read(file, limit)
+        return {} if data is None else parse_object(data, str(self.path / file))
+
+
+def open_model(path: str | Path) -> ModelSource:
+    """Open a GGUF file or a Hugging Face folder (config.json and safetensors).
+
+    ``auto_map`` and other pointers to code in config.json are never followed.
+    Raises ModelError with the field or tensor and a remedy.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return _open_hf(path)
+    refuse_pickle(path)
+    if path.suffix == ".safetensors":
+        raise ModelError(
+            f"{path} is a file of weights alone: give the folder that also holds config.json"
+        )
+    file = open_gguf(path)
+    return ModelSource(
+        path=path,
+        kind="gguf",
+        name=path.stem,
+        config=file.metadata,
+        tensors=file.tensors,
+        content_hash=content_hash([file]),
+    )
+
+
+def _open_hf(folder: Path) -> ModelSource:
+    config = parse_object(
+        read_bounded(folder / "config.json", _MAX_CONFIG), str(folder / "config.json")
+    )
+    quantization = config.get("quantization_config")
+    if quantization is not None:
+        method = (
+            quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+        )
+        raise ModelError(
+            f"{folder / 'config.json'}: quantization_config {method!r} is not supported: "
+            "use the model's unquantized safetensors, or a GGUF file",
+            code="unsupported_format",
+        )
+    tensors, files = open_folder(folder)
+    return ModelSource(
+        path=folder,
+        kind="hf",
+        name=folder.resolve().name,
+        config=config,
+        tensors=tensors,
+        content_hash=content_hash(files, repr(sorted(config.items())).encode()),
+    )
+
+
+def content_hash(files: Iterable[TensorFile], extra: bytes = b"") -> str:
+    """Identity of weights without reading them: BLAKE2b of what any change of a file would touch.
+
+    Covers headers (names, shapes, metadata), sizes, modification times, and samples of every
+    tensor. A copy that does not keep the modification time counts as another model, which costs a
+    cache miss; a stale hit would cost a wrong answer.
+    """
+    digest = hashlib.blake2b(extra, digest_size=16)
+    for file in files:
+        modified = file.path.stat().st_mtime_ns
+        digest.update(f"{file.path.name} {file.n_bytes} {modified} {file.header.size}|".encode())
+        digest.update(file.header.tobytes())
+        for info in file.tensors.listing():
+            for start in (0, info.data.size // 2, max(0, info.data.size - _SAMPLE)):
+                digest.update(info.data[start : start + _SAMPLE].tobytes())
+    return digest.hexdigest()

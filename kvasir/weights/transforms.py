@@ -1,0 +1,64 @@
+"""Named steps from a file's tensor to a weight. Row steps work on packed rows, so that nothing is quantized again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from kvasir.formats.types import FORMATS, Bytes, Floats
+from kvasir.ir.program import Transform
+
+
+@dataclass(frozen=True, slots=True)
+class RawTensor:
+    """Stored elements: ``data`` 1-D bytes of ``shape`` (last axis along a row) in ``format``."""
+
+    format: str
+    shape: tuple[int, ...]
+    data: Bytes
+
+    def decode(self) -> Floats:
+        """f32 of ``shape``."""
+        return FORMATS[self.format].decode(self.data).reshape(self.shape)
+
+    def rows(self) -> Bytes:
+        """Bytes [all rows, bytes of a row]."""
+        n = int(np.prod(self.shape[:-1]))
+        return self.data.reshape(n, FORMATS[self.format].n_bytes(self.shape[-1:]))
+
+
+def permute_rope(tensor: RawTensor, n_heads: int) -> RawTensor:
+    """Undoes the row order (pair, half) of interleaved rope inside each head: gives (half, pair), neox order."""
+    n = tensor.shape[0]
+    order = np.arange(n).reshape(n_heads, n // n_heads // 2, 2).swapaxes(1, 2).reshape(-1)
+    if len(tensor.shape) == 1:
+        items = tensor.data.reshape(n, FORMATS[tensor.format].n_bytes((1,)))
+    else:
+        items = tensor.rows()
+    return replace(tensor, data=np.ascontiguousarray(items[order]).reshape(-1))
+
+
+def plus_one(tensor: RawTensor) -> RawTensor:
+    """1 + weight, as F32."""
+    return from_floats(tensor.decode() + np.float32(1.0))
+
+
+def from_floats(values: Floats) -> RawTensor:
+    return RawTensor(
+        "F32", values.shape, np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1)
+    )
+
+
+TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
+    {"permute_rope": permute_rope, "plus_one": plus_one}
+)
+
+
+def apply(tensor: RawTensor, transforms: tuple[Transform, ...]) -> RawTensor:
+    """All steps in order. Raises KeyError on an unknown name."""
+    for transform in transforms:
+        tensor = TRANSFORMS[transform.name](tensor, *transform.args)
+    return tensor

@@ -1,0 +1,183 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bind/bind.h"
+#include "cpu/pack.h"
+#include "cpu/select.h"
+#include "program/program.h"
+
+namespace nb = nanobind;
+
+namespace kvasir {
+namespace {
+
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ReadOnlyBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Doubles = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Longs = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Logits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+T* field(nb::dict arrays, const char* name) {
+  using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+  if (!arrays.contains(name)) throw std::invalid_argument(std::string("missing step array ") + name);
+  return nb::cast<Array>(arrays[name]).data();
+}
+
+StepArrays step_arrays(nb::dict d) {
+  StepArrays a{};
+  a.tokens = field<int32_t>(d, "tokens");
+  a.pos = field<int32_t>(d, "pos");
+  a.store = field<int32_t>(d, "store");
+  a.seq = field<int32_t>(d, "seq");
+  a.parent = field<int32_t>(d, "parent");
+  a.seq_begin = field<int32_t>(d, "seq_begin");
+  a.seq_start = field<int32_t>(d, "seq_start");
+  a.seq_tree = field<uint8_t>(d, "seq_tree");
+  a.tables = field<int32_t>(d, "tables");
+  a.logit_token = field<int32_t>(d, "logit_token");
+  a.logit_slot = field<int32_t>(d, "logit_slot");
+  a.logit_target = field<int32_t>(d, "logit_target");
+  a.logit_out_index = field<int64_t>(d, "logit_out_index");
+  a.path_begin = field<int32_t>(d, "path_begin");
+  a.path = field<int32_t>(d, "path");
+  a.drawn = field<int32_t>(d, "drawn");
+  a.logprob = field<float>(d, "logprob");
+  a.rank = field<int32_t>(d, "rank");
+  a.hash = field<uint64_t>(d, "hash");
+  a.top_count = field<int32_t>(d, "top_count");
+  a.top_ids = field<int32_t>(d, "top_ids");
+  a.top_logprobs = field<float>(d, "top_logprobs");
+  return a;
+}
+
+template <class T>
+std::vector<T> structs(const ReadOnlyBytes& bytes) {
+  if (bytes.size() % sizeof(T)) throw std::invalid_argument("record size differs from the native one");
+  std::vector<T> out(bytes.size() / sizeof(T));
+  std::memcpy(static_cast<void*>(out.data()), bytes.data(), bytes.size());
+  return out;
+}
+
+using WeightTuple = std::tuple<nb::object, int, int64_t, int64_t, int64_t>;  // bytes, layout, N, K, tiles
+
+// Keeps every array that the program points into.
+struct BoundProgram {
+  std::unique_ptr<Program> program;
+  std::vector<nb::object> owners;
+  int64_t vocab;
+};
+
+ProgramSpec spec_of(nb::dict sizes, const ReadOnlyBytes& records, const ReadOnlyBytes& buffers) {
+  ProgramSpec spec;
+  spec.records = structs<Record>(records);
+  spec.buffers = structs<Buffer>(buffers);
+  spec.max_tokens = nb::cast<int64_t>(sizes["max_tokens"]);
+  spec.max_logits = nb::cast<int64_t>(sizes["max_logits"]);
+  spec.logits_tile = nb::cast<int64_t>(sizes["logits_tile"]);
+  spec.top_k = nb::cast<int64_t>(sizes["top_k"]);
+  spec.head_dim_max = nb::cast<int64_t>(sizes["head_dim_max"]);
+  spec.group_max = nb::cast<int64_t>(sizes["group_max"]);
+  spec.hashes = nb::cast<bool>(sizes["hashes"]);
+  return spec;
+}
+
+// Rows of `layers`: offset of page 0, page bytes, V offset, head bytes, block size, KV heads, head dim, dtype.
+std::vector<KvLayer> kv_layers(uint8_t* base, const Longs& layers) {
+  if (layers.shape(1) != 8) throw std::invalid_argument("a KV layer has 8 numbers");
+  std::vector<KvLayer> out;
+  for (size_t l = 0; l < layers.shape(0); l++) {
+    const int64_t* n = layers.data() + 8 * l;
+    out.push_back({base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), DType(n[7])});
+  }
+  return out;
+}
+
+void make_program(BoundProgram* self, Pool& pool, const std::string& level, Sampler& sampler, nb::dict sizes,
+                  ReadOnlyBytes records, ReadOnlyBytes buffers, std::vector<WeightTuple> weights, Bytes kv,
+                  Longs kv_layout, std::vector<Floats> tables, Bytes arena, nb::dict arrays) {
+  ProgramSpec spec = spec_of(sizes, records, buffers);
+  new (self) BoundProgram();
+  for (const auto& [bytes, layout, N, K, tiles] : weights) {
+    self->owners.push_back(bytes);
+    spec.weights.push_back({nb::cast<ReadOnlyBytes>(bytes).data(), Layout(layout), N, K, tiles});
+  }
+  for (const Floats& table : tables) {
+    self->owners.push_back(nb::cast(table));
+    spec.tables.push_back(table.data());
+  }
+  spec.kv = kv_layers(kv.data(), kv_layout);
+  StepArrays a = step_arrays(arrays);
+  a.max_blocks = nb::cast<int64_t>(sizes["max_blocks"]);
+  a.max_top = nb::cast<int64_t>(sizes["max_top"]);
+  self->vocab = nb::cast<int64_t>(sizes["vocab"]);
+  for (nb::object owner : {nb::cast(kv), nb::cast(arena), nb::object(arrays)}) self->owners.push_back(owner);
+  self->program =
+      std::make_unique<Program>(pool, kernels_for(level.c_str()), sampler, std::move(spec), arena.data(), a);
+}
+
+void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64_t until,
+         std::optional<Doubles> seconds, std::optional<Logits> out) {
+  if (seconds && int64_t(seconds->size()) < self.program->phases())
+    throw std::invalid_argument("seconds needs one entry per phase");
+  if (out && (int64_t(out->shape(0)) < logits || int64_t(out->shape(1)) != self.vocab))
+    throw std::invalid_argument("logits needs [rows, vocab]");
+  double* times = seconds ? seconds->data() : nullptr;
+  float* rows = out ? out->data() : nullptr;
+  nb::gil_scoped_release release;
+  self.program->run({tokens, seqs, logits}, until, times, rows);
+}
+
+Format format_named(const std::string& name) {
+  const char* names[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"};
+  for (int i = 0; i < 6; i++)
+    if (name == names[i]) return Format(i);
+  throw std::invalid_argument("no kernel reads format " + name);
+}
+
+void pack_rows(Pool& pool, int layout, const std::string& format, ReadOnlyBytes rows, int64_t N, int64_t K,
+               Bytes out, int64_t tile_first, int64_t tile_step) {
+  const Format f = format_named(format);
+  if (!packs(f, Layout(layout))) throw std::invalid_argument("format " + format + " has another layout");
+  if (N < 1 || K < 1 || tile_first < 0 || tile_step < 1) throw std::invalid_argument("sizes must be positive");
+  if (f >= Format::q8_0 && K % kGroup) throw std::invalid_argument("quantized rows need K divisible by 32");
+  if (int64_t(rows.size()) < N * row_bytes(f, K)) throw std::invalid_argument("rows are shorter than N x K");
+  const int64_t tiles = (N + kTileCols - 1) / kTileCols;
+  if (int64_t(out.size()) < (tile_first + (tiles - 1) * tile_step + 1) * tile_bytes(Layout(layout), K))
+    throw std::invalid_argument("output is shorter than its tiles");
+  const PackArgs args{Layout(layout), f, rows.data(), N, K, out.data(), tile_first, tile_step};
+  nb::gil_scoped_release release;
+  pack(pool, args);
+}
+
+}  // namespace
+
+void bind_program(nb::module_& m) {
+  nb::class_<BoundProgram>(m, "Program")
+      .def("__init__", &make_program, nb::arg("pool"), nb::arg("level"), nb::arg("sampler"), nb::arg("sizes"),
+           nb::arg("records"), nb::arg("buffers"), nb::arg("weights"), nb::arg("kv"), nb::arg("kv_layout"),
+           nb::arg("tables"), nb::arg("arena"), nb::arg("arrays"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>())
+      .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
+           nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none())
+      .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
+  m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"), nb::arg("N"),
+        nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0,
+        nb::arg("tile_step") = 1);
+  m.def("tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
+        nb::arg("K"));
+  m.def("record_sizes", [] { return std::make_tuple(sizeof(Record), sizeof(Buffer)); });
+}
+
+}  // namespace kvasir

@@ -1,0 +1,31 @@
+// Brings weight rows from their file format to a packed layout (kernels.h), losslessly for the quantized ones.
+#pragma once
+#include <cstdint>
+
+#include "kernels.h"
+#include "pool/pool.h"
+
+namespace kvasir {
+
+enum class Format : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8_0 = 3, q4_0 = 4, q4_1 = 5 };
+
+int64_t row_bytes(Format format, int64_t K);
+int64_t tile_bytes(Layout layout, int64_t K);
+
+// Can rows of `format` be brought to `layout`? Quantized layouts take their own format alone.
+bool packs(Format format, Layout layout);
+
+struct PackArgs {
+  Layout layout;
+  Format format;
+  const uint8_t* rows;      // N rows of row_bytes(format, K)
+  int64_t N, K;
+  uint8_t* out;             // zero-filled by the caller
+  int64_t tile_first, tile_step;  // column tile t goes to tile_first + t * tile_step (gate and up interleave)
+};
+void pack(Pool& pool, const PackArgs& args);
+
+// One packed weight row back to floats, for embeddings and tests.
+float half_to_float(uint16_t h);
+
+}  // namespace kvasir

@@ -1,0 +1,50 @@
+#include "cpu/select.h"
+
+#include <stdexcept>
+
+namespace kvasir {
+namespace {
+
+struct Level {
+  const char* name;
+  bool (*runs)();
+  void (*fill)(Kernels&);
+};
+
+// __builtin_cpu_supports also asks whether the operating system saves the registers.
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("bmi2");
+}
+bool has_avx512_vnni() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+}
+
+constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
+                             {"avx2", has_avx2, fill_avx2},
+                             {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni}};
+
+}  // namespace
+
+std::vector<std::string> levels() {
+  std::vector<std::string> names;
+  for (const Level& level : kLevels)
+    if (level.runs()) names.push_back(level.name);
+  return names;
+}
+
+Kernels kernels_for(const char* name) {
+  Kernels kernels{};
+  for (const Level& level : kLevels) {
+    if (!level.runs()) break;
+    level.fill(kernels);
+    if (std::string(name) == level.name) return kernels;
+  }
+  std::string message = std::string("no ISA level \"") + name + "\" on this machine; it has";
+  for (const std::string& level : levels()) message += " " + level;
+  throw std::invalid_argument(message);
+}
+
+}  // namespace kvasir

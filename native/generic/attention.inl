@@ -1,0 +1,235 @@
+// attention: query tokens of one sequence against one KV head, segment by segment, tile by tile. Include after vec.h.
+//
+// A segment of kAttnSplit absolute positions has its own m, l, o (m = -inf, l = o = 0 at its start, tiles ascending, as
+// attention_tile.inl says). Segments with a visible position are combined in ascending order from M = -inf, L = O = 0:
+//   ls = tree sum of the 16 lanes of l;  M' = max(M, m);  a = exp(M - M');  b = exp(m - M')
+//   L = fma(ls, b, L * a);  O[d] = fma(o[d], b, O[d] * a)
+// and out[d] = O[d] / L. Tiles and segments without a visible position are skipped. All of this depends on the query's
+// position and the window alone, so that neither chunks, blocks of queries nor other rows of the step can change a bit.
+#pragma once
+#include "generic/attention_tile.inl"
+#include "generic/level.inl"
+
+namespace kvasir::KVASIR_ISA {
+
+// Where the item keeps its query vectors' state in the scratch, and what it can see.
+struct Item {
+  const AttentionArgs* a;
+  int group, head_dim;
+  int64_t n_vectors;
+  float *o, *total, *s, *state, *gathered;
+  ScoreRule rule;
+  float* o_of(int64_t i) const { return o + i * head_dim; }
+  float* total_of(int64_t i) const { return total + i * head_dim; }
+  // 32 floats: 16 lanes of l, then m, M, L.
+  float* state_of(int64_t i) const { return state + i * 32; }
+};
+enum StateSlot { kMax = 16, kTotalMax = 17, kTotalSum = 18 };
+
+KVASIR_INLINE Item make_item(const AttentionArgs& a) {
+  Item item;
+  item.a = &a;
+  item.group = a.n_heads / a.kv->n_kv_heads;
+  item.head_dim = a.kv->head_dim;
+  item.n_vectors = (a.t1 - a.t0) * item.group;
+  item.o = a.scratch;
+  item.total = item.o + item.n_vectors * item.head_dim;
+  item.s = item.total + item.n_vectors * item.head_dim;
+  item.state = item.s + item.n_vectors * kAttnTile;
+  item.gathered = item.state + item.n_vectors * 32;
+  item.rule = {item.head_dim, a.scale, a.softcap};
+  return item;
+}
+
+// First visible position of a token.
+KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
+  const int64_t low = int64_t(a.rows->pos[t]) - a.window + 1;
+  return a.window > 0 && low > 0 ? low : 0;
+}
+
+KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? kAttnTile : int(x); }
+
+// Runs the tile at logical position `start` for the query vectors of tokens [t0, t1).
+template <class T>
+static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, int64_t t0, int64_t t1) {
+  const AttentionArgs& a = *item.a;
+  const int64_t last = (t1 - a.t0) * item.group;
+  for (int64_t i = (t0 - a.t0) * item.group; i < last; i += kBlockRows) {
+    const int rows = last - i < kBlockRows ? int(last - i) : kBlockRows;
+    Block block;
+    block.s = item.s;
+    for (int r = 0; r < rows; r++) {
+      const int64_t t = a.t0 + (i + r) / item.group, head = a.kv_head * item.group + (i + r) % item.group;
+      float* state = item.state_of(i + r);
+      block.q[r] = a.q + t * a.ldq + head * item.head_dim;
+      block.o[r] = item.o_of(i + r);
+      block.l[r] = state;
+      block.m[r] = state + kMax;
+      block.begin[r] = clamp_to_tile(visible_from(a, t) - start);
+      block.end[r] = clamp_to_tile(int64_t(a.rows->pos[t]) + 1 - start);
+    }
+    attend_block<kBlockRows>(block, rows, tile, item.rule);
+  }
+}
+
+// Points at the pages' own subtiles for the positions [low, high) of the tile.
+template <class T>
+KVASIR_INLINE Tile<T> paged_tile(const AttentionArgs& a, int64_t start, int64_t low, int64_t high) {
+  Tile<T> tile = {};
+  for (int i = 0; i < kSubs; i++) {
+    const int64_t p = start + i * kSub;
+    if (p + kSub <= low || p >= high) continue;
+    const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.seq, p, a.kv_head);
+    tile.k[i] = sub.k;
+    tile.v[i] = sub.v;
+  }
+  return tile;
+}
+
+// The same tile as f32 in the scratch: pays when many query vectors read it. V rows outside of [low, high) stay unread.
+KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<uint16_t>& from, int64_t start, int64_t low,
+                                       int64_t high) {
+  Tile<float> tile = {};
+  const int hd = item.head_dim;
+  for (int i = 0; i < kSubs; i++) {
+    if (!from.k[i]) continue;
+    float* k = item.gathered + i * kSub * hd;
+    float* v = k + kAttnTile * hd;
+    const int first_row = clamp_to_tile(low - start - i * kSub), stop = clamp_to_tile(high - start - i * kSub);
+    const int last_row = stop < kSub ? stop : kSub;
+    for (int d = 0; d < hd; d++) store(k + d * kSub, load_bf16(from.k[i] + d * kSub));
+    for (int d = first_row * hd; d < last_row * hd; d += 16) store(v + d, load_bf16(from.v[i] + d));
+    tile.k[i] = k;
+    tile.v[i] = v;
+  }
+  return tile;
+}
+
+// Copies one position, stored at `index`, to its logical place in the scratch.
+template <class T>
+KVASIR_INLINE void gather_position(const Item& item, int within, int64_t index) {
+  const AttentionArgs& a = *item.a;
+  const int hd = item.head_dim;
+  const SubTile<T> from = sub_tile<T>(*a.kv, *a.rows, a.seq, index, a.kv_head);
+  const int64_t lane = index % kSub;
+  float* k = item.gathered + within / kSub * kSub * hd + within % kSub;
+  float* v = item.gathered + kAttnTile * hd + within * hd;
+  for (int d = 0; d < hd; d++) k[d * kSub] = kv_float(from.k[d * kSub + lane]);
+  for (int d = 0; d < hd; d += 16) store(v + d, load_kv(from.v + lane * hd + d));
+}
+
+// The tile as tree token `t` sees it: positions before the sequence's start from their own place, later ones from the
+// token's ancestors. Lanes beyond the token are zero.
+template <class T>
+KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t t) {
+  const AttentionArgs& a = *item.a;
+  const int hd = item.head_dim;
+  for (int i = 0; i < kAttnTile * hd; i += 16) store(item.gathered + i, zero());
+  const int64_t first_new = a.rows->seq_start[a.seq], low = visible_from(a, t);
+  for (int64_t p = start > low ? start : low; p < start + kAttnTile && p < first_new; p++)
+    gather_position<T>(item, int(p - start), p);
+  for (int64_t node = t; node >= 0; node = a.rows->parent[node]) {
+    const int64_t p = a.rows->pos[node];
+    if (p >= start && p < start + kAttnTile && p >= low) gather_position<T>(item, int(p - start), a.rows->store[node]);
+  }
+  Tile<float> tile;
+  for (int i = 0; i < kSubs; i++) {
+    tile.k[i] = item.gathered + i * kSub * hd;
+    tile.v[i] = tile.k[i] + kAttnTile * hd;
+  }
+  return tile;
+}
+
+// One tile for the whole item; [low, high) is what any of its tokens sees.
+template <class T>
+KVASIR_INLINE void run_tile(const Item& item, int64_t start, int64_t low, int64_t high) {
+  const AttentionArgs& a = *item.a;
+  if (a.rows->seq_tree[a.seq] && start + kAttnTile > a.rows->seq_start[a.seq]) {
+    for (int64_t t = a.t0; t < a.t1; t++)
+      if (start <= a.rows->pos[t] && start + kAttnTile > visible_from(a, t))
+        attend_tile(item, gathered_tile<T>(item, start, t), start, t, t + 1);
+    return;
+  }
+  const Tile<T> tile = paged_tile<T>(a, start, low, high);
+  if constexpr (sizeof(T) == 2) {
+    if (item.n_vectors >= 2 * kBlockRows) {
+      attend_tile(item, widened_tile(item, tile, start, low, high), start, a.t0, a.t1);
+      return;
+    }
+  }
+  attend_tile(item, tile, start, a.t0, a.t1);
+}
+
+KVASIR_INLINE void clear_segment(const Item& item) {
+  for (int64_t i = 0; i < item.n_vectors; i++) {
+    float* state = item.state_of(i);
+    store(state, zero());
+    state[kMax] = -__builtin_inff();
+    for (int d = 0; d < item.head_dim; d += 16) store(item.o_of(i) + d, zero());
+  }
+}
+
+KVASIR_INLINE void clear_total(const Item& item) {
+  for (int64_t i = 0; i < item.n_vectors; i++) {
+    float* state = item.state_of(i);
+    state[kTotalMax] = -__builtin_inff();
+    state[kTotalSum] = 0.0f;
+    for (int d = 0; d < item.head_dim; d += 16) store(item.total_of(i) + d, zero());
+  }
+}
+
+KVASIR_INLINE void add_segment(const Item& item, int64_t i) {
+  float* state = item.state_of(i);
+  const float before = state[kTotalMax], m = state[kMax];
+  const float now = before > m ? before : m;
+  const vf a = exp_bounded(set1(before - now)), b = exp_bounded(set1(m - now));
+  float sum[16];
+  store(sum, fma(set1(reduce_add(load(state))), b, mul(set1(state[kTotalSum]), a)));
+  state[kTotalMax] = now;
+  state[kTotalSum] = sum[0];
+  float *o = item.o_of(i), *total = item.total_of(i);
+  for (int d = 0; d < item.head_dim; d += 16) store(total + d, fma(load(o + d), b, mul(load(total + d), a)));
+}
+
+KVASIR_INLINE void finish(const Item& item) {
+  const AttentionArgs& a = *item.a;
+  for (int64_t i = 0; i < item.n_vectors; i++) {
+    const int64_t t = a.t0 + i / item.group, head = a.kv_head * item.group + i % item.group;
+    const vf sum = set1(item.state_of(i)[kTotalSum]);
+    float* out = a.out + t * a.ldo + head * item.head_dim;
+    for (int d = 0; d < item.head_dim; d += 16) store(out + d, div(load(item.total_of(i) + d), sum));
+  }
+}
+
+template <class T>
+static void run_item(const Item& item) {
+  const AttentionArgs& a = *item.a;
+  int64_t low = visible_from(a, a.t0), high = 0;
+  for (int64_t t = a.t0; t < a.t1; t++) {
+    low = visible_from(a, t) < low ? visible_from(a, t) : low;
+    high = a.rows->pos[t] + 1 > high ? a.rows->pos[t] + 1 : high;
+  }
+  clear_total(item);
+  for (int64_t segment = low / kAttnSplit * kAttnSplit; segment < high; segment += kAttnSplit) {
+    clear_segment(item);
+    const int64_t stop = segment + kAttnSplit < high ? segment + kAttnSplit : high;
+    int64_t start = segment > low ? segment : low / kAttnTile * kAttnTile;
+    for (; start < stop; start += kAttnTile) run_tile<T>(item, start, low, high);
+    for (int64_t i = 0; i < item.n_vectors; i++) {
+      const int64_t t = a.t0 + i / item.group;
+      if (visible_from(a, t) < segment + kAttnSplit && a.rows->pos[t] >= segment) add_segment(item, i);
+    }
+  }
+  finish(item);
+}
+
+void attention(const AttentionArgs& a) {
+  const Item item = make_item(a);
+  if (a.kv->dtype == DType::bf16) {
+    run_item<uint16_t>(item);
+  } else {
+    run_item<float>(item);
+  }
+}
+
+}  // namespace kvasir::KVASIR_ISA

@@ -1,0 +1,56 @@
+// gated, add, scale, combine: independent elements. Include after vec.h.
+#pragma once
+#include "generic/level.inl"
+#include "generic/math.inl"
+
+namespace kvasir::KVASIR_ISA {
+
+// out[n] = f(lanes of column n ...) for the columns of one row.
+template <class F>
+KVASIR_INLINE void each_column(float* out, int N, const F& f) {
+  const int full = N & ~15;
+  for (int n = 0; n < full; n += 16) store(out + n, f(n, 16));
+  if (full < N) store_n(out + full, f(full, N - full), N - full);
+}
+
+void gated(const GatedArgs& a) {
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const float *gate = a.gate + m * a.ldx, *up = a.up + m * a.ldx;
+    each_column(a.out + m * a.ldo, a.N,
+                [&](int n, int count) { return mul(activate(a.act, load_n(gate + n, count)), load_n(up + n, count)); });
+  }
+}
+
+void add_rows(const AddArgs& a) {
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const float *x = a.a + m * a.ld, *y = a.b + m * a.ld;
+    each_column(a.out + m * a.ld, a.N, [&](int n, int count) { return add(load_n(x + n, count), load_n(y + n, count)); });
+  }
+}
+
+void scale_rows(const ScaleArgs& a) {
+  const vf factor = set1(a.scale), cap = set1(a.softcap);
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const float* x = a.x + m * a.ld;
+    float* out = a.out + m * a.ld;
+    if (a.softcap > 0.0f) {
+      each_column(out, a.N, [&](int n, int count) { return softcap(mul(load_n(x + n, count), factor), cap); });
+    } else {
+      each_column(out, a.N, [&](int n, int count) { return mul(load_n(x + n, count), factor); });
+    }
+  }
+}
+
+void combine(const CombineArgs& a) {
+  for (int64_t t = a.m0; t < a.m1; t++) {
+    const float* y = a.y + t * a.k * a.ldy;
+    const float* weights = a.weights + t * a.k;
+    each_column(a.out + t * a.ldo, a.N, [&](int n, int count) {
+      vf sum = zero();
+      for (int r = 0; r < a.k; r++) sum = fma(set1(weights[r]), load_n(y + r * a.ldy + n, count), sum);
+      return sum;
+    });
+  }
+}
+
+}  // namespace kvasir::KVASIR_ISA

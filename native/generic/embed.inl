@@ -1,0 +1,73 @@
+// embed: rows of a packed weight back to f32. Few rows a step, so one element at a time. Include after vec.h.
+#pragma once
+#include "generic/level.inl"
+
+namespace kvasir::KVASIR_ISA {
+
+// Element 0 of 16 halves is the one wanted: load_f16 reads 16, which may pass the end of the weight.
+KVASIR_INLINE float half_to_float(uint16_t h) {
+  uint16_t lanes16[16] = {h};
+  float out[16];
+  store(out, load_f16(lanes16));
+  return out[0];
+}
+
+KVASIR_INLINE float bf16_to_float(uint16_t h) { return __builtin_bit_cast(float, uint32_t(h) << 16); }
+
+// One group of 32 of column c from quantized bytes followed by 16 scales (and 16 mins).
+KVASIR_INLINE void embed_group(const uint8_t* group, Layout layout, int c, float scale, float* out) {
+  const int n_bytes = layout == Layout::q8 ? 512 : 256;
+  uint16_t d, min = 0;
+  __builtin_memcpy(&d, group + n_bytes + 2 * c, 2);
+  if (layout == Layout::q4m) __builtin_memcpy(&min, group + n_bytes + 32 + 2 * c, 2);
+  const float step = half_to_float(d), lowest = half_to_float(min);
+  const int zero_point = layout == Layout::q8 ? 128 : layout == Layout::q4z ? 8 : 0;
+  for (int k = 0; k < kGroup; k++) {
+    int value;
+    if (layout == Layout::q8) {
+      value = group[64 * (k / 4) + 4 * c + k % 4];
+    } else {
+      const int byte = group[64 * (k / 8) + 4 * c + k % 4];
+      value = k % 8 < 4 ? byte & 15 : byte >> 4;
+    }
+    out[k] = fma1(step, float(value - zero_point), lowest) * scale;
+  }
+}
+
+KVASIR_INLINE void embed_float(const uint8_t* tile, Layout layout, int c, int K, float scale, float* out) {
+  for (int k = 0; k < K; k++) {
+    if (layout == Layout::f32) {
+      out[k] = reinterpret_cast<const float*>(tile)[k * kTileCols + c] * scale;
+    } else {
+      const uint16_t* pairs = reinterpret_cast<const uint16_t*>(tile);
+      out[k] = bf16_to_float(pairs[(k / 2) * 2 * kTileCols + 2 * c + k % 2]) * scale;
+    }
+  }
+}
+
+KVASIR_INLINE int64_t tile_bytes(Layout layout, int64_t K) {
+  switch (layout) {
+    case Layout::q8: return K / kGroup * (512 + 32);
+    case Layout::q4z: return K / kGroup * (256 + 32);
+    case Layout::q4m: return K / kGroup * (256 + 64);
+    case Layout::bf16: return (K + 1) / 2 * 2 * kTileCols * 2;
+    default: return K * kTileCols * 4;
+  }
+}
+
+void embed(const EmbedArgs& a) {
+  const int64_t bytes = tile_bytes(a.layout, a.K);
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const uint8_t* tile = a.w + a.ids[m] / kTileCols * bytes;
+    const int c = a.ids[m] % kTileCols;
+    float* out = a.out + m * a.ldo;
+    if (a.layout == Layout::f32 || a.layout == Layout::bf16) {
+      embed_float(tile, a.layout, c, a.K, a.scale, out);
+      continue;
+    }
+    const int64_t group_bytes = tile_bytes(a.layout, kGroup);
+    for (int g = 0; g < a.K / kGroup; g++) embed_group(tile + g * group_bytes, a.layout, c, a.scale, out + g * kGroup);
+  }
+}
+
+}  // namespace kvasir::KVASIR_ISA

@@ -1,0 +1,84 @@
+// rope_write: splits qkv rows, norms and rotates q and k heads, writes q out and k, v to the pages. Include after vec.h.
+#pragma once
+#include "generic/kv.inl"
+#include "generic/level.inl"
+#include "generic/rows.inl"
+
+namespace kvasir::KVASIR_ISA {
+
+// (a, b) -> (a cos - b sin, b cos + a sin), each a product and one FMA.
+KVASIR_INLINE void rotate_neox(float* x, const float* cos, const float* sin, int half) {
+  for (int i = 0; i < half; i += 16) {
+    const int n = half - i < 16 ? half - i : 16;
+    const vf a = load_n(x + i, n), b = load_n(x + half + i, n), c = load_n(cos + i, n), s = load_n(sin + i, n);
+    store_n(x + i, fnma(b, s, mul(a, c)), n);
+    store_n(x + half + i, fma(a, s, mul(b, c)), n);
+  }
+}
+
+KVASIR_INLINE void rotate_interleaved(float* x, const float* cos, const float* sin, int half) {
+  for (int i = 0; i < half; i++) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    x[2 * i] = fma1(-b, sin[i], a * cos[i]);
+    x[2 * i + 1] = fma1(a, sin[i], b * cos[i]);
+  }
+}
+
+// head = rotate(norm(x)); `weight` null: no norm.
+KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const float* weight, const float* angles,
+                                float* head) {
+  const vf inverse = weight ? set1(inverse_rms(x, a.head_dim, a.eps)) : zero();
+  for (int d = 0; d < a.head_dim; d += 16)
+    store(head + d, weight ? mul(mul(load(x + d), inverse), load(weight + d)) : load(x + d));
+  const int half = a.rotary_dim / 2;
+  if (a.neox) {
+    rotate_neox(head, angles, angles + half, half);
+  } else {
+    rotate_interleaved(head, angles, angles + half, half);
+  }
+}
+
+KVASIR_INLINE void write_k(const float* head, int head_dim, float* k) {
+  for (int d = 0; d < head_dim; d++) k[d * kSub] = head[d];
+}
+KVASIR_INLINE void write_k(const float* head, int head_dim, uint16_t* k) {
+  uint16_t rounded[kMaxHeadDim];
+  for (int d = 0; d < head_dim; d += 16) store_bf16(rounded + d, load(head + d));
+  for (int d = 0; d < head_dim; d++) k[d * kSub] = rounded[d];
+}
+KVASIR_INLINE void write_v(const float* x, int head_dim, float* v) {
+  for (int d = 0; d < head_dim; d += 16) store(v + d, load(x + d));
+}
+KVASIR_INLINE void write_v(const float* x, int head_dim, uint16_t* v) {
+  for (int d = 0; d < head_dim; d += 16) store_bf16(v + d, load(x + d));
+}
+
+template <class T>
+static void rope_write_token(const RopeWriteArgs& a, int64_t t) {
+  const int hd = a.head_dim;
+  const float* angles = a.table + int64_t(a.rows->pos[t]) * a.rotary_dim;
+  const float* q = a.qkv + t * a.ldqkv;
+  for (int h = 0; h < a.n_heads; h++) prepare_head(a, q + h * hd, a.q_norm, angles, a.q + t * a.ldq + h * hd);
+  const float* k = q + a.n_heads * hd;
+  const float* v = k + a.n_kv_heads * hd;
+  const int64_t index = a.rows->store[t], lane = index % kSub;
+  for (int h = 0; h < a.n_kv_heads; h++) {
+    float head[kMaxHeadDim];
+    prepare_head(a, k + h * hd, a.k_norm, angles, head);
+    const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.rows->seq[t], index, h);
+    write_k(head, hd, sub.k + lane);
+    write_v(v + h * hd, hd, sub.v + lane * hd);
+  }
+}
+
+void rope_write(const RopeWriteArgs& a) {
+  for (int64_t t = a.m0; t < a.m1; t++) {
+    if (a.kv->dtype == DType::bf16) {
+      rope_write_token<uint16_t>(a, t);
+    } else {
+      rope_write_token<float>(a, t);
+    }
+  }
+}
+
+}  // namespace kvasir::KVASIR_ISA

@@ -1,0 +1,3 @@
+#include "isa/avx2/vec.h"
+//
+#include "generic/attention.inl"

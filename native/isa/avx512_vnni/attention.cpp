@@ -1,0 +1,3 @@
+#include "isa/avx512_vnni/vec.h"
+//
+#include "generic/attention.inl"

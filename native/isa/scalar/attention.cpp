@@ -1,0 +1,3 @@
+#include "isa/scalar/vec.h"
+//
+#include "generic/attention.inl"

@@ -1,0 +1,7 @@
+#include "isa/scalar/vec.h"
+//
+#include "generic/elementwise.inl"
+#include "generic/embed.inl"
+#include "generic/rope.inl"
+#include "generic/route.inl"
+#include "generic/rows.inl"

@@ -1,0 +1,191 @@
+#include "pool/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace kvasir {
+namespace {
+
+// Long enough to bridge the gap between two runs of one step, short enough to give an idle core back.
+constexpr std::chrono::microseconds kSpin{50};
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Rounding to nearest, subnormals kept, whatever a library of the host process has set; restored at the end.
+class FloatMode {
+ public:
+#if defined(__x86_64__)
+  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
+  ~FloatMode() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+  FloatMode() {}
+#endif
+};
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+void pin_thread(pthread_t thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  if (int code = pthread_setaffinity_np(thread, sizeof(set), &set)) {
+    throw std::system_error(code, std::generic_category(), "cannot pin a thread of the pool to a CPU");
+  }
+}
+
+// Pins the calling thread for one run only: threads that the host starts later must not inherit the mask.
+class PinnedHere {
+ public:
+  PinnedHere(bool pin, int cpu) : active_(pin) {
+    if (!active_) return;
+    active_ = pthread_getaffinity_np(pthread_self(), sizeof(saved_), &saved_) == 0;
+    if (active_) pin_thread(pthread_self(), cpu);
+  }
+  ~PinnedHere() {
+    if (active_) pthread_setaffinity_np(pthread_self(), sizeof(saved_), &saved_);
+  }
+
+ private:
+  bool active_;
+  cpu_set_t saved_;
+};
+
+}  // namespace
+
+struct Pool::Impl {
+  using Count = std::atomic<uint32_t>;
+
+  const int n_threads;
+  const std::vector<int> cpus = allowed_cpus();
+  const bool pin;
+  // More threads than CPUs: a spinning thread would only keep a working one from its CPU.
+  const bool spins;
+  std::vector<std::thread> workers;
+  std::mutex running;
+  std::mutex failing;
+  std::exception_ptr failure;
+  void (*fn)(void*, int) = nullptr;
+  void* context = nullptr;
+  bool stopping = false;
+  alignas(64) Count generation{0};
+  alignas(64) Count n_busy{0};
+
+  Impl(int n, bool pin_threads)
+      : n_threads(n), pin(pin_threads && !cpus.empty()), spins(static_cast<size_t>(n) <= cpus.size()) {
+    try {
+      for (int i = 1; i < n; ++i) {
+        workers.emplace_back([this, i] { work(i); });
+        if (pin) pin_thread(workers.back().native_handle(), cpu_of(i));
+      }
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~Impl() { stop(); }
+
+  int cpu_of(int thread) const { return cpus[static_cast<size_t>(thread) % cpus.size()]; }
+
+  void stop() {
+    stopping = true;
+    generation.fetch_add(1, std::memory_order_release);
+    generation.notify_all();
+    for (std::thread& worker : workers) worker.join();
+    workers.clear();
+  }
+
+  // Returns once `value` differs from `old`: spins, then parks in the kernel.
+  void await_change(const Count& value, uint32_t old) const {
+    if (spins) {
+      // The yield lets the awaited thread run should it sit on this very CPU.
+      const auto end = std::chrono::steady_clock::now() + kSpin;
+      do {
+        for (int i = 0; i < 32; ++i) {
+          if (value.load(std::memory_order_acquire) != old) return;
+          relax();
+        }
+        std::this_thread::yield();
+      } while (std::chrono::steady_clock::now() < end);
+    }
+    value.wait(old, std::memory_order_acquire);
+  }
+
+  void call(int thread) noexcept {
+    FloatMode mode;
+    try {
+      fn(context, thread);
+    } catch (...) {
+      std::lock_guard lock(failing);
+      if (!failure) failure = std::current_exception();
+    }
+  }
+
+  void work(int thread) {
+    for (uint32_t seen = 0;; ++seen) {
+      await_change(generation, seen);
+      if (stopping) return;
+      call(thread);
+      if (n_busy.fetch_sub(1, std::memory_order_acq_rel) == 1) n_busy.notify_one();
+    }
+  }
+
+  void run(void (*function)(void*, int), void* argument) {
+    std::lock_guard lock(running);
+    PinnedHere pinned(pin, pin ? cpu_of(0) : 0);
+    fn = function;
+    context = argument;
+    failure = nullptr;
+    n_busy.store(static_cast<uint32_t>(n_threads - 1), std::memory_order_relaxed);
+    generation.fetch_add(1, std::memory_order_release);
+    generation.notify_all();
+    call(0);
+    for (uint32_t left; (left = n_busy.load(std::memory_order_acquire)) != 0;) await_change(n_busy, left);
+    if (failure) std::rethrow_exception(failure);
+  }
+};
+
+Pool::Pool(int n_threads, bool pin) {
+  if (n_threads < 1 || n_threads > 1024) {
+    throw std::invalid_argument("a pool has 1 to 1024 threads, not " + std::to_string(n_threads));
+  }
+  impl_ = std::make_unique<Impl>(n_threads, pin);
+}
+
+Pool::~Pool() = default;
+
+int Pool::size() const { return impl_->n_threads; }
+
+void Pool::run(void (*fn)(void* context, int thread), void* context) { impl_->run(fn, context); }
+
+}  // namespace kvasir

@@ -1,0 +1,203 @@
+#include "program/program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+
+namespace kvasir {
+namespace {
+
+constexpr int64_t kAttentionTokens = 16;  // query tokens of one attention item
+constexpr int64_t kItemsPerThread = 6;    // tiles are cut so that a preempted thread delays little
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSpec spec, uint8_t* arena,
+                 StepArrays arrays)
+    : pool_(pool),
+      kernels_(kernels),
+      sampler_(sampler),
+      spec_(std::move(spec)),
+      arena_(arena),
+      a_(arrays),
+      barrier_(pool.size()) {
+  const int64_t n = int64_t(spec_.records.size());
+  first_tail_ = -1;
+  for (int64_t r = 0; r < n; r++) {
+    const Record& record = spec_.records[size_t(r)];
+    if (r == 0 || record.phase != spec_.records[size_t(r - 1)].phase) phases_.push_back({r, r});
+    phases_.back().end = r + 1;
+    if (record.tail && first_tail_ < 0) first_tail_ = int64_t(phases_.size()) - 1;
+  }
+  n_phases_ = int64_t(phases_.size());
+  if (first_tail_ < 0) first_tail_ = n_phases_;
+  const int64_t repeats = ceil_div(spec_.max_logits, spec_.logits_tile);
+  counters_ = std::vector<Counter>(size_t(n_phases_ + (n_phases_ - first_tail_) * repeats));
+  const int64_t floats = attention_scratch(kAttentionTokens, spec_.group_max, spec_.head_dim_max) + 16;
+  for (int t = 0; t < pool.size(); t++) {
+    scratch_memory_.emplace_back(size_t(floats));
+    const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.back().data());
+    scratch_.push_back(reinterpret_cast<float*>((address + 63) / 64 * 64));
+  }
+  previous_.reserve(size_t(spec_.max_logits));
+  paths_.reserve(size_t(spec_.max_tokens));
+  chunks_.reserve(size_t(spec_.max_tokens));
+}
+
+void Program::run(StepSize size, int64_t until, double* seconds, float* logits) {
+  if (size.tokens < 1 || size.tokens > spec_.max_tokens || size.seqs < 1 || size.seqs > size.tokens ||
+      size.logits < 0 || size.logits > spec_.max_logits)
+    throw std::invalid_argument("step larger than planned");
+  until_ = until;
+  seconds_ = seconds;
+  logits_out_ = logits;
+  prepare(size);
+  pool_.run(enter, this);
+  previous_.assign(a_.drawn, a_.drawn + size.logits);
+}
+
+void Program::prepare(StepSize size) {
+  size_ = size;
+  step_rows_ = {size.tokens, size.seqs, a_.seq,      a_.pos,    a_.store,     a_.parent, a_.seq_begin,
+                a_.seq_start, a_.seq_tree, a_.tables, a_.max_blocks};
+  for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
+  tile_begin_ = tile_rows_ = 0;
+  resolve_references();
+  cut_attention();
+}
+
+void Program::resolve_references() {
+  const auto resolve = [this](int32_t token) -> int32_t {
+    if (token >= 0) return token;
+    const size_t row = size_t(-1 - token);
+    // a row that was not finite drew -1: its request ends at commit, any id will do until then
+    return row < previous_.size() ? std::max(previous_[row], 0) : 0;
+  };
+  for (int64_t t = 0; t < size_.tokens; t++) a_.tokens[t] = resolve(a_.tokens[t]);
+  const int32_t n = size_.logits ? a_.path_begin[size_.logits] : 0;
+  paths_.resize(size_t(n));
+  for (int32_t i = 0; i < n; i++) paths_[size_t(i)] = resolve(a_.path[i]);
+}
+
+void Program::cut_attention() {
+  chunks_.clear();
+  for (int64_t s = 0; s < size_.seqs; s++)
+    for (int32_t t = a_.seq_begin[s]; t < a_.seq_begin[s + 1]; t += kAttentionTokens)
+      chunks_.push_back({int32_t(s), t, int32_t(std::min<int64_t>(t + kAttentionTokens, a_.seq_begin[s + 1]))});
+}
+
+void Program::enter(void* self, int thread) { static_cast<Program*>(self)->replay(thread); }
+
+void Program::replay(int thread) {
+  double mark = seconds_ && thread == 0 ? now() : 0;
+  int64_t counter = 0;
+  const auto step = [&](int64_t phase) {
+    run_phase(phase, thread, counter++);
+    barrier_.wait();
+    if (seconds_ == nullptr || thread != 0) return;
+    const double t = now();
+    seconds_[phase] += t - mark;
+    mark = t;
+  };
+  for (int64_t p = 0; p < first_tail_; p++) step(p);
+  for (int64_t r = 0; r < size_.logits; r += spec_.logits_tile) {
+    if (thread == 0) {
+      tile_begin_ = r;
+      tile_rows_ = std::min(spec_.logits_tile, size_.logits - r);
+    }
+    barrier_.wait();
+    for (int64_t p = first_tail_; p < n_phases_; p++) step(p);
+  }
+}
+
+void Program::run_phase(int64_t phase, int thread, int64_t counter) {
+  const Phase& range = phases_[size_t(phase)];
+  if (until_ >= 0 && range.begin > until_) return;
+  std::atomic<int64_t>& next = counters_[size_t(counter)].next;
+  int64_t base = 0, record = range.begin;
+  int64_t count = items(spec_.records[size_t(record)]);
+  for (int64_t item = next.fetch_add(1, std::memory_order_relaxed);;
+       item = next.fetch_add(1, std::memory_order_relaxed)) {
+    while (item >= base + count) {
+      base += count;
+      if (++record == range.end) return;
+      count = items(spec_.records[size_t(record)]);
+    }
+    run_item(spec_.records[size_t(record)], item - base, thread);
+  }
+}
+
+int64_t Program::rows(const Record& r) const {
+  if (r.tail) return tile_rows_;
+  return RowsOf(r.rows_of) == RowsOf::pairs ? size_.tokens * spec_.top_k : size_.tokens;
+}
+
+int64_t Program::tiles_per_item(const Record& r, int64_t tiles, int64_t row_chunks) const {
+  const int64_t unit = Epilogue(r.i[1]) == Epilogue::gated ? 2 : 1;
+  const int64_t wanted = tiles * row_chunks / (kItemsPerThread * pool_.size());
+  return std::clamp<int64_t>(wanted / unit * unit, unit, 32);
+}
+
+int64_t Program::items(const Record& r) const {
+  const int64_t n = rows(r);
+  switch (OpKind(r.kind)) {
+    case OpKind::linear: {
+      const int64_t tiles = spec_.weights[size_t(r.weight[0])].tiles, chunks = ceil_div(n, kLinearRows);
+      return ceil_div(tiles, tiles_per_item(r, tiles, chunks)) * chunks;
+    }
+    case OpKind::expert_linear: {
+      const int64_t tiles = spec_.weights[size_t(r.weight[0])].tiles;
+      return ceil_div(tiles, tiles_per_item(r, tiles, r.i[4])) * r.i[4];
+    }
+    case OpKind::attention:
+      return int64_t(chunks_.size()) * spec_.kv[size_t(r.i[3])].n_kv_heads;
+    case OpKind::group_pairs:
+      return 1;
+    case OpKind::sample:
+      return n;
+    default:
+      return ceil_div(n, kRowsPerItem);
+  }
+}
+
+void Program::run_item(const Record& r, int64_t item, int thread) {
+  switch (OpKind(r.kind)) {
+    case OpKind::embed:
+      return embed(r, item);
+    case OpKind::norm:
+      return norm(r, item);
+    case OpKind::cast:
+      return cast(r, item);
+    case OpKind::linear:
+      return linear(r, item);
+    case OpKind::rope_write:
+      return rope_write(r, item);
+    case OpKind::attention:
+      return attention(r, item, thread);
+    case OpKind::add:
+      return add(r, item);
+    case OpKind::scale:
+      return scale(r, item);
+    case OpKind::gather_rows:
+      return gather_rows(r, item);
+    case OpKind::route:
+      return route(r, item);
+    case OpKind::group_pairs:
+      return group_pairs(r);
+    case OpKind::expert_linear:
+      return expert_linear(r, item);
+    case OpKind::combine:
+      return combine(r, item);
+    case OpKind::sample:
+      return sample(r, item);
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,171 @@
+// A lowered program: flat fixed-size records over an arena, replayed by the pool. One call is one step.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kernels.h"
+#include "pool/pool.h"
+#include "program/barrier.h"
+#include "sample/sampler.h"
+
+namespace kvasir {
+
+constexpr int64_t kRowsPerItem = 8;   // row-wise ops
+constexpr int64_t kLinearRows = 128;  // rows of one linear item: 128 x 1536 int8 stay in a 1 MB L2
+
+enum class OpKind : int32_t {
+  embed = 0,
+  norm = 1,
+  cast = 2,
+  linear = 3,
+  rope_write = 4,
+  attention = 5,
+  add = 6,
+  scale = 7,
+  gather_rows = 8,
+  route = 9,
+  group_pairs = 10,
+  expert_linear = 11,
+  combine = 12,
+  sample = 13,
+};
+
+// Which symbol counts a record's rows.
+enum class RowsOf : int32_t { tokens = 0, logits = 1, pairs = 2 };
+
+// One op. Meaning of the fields by kind stands in exec/cpu/records.py, which writes them; sizes are checked there.
+struct Record {
+  int32_t kind, phase, rows_of, tail;  // tail: repeated for every tile of logit rows
+  int32_t in[3], out[3];               // buffer ids, -1 absent
+  int32_t weight[3];                   // weight ids, -1 absent
+  int32_t i[10];
+  float f[3];
+};
+static_assert(sizeof(Record) == 104);
+
+struct Buffer {
+  int64_t offset;  // bytes into the arena
+  int32_t dtype;   // DType, 3 = int32
+  int32_t columns, block;
+  int32_t max_rows;
+};
+static_assert(sizeof(Buffer) == 24);
+
+struct Weight {
+  const uint8_t* data;
+  Layout layout;
+  int64_t N, K, tiles;  // tiles per expert
+};
+
+// Arrays of one step, filled in place by the caller before run(). Sizes are the planned maxima.
+struct StepArrays {
+  int32_t* tokens;  // [T]; -1 - r: what logit row r of the previous step drew
+  int32_t *pos, *store, *seq, *parent;
+  int32_t *seq_begin, *seq_start;
+  uint8_t* seq_tree;
+  int32_t* tables;
+  int64_t max_blocks;
+  int32_t *logit_token, *logit_slot, *logit_target;  // [R] index in T, sampler slot, token to score or -1
+  int64_t* logit_out_index;
+  int32_t *path_begin, *path;  // [R + 1], tokens or references as in `tokens`
+  // results
+  int32_t* drawn;
+  float* logprob;
+  int32_t* rank;
+  uint64_t* hash;
+  int32_t *top_count, *top_ids;  // [R], [R, max_top]
+  float* top_logprobs;
+  int64_t max_top;
+};
+
+struct ProgramSpec {
+  std::vector<Record> records;
+  std::vector<Buffer> buffers;
+  std::vector<Weight> weights;
+  std::vector<KvLayer> kv;
+  std::vector<const float*> tables;  // rope cos | sin
+  int64_t max_tokens, max_logits, logits_tile, top_k;
+  int64_t head_dim_max, group_max;
+  bool hashes;
+};
+
+struct StepSize {
+  int64_t tokens, seqs, logits;
+};
+
+class Program {
+ public:
+  Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSpec spec, uint8_t* arena, StepArrays arrays);
+  // until: index of the last record to run, -1 for all. seconds: [phases] or null, time per phase. logits: [R, vocab] or null.
+  void run(StepSize size, int64_t until, double* seconds, float* logits);
+  int64_t phases() const { return n_phases_; }
+
+ private:
+  struct Phase {
+    int64_t begin, end;  // records
+  };
+  struct alignas(64) Counter {
+    std::atomic<int64_t> next{0};
+  };
+
+  static void enter(void* self, int thread);
+  void replay(int thread);
+  void run_phase(int64_t phase, int thread, int64_t counter);
+  void prepare(StepSize size);
+  void resolve_references();
+  void cut_attention();
+  int64_t rows(const Record& r) const;
+  int64_t items(const Record& r) const;
+  int64_t tiles_per_item(const Record& r, int64_t tiles, int64_t row_chunks) const;
+  void run_item(const Record& r, int64_t item, int thread);
+
+  void embed(const Record& r, int64_t item);
+  void norm(const Record& r, int64_t item);
+  void cast(const Record& r, int64_t item);
+  void linear(const Record& r, int64_t item);
+  void rope_write(const Record& r, int64_t item);
+  void attention(const Record& r, int64_t item, int thread);
+  void add(const Record& r, int64_t item);
+  void scale(const Record& r, int64_t item);
+  void gather_rows(const Record& r, int64_t item);
+  void route(const Record& r, int64_t item);
+  void group_pairs(const Record& r);
+  void expert_linear(const Record& r, int64_t item);
+  void combine(const Record& r, int64_t item);
+  void sample(const Record& r, int64_t item);
+
+  Rows view(int32_t buffer) const;
+  float* floats(int32_t buffer) const;
+  int32_t* ints(int32_t buffer) const;
+  void call_linear(Layout layout, const LinearArgs& args) const;
+  bool share(const Record& r, int64_t item, int64_t* m0, int64_t* m1) const;
+
+  Pool& pool_;
+  const Kernels kernels_;
+  Sampler& sampler_;
+  ProgramSpec spec_;
+  uint8_t* arena_;
+  StepArrays a_;
+  std::vector<Phase> phases_;
+  int64_t n_phases_ = 0, first_tail_ = 0;
+  std::vector<Counter> counters_;
+  Barrier barrier_;
+  std::vector<float*> scratch_;  // per thread, owned by scratch_memory_
+  std::vector<std::vector<float>> scratch_memory_;
+  std::vector<int32_t> previous_;  // tokens drawn by the previous step
+  std::vector<int32_t> paths_;     // paths with references resolved
+  struct Chunk {
+    int32_t seq, t0, t1;
+  };
+  std::vector<Chunk> chunks_;
+  // of the running step
+  StepSize size_{};
+  StepRows step_rows_{};
+  int64_t tile_begin_ = 0, tile_rows_ = 0;
+  int64_t until_ = -1;
+  double* seconds_ = nullptr;
+  float* logits_out_ = nullptr;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,203 @@
+"""Imports go downwards only, and what could run foreign code is nowhere in the package."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "kvasir"
+
+LAYERS = {
+    "core": 0,
+    "ir": 1,
+    "formats": 1,
+    "config": 1,
+    "models": 2,
+    "weights": 2,
+    "sampling": 2,
+    "tokenizer": 2,
+    "kv": 3,
+    "sched": 3,
+    "speculate": 3,
+    "exec": 4,
+    "_native": 4,
+    "engine": 5,
+    "serve": 6,
+    "": 6,  # the package itself exports LLM
+    "bench": 7,
+    "cli": 7,
+}
+# Edges inside a layer; the modules as a whole stay free of cycles.
+SIDEWAYS = {
+    ("cli", "bench"),
+    ("exec", "_native"),
+    ("models", "weights"),
+    ("sched", "kv"),
+    ("sched", "speculate"),
+}
+
+THIRD_PARTY = {
+    "click": ("cli",),
+    "httptools": ("serve",),
+    "jinja2": ("tokenizer", "serve"),
+    "prometheus_client": ("serve",),
+    "rich": ("bench", "cli", "engine", "serve", "weights"),
+    "starlette": ("serve",),
+    "torch": ("exec.cuda", "exec.dist"),
+    "triton": ("exec.cuda", "exec.dist"),
+    "uvicorn": ("serve",),
+    "uvloop": ("serve",),
+}
+# These import late on purpose: commands, so that help is instant, and the package's lazy exports.
+LATE = ("kvasir.cli.", "kvasir.__init__")
+
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "importlib"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_ATTRIBUTES = {("torch", "load"), ("yaml", "load"), ("joblib", "load"), ("np", "load")}
+
+
+@dataclass(frozen=True)
+class Import:
+    where: str
+    """Dotted module with the import."""
+    what: str
+    line: int
+    late: bool
+    """Inside a function."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        yield dotted, ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports(where: str, tree: ast.Module) -> Iterator[Import]:
+    late = {
+        id(node)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(where, alias.name, node.lineno, id(node) in late)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{where}:{node.lineno}: relative import"
+            for name in {from_module(node.module or "", alias.name) for alias in node.names}:
+                yield Import(where, name, node.lineno, id(node) in late)
+
+
+def from_module(module: str, name: str) -> str:
+    """The module that ``from module import name`` loads."""
+    return f"{module}.{name}" if is_ours(f"{module}.{name}") else module
+
+
+def is_ours(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    found = path.is_dir() or any(path.with_suffix(suffix).exists() for suffix in (".py", ".pyi"))
+    return name.startswith("kvasir.") and found
+
+
+def part(module: str) -> str:
+    """kvasir.exec.base -> exec; the package itself -> empty."""
+    words = [*module.split("."), ""]
+    return words[1] if words[1] != "__init__" else ""
+
+
+ALL = [entry for name, tree in modules() for entry in imports(name, tree)]
+OURS = [entry for entry in ALL if entry.what.split(".")[0] == "kvasir"]
+
+
+def show(entries: list[Import]) -> list[str]:
+    return [f"{entry.where}:{entry.line} imports {entry.what}" for entry in entries]
+
+
+def test_every_package_has_a_layer() -> None:
+    assert {part(name) for name, _ in modules()} <= LAYERS.keys()
+
+
+def test_imports_go_downwards() -> None:
+    def is_upward(entry: Import) -> bool:
+        here, there = part(entry.where), part(entry.what)
+        if not here or here == there or (here, there) in SIDEWAYS:
+            return False
+        return LAYERS[there] >= LAYERS[here]
+
+    assert show([entry for entry in OURS if is_upward(entry)]) == []
+
+
+def test_modules_have_no_cycle() -> None:
+    graph: dict[str, set[str]] = {}
+    for entry in OURS:
+        if not entry.late:
+            graph.setdefault(entry.where, set()).add(entry.what)
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail, module))
+        if module not in done:
+            for below in sorted(graph.get(module, ())):
+                visit(below, (*trail, module))
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+def test_third_party_packages_stay_where_they_belong() -> None:
+    def is_astray(entry: Import) -> bool:
+        homes = THIRD_PARTY.get(entry.what.split(".")[0])
+        inside = entry.where.removeprefix("kvasir.") + "."
+        return homes is not None and not inside.startswith(tuple(home + "." for home in homes))
+
+    assert show([entry for entry in ALL if is_astray(entry)]) == []
+
+
+def test_low_layers_use_the_standard_library_and_little_else() -> None:
+    allowed = {"kvasir", "numpy", "msgspec"}
+    low = [
+        entry for entry in ALL if part(entry.where) in ("core", "ir", "kv", "sched", "speculate")
+    ]
+    top = [entry for entry in low if entry.what.split(".")[0] not in sys.stdlib_module_names]
+    assert show([entry for entry in top if entry.what.split(".")[0] not in allowed]) == []
+
+
+def test_late_imports_are_for_commands_only() -> None:
+    late = [entry for entry in OURS if entry.late and not entry.where.startswith(LATE)]
+    assert show(late) == []
+
+
+def test_no_type_checking_imports() -> None:
+    users = [name for name, tree in modules() for node in ast.walk(tree) if is_type_checking(node)]
+    assert users == []
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"
+
+
+def test_nothing_unpickles_or_runs_text() -> None:
+    assert show([e for e in ALL if e.what.split(".")[0] in FORBIDDEN_MODULES]) == []
+    calls = [
+        f"{name}:{node.lineno} calls {what}"
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and (what := forbidden_call(node.func))
+    ]
+    assert calls == []
+
+
+def forbidden_call(called: ast.expr) -> str:
+    if isinstance(called, ast.Name) and called.id in FORBIDDEN_CALLS:
+        return called.id
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        pair = (called.value.id, called.attr)
+        if pair in FORBIDDEN_ATTRIBUTES:
+            return ".".join(pair)
+    return ""
