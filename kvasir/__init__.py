@@ -1,3 +1,16 @@
 """Kvasir serves large language models."""
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Loads ``LLM`` and ``SamplingParams`` on first use (PEP 562): importing kvasir stays cheap."""
+    if name == "LLM":
+        from kvasir.engine.llm import LLM
+
+        return LLM
+    if name == "SamplingParams":
+        from kvasir.core.params import SamplingParams
+
+        return SamplingParams
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

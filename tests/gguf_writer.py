@@ -1,4 +1,4 @@
-"""Writers of tiny model files for tests, with reference quantizers. Speaks GGUF version 3 and safetensors."""
+"""Writers of tiny GGUF and safetensors files for tests, with reference quantizers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-_SCALARS = {"uint8": (0, "B"), "int8": (1, "b"), "uint16": (2, "H"), "int16": (3, "h"), "uint32": (4, "I"),
-            "int32": (5, "i"), "float32": (6, "f"), "bool": (7, "?"), "uint64": (10, "Q"), "int64": (11, "q"),
-            "float64": (12, "d")}  # fmt: skip
+_SCALARS = {
+    "uint8": (0, "B"), "int8": (1, "b"), "uint16": (2, "H"), "int16": (3, "h"),
+    "uint32": (4, "I"), "int32": (5, "i"), "float32": (6, "f"), "bool": (7, "?"),
+    "uint64": (10, "Q"), "int64": (11, "q"), "float64": (12, "d"),
+}  # fmt: skip
 
 
 def bf16_bits(x: Array) -> NDArray[np.uint16]:
@@ -71,18 +73,18 @@ def string(text: str) -> bytes:
 
 
 def _scalar(value: object) -> tuple[int, bytes]:
-    """Type id and bytes. Plain ints become uint32, int32 or 64-bit ones; a NumPy scalar keeps its type."""
+    """Type id and bytes. An int gets the first type that holds it; a NumPy scalar keeps its own."""
     if isinstance(value, str):
         return 8, string(value)
-    if isinstance(value, bool):
+    if isinstance(value, np.generic):
+        kind = value.dtype.name
+    elif isinstance(value, bool):
         kind = "bool"
     elif isinstance(value, int):
         wide = "uint64" if value >= 0 else "int64"
         kind = "uint32" if 0 <= value < 1 << 32 else "int32" if -(1 << 31) <= value < 0 else wide
     elif isinstance(value, float):
         kind = "float32"
-    elif isinstance(value, np.generic):
-        kind = value.dtype.name
     else:
         raise TypeError(f"cannot store {type(value).__name__} as GGUF metadata")
     type_id, code = _SCALARS[kind]
@@ -128,7 +130,7 @@ def gguf_bytes(
 def write_gguf(
     path: Path, metadata: Mapping[str, object], tensors: Mapping[str, tuple[str, Array]]
 ) -> None:
-    """Write a GGUF file; ``tensors`` maps a name to (format name, f32 values of shape outermost first)."""
+    """Write a GGUF file; ``tensors``: name to (format name, f32 values, outermost axis first)."""
     Path(path).write_bytes(gguf_bytes(metadata, tensors))
 
 

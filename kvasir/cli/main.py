@@ -1,4 +1,4 @@
-"""The ``kvasir`` command. A command's module is imported when it is called, so that help is instant."""
+"""The ``kvasir`` command. Each command is imported when it is called: help is instant."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -13,21 +13,26 @@ Options = TypeVar("Options")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def with_options(*options_types: type) -> Callable[[Command], Command]:
-    """Adds every option of ``options_types`` to a command; a ``model`` becomes a positional argument."""
+def with_options(*options_types: type, skip: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Adds all options of ``options_types`` but ``skip``; ``model`` becomes an argument."""
 
     def decorate(command: Command) -> Command:
         for options_type in reversed(options_types):
             for info in reversed(describe(options_type)):
-                command = _parameter(info)(command)
+                if info.name not in skip:
+                    command = _parameter(info)(command)
         return command
 
     return decorate
 
 
 def take(options_type: type[Options], values: dict[str, Any]) -> Options:
-    """Moves the options of ``options_type`` out of ``values``. Raises ConfigError on one out of bounds."""
-    options = options_type(**{info.name: values.pop(info.name) for info in describe(options_type)})
+    """Moves the options of ``options_type`` out of ``values``; absent ones have their default.
+
+    Raises ConfigError on a value out of bounds.
+    """
+    found = {info.name: values.pop(info.name, info.default) for info in describe(options_type)}
+    options = options_type(**found)
     check(options)
     return options
 
@@ -46,7 +51,7 @@ def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
     )
 
 
-def _type(info: OptionInfo) -> click.ParamType | type:
+def _type(info: OptionInfo) -> Any:
     if info.kind == "choice":
         return click.Choice(info.choices)
     if info.kind == "int":

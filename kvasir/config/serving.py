@@ -33,6 +33,9 @@ class ServeOptions:
         10, "int", "Seconds before a request body must arrive at body_rate on average."
     )
     body_rate: int = option(1024, "int", "Slowest request body, bytes per second.")
+    write_timeout: int = option(
+        30, "int", "Seconds that a client may leave the server's full write buffer unread."
+    )
     max_connections: int = option(2048, "int", "Open connections; more are closed at once.")
     max_requests: int = option(
         1024, "int", "Generation requests at a time, running and queued; more get a 429."

@@ -102,7 +102,9 @@ def build_engine(
     else:
         settings = CpuSettings(config.executor.threads, config.executor.isa or "scalar", hashes)
         executor = CpuExecutor(program, binding, spec, settings)
-    root = key_root(model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope))
+    root = key_root(
+        model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)
+    )
     return _assemble(executor, config, proposer, root)
 
 
@@ -146,9 +148,7 @@ def numerics_id(config: EngineConfig) -> str:
 
 def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:
     hardware: Hardware = probe(tuple(_native.levels()))
-    return resolve(
-        options, facts, hardware, isa=read_env().isa, max_draft_tokens=max_draft_tokens
-    )
+    return resolve(options, facts, hardware, isa=read_env().isa, max_draft_tokens=max_draft_tokens)
 
 
 def _spec(config: EngineConfig, facts: ModelFacts, numerics: str) -> ExecutorSpec:

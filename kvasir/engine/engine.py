@@ -57,7 +57,7 @@ class Engine:
         return self._scheduler.stats()
 
     def check(self) -> None:
-        """Raises KvasirError unless free and used blocks add up and nothing is held without an owner."""
+        """Raises KvasirError unless free and used blocks add up and every block has an owner."""
         self._scheduler.check()
 
     def close(self) -> None:

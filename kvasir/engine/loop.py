@@ -53,7 +53,7 @@ class _Flight:
 
 
 class OverlappedLoop:
-    """While step n runs on a worker thread, step n+1 is planned; it starts before n is committed."""
+    """Step n+1 is planned while n runs on a worker thread, and starts before n is committed."""
 
     def __init__(self, executor: Executor, scheduler: Scheduler) -> None:
         self._executor = executor

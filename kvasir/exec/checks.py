@@ -31,7 +31,7 @@ def check_plan(
 
 def _check_row(row: Row, spec: ExecutorSpec, n_drawn: int) -> None:
     end = row.start + len(row.tokens)
-    _need(0 < len(row.tokens) and 0 <= row.start, f"row of {len(row.tokens)} at {row.start}")
+    _need(bool(row.tokens) and row.start >= 0, f"row of {len(row.tokens)} at {row.start}")
     _need(end <= spec.max_model_len, f"storage up to {end}, the limit is {spec.max_model_len}")
     _need(
         len(row.blocks) == -(-end // spec.block_size)

@@ -1,8 +1,8 @@
 """An executor without a model: logits are a hash of everything that the token can see.
 
-What a token sees is read through the block tables from per-block storage that earlier steps wrote, as
-attention would. A wrong table, a lost move, two owners of one block or a stale entry therefore changes
-the answers, and thousands of steps run per second.
+What a token sees is read through the block tables from per-block storage that earlier steps wrote,
+as attention would. A wrong table, a lost move, two owners of one block or a stale entry therefore
+changes the answers, and thousands of steps run per second.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.checks import check_plan
-from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve_tokens
+from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve
 from kvasir.sampling.reference import SlotState, sample_row
 
 U64 = NDArray[np.uint64]
@@ -29,8 +28,10 @@ LOGIT_RANGE = 8.0
 
 
 class FakeExecutor:
-    """``nonfinite``: seed of a request to the output index whose logits are NaN. ``seconds``: virtual
-    time of a step, reported and not slept."""
+    """``nonfinite``: seed of a request to the output index whose logits are NaN.
+
+    ``seconds``: virtual time of a step, reported and not slept.
+    """
 
     def __init__(
         self,
@@ -46,7 +47,6 @@ class FakeExecutor:
         self._kv = _mix_array(np.arange(n_entries, dtype=np.uint64)).reshape(spec.n_blocks, -1)
         self._ids = np.arange(spec.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
         self._states: dict[int, SlotState] = {}
-        self._n_committed: dict[int, int] = {}
         self._drawn: tuple[int, ...] = ()
 
     @property
@@ -60,7 +60,6 @@ class FakeExecutor:
             self._open(opening)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
-            self._n_committed[slot] += 1
         for move in plan.moves:
             self._move(move)
         outputs = tuple(output for row in plan.rows for output in self._run_row(row))
@@ -71,9 +70,7 @@ class FakeExecutor:
         self._states.clear()
 
     def _open(self, opening: SlotOpen) -> None:
-        state = SlotState.open(opening.params, opening.prompt, opening.output)
-        self._states[opening.slot] = state
-        self._n_committed[opening.slot] = len(opening.output)
+        self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
 
     def _move(self, move: Move) -> None:
         self._kv[self._at(move.blocks, move.dst)] = self._kv[self._at(move.blocks, move.src)]
@@ -83,10 +80,9 @@ class FakeExecutor:
         return blocks[index // size], index % size
 
     def _run_row(self, row: Row) -> list[RowOutput]:
-        tokens = resolve_tokens(row, self._drawn)
+        tokens = resolve(row.tokens, self._drawn)
         seen = self._write(row, tokens)
-        rows = logit_rows(row, tokens, self._n_committed[row.slot])
-        return [self._sample(logit_row, seen[logit_row.index]) for logit_row in rows]
+        return [self._sample(item, seen[item.token]) for item in logit_rows(row)]
 
     def _write(self, row: Row, tokens: tuple[int, ...]) -> list[int]:
         """Write the row's entries; per token the hash of all it sees, itself included."""
@@ -108,7 +104,7 @@ class FakeExecutor:
         logits = self._logits(seen)
         if self._nonfinite.get(state.params.seed) == row.out_index:
             logits[:] = np.nan
-        drawn = sample_row(logits, state, row.out_index, row.path, row.target)
+        drawn = sample_row(logits, state, row.out_index, resolve(row.path, self._drawn), row.target)
         digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
         return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)
 

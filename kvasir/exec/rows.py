@@ -11,23 +11,23 @@ from kvasir.core.plan import Row
 @dataclass(frozen=True, slots=True)
 class LogitRow:
     slot: int
-    index: int
+    token: int
     """Index in the row's tokens of the token whose logits these are."""
     out_index: int
     """Output index that is drawn; meaningless for a scored row."""
     path: tuple[int, ...]
-    """Output tokens before this row that the sampler's state does not count yet."""
+    """Outputs before this row that the sampler's state does not count: ids, or references."""
     target: int
     """Token to score; -1 draws."""
 
 
-def resolve_tokens(row: Row, drawn: Sequence[int]) -> tuple[int, ...]:
-    """The row's tokens with references filled in from ``drawn``, the previous plan's logit rows.
+def resolve(tokens: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
+    """``tokens`` with references filled in from ``drawn``, the previous plan's logit rows.
 
     A reference to a row that drew nothing (its logits were not finite) becomes token 0: its request
     has failed by the time this row is committed, and the row is dropped.
     """
-    return tuple(token if token >= 0 else max(0, drawn[-1 - token]) for token in row.tokens)
+    return tuple(token if token >= 0 else max(0, drawn[-1 - token]) for token in tokens)
 
 
 def depths(row: Row) -> tuple[int, ...]:
@@ -40,27 +40,28 @@ def depths(row: Row) -> tuple[int, ...]:
     return tuple(found)
 
 
-def logit_rows(row: Row, tokens: Sequence[int], n_committed: int) -> tuple[LogitRow, ...]:
-    """The logit rows of ``row``, whose resolved tokens are ``tokens``.
+def logit_rows(row: Row) -> tuple[LogitRow, ...]:
+    """The logit rows of ``row``, in order.
 
-    ``n_committed``: outputs that the slot's sampler state counts, from SlotOpen and the commits since.
+    The path of the first is empty, or the token itself when that is a reference: its commit comes
+    with a later plan. A deeper one adds the drafted tokens between. Scored rows need no path.
     """
-    first = len(tokens) - row.n_logits
+    first = len(row.tokens) - row.n_logits
     below = depths(row)
     rows: list[LogitRow] = []
-    for i in range(row.n_logits):
-        index = first + i
-        out_index = row.out_index + below[index] - below[first]
+    for i, token in enumerate(range(first, len(row.tokens))):
+        path = () if row.targets else _path(row, token, first)
+        out_index = row.out_index + below[token] - below[first]
         target = row.targets[i] if row.targets else -1
-        n_path = max(0, out_index - n_committed) if target < 0 else 0
-        rows.append(LogitRow(row.slot, index, out_index, _path(row, tokens, index, n_path), target))
+        rows.append(LogitRow(row.slot, token, out_index, path, target))
     return tuple(rows)
 
 
-def _path(row: Row, tokens: Sequence[int], index: int, n: int) -> tuple[int, ...]:
-    """The last ``n`` tokens up to ``index``, ancestors first."""
+def _path(row: Row, token: int, first: int) -> tuple[int, ...]:
     path: list[int] = []
-    for _ in range(n):
-        path.append(tokens[index])
-        index = row.parents[index] if row.parents else index - 1
+    while token > first:
+        path.append(row.tokens[token])
+        token = row.parents[token] if row.parents else token - 1
+    if row.tokens[first] < 0:
+        path.append(row.tokens[first])
     return tuple(reversed(path))

@@ -36,7 +36,7 @@ _U64 = struct.Struct("<Q")
 
 
 def open_gguf(path: Path) -> TensorFile:
-    """Map and parse ``path``; arrays become tuples. Raises ModelError naming the field or tensor."""
+    """Map and parse ``path``; arrays become tuples. Raises ModelError naming field or tensor."""
     mapping = map_file(path)
     if mapping[:4] != MAGIC:
         raise ModelError(
@@ -124,12 +124,8 @@ def _parse(reader: _Reader) -> TensorFile:
 
 def _alignment(reader: _Reader, metadata: Mapping[str, object]) -> int:
     alignment = metadata.get("general.alignment", 32)
-    if (
-        isinstance(alignment, int)
-        and 1 <= alignment <= _MAX_ALIGNMENT
-        and alignment.bit_count() == 1
-    ):
-        return int(alignment)
+    if type(alignment) is int and 1 <= alignment <= _MAX_ALIGNMENT and alignment.bit_count() == 1:
+        return alignment
     raise reader.fail(
         f"general.alignment is {alignment!r}, expected a power of two up to {_MAX_ALIGNMENT}"
     )
@@ -228,8 +224,8 @@ def _place(
         n_bytes = _n_bytes(reader, name, format_name, shape)
         if n_bytes > data.size - offset:
             raise reader.fail(
-                f"tensor '{name}' needs {n_bytes} bytes, the file has {data.size - offset} left for it: "
-                "it is truncated, download it again"
+                f"tensor '{name}' needs {n_bytes} bytes, the file has {data.size - offset} left "
+                "for it: it is truncated, download it again"
             )
         spans.append((offset, offset + n_bytes, name))
         tensors[name] = TensorInfo(name, format_name, shape, data[offset : offset + n_bytes])
@@ -247,6 +243,7 @@ def _n_bytes(reader: _Reader, name: str, format_name: str, shape: tuple[int, ...
     layout = FORMATS[format_name]
     if shape[-1] % layout.block:
         raise reader.fail(
-            f"tensor '{name}' has rows of {shape[-1]} elements, {format_name} needs multiples of {layout.block}"
+            f"tensor '{name}' has rows of {shape[-1]} elements, "
+            f"{format_name} needs multiples of {layout.block}"
         )
     return layout.n_bytes(shape)

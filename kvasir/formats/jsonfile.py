@@ -32,7 +32,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of ``path``. Raises ModelError when it is missing, unreadable or above ``limit``."""
+    """The bytes of ``path``. Raises ModelError when missing, unreadable or above ``limit``."""
     try:
         with path.open("rb") as stream:
             data = stream.read(limit + 1)

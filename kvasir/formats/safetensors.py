@@ -44,8 +44,8 @@ def open_safetensors(path: Path) -> TensorFile:
     n_header = int.from_bytes(view[:8].tobytes(), "little")
     if n_header > min(_MAX_HEADER, view.size - 8):
         raise ModelError(
-            f"{path}: the header length is {n_header}, the file has {view.size - 8} bytes left and at most "
-            f"{_MAX_HEADER} are allowed: it is truncated or no safetensors file"
+            f"{path}: the header length is {n_header}, the file has {view.size - 8} bytes left "
+            f"and at most {_MAX_HEADER} are allowed: it is truncated or no safetensors file"
         )
     header = parse_object(view[8 : 8 + n_header].tobytes(), f"the header of {path}")
     metadata = header.pop("__metadata__", {})
@@ -99,8 +99,8 @@ def _entry(path: Path, name: str, entry: object) -> tuple[str, tuple[int, ...], 
     n_bytes = math.prod(shape) * _ITEM_BYTES[dtype]
     if n_bytes != offsets[1] - offsets[0]:
         raise ModelError(
-            f"{path}: tensor '{name}' of shape {list(shape)} and dtype {dtype} needs {n_bytes} bytes, "
-            f"data_offsets give it {offsets[1] - offsets[0]}"
+            f"{path}: tensor '{name}' of shape {list(shape)} and dtype {dtype} needs {n_bytes} "
+            f"bytes, data_offsets give it {offsets[1] - offsets[0]}"
         )
     return dtype, shape, *offsets
 
@@ -171,6 +171,7 @@ def _no_weights(folder: Path) -> ModelError:
         except ModelError as error:
             return error
     return ModelError(
-        f"{folder} holds neither {SINGLE_NAME} nor {INDEX_NAME}: download the model's safetensors files",
+        f"{folder} holds neither {SINGLE_NAME} nor {INDEX_NAME}: "
+        "download the model's safetensors files",
         code="model_not_found",
     )

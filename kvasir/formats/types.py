@@ -1,4 +1,4 @@
-"""Number formats of stored tensors: block layout, and a NumPy decoder that says what the bytes mean."""
+"""Number formats of stored tensors: block layout, and a NumPy decoder of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How elements of a row are stored: every ``block`` consecutive ones take ``block_bytes`` bytes."""
+    """How a row is stored: every ``block`` consecutive elements take ``block_bytes`` bytes."""
 
     name: str
     block: int

@@ -23,7 +23,7 @@ WeightMaker = Callable[[str, tuple[int, ...]], Weight]
 
 
 class Builder:
-    """``weight_of(name, shape)`` says where a weight comes from; by default from nowhere (tests)."""
+    """``weight_of(name, shape)`` says where a weight comes from; by default from nowhere."""
 
     def __init__(self, name: str, weight_of: WeightMaker = Weight) -> None:
         self._name = name
@@ -41,7 +41,7 @@ class Builder:
         return name
 
     def weight(self, name: str, shape: tuple[int, ...]) -> str:
-        """Declares a weight; the same name again is the same weight and must have the same shape."""
+        """Declares a weight; the same name again is the same weight. Raises ShapeError."""
         known = self._weights.get(name)
         if known is not None and known.shape != shape:
             raise ShapeError(f"weight {name} is declared as {known.shape} and as {shape}")

@@ -56,19 +56,19 @@ class _Chain:
 
     def _maker(self, program: Program, links: Graph, value: str) -> Op:
         if links.single_user(value) is None:
-            raise ShapeError(f"{value}: read by more than one op, cannot be fused")
+            raise ShapeError(f"{value}: needed by more than one op, cannot be fused")
         index = links.makers[value]
         self.indices.append(index)
         return program.ops[index]
 
 
 def fuse_qkv(program: Program) -> Program:
-    """Three linears, head norms, ropes and kv_write -> one linear with three segments, rope_write."""
+    """Three linears, head norms, ropes and kv_write -> linear with three segments, rope_write."""
     links, edit = graph(program), Edit.of(program)
     writes = {
         op.integer("layer"): index for index, op in enumerate(program.ops) if op.kind == "kv_write"
     }
-    for index, op in enumerate(program.ops):
+    for op in program.ops:
         if op.kind != "attention":
             continue
         write = writes[op.integer("layer")]

@@ -16,7 +16,7 @@ ITEM_BYTES = {"f32": 4, "i32": 4, "bf16": 2}
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """``offsets``: byte offset of every value that an op makes (inputs lie elsewhere); ``size``: bytes of the arena."""
+    """Byte offset of every value that an op makes (inputs lie elsewhere), and bytes in all."""
 
     offsets: Mapping[str, int]
     size: int
@@ -27,7 +27,7 @@ def aligned(n_bytes: int) -> int:
 
 
 def plane_bytes(value: Value, maxima: Mapping[str, int]) -> tuple[int, ...]:
-    """Bytes of each plane: one, or for q8 the int8 data, the f32 scales and the f32 sums, in this order."""
+    """Bytes of each plane: one, or for q8 int8 data, f32 scales and f32 sums in this order."""
     shape = [maxima[dim] if isinstance(dim, str) else dim for dim in value.shape]
     if value.dtype != "q8":
         return (prod(shape) * ITEM_BYTES[value.dtype],)
@@ -41,7 +41,10 @@ def value_bytes(value: Value, maxima: Mapping[str, int]) -> int:
 
 
 def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
-    """First and last phase, both included, in which each made value is needed; outputs live to the end."""
+    """First and last phase, both included, in which each made value is needed.
+
+    Outputs, and what logit rows are gathered from, live to the end.
+    """
     order = phases(program)
     last_phase = max(order, default=0)
     spans: dict[str, tuple[int, int]] = {}
@@ -50,9 +53,15 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
         for name in op.ins:
             if name in spans:
                 spans[name] = (spans[name][0], max(spans[name][1], phase))
-    for name in program.outputs:
+    for name in (*program.outputs, *_reread(program)):
         spans[name] = (spans[name][0], last_phase)
     return spans
+
+
+def _reread(program: Program) -> list[str]:
+    """What every tile of logit rows is gathered from: the ops after it run once per tile."""
+    made = {name for op in program.ops for name in op.outs}
+    return [op.ins[0] for op in program.ops if op.kind == "gather_rows" and op.ins[0] in made]
 
 
 def plan_memory(program: Program, maxima: Mapping[str, int]) -> MemoryPlan:

@@ -20,10 +20,11 @@ def lower_passes(
     act_block: int | None = None,
     kv_dtype: str | None = None,
 ) -> Program:
-    """Raw program -> fused program with layouts, verified; ready for ``phases`` and ``plan_memory``.
+    """Raw program -> fused program with layouts, verified.
 
-    ``dtype`` auto, bfloat16 or float32; ``formats`` file format of each weight; ``act_block`` most activations that
-    share a scale (256); ``kv_dtype`` "f32" or "bf16", by default f32 with float32 and bf16 else.
+    ``dtype`` auto, bfloat16 or float32; ``formats`` file format of each weight; ``act_block`` most
+    activations that share a scale (256); ``kv_dtype`` "f32" or "bf16", by default f32 with float32
+    and bf16 else.
     """
     verify(program, "raw")
     fused = fuse(program)

@@ -8,7 +8,7 @@ _WRITERS = ("kv_write", "rope_write")
 
 
 def phases(program: Program) -> tuple[int, ...]:
-    """Phase of each op: one more than the last phase it depends on, through values or a layer's cache."""
+    """Phase of each op: one past the last that it needs, through values or a layer's cache."""
     made: dict[str, int] = {}
     written: dict[int, int] = {}
     result: list[int] = []

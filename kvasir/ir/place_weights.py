@@ -26,9 +26,9 @@ def place_weights(
 ) -> Program:
     """Sets ``Weight.layout`` and makes norms and casts give what the linears read.
 
-    ``dtype`` "auto" keeps every format as it is stored, "bfloat16" and "float32" bring all matrices to one layout.
-    ``formats``: file format of each weight. Router, norm and bias weights stay f32. Raises ValueError on unknown
-    dtypes and formats.
+    ``dtype`` "auto" keeps every format as it is stored, "bfloat16" and "float32" bring all matrices
+    to one layout. ``formats``: file format of each weight. Router, norm and bias weights stay f32.
+    Raises ValueError on unknown dtypes and formats.
     """
     weights = _layouts(program, dtype, formats)
     wanted = _wanted(program, weights, act_limit)
@@ -117,7 +117,7 @@ def _insert_casts(program: Program, wanted: Wanted) -> list[Op]:
 def _with_cast(
     op: Op, want: tuple[str, int], casts: dict[tuple[str, str, int], str], ops: list[Op]
 ) -> Op:
-    """``op`` reading its first input as ``want``; appends the cast to ``ops`` when there is none yet."""
+    """``op`` reading its first input as ``want``; appends a missing cast to ``ops``."""
     dtype, block = want
     if dtype == "f32":
         return op

@@ -1,4 +1,4 @@
-"""The stable text form of a program: what ``kvasir inspect program`` prints and golden tests compare."""
+"""The stable text form of a program, for people and for the golden test of a family."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _kv(spec: KVSpec) -> str:
 
 
 def _constant(name: str, array: FloatArray) -> str:
-    """The checksum is of values rounded to 1/4096: sine and cosine may differ in the last bit between machines."""
+    """The checksum is of rounded values: sines may differ in the last bit between machines."""
     rounded = (array * 4096).round().astype("<i4")
     return f"constant {name}: f32{list(array.shape)} ~{zlib.crc32(rounded.tobytes()):08x}"
 

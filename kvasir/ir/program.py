@@ -1,6 +1,7 @@
-"""A model as a frozen value: ops over one ragged token axis, the values between them, weights, KV layers.
+"""A model as a frozen value: ops over one ragged token axis, values, weights, KV layers.
 
-Shapes hold integers and symbols: "T" tokens of the step, "R" logit rows, "P" token-expert pairs (T x top_k).
+Shapes hold integers and symbols: "T" tokens of the step, "R" logit rows, "P" token-expert pairs (T
+x top_k).
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Transform:
 class Weight:
     """A parameter: [N, K] (linear, embedding), [E, N, K] (experts) or [K] (norms, biases).
 
-    ``sources`` are tensor names in the model file, stacked along a new first axis when there is more than one.
-    ``layout`` is the packed form chosen by ``place_weights`` ("f32" "bf16" "q8" "q4z" "q4m"); empty before it.
+    ``sources`` are tensor names in the model file, stacked along a new first axis when there is
+    more than one. ``layout`` is the packed form chosen by ``place_weights`` ("f32" "bf16" "q8"
+    "q4z" "q4m"); empty before it.
     """
 
     name: str
@@ -111,7 +113,10 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """The cache of one layer. ``kind`` "window": a token sees the last ``window`` positions, itself included."""
+    """The cache of one layer.
+
+    ``kind`` is "full", or "window": a token sees the last ``window`` positions, itself included.
+    """
 
     layer: int
     kind: str

@@ -15,8 +15,12 @@ class Graph:
 
     makers: Mapping[str, int]
     users: Mapping[str, tuple[int, ...]]
+    outputs: frozenset[str]
 
     def single_user(self, value: str) -> int | None:
+        """The op that alone reads the value, if nothing else needs it."""
+        if value in self.outputs:
+            return None
         users = self.users.get(value, ())
         return users[0] if len(users) == 1 else None
 
@@ -27,13 +31,13 @@ def graph(program: Program) -> Graph:
         for name in op.ins:
             users[name] = (*users.get(name, ()), index)
     makers = {name: index for index, op in enumerate(program.ops) for name in op.outs}
-    return Graph(makers, users)
+    return Graph(makers, users, frozenset(program.outputs))
 
 
 def with_ops(
     program: Program, ops: Iterable[Op], weights: Mapping[str, Weight] | None = None
 ) -> Program:
-    """The program with these ops: value types are inferred again, unused weights and values dropped."""
+    """The program with these ops: values are inferred again, unused weights dropped."""
     ops = tuple(ops)
     table = dict(weights if weights is not None else program.weights)
     values: dict[str, Value] = {name: program.values[name] for name in program.inputs}

@@ -21,7 +21,10 @@ class ProgramError(KvasirError):
 
 
 def verify(program: Program, stage: str) -> None:
-    """Raises ProgramError on the first broken rule. ``stage``: "raw" as recorded, "lowered" after the passes."""
+    """Raises ProgramError on the first broken rule.
+
+    ``stage``: "raw" as recorded, "lowered" after the passes.
+    """
     if stage not in STAGES:
         raise ValueError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
     defined: dict[str, Value] = {name: program.values[name] for name in program.inputs}
@@ -105,9 +108,8 @@ def _check_table(program: Program, op: Op, where: str) -> None:
     if table is None:
         raise ProgramError(f"{where}: constant {op.word('table')} is not declared")
     if table.ndim != 2 or table.shape[1] != op.integer("rotary_dim"):
-        _fail(
-            f"{where}: table {op.word('table')} is {table.shape}, expected [positions, {op.integer('rotary_dim')}]"
-        )
+        expected = f"[positions, {op.integer('rotary_dim')}]"
+        _fail(f"{where}: table {op.word('table')} is {table.shape}, expected {expected}")
 
 
 def _check_outputs(program: Program, defined: dict[str, Value]) -> None:
@@ -151,11 +153,8 @@ def _check_kv(program: Program) -> None:
         elif not written[layer]:
             _fail(f"{where}: reads the cache of layer {layer} before this step wrote it")
         elif op.integer("window") != spec.window or (spec.kind == "window") != (spec.window > 0):
-            _fail(
-                f"{where}: window {op.integer('window')} differs from the KV spec of layer {layer}: {spec}"
-            )
+            _fail(f"{where}: window {op.integer('window')} differs from the KV spec: {spec}")
     for layer in specs:
         if written[layer] != 1:
-            _fail(
-                f"{program.name}: the cache of layer {layer} is written {written[layer]} times, expected once"
-            )
+            times = f"{written[layer]} times, expected once"
+            _fail(f"{program.name}: the cache of layer {layer} is written {times}")

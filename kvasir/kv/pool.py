@@ -37,7 +37,7 @@ class BlockPool:
         return self._refs[block]
 
     def allocate(self, n: int) -> tuple[int, ...]:
-        """``n`` blocks with one owner each. Raises CapacityError, taking none, when fewer are free."""
+        """``n`` free blocks, one owner each. Raises CapacityError, taking none, if they are not."""
         if n < 0:
             raise KvasirError(f"allocation of {n} blocks: needs at least 0")
         if n > len(self._free):

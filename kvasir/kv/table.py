@@ -17,6 +17,7 @@ class BlockTable:
         self._pool = pool
         self._block_size = block_size
         self._blocks: list[int] = []
+        self._covering: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -31,7 +32,7 @@ class BlockTable:
         return max(0, blocks_for(n_tokens, self._block_size) - len(self._blocks))
 
     def grow(self, n_tokens: int) -> None:
-        """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, when blocks run out."""
+        """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
         self._blocks.extend(self._pool.allocate(self.missing(n_tokens)))
 
     def trim(self, n_tokens: int) -> None:
@@ -39,10 +40,14 @@ class BlockTable:
         keep = blocks_for(n_tokens, self._block_size)
         self._pool.free(self._blocks[keep:])
         del self._blocks[keep:]
+        self._covering = ()
 
     def covering(self, n_tokens: int) -> tuple[int, ...]:
-        """Ids of the blocks of storage indices [0, n_tokens)."""
-        return tuple(self._blocks[: blocks_for(n_tokens, self._block_size)])
+        """Ids of the blocks of storage indices [0, n_tokens); the same object while they stay."""
+        n_blocks = blocks_for(n_tokens, self._block_size)
+        if len(self._covering) != n_blocks:
+            self._covering = tuple(self._blocks[:n_blocks])
+        return self._covering
 
     def fork(self) -> BlockTable:
         """A table over the same blocks, which are read only until one of the two gives them up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import KVSpec, Program
@@ -16,8 +17,8 @@ ROPE, ROPE_WINDOW = "rope", "rope_window"
 def build_program(config: ModelConfig, *, max_positions: int | None = None) -> Program:
     """The raw program of a model.
 
-    ``max_positions``: rows of the rope tables, i.e. the longest request that will run; by default the model's own
-    limit.
+    ``max_positions``: rows of the rope tables, i.e. the longest request that will run; by default
+    the model's own limit.
     """
     builder = Builder(config.family, weight_of(config))
     rows = max_positions or config.max_positions
@@ -59,7 +60,8 @@ class _Block:
         self.builder, self.config, self.layer = builder, config, layer
 
     def record(self, x: str) -> str:
-        mlp = self._experts if self.config.experts is not None else self._mlp
+        experts = self.config.experts
+        mlp = self._mlp if experts is None else partial(self._experts, experts)
         x = self._residual(x, "attn", self._attention)
         return self._residual(x, "mlp", mlp)
 
@@ -70,50 +72,57 @@ class _Block:
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _attention(self, x: str) -> str:
-        config = self.config
-        heads, kv_heads, dim, window = (
-            config.n_heads,
-            config.n_kv_heads,
-            config.head_dim,
-            config.window(self.layer),
-        )
-        kind = "window" if window else "full"
-        self.builder.kv(KVSpec(self.layer, kind, window, kv_heads, dim))
+        config, layer = self.config, self.layer
+        heads, kv_heads, dim = config.n_heads, config.n_kv_heads, config.head_dim
+        window = config.window(layer)
+        self.builder.kv(KVSpec(layer, "window" if window else "full", window, kv_heads, dim))
         q = self._rope(self._head(x, "q", heads), heads)
         k = self._rope(self._head(x, "k", kv_heads), kv_heads)
         v = self._linear(x, "v", kv_heads * dim, config.block.qkv_bias)
-        self.builder.ops(
-            "kv_write", (k, v), (), layer=self.layer, n_kv_heads=kv_heads, head_dim=dim
-        )
+        self.builder.ops("kv_write", (k, v), (), layer=layer, n_kv_heads=kv_heads, head_dim=dim)
         out = self.builder.op(
-            "attention", (q,), self._value("attn"), layer=self.layer, n_heads=heads, n_kv_heads=kv_heads,
-            head_dim=dim, scale=config.attention_scale, window=window, softcap=config.attention_softcap,
-        )  # fmt: skip
+            "attention",
+            (q,),
+            self._value("attn"),
+            layer=layer,
+            n_heads=heads,
+            n_kv_heads=kv_heads,
+            head_dim=dim,
+            scale=config.attention_scale,
+            window=window,
+            softcap=config.attention_softcap,
+        )
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
 
     def _head(self, x: str, name: str, n_heads: int) -> str:
-        dim = self.config.head_dim
-        y = self._linear(x, name, n_heads * dim, self.config.block.qkv_bias)
-        if not self.config.block.qk_norm:
+        config, dim = self.config, self.config.head_dim
+        y = self._linear(x, name, n_heads * dim, config.block.qkv_bias)
+        if not config.block.qk_norm:
             return y
-        weight = self._weight(f"{name}_norm", (dim,))
+        weight = (self._weight(f"{name}_norm", (dim,)),)
         return self.builder.op(
             "head_norm",
             (y,),
             f"{y}.norm",
-            (weight,),
+            weight,
             n_heads=n_heads,
             head_dim=dim,
-            eps=self.config.norm_eps,
+            eps=config.norm_eps,
         )
 
     def _rope(self, x: str, n_heads: int) -> str:
         dim = self.config.head_dim
-        local = self.config.window_rope is not None and self.config.window(self.layer) > 0
+        is_local = self.config.window_rope is not None and self.config.window(self.layer) > 0
         return self.builder.op(
-            "rope", (x, "positions"), f"{x}.rope", n_heads=n_heads, head_dim=dim, rotary_dim=dim, style="neox",
-            table=ROPE_WINDOW if local else ROPE,
-        )  # fmt: skip
+            "rope",
+            (x, "positions"),
+            f"{x}.rope",
+            n_heads=n_heads,
+            head_dim=dim,
+            rotary_dim=dim,
+            style="neox",
+            table=ROPE_WINDOW if is_local else ROPE,
+        )
 
     def _mlp(self, x: str) -> str:
         config = self.config
@@ -122,14 +131,18 @@ class _Block:
         h = self.builder.op("gated_act", (gate, up), self._value("hidden"), act=config.block.act)
         return self._linear(h, "down", config.hidden_size, config.block.mlp_bias)
 
-    def _experts(self, x: str) -> str:
-        config, experts = self.config, self._expert_config()
+    def _experts(self, experts: ExpertConfig, x: str) -> str:
+        config = self.config
         logits = self._linear(x, "router", experts.n_experts, False)
         ids, weights = self._value("ids"), self._value("shares")
         self.builder.ops(
-            "route", (logits,), (ids, weights), n_experts=experts.n_experts, top_k=experts.top_k,
+            "route",
+            (logits,),
+            (ids, weights),
+            n_experts=experts.n_experts,
+            top_k=experts.top_k,
             normalize=experts.normalize,
-        )  # fmt: skip
+        )
         inner = (experts.n_experts, config.ffn_size, config.hidden_size)
         outer = (experts.n_experts, config.hidden_size, config.ffn_size)
         matrices = (
@@ -142,11 +155,6 @@ class _Block:
             "experts", (x, ids, weights), out, matrices, top_k=experts.top_k, act=config.block.act
         )
 
-    def _expert_config(self) -> ExpertConfig:
-        if self.config.experts is None:
-            raise ValueError(f"{self.config.family}: layer {self.layer} has no experts")
-        return self.config.experts
-
     def _norm(self, x: str, name: str) -> str:
         weight = self._weight(name, (self.config.hidden_size,))
         return self.builder.op(
@@ -154,8 +162,7 @@ class _Block:
         )
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
-        value = self.builder.columns(x)
-        weights = [self._weight(name, (n, value))]
+        weights = [self._weight(name, (n, self.builder.columns(x)))]
         if bias:
             weights.append(self._weight(f"{name}.bias", (n,)))
         return self.builder.op(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError
@@ -22,9 +22,9 @@ class Family:
 
     name: str
     block: BlockSpec
-    hf_architectures: tuple[str, ...]
+    read_hf: Mapping[str, HfReader]
+    """By the name in ``architectures``."""
     gguf_arch: str
-    read_hf: HfReader
     read_gguf: GgufReader
     hf_names: names.NameMap
     gguf_names: names.NameMap
@@ -37,9 +37,8 @@ FAMILIES = (
     Family(
         "llama",
         BlockSpec(),
-        ("LlamaForCausalLM", "MistralForCausalLM"),
+        {"LlamaForCausalLM": hf.read_llama, "MistralForCausalLM": hf.read_mistral},
         "llama",
-        hf.read_llama,
         gguf.read_llama,
         names.LLAMA_HF,
         names.LLAMA_GGUF,
@@ -47,9 +46,8 @@ FAMILIES = (
     Family(
         "mixtral",
         BlockSpec(),
-        ("MixtralForCausalLM",),
+        {"MixtralForCausalLM": hf.read_mixtral},
         "llama",
-        hf.read_mixtral,
         gguf.read_mixtral,
         names.MIXTRAL_HF,
         names.MIXTRAL_GGUF,
@@ -57,9 +55,8 @@ FAMILIES = (
     Family(
         "gemma3",
         BlockSpec(act="gelu_tanh", qk_norm=True, post_norms=True),
-        ("Gemma3ForCausalLM",),
+        {"Gemma3ForCausalLM": hf.read_gemma3},
         "gemma3",
-        hf.read_gemma3,
         gguf.read_gemma3,
         names.GEMMA3_HF,
         names.GEMMA3_GGUF,
@@ -68,26 +65,27 @@ FAMILIES = (
 
 
 def config_from(source: ModelSource) -> ModelConfig:
-    """Reads a model's config. Raises ModelError naming the file and the field that is missing or unsupported."""
+    """Reads a model's config. Raises ModelError naming the file and the offending field."""
     if source.kind == "gguf":
         return _from_gguf(source)
     where = f"{source.path}: config.json"
     keys = Keys(source.config, where)
-    family = _by_architecture(keys, where)
-    return family.read_hf(keys, family.block, family.name)
+    architecture = _architecture(keys, where)
+    family = next(family for family in FAMILIES if architecture in family.read_hf)
+    return family.read_hf[architecture](keys, family.block, family.name)
 
 
-def _by_architecture(keys: Keys, where: str) -> Family:
-    known = {name: family for family in FAMILIES for name in family.hf_architectures}
+def _architecture(keys: Keys, where: str) -> str:
+    known = sorted(name for family in FAMILIES for name in family.read_hf)
     listed = keys.raw("architectures")
     if not isinstance(listed, list) or len(listed) != 1:
         raise ModelError(f"{where}: architectures is {listed!r}, expected a list of one name")
     if listed[0] not in known:
         raise ModelError(
-            f"{where}: architecture {listed[0]} is not supported; supported: {', '.join(sorted(known))}",
+            f"{where}: architecture {listed[0]!r} is not supported; supported: {', '.join(known)}",
             code="unsupported_model",
         )
-    return known[listed[0]]
+    return str(listed[0])
 
 
 def _from_gguf(source: ModelSource) -> ModelConfig:
@@ -95,7 +93,8 @@ def _from_gguf(source: ModelSource) -> ModelConfig:
     known = sorted({family.gguf_arch for family in FAMILIES})
     if arch not in known:
         raise ModelError(
-            f"{source.path}: general.architecture is {arch!r}, which is not supported; supported: {', '.join(known)}",
+            f"{source.path}: general.architecture {arch!r} is not supported; "
+            f"supported: {', '.join(known)}",
             code="unsupported_model",
         )
     keys = Keys(source.config, str(source.path), f"{arch}.")
@@ -115,6 +114,6 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
 
 
 def is_ignorable(config: ModelConfig, tensor: str) -> bool:
-    """Whether a tensor of the file may be left unread: derived values, or a copy of the tied embedding."""
+    """Whether a tensor may be left unread: derived values, or a copy of the tied embedding."""
     table = _named(config.family).names(config.kind)
     return tensor.endswith(table.ignorable) or (config.tied and tensor == table.top["lm_head"])

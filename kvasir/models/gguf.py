@@ -1,4 +1,4 @@
-"""Readers of GGUF metadata, one for each family. Fields are those of llama.cpp's ``gguf`` specification."""
+"""Readers of GGUF metadata, one for each family; fields as llama.cpp's converter writes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_gemma3(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> 
 
 
 def _gemma_scale(config: ModelConfig) -> float:
-    """The format has no field for it: 1 / sqrt(head_dim), but the 27B model (62 layers) scales by its width."""
+    """No field says it: 1 / sqrt(head_dim), but the 27B model (62 layers) scales by its width."""
     size = config.hidden_size // config.n_heads if config.n_layers == 62 else config.head_dim
     return float(size**-0.5)
 

@@ -1,4 +1,4 @@
-"""Readers of config.json, one for each family. Fields and defaults are those of ``transformers``."""
+"""Readers of config.json, one for each family; fields and defaults are ``transformers``'."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ _ROPE_TYPES = ("default", "linear", "llama3")
 
 
 def read_llama(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
-    """Llama 2/3, SmolLM, TinyLlama, and Mistral with its sliding window."""
+    """Llama 2/3, SmolLM, TinyLlama."""
+    keys.refuse("sliding_window")
     config = _common(keys, block, family)
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
-    block = replace(
-        block, act=_act(keys, "hidden_act", "silu"), qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias
-    )
-    return replace(config, block=block, windows=_same_window(keys, config.n_layers))
+    act = _act(keys, "hidden_act", "silu")
+    block = replace(block, act=act, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
+    return replace(config, block=block)
+
+
+def read_mistral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
+    """Llama with a sliding window, 4096 tokens unless the config says otherwise (null: none)."""
+    config = _common(keys, block, family, kv_heads=8)
+    block = replace(block, act=_act(keys, "hidden_act", "silu"))
+    return replace(config, block=block, windows=_same_window(keys, config.n_layers, 4096))
 
 
 def read_mixtral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
-    config = _common(keys, block, family)
+    config = _common(keys, block, family, kv_heads=8, norm_eps=1e-5, theta=1e6)
     experts = ExpertConfig(
         keys.integer("num_local_experts", 8), keys.integer("num_experts_per_tok", 2)
     )
@@ -39,7 +46,7 @@ def read_mixtral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
 
 def read_gemma3(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
     keys.refuse("use_bidirectional_attention", False)
-    config = _common(keys, block, family, head_dim=256, norm_eps=1e-6, theta=1e6, tied=True)
+    config = _common(keys, block, family, kv_heads=4, head_dim=256, theta=1e6, tied=True)
     bias = keys.flag("attention_bias", False)
     block = replace(
         block, act=_act(keys, "hidden_activation", "gelu_pytorch_tanh"), qkv_bias=bias, o_bias=bias
@@ -64,6 +71,7 @@ def _common(
     block: BlockSpec,
     family: str,
     *,
+    kv_heads: int | None = None,
     head_dim: int | None = None,
     norm_eps: float = 1e-6,
     theta: float = 1e4,
@@ -71,7 +79,7 @@ def _common(
 ) -> ModelConfig:
     keys.refuse("quantization_config")
     hidden, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
-    kv_heads = keys.integer("num_key_value_heads", heads)
+    kv_heads = keys.integer("num_key_value_heads", kv_heads or heads)
     if heads % kv_heads:
         raise keys.error(
             "num_key_value_heads", kv_heads, f"a divisor of num_attention_heads = {heads}"
@@ -109,11 +117,12 @@ def _softcap(keys: Keys, name: str) -> float:
     return keys.number(name, 0.0)
 
 
-def _same_window(keys: Keys, n_layers: int) -> tuple[int, ...]:
-    """One window for every layer, or none."""
-    if not keys.has("sliding_window"):
+def _same_window(keys: Keys, n_layers: int, default: int = 0) -> tuple[int, ...]:
+    """One window for every layer; none when the field is null, ``default`` when it is missing."""
+    if keys.is_null("sliding_window"):
         return ()
-    return (keys.integer("sliding_window"),) * n_layers
+    window = keys.integer("sliding_window", default, least=0)
+    return (window,) * n_layers if window else ()
 
 
 def _gemma_sliding(keys: Keys, n_layers: int) -> tuple[bool, ...]:
@@ -134,7 +143,7 @@ def _gemma_window_rope(keys: Keys) -> RopeConfig:
 
 
 def _rope(keys: Keys, default_theta: float) -> RopeConfig:
-    """``rope_scaling`` with ``rope_theta`` beside it, or the newer ``rope_parameters`` (for all or by layer type)."""
+    """``rope_scaling`` with ``rope_theta`` beside it, or the newer ``rope_parameters``."""
     if keys.number("partial_rotary_factor", 1.0) != 1.0:
         raise keys.error("partial_rotary_factor", keys.raw("partial_rotary_factor"), "1.0")
     theta = keys.number("rope_theta", default_theta, least=1.0)

@@ -9,7 +9,9 @@ from kvasir.core.errors import ModelError
 
 
 class Keys:
-    """``config.json`` or GGUF metadata. ``prefix`` stands before every field; ``where`` names the file in errors.
+    """``config.json`` or GGUF metadata.
+
+    ``prefix`` stands before every field; ``where`` names the file in errors.
 
     A ``default`` of None means that the field must be there. JSON null counts as missing.
     """
@@ -71,6 +73,10 @@ class Keys:
 
     def has(self, name: str) -> bool:
         return self.raw(name) is not None
+
+    def is_null(self, name: str) -> bool:
+        """Whether the field is written as null."""
+        return self._prefix + name in self._config and self.raw(name) is None
 
     def refuse(self, name: str, *harmless: Any) -> None:
         """Fails unless the field is missing or has a value that changes nothing."""

@@ -1,4 +1,4 @@
-"""Where each weight lies in a model file: templates of tensor names, and the steps from tensor to weight."""
+"""Where each weight lies in a model file: tensor names, and the steps from tensor to weight."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> NDArray[np.float64
 
 
 def _llama3(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
-    """Short wavelengths stay, long ones are divided by the factor, a linear blend between (Llama 3.1)."""
+    """Llama 3.1: short wavelengths stay, long ones are divided, a linear blend between."""
     turns = rope.original_max_positions * base / (2 * np.pi)
     blend = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     keep = np.clip(blend, 0.0, 1.0)

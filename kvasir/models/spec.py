@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """Flags of a decoder block. Every block is: norm, attention, add, norm, gated MLP or experts, add."""
+    """Flags of a block: norm, attention, add, norm, gated MLP or experts, add."""
 
     act: str = "silu"
     """Of the gated MLP: "silu", "gelu_tanh" or "gelu"."""
@@ -24,8 +24,9 @@ class BlockSpec:
 class RopeConfig:
     """Rotary embedding: angle = position * theta^(-2i / rotary_dim), stretched as ``scaling`` says.
 
-    "none"; "linear": frequencies divided by ``factor``; "llama3": Llama 3.1's smooth split by wavelength;
-    "factors": each frequency divided by its own entry of ``factors`` (GGUF's rope_freqs).
+    "none"; "linear": frequencies divided by ``factor``; "llama3": Llama 3.1's smooth split by
+    wavelength; "factors": each frequency divided by its own entry of ``factors`` (GGUF's
+    rope_freqs).
     """
 
     theta: float
@@ -47,7 +48,7 @@ class ExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes and constants of one model, read from its file. ``kind`` is the file kind, "gguf" or "hf"."""
+    """Sizes and constants of one model; ``kind`` is that of its file, "gguf" or "hf"."""
 
     family: str
     kind: str

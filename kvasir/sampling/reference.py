@@ -105,7 +105,8 @@ def _report(logits: F32, token: int, n_top: int) -> RowOutput:
     values = logprobs(logits)
     ids = np.arange(logits.size)
     ahead = (logits > logits[token]) | ((logits == logits[token]) & (ids < token))
-    top = tuple((int(i), float(values[i])) for i in ranking(logits)[:n_top])
+    best = ranking(logits)[: min(n_top, int(np.count_nonzero(logits > -np.inf)))]
+    top = tuple((int(i), float(values[i])) for i in best)
     return RowOutput(token, float(values[token]), top, 1 + int(np.count_nonzero(ahead)))
 
 

@@ -39,7 +39,8 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
     if n_blocks > config.n_blocks:
         raise RequestError(
             f"{n_prompt} prompt and {max_outputs} output tokens need {n_blocks} blocks of "
-            f"{config.block_size}, there are {config.n_blocks}: lower max_tokens or raise --kv-memory",
+            f"{config.block_size}, there are {config.n_blocks}: "
+            "lower max_tokens or raise --kv-memory",
             param="max_tokens",
             code="context_length_exceeded",
         )

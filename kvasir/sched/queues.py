@@ -26,7 +26,7 @@ class Queues:
         self._slots = list(range(max_num_seqs - 1, -1, -1))
 
     def admit(self) -> SlotOpen | None:
-        """Start the first waiting request if a slot and the blocks of all its known tokens are free.
+        """Start the first waiting request if a slot and blocks for its known tokens are free.
 
         One block per running request stays free, so that their next tokens do not preempt the
         newcomer at once.
@@ -43,7 +43,7 @@ class Queues:
         return request.opening()
 
     def reserve(self, request: Request, n_tokens: int) -> bool:
-        """Blocks for ``n_tokens`` of a running request, preempting the latest until there are enough.
+        """Blocks for ``n_tokens`` of a running request, preempting the latest ones for them.
 
         False when the request itself was the latest.
         """
@@ -80,7 +80,7 @@ class Queues:
             raise KvasirError(f"requests are out of order of arrival: {arrivals}")
 
     def _preempt(self) -> Request:
-        """The latest running request waits again, in front; its outputs stay, its KV is recomputed."""
+        """The latest running request waits again, in front: outputs stay, KV is recomputed."""
         victim = self.running.pop()
         self._give_up(victim)
         victim.restart()

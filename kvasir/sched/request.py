@@ -12,7 +12,7 @@ from kvasir.kv.table import BlockTable
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """``n_computed`` chases ``n_known``; what is drawn in a running step is known but not named yet."""
+    """``n_computed`` chases ``n_known``; what a running step draws is known, but not named yet."""
 
     id: int
     arrival: int
@@ -96,7 +96,7 @@ class Request:
         self.finish = self.ending()
 
     def fail(self, token: int) -> None:
-        """End with the error that a row's negative ``token`` stands for: -1 not finite, else banned."""
+        """End with the error that a negative ``token`` stands for: -1 not finite, else banned."""
         self.finish = "error"
         if token == -1:
             self.error_code = "model_numerics"

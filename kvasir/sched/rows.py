@@ -8,7 +8,7 @@ from kvasir.speculate.base import Draft
 
 
 def chunk_row(request: Request, n_tokens: int) -> Row:
-    """The next ``n_tokens`` known tokens. Draws when they are the last; scores the prompt if wanted."""
+    """The next ``n_tokens`` known tokens: draws after the last, scores the prompt if wanted."""
     start, end = request.n_computed, request.n_computed + n_tokens
     is_drawing = end == request.n_known and request.n_drawn < request.max_outputs
     targets = _targets(request, start, end)

@@ -1,7 +1,7 @@
 """Continuous batching with chunked prefill: decides each step, and books what it gave.
 
-No prefill or decode phases: every request has ``n_computed`` chasing ``n_known`` under one budget of
-tokens. Rows of one token come first, then chunks of prompts, then newcomers.
+No prefill or decode phases: every request has ``n_computed`` chasing ``n_known`` under one budget
+of tokens. Rows of one token come first, then chunks of prompts, then newcomers.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class _Counters:
 
 
 class Scheduler:
-    """Not thread-safe. At most two plans are uncommitted, and plans are committed in their order."""
+    """Not thread-safe. At most two plans are uncommitted; they are committed in their order."""
 
     def __init__(self, config: SchedulerConfig, proposer: Proposer | None = None) -> None:
         self.config = config
-        self._proposer = proposer
+        self._proposer = proposer if config.max_draft_tokens else None
         self._queues = Queues(BlockPool(config.n_blocks), config.max_num_seqs)
         self._requests: dict[int, Request] = {}
         self._flights: deque[tuple[StepPlan, list[tuple[Request, int]]]] = deque()
@@ -162,7 +162,7 @@ class Scheduler:
         )
 
     def check(self) -> None:
-        """Raises KvasirError unless queues, blocks and slots are consistent; cheap enough when idle."""
+        """Raises KvasirError unless queues, blocks and slots are consistent."""
         self._queues.check()
         queued = {request.id for request in (*self._queues.running, *self._queues.waiting)}
         if queued != self._requests.keys():
@@ -176,8 +176,7 @@ class Scheduler:
         for request in list(self._queues.running):
             if len(ready) == making.budget:
                 break
-            has_run = request.slot >= 0  # not preempted by an older request of this very plan
-            if has_run and request.is_decoding and self._queues.reserve(request, request.n_known):
+            if self._can_decode(request) and self._queues.reserve(request, request.n_known):
                 ready.append(request)
         spare = making.budget - len(ready)
         for request in ready:
@@ -189,6 +188,11 @@ class Scheduler:
                 request.is_drafting = True
             else:
                 self._add_chunk(making, request, 1)
+
+    def _can_decode(self, request: Request) -> bool:
+        """Not preempted by an older request of this very plan; with drafts also its token named."""
+        is_named = request.n_known == len(request.tokens)
+        return request.slot >= 0 and request.is_decoding and (is_named or not self._proposer)
 
     def _plan_chunks(self, making: _Making) -> None:
         """Prompts, and what is recomputed; all their blocks were taken on admission."""
@@ -213,8 +217,8 @@ class Scheduler:
             request.draw = making.n_logits - 1
 
     def _draft(self, request: Request, spare: int) -> Draft:
-        """A draft within budget, context and free blocks; empty when speculation is off or pointless."""
-        if self._proposer is None or request.n_known > len(request.tokens):
+        """A draft within budget, context and free blocks; empty when off or pointless."""
+        if self._proposer is None:
             return Draft()
         room = request.table.n_tokens + self._queues.pool.n_free * self.config.block_size
         k = min(
@@ -224,7 +228,8 @@ class Scheduler:
         )
         if k < 1 or request.max_outputs - request.n_drawn < MIN_OUTPUTS_TO_DRAFT:
             return Draft()
-        return self._proposer.propose(request, k).head(k)
+        draft = self._proposer.propose(request, k).head(k)
+        return draft if draft.parents else draft.head(request.max_outputs - request.n_drawn - 1)
 
     def _close_plan(self, making: _Making) -> StepPlan:
         running = self._queues.running

@@ -79,7 +79,13 @@ class Whole:
 class Answer(Protocol):
     """How one endpoint words its response."""
 
-    envelope: Envelope
+    @property
+    def envelope(self) -> Envelope: ...
+
+    @property
+    def chunk_kind(self) -> str:
+        """``object`` of a chunk."""
+        ...
 
     def opening(self) -> list[Json]:
         """Chunks before the first token."""

@@ -16,6 +16,7 @@ CHUNK = "chat.completion.chunk"
 class ChatAnswer:
     def __init__(self, envelope: Envelope, job: Job, tokenizer: Tokenizer, *, logprobs: bool) -> None:
         self.envelope = envelope
+        self.chunk_kind = CHUNK
         self._n_choices = job.n_choices
         self._tokenizer = tokenizer
         self._has_logprobs = logprobs

@@ -28,6 +28,10 @@ class Delta:
     """The stop string or the requested stop id that ended it; None for the model's own end."""
 
 
+SERVER_FAULTS = frozenset({"model_numerics", "engine_fault"})
+"""Codes of errors that are not the request's own fault."""
+
+
 class ChoiceFailed(KvasirError):
     """The engine ended a choice with an error."""
 
@@ -48,9 +52,7 @@ class Choice:
     def feed(self, event: TokenEvent) -> Delta:
         """Raises ChoiceFailed for an event that carries an error."""
         if event.finish in ("error", "cancelled"):
-            raise ChoiceFailed(
-                event.error or "the engine ended the request", code=event.error_code or "engine_fault"
-            )
+            raise _failure(event)
         parts: list[str] = []
         for count, token in enumerate(event.tokens, start=1):
             is_stop = event.stop_id is not None and count == len(event.tokens)
@@ -89,3 +91,10 @@ class Choice:
             finish=finish,
             stop_reason=reason,
         )
+
+
+def _failure(event: TokenEvent) -> ChoiceFailed:
+    code = event.error_code or "engine_fault"
+    failure = ChoiceFailed(event.error or "the engine ended the request", code=code)
+    failure.status = 500 if code in SERVER_FAULTS else 400
+    return failure

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -23,6 +24,7 @@ from kvasir.core.messages import (
     ToEngine,
 )
 from kvasir.core.params import TokenParams
+from kvasir.engine.tokenlog import TokenLog, open_log
 from kvasir.serve import frames
 from kvasir.serve.streams import EngineDown, EventStream
 
@@ -32,6 +34,15 @@ READ_BUFFER = 2**20
 """Bytes that asyncio reads ahead."""
 
 Prompt = tuple[tuple[int, ...], TokenParams]
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A choice that the engine computes."""
+
+    stream: EventStream
+    log: TokenLog
+    """With it another engine can go on where this one stopped."""
 
 
 class AsyncClient:
@@ -56,8 +67,10 @@ class AsyncClient:
         self._max_requests = max_requests
         self._stream_buffer = stream_buffer
         self._observe = observe
-        self._streams: dict[int, EventStream] = {}
+        self._live: dict[int, _Live] = {}
         self._n_streams = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._next_id = 1
         self._writer: asyncio.StreamWriter | None = None
 
@@ -83,7 +96,8 @@ class AsyncClient:
 
     def submit(self, prompts: Sequence[Prompt]) -> EventStream:
         """One stream for all ``prompts``. Raises EngineDown, or CapacityError at ``max_requests``."""
-        if self.state != "ready":
+        info = self.info
+        if self.state != "ready" or info is None:
             raise EngineDown(self.failure)
         if self._n_streams >= self._max_requests:
             raise CapacityError(
@@ -97,9 +111,11 @@ class AsyncClient:
             for i, (prompt, params) in enumerate(prompts)
         )
         self._send(Submit(requests))
+        keys = {"key_root": info.key_root, "numerics_id": info.numerics_id}
         self._next_id += len(prompts)
         self._n_streams += 1
-        self._streams.update((request.id, stream) for request in requests)
+        self._idle.clear()
+        self._live.update((r.id, _Live(stream, open_log(r, **keys))) for r in requests)
         return stream
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
@@ -107,7 +123,7 @@ class AsyncClient:
         live = tuple(i for i in ids if i in stream.open)
         for i in live:
             stream.open.discard(i)
-            self._streams.pop(i, None)
+            self._live.pop(i, None)
         if live and self.state == "ready":
             self._send(Cancel(live))
 
@@ -115,11 +131,23 @@ class AsyncClient:
         """Every submitted stream is given back once; what still runs is cancelled."""
         self.cancel(stream, tuple(stream.open))
         self._n_streams -= 1
+        if self._n_streams == 0:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns when no request is open."""
+        await self._idle.wait()
 
     @property
     def n_streams(self) -> int:
         """Requests submitted and not yet released."""
         return self._n_streams
+
+    def abort(self, error: KvasirError) -> None:
+        """End every running request with ``error``."""
+        for stream in {live.stream for live in self._live.values()}:
+            self.cancel(stream, tuple(stream.open))
+            stream.fail(error)
 
     def shutdown(self, *, drain: bool) -> None:
         if self.state == "ready" or (self.state == "starting" and self._writer is not None):
@@ -148,23 +176,21 @@ class AsyncClient:
             self._observe(message)
 
     def _deliver(self, event: TokenEvent) -> None:
-        stream = self._streams.get(event.id)
-        if stream is None:
+        live = self._live.get(event.id)
+        if live is None:
             return
-        if not stream.push(event):
-            self.cancel(stream, tuple(stream.open))
-            stream.overflow()
+        live.log.record(event)
+        if not live.stream.push(event):
+            self.cancel(live.stream, tuple(live.stream.open))
+            live.stream.overflow()
         elif event.finish is not None:
-            del self._streams[event.id]
+            del self._live[event.id]
 
     def _die(self, reason: str) -> None:
         if self.state == "dead":
             return
         logger.error("engine is down: %s", reason)
         self.state, self.failure = "dead", reason
-        error: KvasirError = EngineDown(f"the engine stopped: {reason}")
-        for stream in set(self._streams.values()):
-            stream.fail(error)
-        self._streams.clear()
+        self.abort(EngineDown(f"the engine stopped: {reason}"))
         self._ready.set()
         self.dead.set()

@@ -14,12 +14,13 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 
 
 class CompletionAnswer:
-    """With ``echo`` the text of the prompt comes first; with ``silent`` nothing follows it."""
+    """One choice per prompt and sample. With ``echo`` the text of the prompt comes first; with ``silent`` nothing follows it."""
 
     def __init__(
         self, envelope: Envelope, job: Job, tokenizer: Tokenizer, *, echo: bool, logprobs: bool, silent: bool
     ) -> None:
         self.envelope = envelope
+        self.chunk_kind = envelope.kind
         self._job = job
         self._tokenizer = tokenizer
         self._echo = echo

@@ -38,7 +38,7 @@ class Endpoint:
         except KvasirError as error:
             await self._fail(exchange, error)
         except Exception:
-            logger.exception("unexpected error in %s", scope["path"])
+            logger.exception("unexpected error in %r", scope["path"])
             await self._fail(exchange, KvasirError("internal error: see the server's log"))
 
     async def _fail(self, exchange: Exchange, error: KvasirError) -> None:

@@ -39,12 +39,14 @@ def pack(payload: bytes) -> bytes:
 
 def decode_to_engine(payload: bytes) -> ToEngine:
     """Raises msgspec.ValidationError or DecodeError."""
-    return _to_engine.decode(payload)
+    message: ToEngine = _to_engine.decode(payload)
+    return message
 
 
 def decode_from_engine(payload: bytes) -> FromEngine:
     """Raises msgspec.ValidationError or DecodeError."""
-    return _from_engine.decode(payload)
+    message: FromEngine = _from_engine.decode(payload)
+    return message
 
 
 def receive(sock: socket.socket) -> bytes | None:

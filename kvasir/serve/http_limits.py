@@ -25,6 +25,7 @@ class HttpLimits:
     header_timeout: float
     body_timeout: float
     body_rate: float
+    write_timeout: float
     n_connections: int
 
 

@@ -48,6 +48,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._body_started = 0.0
         self._refusal: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -58,7 +59,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._disarm_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The write buffer is full: the client has ``write_timeout`` to read most of it."""
+        super().pause_writing()
+        self._disarm_writing()
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._disarm_writing()
+
+    def _disarm_writing(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:

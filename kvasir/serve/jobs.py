@@ -33,7 +33,7 @@ async def chat_job(request: ChatRequest, text: TextModel, info: Ready) -> tuple[
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
     params = chat.sampling_params(request)
     _check_before_tokenizing(params, info)
-    messages, warnings = chat.messages(request)
+    messages, warnings = chat.read_messages(request.messages)
     prompt = await chat_prompt(
         messages,
         text,
@@ -55,8 +55,9 @@ async def chat_prompt(
     """Ids of the conversation. Raises RequestError (400) without a template or above ``limit`` tokens."""
     size = sum(len(message.content.encode("utf-8", errors="replace")) for message in messages)
     text.check_bytes(size, limit, "messages")
+    said = [{"role": message.role, "content": message.content} for message in messages]
     return await text.render(
-        messages, add_generation_prompt=add_generation_prompt, add_special=add_special
+        said, add_generation_prompt=add_generation_prompt, add_special=add_special
     )
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import msgspec
 
 from kvasir.core.errors import RequestError
-
-_OFFSET = re.compile(r"\(byte (\d+)\)")
-
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The object in ``body``. Raises RequestError (400) that names the byte offset where it is known.
@@ -35,7 +31,7 @@ def _parse(body: bytes) -> object:
     except UnicodeDecodeError as error:
         raise _bad(f"the body is not UTF-8: {error.reason} (byte {error.start} of a text)") from None
     except msgspec.DecodeError as error:
-        raise _bad(_with_offset(str(error), body)) from None
+        raise _bad(_explain(str(error), body)) from None
     except ValueError as error:
         raise _bad(f"the body is not JSON: {error}") from None
     return value
@@ -51,10 +47,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-def _with_offset(message: str, body: bytes) -> str:
-    if _OFFSET.search(message):
+def _explain(message: str, body: bytes) -> str:
+    """``message`` with the offset where the standard library's parser stops, which counts from 0."""
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as error:
+        offset = len(error.doc[: error.pos].encode("utf-8", errors="surrogatepass"))
+        return f"the body is not JSON: {error.msg} (byte {offset})"
+    except (ValueError, RecursionError):
         return message
-    return f"{message} (byte {len(body)})" if "truncated" in message else message
+    return message
 
 
 def _kind(value: object) -> str:

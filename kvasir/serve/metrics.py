@@ -21,7 +21,7 @@ CODES = frozenset(
         "invalid_value", "invalid_json", "unknown_parameter", "unsupported_parameter", "model_not_found",
         "context_length_exceeded", "unsupported_media_type", "body_too_large", "invalid_api_key",
         "not_found", "method_not_allowed", "capacity", "engine_down", "engine_fault", "model_numerics",
-        "slow_reader", "draining", "starting", "internal_error",
+        "no_token_left", "slow_reader", "draining", "starting", "internal_error",
     }
 )  # fmt: skip
 """Values of the label ``code``; anything else is counted as "other"."""
@@ -118,6 +118,7 @@ class _BothNames(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for metric in (*self._engine.collect(), *self._inner.collect()):
+            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
             yield metric
             yield _renamed(metric)
 
@@ -125,7 +126,7 @@ class _BothNames(Collector):
 def _renamed(metric: Metric) -> Metric:
     copy = Metric(_vllm(metric.name), metric.documentation, metric.type)
     copy.samples = [
-        Sample(_vllm(s.name), s.labels, s.value, s.timestamp, s.exemplar) for s in metric.samples
+        Sample(_vllm(sample.name), sample.labels, sample.value) for sample in metric.samples
     ]
     return copy
 

@@ -49,10 +49,7 @@ async def _stream(
 ) -> None:
     counts = _Counts(generation.job.n_prompt_tokens)
     await exchange.start_events()
-    opening = answer.opening() or ([answer.envelope.wrap([])] if answer.envelope.warnings else [])
-    if opening and answer.envelope.warnings:
-        opening[0]["warnings"] = list(answer.envelope.warnings)
-    await _send(exchange, opening, counts, options)
+    await _send(exchange, _opening(answer), counts, options)
     async for deltas in generation.deltas():
         chunks: list[Json] = []
         for delta in deltas:
@@ -65,6 +62,16 @@ async def _stream(
         last = sse.event(final)
     await exchange.send_events(last + sse.DONE)
     await exchange.end_events()
+
+
+def _opening(answer: Answer) -> list[Json]:
+    """Chunks before the first token; the first of a stream carries the warnings."""
+    chunks, warnings = answer.opening(), answer.envelope.warnings
+    if warnings and not chunks:
+        chunks = [answer.envelope.wrap([], kind=answer.chunk_kind)]
+    if warnings:
+        chunks[0]["warnings"] = list(warnings)
+    return chunks
 
 
 async def _send(

@@ -19,15 +19,19 @@ class EngineChild:
     """The API process's end. Its closing ends the engine."""
 
 
-def spawn_engine(options: EngineOptions) -> EngineChild:
+ENGINE_MODULE = "kvasir.serve.engine_process"
+
+
+def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineChild:
     """An engine process joined by an anonymous Unix socket pair, which nobody else can connect to.
 
-    The options travel as JSON in the first frame: nothing secret or long on a command line.
+    The options travel as JSON in the first frame: nothing secret or long on a command line. ``module`` is
+    the program: tests put an engine with injected faults in its place.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kvasir.serve.engine_process", str(theirs.fileno())],
+            [sys.executable, "-m", module, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
         )

@@ -15,8 +15,8 @@ class Draft:
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    """Empty: a chain. Else per token the index of its parent in ``tokens``; -1 is the last known token.
-    Parents come before their children and no two siblings are equal."""
+    """Empty: a chain. Else per token the index of its parent in ``tokens``; -1 is the last known
+    token. Parents come before their children and no two siblings are equal."""
 
     def __post_init__(self) -> None:
         if not self.parents:

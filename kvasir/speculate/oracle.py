@@ -1,4 +1,4 @@
-"""A proposer that knows the answers: shows what speculation does to steps, and that it does nothing else."""
+"""A proposer that knows the answers: shows that speculation changes steps, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kvasir.speculate.base import Draft, Known
 class OracleProposer:
     """Proposes the right tokens, with mistakes at chosen places.
 
-    ``answers``: request id to its whole output. ``wrong_depths``: depths (1 is the first drafted token)
-    at which the right token is replaced by a wrong one. ``n_siblings``: that many wrong tokens stand
-    *before* the right one at every depth, which makes the draft a tree.
+    ``answers``: request id to its whole output. ``wrong_depths``: depths (1 is the first drafted
+    token) at which a wrong token stands instead of the right one. ``n_siblings``: that many wrong
+    tokens stand *before* the right one at every depth, which makes the draft a tree.
     """
 
     def __init__(

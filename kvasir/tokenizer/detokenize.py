@@ -10,10 +10,10 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 class StreamDecoder:
     """Decodes one stream of tokens; O(bytes of the token) each.
 
-    For every sequence of ids, the concatenation of what ``push`` returned for each and what ``flush`` returned at
-    the end equals ``tokenizer.decode(ids, skip_special, continues)``. A character is returned with the token that
-    completes it; bytes that can no longer become one are returned as U+FFFD with the token that shows it, or
-    by ``flush``.
+    For every sequence of ids, the concatenation of what ``push`` returned for each and what
+    ``flush`` returned at the end equals ``tokenizer.decode(ids, skip_special, continues)``. A
+    character is returned with the token that completes it; bytes that can no longer become one are
+    returned as U+FFFD with the token that shows it, or by ``flush``.
     """
 
     def __init__(
@@ -35,5 +35,5 @@ class StreamDecoder:
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """What the bytes held back amount to: "" or U+FFFD. The decoder is then at a character boundary."""
+        """What the bytes held back amount to, "" or U+FFFD; nothing is held back any more."""
         return self._decoder.decode(b"", final=True)

@@ -1,11 +1,11 @@
-"""Tokenizers described by GGUF metadata: byte-level BPE ("gpt2") and SentencePiece BPE ("llama")."""
+"""Tokenizers of GGUF metadata: byte-level BPE ("gpt2") and SentencePiece BPE ("llama")."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, models, normalizers, processors
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.fields import get_bool, get_int, get_str, get_tuple
@@ -18,14 +18,15 @@ _MAX_PIECE = 256
 """Characters of a SentencePiece token: deriving its merges takes their square."""
 
 END_NAMES = (
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<turn|>",
-    "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>",
+    "<turn|>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]",
+    "<｜end▁of▁sentence｜>", "<end_of_utterance>",
 )  # fmt: skip
 """Tokens that end a turn by convention; files often name only one of theirs in the metadata."""
 
 
 def spec_from_gguf(config: Mapping[str, object]) -> TokenizerSpec:
-    """Build the tokenizer that ``config`` (GGUF metadata) describes. Raises ModelError naming the field."""
+    """Build the tokenizer that GGUF metadata describes. Raises ModelError naming the field."""
     model = get_str(config, "tokenizer.ggml.model")
     tokens = _tokens(config)
     types = _types(config, tokens)
@@ -144,14 +145,15 @@ def _sentence_piece(
 def _merges_by_score(
     vocab: dict[str, int], scores: tuple[float, ...], types: tuple[int, ...]
 ) -> list[tuple[str, str]]:
-    """SentencePiece joins the neighbours whose union scores best: every way to split a token, best token first."""
+    """All ways to split a token, best token first: SentencePiece makes the best union first."""
     found: list[tuple[float, int, int, str, str]] = []
     for piece, i in vocab.items():
         if types[i] not in (_NORMAL, _USER_DEFINED) or len(piece) < 2:
             continue
         if len(piece) > _MAX_PIECE:
             raise ModelError(
-                f"tokenizer.ggml.tokens[{i}] has {len(piece)} characters, at most {_MAX_PIECE} can be merged"
+                f"tokenizer.ggml.tokens[{i}] has {len(piece)} characters, "
+                f"at most {_MAX_PIECE} can be merged"
             )
         for cut in range(1, len(piece)):
             left, right = vocab.get(piece[:cut]), vocab.get(piece[cut:])

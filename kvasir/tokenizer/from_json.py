@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders: tokenizer.json with tokenizer_config.json and generation_config.json."""
+"""Tokenizers of Hugging Face folders: tokenizer.json and the settings beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvasir.tokenizer.tokenizer import PieceStyle, TokenizerSpec
 from kvasir.weights.source import ModelSource
 
 _MAX_TOKENIZER = 64 << 20
-"""Bytes of tokenizer.json; the largest known one has 33 MB. Bounds vocabulary and merges as well."""
+"""Bytes; the largest known has 33 MB. Bounds vocabulary and merges as well."""
 
 
 def spec_from_folder(source: ModelSource) -> TokenizerSpec:
@@ -58,7 +58,7 @@ def _named_id(backend: tokenizers.Tokenizer, token: object, fallback: object) ->
 def _end_ids(
     source: ModelSource, backend: tokenizers.Tokenizer, settings: Mapping[str, object]
 ) -> tuple[int, ...]:
-    """The tokenizer's own end token, then those of generation_config.json (config.json when it has none)."""
+    """The tokenizer's own end token, then generation_config.json's (or else config.json's)."""
     own = _named_id(backend, settings.get("eos_token"), None)
     listed = source.read_json("generation_config.json").get("eos_token_id")
     if listed is None:
@@ -72,7 +72,7 @@ def _end_ids(
 
 
 def _decoder_style(path: str, backend: tokenizers.Tokenizer) -> tuple[PieceStyle, bool]:
-    """How tokens spell bytes, and whether a leading space is dropped, from the decoder's description."""
+    """How tokens spell bytes, and whether a leading space is dropped."""
     if backend.decoder is None:
         raise ModelError(f"{path}: decoder is missing")
     decoder = json.loads(backend.decoder.__getstate__())
@@ -83,7 +83,8 @@ def _decoder_style(path: str, backend: tokenizers.Tokenizer) -> tuple[PieceStyle
     if kinds and kinds <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
         return "metaspace", any(_strips(step) for step in steps)
     raise ModelError(
-        f"{path}: decoder {sorted(kinds)} is not supported (supported: ByteLevel, and SentencePiece's)",
+        f"{path}: decoder {sorted(kinds)} is not supported "
+        "(supported: ByteLevel, and SentencePiece's)",
         code="unsupported_tokenizer",
     )
 

@@ -9,6 +9,6 @@ from kvasir.weights.source import ModelSource
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:
-    """Build the tokenizer of ``source``. Raises ModelError for one that is missing, corrupt or unsupported."""
+    """Build the tokenizer of ``source``. Raises ModelError when missing, corrupt or unsupported."""
     spec = spec_from_gguf(source.config) if source.kind == "gguf" else spec_from_folder(source)
     return Tokenizer(spec)

@@ -82,8 +82,9 @@ def split_of(pre: str) -> Split:
     """The entry of ``pre``. Raises ModelError for an unknown one."""
     if pre not in SPLITS:
         raise ModelError(
-            f"tokenizer.ggml.pre '{pre}' is not supported (supported: {', '.join(sorted(SPLITS))}): "
-            "use the model's Hugging Face folder, whose tokenizer.json describes its own pre-tokenizer",
+            f"tokenizer.ggml.pre '{pre}' is not supported "
+            f"(supported: {', '.join(sorted(SPLITS))}): "
+            "use the model's Hugging Face folder, whose tokenizer.json describes its own",
             code="unsupported_tokenizer",
         )
     return SPLITS[pre]

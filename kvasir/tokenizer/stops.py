@@ -8,7 +8,8 @@ from kvasir.core.errors import RequestError
 
 
 class StopStrings:
-    """Finds the first stop string in a text that arrives in pieces, and holds back what may become one.
+    """Finds the first stop string in a text that arrives in pieces, and holds back what may become
+    one.
 
     The result does not depend on how the text is cut: the stop that is complete first wins, of
     several complete at the same character the longest. Knuth, Morris and Pratt 1977: O(1) amortised
@@ -16,7 +17,7 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str], include: bool = False) -> None:
-        """``include``: the matched stop is part of the text. Raises RequestError for an empty one."""
+        """``include``: the stop is part of the text. Raises RequestError for an empty stop."""
         if "" in stops:
             raise RequestError("stop strings must not be empty", param="stop")
         self._stops = tuple(stops)

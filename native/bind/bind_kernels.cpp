@@ -136,7 +136,7 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   require(!residual || (residual->shape(0) == out.shape(0) && residual->shape(1) == out.shape(1)),
           "residual is shaped as out");
   require(row_index ? int64_t(row_index->size()) >= m1 : x.n_rows >= m1, "x has fewer rows than the range");
-  for (int64_t m = m0; row_index && m < m1; m++) require_range(row_index->data()[m], x.n_rows - 1, x.n_rows - 1);
+  for (int64_t m = m0; row_index && m < m1; m++) require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
   kernels[layout]({w.data(), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1, out.data(),
                    int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual), data_or_null(bias),
                    data_or_null(row_index)});
@@ -237,11 +237,15 @@ void route(const Kernels& k, ConstMatrix logits, bool normalize, Array<int32_t, 
   k.route({logits.data(), E, int32_t(E), int32_t(top), normalize, ids.data(), weights.data(), m0, m1});
 }
 
-void combine(const Kernels& k, ConstMatrix y, ConstMatrix weights, Matrix out, int64_t m0, int64_t m1) {
-  const int64_t N = out.shape(1), top = weights.shape(1);
-  require(int64_t(y.shape(1)) == N && int64_t(y.shape(0)) >= m1 * top, "y is [T k, N]");
+void combine(const Kernels& k, ConstMatrix y, MaybeVector<int32_t> row, ConstMatrix weights, Matrix out, int64_t m0,
+             int64_t m1) {
+  const int64_t N = out.shape(1), top = weights.shape(1), n_rows = y.shape(0);
+  require(int64_t(y.shape(1)) == N, "y and out share N");
   for (int64_t n : {weights.shape(0), out.shape(0)}) require_range(m0, m1, n);
-  k.combine({y.data(), N, weights.data(), int32_t(top), int32_t(N), out.data(), N, m0, m1});
+  require(row ? int64_t(row->size()) >= m1 * top : n_rows >= m1 * top, "one row of y per pair");
+  for (int64_t p = m0 * top; row && p < m1 * top; p++)
+    require(row->data()[p] >= 0 && row->data()[p] < n_rows, "a pair's row leaves y");
+  k.combine({y.data(), N, data_or_null(row), weights.data(), int32_t(top), int32_t(N), out.data(), N, m0, m1});
 }
 
 }  // namespace
@@ -273,7 +277,7 @@ void bind_kernels(nb::module_& m) {
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)
       .def("route", &route, "logits"_a, "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a)
-      .def("combine", &combine, "y"_a, "weights"_a, "out"_a, "m0"_a, "m1"_a);
+      .def("combine", &combine, "y"_a, "row"_a.none(), "weights"_a, "out"_a, "m0"_a, "m1"_a);
 }
 
 }  // namespace kvasir

@@ -43,11 +43,13 @@ void scale_rows(const ScaleArgs& a) {
 
 void combine(const CombineArgs& a) {
   for (int64_t t = a.m0; t < a.m1; t++) {
-    const float* y = a.y + t * a.k * a.ldy;
-    const float* weights = a.weights + t * a.k;
+    const int64_t pair = t * a.k;
     each_column(a.out + t * a.ldo, a.N, [&](int n, int count) {
       vf sum = zero();
-      for (int r = 0; r < a.k; r++) sum = fma(set1(weights[r]), load_n(y + r * a.ldy + n, count), sum);
+      for (int r = 0; r < a.k; r++) {
+        const int64_t row = a.row ? a.row[pair + r] : pair + r;
+        sum = fma(set1(a.weights[pair + r]), load_n(a.y + row * a.ldy + n, count), sum);
+      }
       return sum;
     });
   }

@@ -21,7 +21,7 @@ KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* 
     const vi upper = to_int(mul(source(k0 + g + 16, 16), inverse));
     store_i8(q + g, lower);
     store_i8(q + g + 16, upper);
-    sums[g / kGroup] = scale * float(reduce_addi(addi(lower, upper)));
+    sums[g / kGroup] = float(reduce_addi(addi(lower, upper)));
   }
   return scale;
 }

@@ -1,5 +1,6 @@
 // Sampling of one logit row: penalties, bias, filters, Gumbel-max with counter-based noise, logprobs.
-// Everything here is plain mul/add arithmetic (no FMA) so that sampling/reference.py gives the same bits in NumPy.
+// Everything here is plain mul/add arithmetic (no FMA) so that sampling/reference.py gives the same bits in
+// NumPy.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,13 +32,19 @@ class Sampler {
  public:
   Sampler(int32_t max_slots, int32_t vocab);
   ~Sampler();
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
   // Replaces whatever the slot held. Throws std::invalid_argument on ids outside the vocabulary.
-  void open(int32_t slot, const SlotParams& params, std::span<const int32_t> prompt, std::span<const int32_t> output);
+  void open(int32_t slot, const SlotParams& params, std::span<const int32_t> prompt,
+            std::span<const int32_t> output);
   // One emitted token, for the penalties' counts.
   void commit(int32_t slot, int32_t token);
-  // `logits` [vocab] is overwritten. `path`: tokens drawn or drafted after the committed ones, before this row.
-  // target >= 0 scores that token instead of drawing. Distinct rows may run on distinct threads at once.
-  Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path, int32_t target) const;
+  // `logits` [vocab] is overwritten. `path`: tokens drawn or drafted after the committed ones, before this
+  // row. target >= 0 scores that token instead of drawing. Distinct rows may run on distinct threads at once.
+  Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path,
+               int32_t target) const;
+
+  int32_t vocab() const { return vocab_; }
 
  private:
   struct State;

@@ -27,7 +27,7 @@ LAYERS = {
     "_native": 4,
     "engine": 5,
     "serve": 6,
-    "": 6,  # the package itself exports LLM
+    "": 5,  # the package itself: its version and LLM
     "bench": 7,
     "cli": 7,
 }
@@ -38,6 +38,7 @@ SIDEWAYS = {
     ("models", "weights"),
     ("sched", "kv"),
     ("sched", "speculate"),
+    ("tokenizer", "weights"),
 }
 
 THIRD_PARTY = {
@@ -52,8 +53,9 @@ THIRD_PARTY = {
     "uvicorn": ("serve",),
     "uvloop": ("serve",),
 }
-# These import late on purpose: commands, so that help is instant, and the package's lazy exports.
-LATE = ("kvasir.cli.", "kvasir.__init__")
+# These import late on purpose: commands, so that help is instant; the package's lazy exports; and
+# the server, whose engine process loads the model while the rest of the server is imported.
+LATE = ("kvasir.cli.", "kvasir.__init__", "kvasir.serve.server")
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "importlib"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

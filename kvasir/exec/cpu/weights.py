@@ -68,7 +68,6 @@ class Packer:
                     rows[expert],
                     n,
                     k,
-                    raw.row_map,
                     out,
                     position,
                     step,

@@ -17,7 +17,10 @@ Indices = NDArray[np.int64]
 
 
 class PagedCache:
-    """K and V of every layer, [n_blocks * block_size, n_kv_heads, head_dim] f32 (bf16 values when the spec says so)."""
+    """K and V of every layer, f32 [n_blocks * block_size, n_kv_heads, head_dim].
+
+    Entries are rounded to bf16 when the layer's spec says so.
+    """
 
     def __init__(self, specs: tuple[KVSpec, ...], n_blocks: int, block_size: int) -> None:
         self.block_size = block_size

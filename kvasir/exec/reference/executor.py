@@ -15,7 +15,7 @@ from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.checks import check_plan
 from kvasir.exec.reference.cache import Indices, PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
-from kvasir.exec.rows import LogitRow, logit_rows, resolve_tokens
+from kvasir.exec.rows import LogitRow, logit_rows, resolve
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
@@ -65,8 +65,8 @@ class _Step:
 class ReferenceExecutor:
     """Runs plans with the ops' references. The program decides the numerics.
 
-    A raw program, or one lowered with dtype float32, computes with dequantized weights and f32 activations; one
-    lowered with dtype auto quantizes activations as the native integer path does.
+    A raw program, or one lowered with dtype float32, computes with dequantized weights and f32
+    activations; one lowered with dtype auto quantizes activations as the native integer path does.
     """
 
     def __init__(
@@ -77,7 +77,6 @@ class ReferenceExecutor:
         self._spec = spec
         self._cache = PagedCache(program.kv, spec.n_blocks, spec.block_size)
         self._states: dict[int, SlotState] = {}
-        self._n_committed: dict[int, int] = {}
         self._drawn: tuple[int, ...] = ()
 
     @property
@@ -93,7 +92,10 @@ class ReferenceExecutor:
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
     ) -> dict[str, Rows]:
-        """Runs a plan and gives all values; ``until`` names the last value to compute, ``observe`` sees each op."""
+        """Runs a plan and gives all values.
+
+        ``until`` names the last value to compute, ``observe`` sees each op and its outputs.
+        """
         return self._run(plan, until, observe)[1]
 
     def close(self) -> None:
@@ -104,7 +106,7 @@ class ReferenceExecutor:
     ) -> tuple[_Step, dict[str, Rows]]:
         check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
         self._prepare(plan)
-        rows = tuple(replace(row, tokens=resolve_tokens(row, self._drawn)) for row in plan.rows)
+        rows = tuple(replace(row, tokens=resolve(row.tokens, self._drawn)) for row in plan.rows)
         layout = StepLayout(rows, self._cache)
         step = _Step(
             constants=self.program.constants,
@@ -113,9 +115,9 @@ class ReferenceExecutor:
             slots=layout.store_slots(),
             states=self._states,
             logit_rows=tuple(
-                found
-                for row in rows
-                for found in logit_rows(row, row.tokens, self._n_committed[row.slot])
+                replace(found, path=resolve(found.path, self._drawn))
+                for row in plan.rows
+                for found in logit_rows(row)
             ),
         )
         inputs: dict[str, Rows] = {
@@ -132,10 +134,8 @@ class ReferenceExecutor:
             self._open(opening)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
-            self._n_committed[slot] += 1
         for move in plan.moves:
             self._cache.move(move)
 
     def _open(self, opening: SlotOpen) -> None:
         self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
-        self._n_committed[opening.slot] = len(opening.output)

@@ -22,7 +22,8 @@ def interpret(
 ) -> dict[str, Rows]:
     """Runs a program of any stage and gives all its values.
 
-    ``until`` names a value: the op that makes it is the last to run. Raises KeyError when no op makes it.
+    ``until`` names a value: the op that makes it is the last to run. Raises KeyError when no op
+    makes it.
     """
     if until is not None and not any(until in op.outs for op in program.ops):
         raise KeyError(f"no op of {program.name} makes {until}")

@@ -37,9 +37,12 @@ ROPE_STYLES = ("neox", "interleaved")
 def rotate(
     x: FloatArray, positions: NDArray[np.int32], table: FloatArray, style: str
 ) -> FloatArray:
-    """Rotary embedding (Su et al. 2021) of heads [T, n, head_dim]; table [positions, rotary_dim] is cos | sin.
+    """Rotary embedding (Su et al. 2021) of heads [T, n, head_dim].
 
-    "neox" rotates the pairs (i, i + rotary_dim / 2), "interleaved" (2i, 2i + 1); the rest passes through.
+    ``table`` [positions, rotary_dim] is cos | sin.
+
+    "neox" rotates the pairs (i, i + rotary_dim / 2), "interleaved" (2i, 2i + 1); the rest passes
+    through.
     """
     rotary = table.shape[1]
     half = rotary // 2
@@ -140,7 +143,7 @@ def _rope_write(
 def attend(
     q: FloatArray, kv: KvView, position: int, scale: float, window: int, softcap: float
 ) -> FloatArray:
-    """One token's heads [n_heads, head_dim] against the entries it may see; query heads share KV heads in order."""
+    """One token's heads [n_heads, head_dim]; consecutive query heads share a KV head."""
     keep = kv.positions > position - window if window else np.ones(len(kv.positions), bool)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
     group = len(q) // k.shape[1]

@@ -20,7 +20,7 @@ RAW, LOWERED, BOTH = frozenset({"raw"}), frozenset({"lowered"}), frozenset({"raw
 
 
 class KvView(NamedTuple):
-    """What one token may look at, by ascending logical position: positions [n], K and V [n, heads, dim]."""
+    """What one token may look at, by logical position: positions [n], K and V [n, heads, dim]."""
 
     positions: NDArray[np.int64]
     k: FloatArray
@@ -45,7 +45,7 @@ class Env(Protocol):
 
 
 class Sizes(NamedTuple):
-    """A step in numbers: tokens, logit rows, (query, key) pairs attended to, and KV entries read."""
+    """A step in numbers; ``attended`` are (query, key) pairs, ``kv_entries`` tokens read."""
 
     tokens: int
     logit_rows: int

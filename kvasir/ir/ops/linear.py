@@ -1,4 +1,4 @@
-"""Ops with weight matrices [N, K]: embedding, linear with segments and epilogue, the LM head, and the draw."""
+"""Ops with weight matrices [N, K]: embedding, linear, LM head; and the draw."""
 
 from __future__ import annotations
 

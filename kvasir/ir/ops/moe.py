@@ -1,4 +1,4 @@
-"""Mixture of experts: routing, and experts over (token, expert) pairs; pair p belongs to token p // top_k."""
+"""Mixture of experts: routing, and experts over pairs; pair p belongs to token p // top_k."""
 
 from __future__ import annotations
 

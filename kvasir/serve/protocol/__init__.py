@@ -1,1 +1,1 @@
-"""Requests as typed structs: one file per endpoint family. Field names and defaults are OpenAI's and vLLM's."""
+"""Requests as typed structs. Field names and defaults are OpenAI's and vLLM's."""

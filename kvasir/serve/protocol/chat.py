@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -53,12 +54,14 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str
 
 
-def messages(request: ChatRequest) -> tuple[tuple[ChatMessage, ...], tuple[str, ...]]:
+def read_messages(
+    messages: Sequence[dict[str, Any]],
+) -> tuple[tuple[ChatMessage, ...], tuple[str, ...]]:
     """The conversation, and warnings about fields of messages that are ignored. Raises RequestError (400)."""
-    if not request.messages:
+    if not messages:
         raise RequestError("messages is empty: send at least one", param="messages")
-    read = tuple(_message(message, i) for i, message in enumerate(request.messages))
-    extra = sorted({key for message in request.messages for key in message} - {"role", "content"})
+    read = tuple(_message(message, i) for i, message in enumerate(messages))
+    extra = sorted({key for message in messages for key in message} - {"role", "content"})
     return read, tuple(f"messages[].{key[:64]} was ignored" for key in extra[:16])
 
 

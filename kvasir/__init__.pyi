@@ -1,0 +1,4 @@
+from kvasir.core.params import SamplingParams as SamplingParams
+from kvasir.engine.llm import LLM as LLM
+
+__version__: str

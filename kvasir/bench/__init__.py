@@ -1,0 +1,1 @@
+"""Measurements that carry the machine, its ceilings and the command with them."""

@@ -1,0 +1,51 @@
+"""What the machine allows: read bandwidth and arithmetic peaks, measured beside every figure."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import psutil
+
+from kvasir import _native
+
+READ_SIZES = {"8MB": 8 << 20, "24MB": 24 << 20, "100MB": 100 << 20, "1GB": 1 << 30}
+PEAKS = {"int8": "GOP/s", "bf16": "GFLOP/s", "fp32": "GFLOP/s"}
+
+
+def measure_ceilings(n_threads: int, repeat: int = 3) -> dict[str, dict[str, Any]]:
+    """Kind -> {"median", "best", "unit", "threads"} or {"missing": reason}; 0.2 s a measurement."""
+    found = {
+        f"read_{name}": _read(n_bytes, n_threads, repeat) for name, n_bytes in READ_SIZES.items()
+    }
+    for kind, unit in PEAKS.items():
+        missing = _native.measure_missing(kind)
+        found[kind] = (
+            {"missing": missing} if missing else _repeated(kind, n_threads, 0, repeat, unit)
+        )
+    return found
+
+
+def _read(n_bytes: int, n_threads: int, repeat: int) -> dict[str, Any]:
+    free = psutil.virtual_memory().available
+    if n_bytes > free // 2:
+        return {"missing": f"needs {n_bytes >> 20} MiB, {free >> 20} MiB are free"}
+    return _repeated("read", n_threads, n_bytes, repeat, "GB/s")
+
+
+def _repeated(kind: str, n_threads: int, n_bytes: int, repeat: int, unit: str) -> dict[str, Any]:
+    rates = [_native.measure(kind, n_threads, n_bytes) for _ in range(repeat)]
+    return {
+        "median": round(statistics.median(rates), 1),
+        "best": round(max(rates), 1),
+        "unit": unit,
+        "threads": n_threads,
+    }
+
+
+def bandwidth_for(ceilings: dict[str, dict[str, Any]], n_bytes: int) -> float | None:
+    """GB/s (median) of the largest measured read not above ``n_bytes``; None without one."""
+    fitting = [name for name, size in READ_SIZES.items() if size <= n_bytes] or ["8MB"]
+    measured = [ceilings[f"read_{name}"] for name in fitting if f"read_{name}" in ceilings]
+    rates = [entry["median"] for entry in measured if "median" in entry]
+    return float(rates[-1]) if rates else None

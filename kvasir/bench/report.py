@@ -1,0 +1,74 @@
+"""A measurement as JSON: settings, results, and everything needed to judge or repeat it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvasir.bench.fingerprint import fingerprint
+from kvasir.engine.build import BuiltEngine, LoadedModel
+
+QUIET = 0.1
+"""Share of the machine that others may take before a figure is marked as disturbed."""
+
+
+def summary(values: Sequence[float], digits: int = 2) -> dict[str, Any]:
+    """Median, extremes and every single value."""
+    return {
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
+        "max": round(max(values), digits),
+        "runs": [round(value, digits) for value in values],
+    }
+
+
+def describe_engine(loaded: LoadedModel, built: BuiltEngine) -> dict[str, Any]:
+    """The model and what its engine was resolved to."""
+    tensors = loaded.source.tensors.values()
+    return {
+        "model": loaded.source.name,
+        "weight_bytes": sum(info.data.nbytes for info in tensors),
+        "weights_hash": loaded.source.content_hash,
+        "numerics_id": built.executor.spec.numerics_id,
+        "resolved": built.config.reasons,
+    }
+
+
+def report(
+    kind: str, engine: dict[str, Any], results: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The whole document. ``results`` entries may carry "foreign", see fingerprint.Meter."""
+    command = ["kvasir", *sys.argv[1:]]
+    return {
+        "kind": kind,
+        "command": shlex.join(command),
+        "machine": fingerprint(),
+        "engine": engine,
+        "results": results,
+        "disturbed": is_disturbed(results),
+        **more,
+    }
+
+
+def is_disturbed(results: Any) -> bool:
+    """Whether any "foreign" share inside is above QUIET."""
+    if isinstance(results, dict):
+        own = results.get("foreign", 0.0)
+        worst = max(own) if isinstance(own, list) else own
+        return worst > QUIET or any(is_disturbed(value) for value in results.values())
+    return isinstance(results, list) and any(is_disturbed(value) for value in results)
+
+
+def write(document: dict[str, Any], path: Path | None) -> None:
+    """To ``path``, or to standard output."""
+    text = json.dumps(document, indent=2) + "\n"
+    if path is None:
+        sys.stdout.write(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,103 @@
+"""``kvasir bench``: in process, so that the engine alone is measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvasir.cli.options import Command, take, with_options
+from kvasir.config.options import EngineOptions
+
+
+def _measuring(command: Command) -> Command:
+    """Options of every measurement."""
+    added: list[Callable[[Command], Command]] = [
+        click.option("--repeat", type=click.IntRange(1, 1000), default=3, show_default=True,
+                     help="Measured runs of each shape; all are in the report."),
+        click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
+                     help="Write the JSON here instead of to standard output."),
+        click.option("--ceilings/--no-ceilings", default=True, show_default=True,
+                     help="Measure what the machine allows as well: about five seconds."),
+        with_options(EngineOptions),
+    ]  # fmt: skip
+    for add in reversed(added):
+        command = add(command)
+    return command
+
+
+def _count(flag: str, default: int, text: str) -> Callable[[Command], Command]:
+    return click.option(
+        flag, type=click.IntRange(1, 10**7), default=default, show_default=True, help=text
+    )
+
+
+@click.group()
+def bench() -> None:
+    """Measure this machine. Every report carries the machine, its ceilings and the command."""
+
+
+@bench.command()
+@_count("--input-len", 32, "Prompt tokens before the measured decode.")
+@_count("--output-len", 128, "Decoded tokens.")
+@click.option(
+    "--prefill",
+    type=click.IntRange(1, 10**7),
+    multiple=True,
+    default=(512, 2048),
+    show_default=True,
+    help="Prompt length whose prefill is measured; may be repeated.",
+)
+@_measuring
+def latency(input_len: int, output_len: int, prefill: tuple[int, ...], **values: Any) -> None:
+    """One request at a time: decode and prefill rates, time to the first token."""
+    from kvasir.bench.latency import LatencySettings, measure_latency
+
+    settings = LatencySettings(input_len, output_len, prefill, values["repeat"])
+    _measure("latency", lambda workload: measure_latency(workload, settings), values)
+
+
+@bench.command()
+@_count("--num-prompts", 64, "Requests, all submitted at once.")
+@_count("--input-len", 128, "Prompt tokens of each.")
+@_count("--output-len", 128, "Output tokens of each.")
+@_measuring
+def throughput(num_prompts: int, input_len: int, output_len: int, **values: Any) -> None:
+    """Many requests at once: output tokens per second of wall time, prefill included."""
+    from kvasir.bench.throughput import ThroughputSettings, measure_throughput
+
+    settings = ThroughputSettings(num_prompts, input_len, output_len, values["repeat"])
+    _measure("throughput", lambda workload: measure_throughput(workload, settings), values)
+
+
+@bench.command()
+@_count("--threads", 1, "Threads that measure together.")
+@_count("--repeat", 3, "Runs; the report has their median and the best.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+def ceilings(threads: int, repeat: int, output: Path | None) -> None:
+    """What the machine allows: read bandwidth by size, int8, bf16 and fp32 peaks."""
+    from kvasir.bench.ceilings import measure_ceilings
+    from kvasir.bench.fingerprint import Meter
+    from kvasir.bench.report import report, write
+
+    with Meter() as meter:
+        found = measure_ceilings(threads, repeat)
+    write(report("ceilings", {}, {**found, "foreign": meter.foreign}), output)
+
+
+def _measure(kind: str, measure: Callable[[Any], dict[str, Any]], values: dict[str, Any]) -> None:
+    from kvasir.bench.measured import measured
+    from kvasir.bench.report import write
+
+    output, wants_ceilings = values.pop("output"), values.pop("ceilings")
+    document = measured(kind, take(EngineOptions, values), measure, wants_ceilings)
+    write(document, output)
+    if document["disturbed"]:
+        print(
+            "kvasir: other processes took more than 10 % of the machine: repeat it", file=sys.stderr
+        )

@@ -1,0 +1,118 @@
+"""``kvasir chat``: a conversation in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import click
+from rich.console import Console
+
+from kvasir.cli.options import take, with_options
+from kvasir.cli.remote import Message, RemoteModel
+from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.params import SamplingParams
+
+HELP = "/reset forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C stops an answer."
+
+
+class Speaker(Protocol):
+    """A model, wherever it runs."""
+
+    name: str
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]: ...
+
+    def close(self) -> None: ...
+
+
+@click.command()
+@click.option("--url", help="Talk to a running server instead, e.g. http://127.0.0.1:8000.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", help="Key of that server [OPENAI_API_KEY].")
+@click.option("--system", help="System message.")
+@with_sampling(temperature=0.7)
+@with_options(EngineOptions, skip=("seed",))
+def chat(url: str | None, api_key: str | None, system: str | None, **values: Any) -> None:
+    """Talk to MODEL: a file or folder, or with --url the name of a model of that server."""
+    params = take_sampling(values)
+    speaker = _remote(url, api_key, values) if url else _local(values)
+    try:
+        Conversation(speaker, params, system, Console(highlight=False)).run()
+    finally:
+        speaker.close()
+
+
+def _remote(url: str, api_key: str | None, values: dict[str, Any]) -> Speaker:
+    options = take(EngineOptions, values)
+    changed = [
+        k for k, v in vars(options).items() if k != "model" and v != getattr(EngineOptions, k)
+    ]
+    if changed:
+        names = ", ".join("--" + name.replace("_", "-") for name in changed)
+        raise RequestError(f"{names}: the server of --url decides that")
+    return RemoteModel(url, options.model, api_key)
+
+
+def _local(values: dict[str, Any]) -> Speaker:
+    options = take(EngineOptions, values)
+    from kvasir.cli.local import LocalModel
+
+    return LocalModel(options)
+
+
+class Conversation:
+    """Reads, answers, remembers."""
+
+    def __init__(
+        self, speaker: Speaker, params: SamplingParams, system: str | None, console: Console
+    ) -> None:
+        self._speaker = speaker
+        self._params = params
+        self._console = console
+        self._start: list[Message] = [{"role": "system", "content": system}] if system else []
+        self.messages = list(self._start)
+
+    def run(self) -> None:
+        """Until the end of input."""
+        self._console.print(f"[bold]{self._speaker.name}[/bold]  {HELP}", style="dim")
+        while True:
+            try:
+                line = self._console.input("[bold green]> [/bold green]").strip()
+            except (EOFError, KeyboardInterrupt):
+                self._console.print()
+                return
+            if line == "/exit":
+                return
+            if line:
+                self.take(line)
+
+    def take(self, line: str) -> None:
+        """One line of the user: a command, or a message that is answered."""
+        if line == "/reset":
+            self.messages = list(self._start)
+        elif line.startswith("/"):
+            self._console.print(HELP, style="dim")
+        else:
+            self._answer(line)
+
+    def _answer(self, line: str) -> None:
+        self.messages.append({"role": "user", "content": line})
+        pieces: list[str] = []
+        try:
+            self._say(pieces)
+        except KeyboardInterrupt:
+            self._console.print(" [dim](stopped)[/dim]")
+        except KvasirError as error:
+            self._console.print(f"[red]{error.message}[/red]", markup=True)
+            self.messages.pop()
+            return
+        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+
+    def _say(self, pieces: list[str]) -> None:
+        """Prints the answer as it comes; ``pieces`` keeps what was said before an interrupt."""
+        for piece in self._speaker.chat(self.messages, self._params):
+            pieces.append(piece)
+            self._console.print(piece, end="", markup=False, soft_wrap=True)
+        self._console.print()

@@ -1,0 +1,108 @@
+"""The texts of ``kvasir inspect``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from kvasir.bench.fingerprint import fingerprint
+from kvasir.config.env import read_env
+from kvasir.config.sizes import format_size
+from kvasir.engine.build import LoadedModel, load_model
+from kvasir.formats.types import FORMATS
+from kvasir.ir.fuse import fuse
+from kvasir.ir.passes_cpu import lower_passes
+from kvasir.ir.printer import render
+from kvasir.models import build_program, is_ignorable
+from kvasir.weights.bind import bind
+
+
+def model_text(path: str | None, with_tensors: bool) -> str:
+    """Family, sizes and formats; with ``with_tensors`` a line per tensor."""
+    loaded = load_model(path)
+    tensors = list(loaded.source.tensors.values())
+    n_weights = sum(_n_elements(info.shape) for info in tensors)
+    lines = [
+        f"{loaded.source.name}  ({loaded.source.kind}, {loaded.source.path})",
+        f"{n_weights / 1e6:.1f} M parameters, "
+        f"{format_size(sum(info.data.nbytes for info in tensors))} of weights",
+        *_fields(asdict(loaded.config)),
+        *_format_lines(loaded),
+    ]
+    if with_tensors:
+        rows = [(info.name, info.format, str(list(info.shape))) for info in tensors]
+        lines += ["", *_table(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def program_text(path: str | None, stage: str, dtype: str) -> str:
+    """The program of a model at a stage: "raw", "fused" or "lowered"."""
+    loaded = load_model(path)
+    raw = build_program(loaded.config)
+    if stage == "raw":
+        return render(raw)
+    if stage == "fused":
+        return render(fuse(raw))
+    formats = bind(raw, loaded.source, lambda tensor: is_ignorable(loaded.config, tensor)).formats()
+    return render(lower_passes(raw, dtype=dtype, formats=formats))
+
+
+def formats_text() -> str:
+    """A row per format that files may hold."""
+    head = ("format", "elements of a block", "bytes of a block", "bits per element")
+    rows = [
+        (name, str(form.block), str(form.block_bytes), f"{form.block_bytes * 8 / form.block:g}")
+        for name, form in FORMATS.items()
+    ]
+    return "\n".join(_table([head, *rows])) + "\n"
+
+
+def environment() -> dict[str, Any]:
+    """JSON-ready."""
+    variables = asdict(read_env())
+    return {
+        **fingerprint(),
+        "variables": {name: _plain(value) for name, value in variables.items()},
+    }
+
+
+def _plain(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _n_elements(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _fields(values: dict[str, Any], indent: str = "  ") -> list[str]:
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}", *_fields(value, indent + "  ")]
+        elif value not in (None, ()):
+            shown = value if not is_dataclass(value) else repr(value)
+            lines.append(f"{indent}{name:<24}{shown}")
+    return lines
+
+
+def _format_lines(loaded: LoadedModel) -> list[str]:
+    tensors = loaded.source.tensors.values()
+    counts = Counter(info.format for info in tensors)
+    sizes = {name: sum(i.data.nbytes for i in tensors if i.format == name) for name in counts}
+    return [
+        f"  {name}: {count} tensors, {format_size(sizes[name])}"
+        for name, count in counts.most_common()
+    ]
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,48 @@
+"""``kvasir run``: one prompt, the answer on standard output."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from kvasir.cli.options import take, with_options
+from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ConfigError
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="[MODEL] PROMPT")
+@click.option("--raw", is_flag=True, help="Continue PROMPT as it is, without the chat template.")
+@click.option("--system", help="System message of the chat.")
+@with_sampling(temperature=0.0)
+@with_options(EngineOptions, skip=("model", "seed"))
+def run(words: tuple[str, ...], raw: bool, system: str | None, **values: Any) -> None:
+    """Answer PROMPT with MODEL (default: a small one); PROMPT "-" reads standard input."""
+    values["model"], prompt = _split(words)
+    if raw and system:
+        raise ConfigError("--system belongs to the chat template, which --raw leaves out")
+    params = take_sampling(values)
+    options = take(EngineOptions, values)
+    from kvasir.cli.local import LocalModel
+
+    model = LocalModel(options)
+    try:
+        text = sys.stdin.read() if prompt == "-" else prompt
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": text})
+        for piece in model.complete(text, params) if raw else model.chat(messages, params):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    finally:
+        model.close()
+
+
+def _split(words: tuple[str, ...]) -> tuple[str | None, str]:
+    """(model or None, prompt)."""
+    if len(words) > 2:
+        raise ConfigError(f"{len(words)} arguments, expected [MODEL] PROMPT: put PROMPT in quotes")
+    return (None, words[0]) if len(words) == 1 else (words[0], words[1])

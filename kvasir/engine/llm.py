@@ -1,0 +1,162 @@
+"""The offline engine: ``LLM(...).generate(...)`` with vLLM's arguments and results."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.engine.arguments import split
+from kvasir.engine.batch import Batch, Task
+from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.outputs import RequestOutput
+from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
+from kvasir.sampling.validate import check_prompt, resolve_choices
+from kvasir.tokenizer.chat import ChatTemplate
+from kvasir.tokenizer.load import load_tokenizer
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
+
+Params = SamplingParams | Sequence[SamplingParams] | None
+
+
+class LLM:
+    """A model in this process. One call at a time; ``close`` it, or use it as a context manager.
+
+    ``options`` are those of ``EngineOptions``. Arguments of vLLM that mean nothing here are accepted
+    with a warning, which is logged and kept in ``warnings``. The seeds of requests without one
+    are drawn from the option ``seed``, so that a script gives the same answers every time.
+    """
+
+    def __init__(self, model: str | None = None, **options: object) -> None:
+        """``model``: a GGUF file or Hugging Face folder; without it the default model is fetched.
+
+        Raises ModelError and ConfigError, and TypeError for an unknown option.
+        """
+        engine_options, self.warnings = split(model, options)
+        for warning in self.warnings:
+            _log.warning(warning)
+        loaded = load_model(engine_options.model)
+        self._tokenizer = load_tokenizer(loaded.source)
+        self._template = ChatTemplate(loaded.source, self._tokenizer)
+        self._built = build_engine(engine_options, loaded=loaded)
+        self._seeds = random.Random(self._built.config.seed)
+        self._n_requests = 0
+        self._engine_ids = itertools.count()
+        self._is_closed = False
+
+    def generate(
+        self, prompts: object, sampling_params: Params = None, use_tqdm: bool = True
+    ) -> list[RequestOutput]:
+        """Continues each prompt; results in the order of the prompts.
+
+        ``prompts``: a text, a list of token ids, {"prompt": text}, {"prompt_token_ids": ids}, or a list
+        of these. ``sampling_params``: one for all, one per prompt, or vLLM's defaults. ``use_tqdm``
+        shows a progress bar. Raises RequestError before anything runs when any prompt or
+        parameter is invalid; a prompt that fails while it runs has the finish reason "error".
+        """
+        return self._run(read_prompts(prompts, self._tokenizer), sampling_params, use_tqdm)
+
+    def chat(
+        self,
+        messages: object,
+        sampling_params: Params = None,
+        use_tqdm: bool = True,
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+    ) -> list[RequestOutput]:
+        """Answers one conversation or each of a list of them, with the model's chat template.
+
+        ``tools`` and ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
+        """
+        variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
+        texts = [
+            self._template.render(conversation, add_generation_prompt, **variables)
+            for conversation in read_conversations(messages)
+        ]
+        prompts = [
+            Prompt(tuple(self._tokenizer.encode(text, add_special=False)), text) for text in texts
+        ]
+        return self._run(prompts, sampling_params, use_tqdm)
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer: ``encode`` and ``decode``."""
+        return self._tokenizer
+
+    def close(self) -> None:
+        """Gives memory and threads back. Closing again does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._built.engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(
+        self, prompts: Sequence[Prompt], sampling_params: Params, shows_progress: bool
+    ) -> list[RequestOutput]:
+        if self._is_closed:
+            raise RequestError("this LLM is closed: create a new one")
+        params = _one_each(sampling_params, len(prompts))
+        tasks = [self._task(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
+        batch = Batch(self._built.engine, self._tokenizer, tasks, self._engine_ids)
+        return batch.run(shows_progress)
+
+    def _task(self, prompt: Prompt, params: SamplingParams) -> Task:
+        if params.seed is None:
+            params = msgspec.structs.replace(params, seed=self._seeds.getrandbits(53))
+        task = Task(self._n_requests, prompt, params, self._resolve(prompt.ids, params))
+        self._n_requests += 1
+        return task
+
+    def _resolve(self, prompt: Sequence[int], params: SamplingParams) -> tuple[TokenParams, ...]:
+        spec = self._built.executor.spec
+        check_prompt(prompt, vocab_size=spec.vocab_size, max_model_len=spec.max_model_len)
+        return resolve_choices(
+            params,
+            vocab_size=spec.vocab_size,
+            max_model_len=spec.max_model_len,
+            n_prompt=len(prompt),
+            eos_ids=self._tokenizer.eos_ids,
+        )
+
+
+def _one_each(params: Params, n_prompts: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * n_prompts
+    many = _all_params(params if isinstance(params, Iterable) else [params])
+    if len(many) != n_prompts:
+        raise RequestError(
+            f"{len(many)} sampling_params for {n_prompts} prompts: give one, or one per prompt",
+            param="sampling_params",
+        )
+    return many
+
+
+def _all_params(params: Iterable[object]) -> list[SamplingParams]:
+    many: list[SamplingParams] = []
+    for item in params:
+        if not isinstance(item, SamplingParams):
+            raise RequestError(
+                f"sampling_params must be SamplingParams, not {type(item).__name__}",
+                param="sampling_params",
+            )
+        many.append(item)
+    return many

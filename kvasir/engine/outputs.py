@@ -1,0 +1,72 @@
+"""What ``LLM`` answers with: the shape of vLLM's ``RequestOutput``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvasir.core.messages import TokenLogprob
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Natural-log probability of one token under the model's unmodified distribution."""
+
+    logprob: float
+    rank: int | None = None
+    """1 for the likeliest."""
+    decoded_token: str | None = None
+
+
+LogprobsOfToken = dict[int, Logprob]
+"""By token id: the chosen token and, likeliest first, the alternatives asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One choice of one prompt."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    """With the token that ended it."""
+    cumulative_logprob: float | None
+    """Sum over the tokens; None unless logprobs were asked for."""
+    logprobs: list[LogprobsOfToken] | None
+    finish_reason: str | None
+    """"stop", "length", or "error" when the engine could not go on with this choice."""
+    stop_reason: int | str | None
+    """The stop string or requested stop id that ended it; of an error its message."""
+
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """All choices of one prompt."""
+
+    request_id: str
+    prompt: str | None
+    """None when the prompt was given as ids."""
+    prompt_token_ids: list[int]
+    prompt_logprobs: list[LogprobsOfToken | None] | None
+    """One entry per prompt token; None for the first, which has no probability."""
+    outputs: list[CompletionOutput]
+    finished: bool
+
+
+def logprobs_by_id(items: Iterable[TokenLogprob], tokenizer: Tokenizer) -> list[LogprobsOfToken]:
+    """vLLM's form of the engine's logprobs."""
+    return [_by_id(item, tokenizer) for item in items]
+
+
+def _by_id(item: TokenLogprob, tokenizer: Tokenizer) -> LogprobsOfToken:
+    ranked = [(token, value, i + 1) for i, (token, value) in enumerate(item.top)]
+    ranked.append((item.token, item.logprob, item.rank))
+    return {token: Logprob(value, rank, _text(tokenizer, token)) for token, value, rank in ranked}
+
+
+def _text(tokenizer: Tokenizer, token: int) -> str:
+    return tokenizer.token_bytes(token).decode("utf-8", errors="replace")

@@ -1,0 +1,103 @@
+"""The forms in which a user may write prompts and conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvasir.core.errors import RequestError
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    ids: tuple[int, ...]
+    text: str | None = None
+    """None when it was given as ids."""
+
+
+def read_prompts(prompts: object, tokenizer: Tokenizer) -> list[Prompt]:
+    """Prompts of a text, ids, a dict as in vLLM, or a list of them. Raises RequestError."""
+    if isinstance(prompts, str | Mapping) or _is_ids(prompts):
+        return [_read_prompt(prompts, tokenizer)]
+    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
+        raise _wrong(prompts)
+    return [_read_prompt(prompt, tokenizer) for prompt in prompts]
+
+
+def _read_prompt(prompt: object, tokenizer: Tokenizer) -> Prompt:
+    if isinstance(prompt, str):
+        return Prompt(tuple(tokenizer.encode(prompt)), prompt)
+    if isinstance(prompt, Mapping):
+        return _read_mapping(prompt, tokenizer)
+    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+        return Prompt(tuple(prompt))
+    raise _wrong(prompt)
+
+
+def _read_mapping(prompt: Mapping[str, object], tokenizer: Tokenizer) -> Prompt:
+    unknown = sorted(map(str, prompt.keys() - PROMPT_KEYS))
+    if unknown:
+        raise RequestError(f"a prompt has unknown keys: {', '.join(unknown)}", param="prompt")
+    text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if text is not None and not isinstance(text, str):
+        raise _wrong(text)
+    if ids is None:
+        if text is None:
+            raise RequestError("a prompt needs the key prompt or prompt_token_ids", param="prompt")
+        return _read_prompt(text, tokenizer)
+    if isinstance(ids, str) or not isinstance(ids, Sequence):
+        raise RequestError("prompt_token_ids must be a list of token ids", param="prompt")
+    return Prompt(tuple(ids), text)
+
+
+def _is_ids(value: object) -> bool:
+    """A non-empty list whose first entry is an id; the validator sees the others."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return is_list and len(value) > 0 and isinstance(value[0], int)  # type: ignore[arg-type, index]
+
+
+def _wrong(value: object) -> RequestError:
+    kind = type(value).__name__
+    return RequestError(f"a prompt is a text or a list of token ids, not {kind}", param="prompt")
+
+
+Message = dict[str, object]
+
+
+def read_conversations(messages: object) -> list[list[Message]]:
+    """One conversation (a list of messages) or a list of them. Raises RequestError."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) == 0:
+        raise RequestError("messages must be a non-empty list of messages", param="messages")
+    if isinstance(messages[0], Mapping):
+        return [_read_messages(messages)]
+    return [_read_messages(conversation) for conversation in messages]
+
+
+def _read_messages(messages: object) -> list[Message]:
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) == 0:
+        raise RequestError("a conversation must be a non-empty list of messages", param="messages")
+    return [_read_message(message, at) for at, message in enumerate(messages)]
+
+
+def _read_message(message: object, at: int) -> Message:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise RequestError(f"message {at} must be a dict with a role", param="messages")
+    return {**message, "content": _read_content(message.get("content"), at)}
+
+
+def _read_content(content: object, at: int) -> str:
+    """A text, or OpenAI's list of parts of which only texts are understood."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise RequestError(f"message {at} has no content: it needs a text", param="messages")
+    texts: list[str] = []
+    for part in content:
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if not isinstance(text, str) or part.get("type") != "text":
+            raise RequestError(f"message {at} has a part that is not a text", param="messages")
+        texts.append(text)
+    return "\n".join(texts)

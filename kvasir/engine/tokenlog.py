@@ -1,0 +1,92 @@
+"""The token log: what the API process keeps of a choice so that a new engine can go on with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import EngineRequest, TokenEvent, TokenLogprob
+from kvasir.core.params import TokenParams
+
+VERSION = 1
+
+
+class ReplayError(KvasirError):
+    """A log that this engine cannot continue with the same bytes."""
+
+    code = "replay_mismatch"
+
+
+class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
+    """One choice: as resolved, and what reached its client. Grows by ``record``."""
+
+    id: int
+    prompt: tuple[int, ...]
+    """The border between prompt and output is its end."""
+    params: TokenParams
+    """Resolved: the seed is drawn and every default is filled in."""
+    key_root: str
+    numerics_id: str
+    emitted: list[int] = []
+    logprobs: list[TokenLogprob] = []
+    """One per emitted token when the request wants logprobs."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    finish: str | None = None
+    version: int = VERSION
+
+    def record(self, event: TokenEvent) -> None:
+        """Append one event of this choice. Raises KvasirError on another's, or after the end."""
+        if event.id != self.id:
+            raise KvasirError(f"event of request {event.id} in the log of {self.id}")
+        if self.finish is not None:
+            raise KvasirError(f"event of request {self.id}, which ended with {self.finish!r}")
+        self.emitted.extend(event.tokens)
+        self.logprobs.extend(event.logprobs)
+        self.prompt_logprobs = event.prompt_logprobs or self.prompt_logprobs
+        self.finish = event.finish
+
+
+def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> TokenLog:
+    """The log of a request that is about to be sent to the engine with these keys."""
+    return TokenLog(
+        id=request.id,
+        prompt=request.prompt,
+        params=request.params,
+        key_root=key_root,
+        numerics_id=numerics_id,
+        emitted=list(request.emitted),
+    )
+
+
+def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
+    """The request that continues ``log`` in an engine with these keys.
+
+    Raises ReplayError when its next bytes could differ, or when nothing is left to compute.
+    """
+    if log.version != VERSION:
+        raise ReplayError(f"token log of version {log.version}, this is version {VERSION}")
+    if log.finish is not None:
+        raise ReplayError(f"request {log.id} ended with {log.finish!r}: nothing to replay")
+    if log.numerics_id != numerics_id:
+        raise ReplayError(
+            f"request {log.id} ran with numerics {log.numerics_id!r}, "
+            f"the engine has {numerics_id!r}"
+        )
+    if log.key_root != key_root:
+        raise ReplayError(
+            f"request {log.id} ran with key root {log.key_root[:16]}, the engine has "
+            f"{key_root[:16]}: weights, block size or position encoding changed"
+        )
+    return EngineRequest(log.id, log.prompt, log.params, tuple(log.emitted))
+
+
+def encode(log: TokenLog) -> bytes:
+    return msgspec.msgpack.encode(log)
+
+
+def decode(data: bytes) -> TokenLog:
+    """Raises ReplayError on bytes that are no token log."""
+    try:
+        return msgspec.msgpack.decode(data, type=TokenLog)
+    except msgspec.MsgspecError as error:
+        raise ReplayError(f"not a token log: {error}") from error

@@ -1,0 +1,137 @@
+"""What the engine process does, whatever engine is built in it.
+
+Its argument is the file descriptor of its end of a socket pair. The first frame holds the options as JSON; then messages flow both ways.
+It ends when asked to, when the engine fails, or when the API process is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import Cancel, Fatal, Ready, Shutdown, Submit, ToEngine
+from kvasir.engine.engine import Engine
+from kvasir.serve import frames
+
+ABANDON_SECONDS = 5.0
+"""A step may last this long after the API process is gone."""
+
+
+class Built(Protocol):
+    """An engine that can start."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def ready(self) -> Ready: ...
+
+
+Build = Callable[[EngineOptions], Built]
+
+
+class Inbox:
+    """Reads messages on a thread of its own, so that a long step delays none."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._queue: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="kvasir-inbox", daemon=True)
+        self._thread.start()
+
+    def take(self, *, wait: bool) -> list[ToEngine | None]:
+        """All messages that arrived; None stands for the end of the connection."""
+        messages = [self._queue.get()] if wait else []
+        while not self._queue.empty():
+            messages.append(self._queue.get())
+        return messages
+
+    def ended(self) -> None:
+        """The engine has stopped by itself."""
+        self._ended.set()
+
+    def _read(self) -> None:
+        try:
+            while (payload := frames.receive(self._sock)) is not None:
+                self._queue.put(frames.decode_to_engine(payload))
+        except OSError:
+            pass  # the same as the end of the stream: the other side is gone
+        finally:
+            self._queue.put(None)
+        if not self._ended.wait(ABANDON_SECONDS):
+            os._exit(1)
+
+
+def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
+    """Run steps until told to stop. Raises what the engine raises."""
+    draining = False
+    while True:
+        for message in inbox.take(wait=not engine.has_work and not draining):
+            if message is None or (isinstance(message, Shutdown) and not message.drain):
+                return
+            draining = draining or isinstance(message, Shutdown)
+            _apply(engine, message)
+        if engine.has_work:
+            sock.sendall(frames.encode(engine.step()))
+        elif draining:
+            return
+
+
+def _apply(engine: Engine, message: ToEngine) -> None:
+    if isinstance(message, Submit):
+        engine.submit(message.requests)
+    elif isinstance(message, Cancel):
+        for request_id in message.ids:
+            engine.cancel(request_id)
+
+
+def run(sock: socket.socket, build: Build) -> int:
+    """Exit status. Whatever goes wrong is told to the API process as ``Fatal``."""
+    payload = frames.receive(sock)
+    if payload is None:
+        return 1
+    inbox = None
+    try:
+        built = build(EngineOptions(**json.loads(payload)))
+        inbox = Inbox(sock)
+        sock.sendall(frames.encode(built.ready()))
+        serve(built.engine, inbox, sock)
+        built.engine.close()
+        return 0
+    except KvasirError as error:
+        return _fail(sock, error.message)
+    except (BrokenPipeError, ConnectionError):
+        return 1
+    except Exception as error:
+        traceback.print_exc()
+        return _fail(sock, f"{type(error).__name__}: {error}")
+    finally:
+        if inbox is not None:
+            inbox.ended()
+
+
+def _fail(sock: socket.socket, message: str) -> int:
+    try:
+        sock.sendall(frames.encode(Fatal(message)))
+    except OSError:
+        print(f"kvasir engine: {message}", file=sys.stderr)
+    return 1
+
+
+def main(build: Build) -> int:
+    """Ctrl-C and SIGTERM reach the whole process group; only the API process answers them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as sock:
+        return run(sock, build)
+

@@ -1,0 +1,187 @@
+"""The API process's event loop: engine client, HTTP server, signals, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import uvicorn
+import uvloop
+
+from kvasir.config.options import EngineOptions
+from kvasir.config.serving import ServeOptions
+from kvasir.core.errors import KvasirError
+from kvasir.serve.app import build_app
+from kvasir.serve.client import AsyncClient
+from kvasir.serve.http_limits import HttpLimits
+from kvasir.serve.http_protocol import BoundedHttpProtocol
+from kvasir.serve.lifecycle import Lifecycle, Unavailable
+from kvasir.serve.listen import address
+from kvasir.serve.metrics import Metrics
+from kvasir.serve.service import Service
+from kvasir.serve.spawn import EngineChild
+from kvasir.serve.text import TextModel, load_text, served_names
+from kvasir.weights.default import default_model
+from kvasir.weights.source import ModelSource, open_model
+
+logger = logging.getLogger("kvasir.server")
+
+KEEP_ALIVE_SECONDS = 75
+FLUSH_SECONDS = 2
+"""How long responses that are complete may take to reach their clients at the end."""
+DEATH_SECONDS = 1.0
+"""How long health routes report a dead engine before the server exits."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which ends with the signal instead of status 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(
+    options: ServeOptions, engine_options: EngineOptions, listener: socket.socket, child: EngineChild
+) -> int:
+    """Exit status."""
+    try:
+        source = open_model(engine_options.model or default_model())
+    except KvasirError as error:
+        logger.error("%s", error.message)
+        return 1
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Main(options, engine_options, source, listener, child).run())
+
+
+class _Main:
+    def __init__(
+        self,
+        options: ServeOptions,
+        engine_options: EngineOptions,
+        source: ModelSource,
+        listener: socket.socket,
+        child: EngineChild,
+    ) -> None:
+        self._options = options
+        self._source = source
+        self._listener = listener
+        self._child = child
+        self._names = served_names(engine_options.served_model_name, source.name)
+        self._client = AsyncClient(
+            max_requests=options.max_requests, stream_buffer=options.stream_buffer
+        )
+        self._lifecycle = Lifecycle(self._client)
+        self._signalled = asyncio.Event()
+        self._failed = False
+
+    async def run(self) -> int:
+        text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
+        server = _Server(self._uvicorn_config(self._service(text)))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signal, number)
+        tasks = [
+            asyncio.create_task(self._client.run(self._child.sock)),
+            asyncio.create_task(self._announce(text)),
+            asyncio.create_task(self._stop(server)),
+        ]
+        await server.serve(sockets=[self._listener])
+        self._client.shutdown(drain=False)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(text, *tasks, return_exceptions=True)
+        return 1 if self._failed else 0
+
+    def _service(self, text: asyncio.Task[TextModel]) -> Service:
+        metrics = Metrics(self._names[0], lambda: self._client.stats)
+        return Service(
+            options=self._options,
+            client=self._client,
+            lifecycle=self._lifecycle,
+            metrics=metrics,
+            names=tuple(self._names),
+            text=text,
+            created=int(time.time()),
+        )
+
+    def _uvicorn_config(self, service: Service) -> uvicorn.Config:
+        limits = http_limits(self._options)
+        return uvicorn.Config(
+            build_app(service),
+            http=partial(BoundedHttpProtocol, limits=limits),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=FLUSH_SECONDS,
+        )
+
+    def _signal(self, number: int) -> None:
+        """The first signal drains, the second ends everything now."""
+        if self._signalled.is_set():
+            self._child.process.kill()
+            os._exit(128 + number)
+        self._lifecycle.draining = True
+        self._signalled.set()
+
+    async def _announce(self, text: asyncio.Task[TextModel]) -> None:
+        """Says when both sides are loaded, or why they will never be."""
+        try:
+            info = await self._client.wait_ready()
+            await asyncio.shield(text)
+        except KvasirError as error:
+            logger.error("%s", error.message)
+            self._failed = True
+            self._client.dead.set()
+            return
+        for name, reason in info.reasons.items():
+            logger.info("%s: %s", name, reason)
+        logger.info("serving %s at %s/v1", ", ".join(self._names), address(self._listener))
+
+    async def _stop(self, server: uvicorn.Server) -> None:
+        """Ends ``server`` after a drain, or a moment after the engine's death."""
+        dead = asyncio.create_task(self._client.dead.wait())
+        signalled = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait((dead, signalled), return_when=asyncio.FIRST_COMPLETED)
+        if not dead.done():
+            drained = asyncio.create_task(self._drain())
+            await asyncio.wait((dead, drained), return_when=asyncio.FIRST_COMPLETED)
+        if dead.done():
+            self._failed = True
+            await asyncio.sleep(DEATH_SECONDS)
+        server.should_exit = True
+
+    async def _drain(self) -> None:
+        logger.info("draining: %d requests run", self._client.n_streams)
+        try:
+            async with asyncio.timeout(self._options.shutdown_timeout):
+                await self._client.idle()
+        except TimeoutError:
+            seconds = self._options.shutdown_timeout
+            self._client.abort(
+                Unavailable(f"the server stopped: {seconds} s to finish are over", code="draining")
+            )
+
+
+def http_limits(options: ServeOptions) -> HttpLimits:
+    return HttpLimits(
+        body_bytes=options.max_body_bytes,
+        head_bytes=options.max_header_bytes,
+        n_headers=options.max_headers,
+        header_timeout=options.header_timeout,
+        body_timeout=options.body_timeout,
+        body_rate=options.body_rate,
+        write_timeout=options.write_timeout,
+        n_connections=options.max_connections,
+    )

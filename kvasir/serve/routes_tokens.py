@@ -1,0 +1,72 @@
+"""POST /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import Ready
+from kvasir.sampling.validate import check_prompt
+from kvasir.serve.answer import Json
+from kvasir.serve.exchange import Exchange
+from kvasir.serve.jobs import chat_prompt
+from kvasir.serve.protocol.chat import read_messages
+from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.protocol.tokens import UNSUPPORTED_TOKENIZE, DetokenizeRequest, TokenizeRequest
+from kvasir.serve.service import Service
+from kvasir.serve.text import TextModel
+
+
+async def post_tokenize(service: Service, exchange: Exchange) -> None:
+    body = await exchange.read_json()
+    request, warnings = parse_request(
+        TokenizeRequest, body, UNSUPPORTED_TOKENIZE, strict=service.options.strict
+    )
+    if request.model is not None:
+        service.check_model(request.model)
+    text, info = await service.open()
+    ids, notes = await _ids(request, text, info)
+    names = [text.tokenizer.piece(i) for i in ids] if request.return_token_strs else None
+    answer: Json = {
+        "count": len(ids),
+        "max_model_len": info.max_model_len,
+        "tokens": list(ids),
+        "token_strs": names,
+    }
+    await exchange.send_json(_with(answer, warnings + notes))
+
+
+async def post_detokenize(service: Service, exchange: Exchange) -> None:
+    body = await exchange.read_json()
+    request, warnings = parse_request(DetokenizeRequest, body, {}, strict=service.options.strict)
+    if request.model is not None:
+        service.check_model(request.model)
+    text, info = await service.open()
+    if request.tokens:
+        check_prompt(request.tokens, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
+    prompt = text.tokenizer.decode(request.tokens, skip_special=False)
+    await exchange.send_json(_with({"prompt": prompt}, warnings))
+
+
+async def _ids(
+    request: TokenizeRequest, text: TextModel, info: Ready
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    if (request.prompt is None) == (request.messages is None):
+        raise RequestError("send either prompt or messages", param="prompt")
+    if request.prompt is not None:
+        special = True if request.add_special_tokens is None else request.add_special_tokens
+        ids = await text.encode(
+            request.prompt, add_special=special, limit=info.max_model_len, param="prompt"
+        )
+        return ids, ()
+    messages, notes = read_messages(request.messages or [])
+    ids = await chat_prompt(
+        messages,
+        text,
+        info.max_model_len,
+        add_generation_prompt=request.add_generation_prompt,
+        add_special=bool(request.add_special_tokens),
+    )
+    return ids, notes
+
+
+def _with(answer: Json, warnings: tuple[str, ...]) -> Json:
+    return {**answer, "warnings": list(warnings)} if warnings else answer

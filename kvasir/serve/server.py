@@ -1,0 +1,46 @@
+"""``run`` is the whole life of ``kvasir serve``: engine process, HTTP server, drain, exit status."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from kvasir.config.options import EngineOptions, check
+from kvasir.config.serving import ServeOptions
+from kvasir.core.errors import KvasirError
+from kvasir.serve.listen import close_listener, open_listener
+from kvasir.serve.spawn import ENGINE_MODULE, spawn_engine, stop_engine
+
+STOP_SECONDS = 5.0
+"""How long the engine may take to end after its last request."""
+
+
+def run(
+    serve_options: ServeOptions, engine_options: EngineOptions, engine_module: str = ENGINE_MODULE
+) -> int:
+    """Serve until a signal or the engine's end; exit status 0 only after a clean drain."""
+    _configure_logging(serve_options.log_level)
+    try:
+        check(serve_options)
+        check(engine_options)
+        listener = open_listener(serve_options)
+    except KvasirError as error:
+        print(f"kvasir: {error.message}", file=sys.stderr)
+        return 2
+    child = spawn_engine(engine_options, engine_module)
+    # Imported now: while these libraries load (0.4 s), the engine process loads the model.
+    from kvasir.serve import main
+
+    try:
+        return main.run(serve_options, engine_options, listener, child)
+    finally:
+        stop_engine(child, STOP_SECONDS)
+        close_listener(listener, serve_options)
+
+
+def _configure_logging(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
+        logging.getLogger(name).setLevel(logging.WARNING)

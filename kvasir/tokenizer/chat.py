@@ -1,0 +1,123 @@
+"""Chat messages to prompt text, with the model's own template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jinja2
+from jinja2.exceptions import SecurityError
+
+from kvasir.core.errors import ModelError, RequestError
+from kvasir.formats.fields import get_str
+from kvasir.tokenizer.sandbox import Sandbox
+from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.weights.source import ModelSource
+
+_MAX_TEMPLATE = 1 << 20
+
+
+class ChatTemplate:
+    """The chat template of a model. Immutable; renders in any thread.
+
+    A model without a usable template can still complete text, so ``problem`` says why ``render``
+    would refuse, and is None when it works.
+    """
+
+    def __init__(self, source: ModelSource, tokenizer: Tokenizer) -> None:
+        """Raises ModelError when the files that hold the template are corrupt."""
+        self._tokenizer = tokenizer
+        self._sandbox = Sandbox()
+        self.text = find_template(source)
+        self.problem: str | None = None
+        self._template: jinja2.Template | None = None
+        if self.text is None:
+            self.problem = f"model '{source.name}' has no chat template: use text completions"
+        elif len(self.text) > _MAX_TEMPLATE:
+            self.problem = (
+                f"the chat template has {len(self.text)} characters, {_MAX_TEMPLATE} are allowed"
+            )
+        else:
+            self._compile(self.text)
+
+    def _compile(self, text: str) -> None:
+        try:
+            self._template = self._sandbox.load(text)
+        except jinja2.TemplateSyntaxError as error:
+            self.problem = (
+                f"the model's chat template is not valid in line {error.lineno}: {error.message}"
+            )
+        except (
+            jinja2.TemplateError,
+            SyntaxError,
+            RecursionError,
+            MemoryError,
+            ValueError,
+        ) as error:
+            self.problem = f"the model's chat template is not supported: {error}"
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> str:
+        """The prompt for ``messages``; encode it with ``add_special=False``, since it has its BOS.
+
+        ``variables`` (``tools``, ``documents``, what a request adds) reach the template by their
+        names. Raises RequestError when there is no template, when the template refuses the
+        messages, or when rendering exceeds the limits of ``budget``.
+        """
+        if self._template is None:
+            raise RequestError(self.problem or "", param="messages", code="chat_template_missing")
+        known = {
+            "tools": None,
+            "documents": None,
+            **self._token_names(),
+            **variables,
+            "messages": messages,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return self._sandbox.render(self._template, known)
+        except (SecurityError, OverflowError, RecursionError, MemoryError) as error:
+            reason = str(error) or type(error).__name__
+            raise _refused(f"was stopped: {reason}", "chat_template_limit") from None
+        except jinja2.UndefinedError as error:
+            raise _refused(f"needs what the messages lack: {error}") from None
+        except jinja2.TemplateError as error:
+            raise _refused(f"refused the messages: {error}") from None
+        except Exception as error:  # a template can provoke any error that Python has
+            raise _refused(f"failed on the messages: {type(error).__name__}: {error}") from None
+
+    def _token_names(self) -> dict[str, object]:
+        bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_ids[:1]
+        names = {"bos_token": self._tokenizer.piece(bos) if bos is not None else None}
+        names["eos_token"] = self._tokenizer.piece(eos[0]) if eos else None
+        return {key: name for key, name in names.items() if name is not None}
+
+
+def _refused(reason: str, code: str = "chat_template_error") -> RequestError:
+    return RequestError(f"the model's chat template {reason}", param="messages", code=code)
+
+
+def find_template(source: ModelSource) -> str | None:
+    """The template in GGUF metadata, chat_template.jinja or tokenizer_config.json, if any."""
+    if source.kind == "gguf":
+        return get_str(source.config, "tokenizer.chat_template")
+    alone = source.read("chat_template.jinja", _MAX_TEMPLATE)
+    if alone is not None:
+        try:
+            return alone.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ModelError(f"{source.path / 'chat_template.jinja'} is not valid UTF-8") from None
+    return _default_of(source.read_json("tokenizer_config.json").get("chat_template"))
+
+
+def _default_of(value: object) -> str | None:
+    """tokenizer_config.json holds one template, or a list of named ones."""
+    if isinstance(value, list):
+        named = {
+            item.get("name"): item.get("template") for item in value if isinstance(item, Mapping)
+        }
+        value = named.get("default")
+    return value if isinstance(value, str) else None

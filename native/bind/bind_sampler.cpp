@@ -1,0 +1,67 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind/bind.h"
+#include "sample/rows.h"
+#include "sample/sampler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace kvasir {
+namespace {
+
+using Row = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstRow = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ids = std::vector<int32_t>;
+using Scored = std::vector<std::pair<int32_t, float>>;
+using Answer = std::tuple<int32_t, float, int32_t, Scored>;
+
+Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path, int32_t target) {
+  if (int64_t(logits.shape(0)) != sampler.vocab())
+    throw nb::value_error("logits must have one entry per token of the vocabulary");
+  nb::gil_scoped_release unlocked;
+  Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target);
+  return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
+}
+
+void open(Sampler& sampler, int32_t slot, uint64_t seed, float temperature, float top_p, float min_p,
+          int32_t top_k, float repetition_penalty, float presence_penalty, float frequency_penalty,
+          int32_t min_tokens, int32_t n_logprobs, int32_t n_prompt_logprobs, Scored logit_bias, Ids stop_ids,
+          const Ids& prompt, const Ids& output) {
+  SlotParams params{seed,
+                    temperature,
+                    top_p,
+                    min_p,
+                    top_k,
+                    repetition_penalty,
+                    presence_penalty,
+                    frequency_penalty,
+                    min_tokens,
+                    n_logprobs,
+                    n_prompt_logprobs,
+                    std::move(logit_bias),
+                    std::move(stop_ids)};
+  sampler.open(slot, params, prompt, output);
+}
+
+}  // namespace
+
+void bind_sampler(nb::module_& m) {
+  nb::class_<Sampler>(m, "Sampler", "Sampler states by slot.")
+      .def(nb::init<int32_t, int32_t>(), "max_slots"_a, "vocab"_a)
+      .def("open", &open, "slot"_a, nb::kw_only(), "seed"_a, "temperature"_a, "top_p"_a, "min_p"_a, "top_k"_a,
+           "repetition_penalty"_a, "presence_penalty"_a, "frequency_penalty"_a, "min_tokens"_a,
+           "n_logprobs"_a, "n_prompt_logprobs"_a, "logit_bias"_a, "stop_ids"_a, "prompt"_a, "output"_a)
+      .def("commit", &Sampler::commit, "slot"_a, "token"_a)
+      .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a,
+           "target"_a);
+  m.def(
+      "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
+      "row"_a);
+  m.def("philox", &philox_word, "seed"_a, "out_index"_a, "token"_a);
+}
+
+}  // namespace kvasir

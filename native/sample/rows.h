@@ -1,0 +1,46 @@
+// Passes over one row of logits float [n]; the hot loops of sampling.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace kvasir {
+
+struct RowMax {
+  float value;
+  bool has_nan;
+};
+
+// The last token kept in the order (logit descending, id ascending).
+struct Border {
+  float logit;
+  int32_t id;
+  bool keeps(float x, int32_t i) const { return x > logit || (x == logit && i <= id); }
+};
+
+struct Draw {
+  uint64_t seed;
+  int64_t out_index;
+  float largest;      // of the row
+  float temperature;  // > 0
+  Border border;
+  float lowest;  // tokens with (logit - largest) / temperature below this are out
+};
+
+RowMax row_max(const float* x, int64_t n);
+int32_t first_equal(const float* x, int64_t n, float value);
+// Sum of exp(x - largest): lanes within tiles, tiles in order.
+float exp_sum(const float* x, int64_t n, float largest);
+// Tokens before `token` in the order (logit descending, id ascending).
+int32_t count_ahead(const float* x, int64_t n, int32_t token);
+// Largest of each 64 tokens.
+void block_max(const float* x, int64_t n, std::vector<float>& out);
+// Probabilities of 64 tokens from `start`, relative to the likeliest, as integers of 2^-40.
+void block_mass(const float* x, int64_t start, int64_t n, float largest, float temperature, uint64_t* mass);
+// The kept token with the largest (logit - largest) / temperature - log(E). `maxima`: the row's block_max.
+int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw);
+
+// The word behind the noise of one token.
+uint32_t philox_word(uint64_t seed, int64_t out_index, uint32_t token);
+float natural_log(float x);
+
+}  // namespace kvasir

@@ -1,0 +1,109 @@
+"""Cases of the five linear kernels: packed random weights, every epilogue, rows and tiles cut."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir import _native
+from tests.diff.attention_case import from_bf16, to_bf16
+from tests.diff.kernel_case import (
+    FORMATS,
+    LAYOUTS,
+    Case,
+    Ranges,
+    empty_q8,
+    file_rows,
+    normal,
+    pack,
+    rng_of,
+)
+
+NONE, ADD, GATED = 0, 1, 2
+SILU = 1
+
+
+class Activations:
+    """Rows in the type that a layout takes: the native view and its values in float64."""
+
+    def __init__(self, layout: str, x: NDArray[np.float32], block: int) -> None:
+        if layout == "f32":
+            self.rows, self.values = _native.Rows(x), x.astype(np.float64)
+        elif layout == "bf16":
+            half = to_bf16(x)
+            self.rows, self.values = _native.Rows(half), from_bf16(half).astype(np.float64)
+        else:
+            q8 = empty_q8(*x.shape, block)
+            _native.Kernels("scalar").cast(x, q8.rows, 0, len(x))
+            self.rows = q8.rows
+            self.values = q8.data * np.repeat(q8.scales.astype(np.float64), block, axis=1)
+
+
+def linear_case(
+    layout: int,
+    M: int,
+    N: int,
+    K: int,
+    epilogue: int = NONE,
+    biased: bool = False,
+    indexed: bool = False,
+    by_tiles: bool = False,
+) -> Case:
+    """Items are rows, or column tiles when ``by_tiles``."""
+    rng = rng_of(layout, M, N, K)
+    parts = [file_rows(rng, FORMATS[layout], N, K) for _ in range(2 if epilogue == GATED else 1)]
+    w = pack(layout, [raw for raw, _ in parts], N, K)
+    n_all, tiles = N * len(parts), -(-N // 16) * len(parts)
+    bias = normal(rng, n_all) if biased else None
+    residual = normal(rng, M, N) if epilogue == ADD else None
+    index = rng.integers(0, M, M).astype(np.int32) if indexed else None
+    block = 192 if K % 192 == 0 else 32
+    x = Activations(LAYOUTS[layout], normal(rng, M, K), block)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros((M, N), np.float32)
+        for a, b in ranges:
+            t, m = ((a, b), (0, M)) if by_tiles else ((0, tiles), (a, b))
+            k.linear(layout, w, n_all, x.rows, out, *t, *m, epilogue, SILU, residual, bias, index)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        rows = x.values if index is None else x.values[index]
+        sums, bounds = [], []
+        for i, (_, values) in enumerate(parts):
+            shift = bias[i * N : (i + 1) * N] if bias is not None else np.zeros(N)
+            sums.append(rows @ values.T + shift)
+            bounds.append(3e-6 * (np.abs(rows) @ np.abs(values.T) + np.abs(shift)))
+        if epilogue == GATED:
+            gate, up = sums
+            y = gate / (1 + np.exp(-gate)) * up
+            return (
+                (
+                    y,
+                    1.2 * bounds[0] * np.abs(up)
+                    + np.abs(gate) * bounds[1]
+                    + 1e-6 * np.abs(y)
+                    + 1e-6,
+                ),
+            )
+        y = sums[0] if residual is None else sums[0] + residual
+        return ((y, bounds[0] + 1e-6),)
+
+    return Case(tiles if by_tiles else M, run, expected, 2 if by_tiles and epilogue == GATED else 1)
+
+
+def linear_cases() -> dict[str, Case]:
+    cases = {}
+    for i, name in enumerate(LAYOUTS):
+        cases |= {
+            f"linear-{name}-one-row": linear_case(i, 1, 48, 576),
+            f"linear-{name}-rows": linear_case(i, 23, 40, 576),
+            f"linear-{name}-add": linear_case(i, 9, 33, 96, ADD, biased=True),
+            f"linear-{name}-gated": linear_case(i, 7, 24, 192, GATED, biased=True),
+            f"linear-{name}-experts": linear_case(i, 6, 32, 64, indexed=True),
+            f"linear-{name}-tiles": linear_case(i, 5, 70, 288, ADD, by_tiles=True),
+            f"linear-{name}-gated-tiles": linear_case(i, 3, 50, 64, GATED, by_tiles=True),
+        }
+    for i in range(2):
+        cases[f"linear-{LAYOUTS[i]}-odd"] = linear_case(i, 5, 17, 77)
+    return cases

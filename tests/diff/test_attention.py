@@ -1,0 +1,156 @@
+"""Attention on every level: against float64 NumPy, and bit for bit against itself cut, paged and grown otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from kvasir import _native
+from tests.diff.attention_case import (
+    Sequence,
+    Shape,
+    attend,
+    chain_step,
+    expected,
+    random_sequence,
+    tree_step,
+    whole,
+)
+
+LEVELS = _native.levels()
+FASTEST = LEVELS[-1]
+
+SHAPES = {
+    "plain": Shape(),
+    "f32": Shape(bf16=False),
+    "hd16": Shape(head_dim=16, group=1, n_kv_heads=3),
+    "hd32": Shape(head_dim=32, group=8, n_kv_heads=1),
+    "hd48": Shape(head_dim=48, group=7, n_kv_heads=1),
+    "hd80": Shape(head_dim=80, group=4, n_kv_heads=1, block_size=32),
+    "hd128": Shape(head_dim=128, group=5, n_kv_heads=1, bf16=False),
+    "hd256": Shape(head_dim=256, group=2, n_kv_heads=1),
+    "window": Shape(window=37),
+    "window-of-one": Shape(window=1, group=1),
+    "long-window": Shape(window=1000, group=1, n_kv_heads=1),
+    "softcap": Shape(softcap=5.0, group=2, n_kv_heads=1),
+    "all": Shape(head_dim=48, group=3, n_kv_heads=2, window=70, softcap=20.0, block_size=64),
+}
+
+# (first, last + 1): around the subtile of 16, the tile of 64 and the segment of 1024
+SPANS = [
+    (0, 1),
+    (0, 17),
+    (14, 16),
+    (15, 33),
+    (60, 66),
+    (63, 64),
+    (64, 65),
+    (100, 140),
+    (1020, 1030),
+]
+
+
+def sequence(shape: Shape, length: int) -> Sequence:
+    return random_sequence(shape, length, seed=shape.head_dim + length)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:] or LEVELS)
+@pytest.mark.parametrize("span", SPANS, ids=str)
+@pytest.mark.parametrize("name", SHAPES)
+def test_matches_numpy(name: str, span: tuple[int, int], level: str) -> None:
+    seq = sequence(SHAPES[name], span[1])
+    assert_allclose(whole(level, seq, *span), expected(seq, *span), rtol=0, atol=4e-6)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_levels_give_the_same_bits(name: str) -> None:
+    for start, stop in [(0, 1), (0, 70), (118, 130), (1022, 1026)]:
+        seq = sequence(SHAPES[name], stop)
+        base = whole("scalar", seq, start, stop)
+        assert np.isfinite(base).all()
+        for level in LEVELS[1:]:
+            assert_array_equal(whole(level, seq, start, stop), base, strict=True)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:] or LEVELS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_cut_items_equal_the_whole(name: str, level: str) -> None:
+    seq = sequence(SHAPES[name], 150)
+    base = whole(level, seq, 40, 150)
+    rng = np.random.default_rng(7)
+    for n_cuts in (1, 3, 20, 109):
+        cuts = sorted(int(c) for c in rng.choice(np.arange(1, 110), n_cuts, replace=False))
+        assert_array_equal(whole(level, seq, 40, 150, cuts), base)
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+@pytest.mark.parametrize("name", ["plain", "f32", "window", "all", "hd16"])
+def test_decode_equals_prefill(name: str, start: int) -> None:
+    """Token by token, with NaN in every entry after the token, the bits are those of one chunk."""
+    stop = start + 90
+    seq = sequence(SHAPES[name], stop)
+    base = whole(FASTEST, seq, start, stop)
+    for t in range(start, stop, 1 if start == 0 else 7):
+        assert_array_equal(whole(FASTEST, seq, t, t + 1)[0], base[t - start])
+
+
+@pytest.mark.parametrize("block_size", [16, 32, 64, 128])
+@pytest.mark.parametrize("name", ["plain", "all"])
+def test_pages_may_lie_anywhere(name: str, block_size: int) -> None:
+    seq = sequence(replace(SHAPES[name], block_size=16), 1100)
+    base = whole(FASTEST, seq, 1050, 1100)
+    other = replace(seq, shape=replace(seq.shape, block_size=block_size))
+    order = np.random.default_rng(3).permutation(2 * (-(-1100 // block_size))).astype(np.int32)
+    pages = other.pages(1100, order)
+    out = attend(
+        FASTEST, other.shape, pages, chain_step(pages, 1050, 1100), other.q[1050:1100], [9, 31]
+    )
+    assert_array_equal(out, base)
+
+
+# Node -> parent; node 0 is the root. Depths differ, siblings are interleaved.
+TREE = (-1, 0, 0, 1, 2, 1, 3, 3, 4, 8, 6)
+
+
+def path_to(node: int) -> list[int]:
+    path = []
+    while node >= 0:
+        path.append(node)
+        node = TREE[node]
+    return path[::-1]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("start", [0, 5, 60, 1021])
+@pytest.mark.parametrize("name", ["plain", "f32", "window", "hd80", "all"])
+def test_tree_equals_chain(name: str, start: int, level: str) -> None:
+    """Every node of a tree gets the bits that its path would get as a chain."""
+    if level == "scalar" and start > 64:
+        pytest.skip("slow, and the levels are compared above")
+    shape = SHAPES[name]
+    depth = [len(path_to(i)) - 1 for i in range(len(TREE))]
+    seq = sequence(shape, start + len(TREE))  # q, k, v of the prefix, then of each node
+    pages = seq.pages(seq.length)
+    pos = np.array([start + d for d in depth], np.int32)
+    step = tree_step(pages, start, pos, np.array(TREE, np.int32))
+    out = attend(level, shape, pages, step, seq.q[start:], [4, 5])
+    for node in range(len(TREE)):
+        rows = [*range(start), *(start + i for i in path_to(node))]
+        chain = Sequence(shape, seq.q[rows], seq.k[rows], seq.v[rows])
+        last = len(rows) - 1
+        assert_array_equal(out[node], whole(level, chain, last, last + 1)[0])
+
+
+def test_not_finite_stays_not_finite() -> None:
+    """NaN in a visible key reaches the output of the queries that see it, and of no other."""
+    seq = sequence(Shape(), 50)
+    base = whole(FASTEST, seq, 0, 50)
+    seq.k[30, 0, 5] = np.float32(np.nan)
+    out = whole(FASTEST, seq, 0, 50)
+    half = seq.shape.group * seq.shape.head_dim
+    assert_array_equal(out[:30], base[:30])
+    assert_array_equal(out[30:, half:], base[30:, half:])
+    assert np.isnan(out[30:, :half]).all()

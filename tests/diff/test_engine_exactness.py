@@ -1,0 +1,124 @@
+"""However requests are computed, their answers are the same; here on the fake executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.fake import FakeExecutor
+from tests.exactness import (
+    VARIANTS,
+    Drafts,
+    Outcome,
+    Sizes,
+    Variant,
+    baseline,
+    make_requests,
+    run,
+)
+
+Damage = Callable[[StepPlan], StepPlan]
+
+SIZES = Sizes(vocab_size=97)
+REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Outcome:
+    return baseline(FakeExecutor, REQUESTS, SIZES)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_how_they_are_computed(
+    variant: Variant, expected: Outcome
+) -> None:
+    outcome = run(FakeExecutor, REQUESTS, SIZES, variant, expected.answers)
+    assert outcome.answers.keys() == expected.answers.keys()
+    for request in REQUESTS:
+        assert outcome.answers[request.id] == expected.answers[request.id], request.params
+    assert outcome.stats.blocks_free == outcome.stats.blocks_total
+    if variant.n_spare_blocks is not None:
+        assert outcome.stats.n_preemptions > 0
+
+
+def test_the_requests_use_every_feature(expected: Outcome) -> None:
+    answers = expected.answers.values()
+    assert {answer.finish for answer in answers} == {"stop", "length"}
+    assert any(answer.prompt_logprobs and not answer.tokens for answer in answers)
+    assert any(item.top for answer in answers for item in answer.logprobs)
+    assert all(len(answer.hashes) == len(answer.tokens) for answer in answers)
+    assert sum(len(answer.tokens) for answer in answers) > 300
+
+
+class _Broken:
+    """An executor that receives damaged plans."""
+
+    def __init__(self, damage: Damage) -> None:
+        self._damage = damage
+
+    def __call__(self, spec: ExecutorSpec) -> _Broken:
+        self._inner = FakeExecutor(spec)
+        return self
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._inner.spec
+
+    def run(self, plan: StepPlan) -> StepResult:
+        return self._inner.run(self._damage(plan))
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _without_moves(plan: StepPlan) -> StepPlan:
+    return replace(plan, moves=())
+
+
+def _without_commits(plan: StepPlan) -> StepPlan:
+    return replace(plan, commits=())
+
+
+def _with_rotated_blocks(plan: StepPlan) -> StepPlan:
+    """Full blocks are read in another order: only what was written elsewhere shows it."""
+    rows = tuple(
+        replace(row, blocks=row.blocks[1:] + row.blocks[:1]) if row.start % 32 == 20 else row
+        for row in plan.rows
+    )
+    return replace(plan, rows=rows)
+
+
+def _with_later_index(plan: StepPlan) -> StepPlan:
+    rows = tuple(replace(row, out_index=row.out_index + (row.start > 50)) for row in plan.rows)
+    return replace(plan, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (_without_moves, "tree drafts"),
+        (_without_commits, "overlapped"),
+        (_with_rotated_blocks, "alone"),
+        (_with_later_index, "pairs"),
+    ],
+)
+def test_the_harness_notices_a_damaged_plan(damage: Damage, name: str, expected: Outcome) -> None:
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    outcome = run(_Broken(damage), REQUESTS, SIZES, variant, expected.answers)
+    assert outcome.answers != expected.answers
+
+
+def test_right_drafts_save_steps(expected: Outcome) -> None:
+    plain = run(FakeExecutor, REQUESTS, SIZES, Variant("plain"))
+    steps = {}
+    for name in ("chain drafts", "tree drafts"):
+        variant = next(variant for variant in VARIANTS if variant.name == name)
+        steps[name] = run(FakeExecutor, REQUESTS, SIZES, variant, expected.answers).stats.step
+    assert steps["chain drafts"] < 0.4 * plain.stats.step
+    assert steps["tree drafts"] < 0.5 * plain.stats.step
+    wrong = Variant("all wrong", drafts=Drafts(4, wrong_depths=frozenset({1})))
+    assert run(FakeExecutor, REQUESTS, SIZES, wrong, expected.answers).answers == expected.answers

@@ -1,0 +1,241 @@
+"""Native sampler against its NumPy specification, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvasir import _native
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import RowOutput
+from kvasir.sampling import philox, reference
+from kvasir.sampling.numerics import F32
+from kvasir.sampling.reference import SlotState, sample_row
+
+
+def open_native(
+    sampler: _native.Sampler, params: TokenParams, prompt: Sequence[int], output: Sequence[int]
+) -> None:
+    sampler.open(
+        0,
+        seed=params.seed,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        top_k=params.top_k,
+        repetition_penalty=params.repetition_penalty,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        min_tokens=params.min_tokens,
+        n_logprobs=params.n_logprobs,
+        n_prompt_logprobs=params.n_prompt_logprobs,
+        logit_bias=list(params.logit_bias),
+        stop_ids=list(params.stop_ids),
+        prompt=list(prompt),
+        output=list(output),
+    )
+
+
+def native_row(
+    logits: F32,
+    params: TokenParams,
+    prompt: Sequence[int] = (),
+    output: Sequence[int] = (),
+    commits: Sequence[int] = (),
+    out_index: int = 0,
+    path: Sequence[int] = (),
+    target: int = -1,
+) -> RowOutput:
+    sampler = _native.Sampler(1, logits.size)
+    open_native(sampler, params, prompt, output)
+    for token in commits:
+        sampler.commit(0, token)
+    token, logprob, rank, top = sampler.sample(0, logits.copy(), out_index, list(path), target)
+    return RowOutput(token, logprob, tuple(top), rank)
+
+
+def reference_row(
+    logits: F32,
+    params: TokenParams,
+    prompt: Sequence[int] = (),
+    output: Sequence[int] = (),
+    commits: Sequence[int] = (),
+    out_index: int = 0,
+    path: Sequence[int] = (),
+    target: int = -1,
+) -> RowOutput:
+    state = SlotState.open(params, prompt, output)
+    for token in commits:
+        state.commit(token)
+    return sample_row(logits, state, out_index, path, target)
+
+
+def make_logits(rng: np.random.Generator, vocab: int) -> F32:
+    """Rows of many shapes: smooth, peaked, with few distinct values, constant, huge; some entries -inf."""
+    kind = rng.integers(6)
+    x = rng.normal(0, rng.choice([0.1, 1.0, 4.0]), vocab)
+    if kind == 1:
+        x[rng.integers(vocab, size=3)] += 15
+    elif kind == 2:
+        x = np.round(x * 2) / 2
+    elif kind == 3:
+        x = np.full(vocab, rng.choice([-3.0, -0.0, 0.0, 7.5]))
+        x[rng.integers(vocab)] *= -1
+    elif kind == 4:
+        x = x * 1e37
+    if rng.random() < 0.3:
+        x[rng.random(vocab) < rng.choice([0.1, 0.95])] = -np.inf
+    return x.astype(np.float32)
+
+
+def make_params(rng: np.random.Generator, vocab: int) -> TokenParams:
+    def maybe(values: Sequence[float], neutral: float) -> float:
+        return float(rng.choice(values)) if rng.random() < 0.4 else neutral
+
+    some = [int(t) for t in rng.integers(vocab, size=3)]
+    return TokenParams(
+        seed=int(rng.integers(2**64, dtype=np.uint64)),
+        max_tokens=8,
+        min_tokens=int(rng.integers(4)),
+        temperature=maybe([0.0, 1e-50, 1e-40, 1e-30, 0.01, 0.7, 1.5, 100.0], 1.0),
+        top_p=maybe([1e-50, 1e-6, 0.1, 0.5, 0.9, 0.999999], 1.0),
+        top_k=int(maybe([1, 2, 5, 50, 700, 10**6], 0)),
+        min_p=maybe([1e-42, 1e-9, 0.05, 0.5, 1.0], 0.0),
+        repetition_penalty=maybe([0.01, 0.9, 1.1, 100.0], 1.0),
+        presence_penalty=maybe([-2.0, 0.3, 2.0], 0.0),
+        frequency_penalty=maybe([-1.1, 0.2, 2.0], 0.0),
+        logit_bias=tuple((t, float(rng.choice([-100, -1.5, 3, 100]))) for t in set(some)),
+        stop_ids=tuple(some) if rng.random() < 0.5 else (),
+        n_logprobs=int(rng.choice([-1, 0, 1, 5, 20])),
+        n_prompt_logprobs=int(rng.choice([-1, 0, 3])),
+    )
+
+
+@pytest.mark.parametrize("vocab", [1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 1024, 1025, 5000, 49152])
+def test_native_equals_reference(vocab: int) -> None:
+    rng = np.random.default_rng(vocab)
+    for _ in range(12 if vocab > 10000 else 150):
+        logits, params = make_logits(rng, vocab), make_params(rng, vocab)
+        prompt, output, commits, path = (
+            [int(t) for t in rng.integers(vocab, size=n)] for n in rng.integers(0, 9, size=4)
+        )
+        target = int(rng.integers(vocab)) if rng.random() < 0.1 else -1
+        out_index = int(rng.choice([0, 1, 3, 17, 2**31, 2**35 + 5]))
+        args = (logits, params, prompt, output, commits, out_index, path, target)
+        assert native_row(*args) == reference_row(*args), (params, prompt, output, commits, path)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.integers(0, 300_000))
+def test_philox_word(seed: int, out_index: int, token: int) -> None:
+    expected = philox.draws(seed, out_index, np.array([token]))[0]
+    assert _native.philox(seed, out_index, token) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.floats(width=32, allow_nan=True, allow_infinity=True, allow_subnormal=True),
+        min_size=1,
+        max_size=70,
+    ),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.sampled_from([0.3, 1.0]),
+    st.integers(0, 3),
+)
+def test_any_floats(values: list[float], temperature: float, top_p: float, top_k: int) -> None:
+    logits = np.array(values, np.float32)
+    params = TokenParams(
+        seed=1, max_tokens=1, temperature=temperature, top_p=top_p, top_k=top_k, n_logprobs=4
+    )
+    expected = reference_row(logits, params)
+    assert native_row(logits, params) == expected
+    if np.isnan(logits).any() or np.isposinf(logits).any() or np.isneginf(logits).all():
+        assert expected.token == reference.NOT_FINITE
+    else:
+        assert logits[expected.token] > -np.inf
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 15, 16, 1023, 4999])
+def test_one_bad_entry_is_found(bad: float, place: int) -> None:
+    logits = np.zeros(5000, np.float32)
+    logits[place] = bad
+    params = TokenParams(seed=1, max_tokens=1, temperature=0.0)
+    assert native_row(logits, params).token == reference.NOT_FINITE
+    assert reference_row(logits, params).token == reference.NOT_FINITE
+
+
+def test_everything_banned() -> None:
+    logits = np.zeros(4, np.float32)
+    for temperature in (0.0, 1.0):
+        params = TokenParams(
+            seed=1, max_tokens=2, min_tokens=1, temperature=temperature, stop_ids=(0, 1, 2, 3)
+        )
+        assert native_row(logits, params) == reference_row(logits, params)
+        assert native_row(logits, params).token == reference.NOTHING_LEFT
+        assert native_row(logits, params, out_index=1).token >= 0
+
+
+def test_v_of_one_is_excluded() -> None:
+    """A word that rounds to 2**32 must not win: find one and check that its noise is finite and the same."""
+    seed, vocab = 0, 1 << 16
+    for out_index in range(2000):
+        words = philox.draws(seed, out_index, np.arange(vocab))
+        hits = np.flatnonzero(words >= 2**32 - 128)
+        if hits.size:
+            break
+    assert hits.size, "a seed without such a word proves nothing"
+    noise = philox.noise(seed, out_index, hits)
+    assert np.isfinite(noise).all() and (noise < 17).all()
+    params = TokenParams(seed=seed, max_tokens=1)
+    logits = np.zeros(vocab, np.float32)
+    drawn = native_row(logits, params, out_index=out_index)
+    assert drawn == reference_row(logits, params, out_index=out_index)
+    assert drawn.token == int(np.argmin(philox.noise(seed, out_index, np.arange(vocab))))
+
+
+def test_refuses_ids_outside_the_vocabulary() -> None:
+    sampler = _native.Sampler(2, 8)
+    params = TokenParams(seed=1, max_tokens=1)
+    with pytest.raises(ValueError, match="prompt token 8 is outside the vocabulary of 8"):
+        open_native(sampler, params, [8], [])
+    open_native(sampler, params, [1], [])
+    with pytest.raises(ValueError, match="committed token -1"):
+        sampler.commit(0, -1)
+    with pytest.raises(ValueError, match="never opened"):
+        sampler.sample(1, np.zeros(8, np.float32), 0, [], -1)
+    with pytest.raises(ValueError, match="target token 9"):
+        sampler.sample(0, np.zeros(8, np.float32), 0, [], 9)
+    with pytest.raises(ValueError, match="path token 9"):
+        sampler.sample(0, np.zeros(8, np.float32), 0, [9], -1)
+    with pytest.raises(ValueError, match="one entry per token"):
+        sampler.sample(0, np.zeros(7, np.float32), 0, [], -1)
+
+
+def test_reopening_replaces_the_slot() -> None:
+    logits = np.zeros(8, np.float32)
+    sampler = _native.Sampler(1, 8)
+    params = TokenParams(seed=3, max_tokens=1, temperature=0.0, presence_penalty=1.0)
+    open_native(sampler, params, [], [0, 1])
+    assert sampler.sample(0, logits.copy(), 0, [2], -1)[0] == 3
+    open_native(sampler, params, [], [])
+    assert sampler.sample(0, logits.copy(), 0, [], -1)[0] == 0
+
+
+def test_hash_row_depends_on_every_bit_and_place() -> None:
+    row = np.arange(100, dtype=np.float32)
+    seen = {_native.hash_row(row)}
+    for i in (0, 50, 99):
+        changed = row.copy()
+        changed[i] = np.nextafter(changed[i], np.float32(np.inf))
+        seen.add(_native.hash_row(changed))
+    seen.add(_native.hash_row(row[::-1].copy()))
+    seen.add(_native.hash_row(row[:99].copy()))
+    assert len(seen) == 6
+    assert _native.hash_row(np.array([0.0], np.float32)) != _native.hash_row(
+        np.array([-0.0], np.float32)
+    )

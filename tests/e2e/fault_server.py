@@ -1,0 +1,15 @@
+"""``python -m tests.e2e.fault_server JSON``: the real server on the engine of ``fault_engine``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from kvasir.config.options import EngineOptions
+from kvasir.config.serving import ServeOptions
+from kvasir.serve.server import run
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    serve_options, engine_options = ServeOptions(**given["serve"]), EngineOptions(**given["engine"])
+    sys.exit(run(serve_options, engine_options, given["module"]))

@@ -1,0 +1,249 @@
+"""A real server process, raw sockets to attack it, and canaries that must not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).parents[2]
+FAULT_ENGINE = "tests.e2e.fault_engine"
+REAL_ENGINE = "kvasir.serve.engine_process"
+MODEL = "toy"
+
+
+@dataclass
+class Server:
+    """A running server; ``lines`` are what it logged."""
+
+    process: subprocess.Popen[str]
+    port: int
+    lines: list[str]
+    model: str = MODEL
+    http: httpx.Client = field(
+        default_factory=lambda: httpx.Client(
+            timeout=30, trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
+        )
+    )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path: str) -> httpx.Response:
+        return self.http.get(self.url + path)
+
+    def post(self, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+        return self.http.post(self.url + path, json={"model": self.model, **body}, headers=headers)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the samples of ``name`` whose labels include ``labels``."""
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        total = 0.0
+        for line in self.get("/metrics").text.splitlines():
+            if re.match(rf"{name}[{{ ]", line) and all(label in line for label in wanted):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def wait_idle(self) -> None:
+        """No request runs or waits and every block is free."""
+        wait_until(lambda: self.metric("kvasir:num_requests_running") == 0)
+        wait_until(lambda: self.metric("kvasir:num_requests_waiting") == 0)
+        assert self.metric("kvasir:kv_cache_usage_perc") == 0
+
+    def rss(self) -> int:
+        """Bytes of the API process."""
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    def engine_pid(self) -> int:
+        return int(psutil.Process(self.process.pid).children()[0].pid)
+
+
+def wait_until(condition: Any, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+@contextmanager
+def running_server(
+    model: Path,
+    *,
+    executor: str = "fake",
+    module: str = FAULT_ENGINE,
+    name: str = MODEL,
+    engine: dict[str, Any] | None = None,
+    **serve: Any,
+) -> Iterator[Server]:
+    """``serve`` and ``engine`` are options; ``module`` is the engine's program."""
+    options = {"model": str(model), "executor": executor, "served_model_name": name, **(engine or {})}
+    given = {"serve": {"port": 0, **serve}, "engine": options, "module": module}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.e2e.fault_server", json.dumps(given)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines: list[str] = []
+    started: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    reader = threading.Thread(target=_read_log, args=(process.stderr, lines, started))
+    reader.start()
+    try:
+        port = started.get(timeout=30)
+        assert port is not None, "the server did not start:\n" + "".join(lines)
+        server = Server(process, port, lines, name)
+        with server.http:
+            yield server
+    finally:
+        process.send_signal(signal.SIGTERM) if process.poll() is None else None
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+        process.stderr.close()
+
+
+def _read_log(stream: Any, lines: list[str], started: queue.SimpleQueue[int | None]) -> None:
+    for line in stream:
+        lines.append(line)
+        found = re.search(r"serving .* at (?:http://127\.0\.0\.1:(\d+)|unix:\S+)/v1", line)
+        if found:
+            started.put(int(found.group(1) or 0))
+    started.put(None)
+
+
+def connect(server: Server, timeout: float = 10.0) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=timeout)
+
+
+def head(method: str, target: str, *headers: str, host: str | None = "localhost") -> bytes:
+    """The bytes of a request's head."""
+    hosts = [f"Host: {host}"] if host is not None else []
+    return "\r\n".join([f"{method} {target} HTTP/1.1", *hosts, *headers, "", ""]).encode("latin-1")
+
+
+def post_head(path: str, length: int, *headers: str) -> bytes:
+    fixed = ("Content-Type: application/json", f"Content-Length: {length}")
+    return head("POST", path, *fixed, *headers)
+
+
+def post_bytes(path: str, body: bytes, *headers: str) -> bytes:
+    return post_head(path, len(body), *headers) + body
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def read_reply(sock: socket.socket) -> Reply | None:
+    """One response with Content-Length or chunks; None when the connection ends without one."""
+    with sock.makefile("rb") as stream:
+        try:
+            line = stream.readline()
+        except (ConnectionResetError, TimeoutError):
+            return None
+        if not line:
+            return None
+        headers: dict[str, str] = {}
+        while (row := stream.readline().strip()) != b"":
+            key, _, value = row.decode("latin-1").partition(":")
+            headers[key.lower()] = value.strip()
+        return Reply(int(line.split()[1]), headers, _read_body(stream, headers))
+
+
+def _read_body(stream: Any, headers: dict[str, str]) -> bytes:
+    if "chunked" not in headers.get("transfer-encoding", ""):
+        return bytes(stream.read(int(headers.get("content-length", "0"))))
+    body = b""
+    while size := int(stream.readline() or b"0", 16):
+        body += stream.read(size)
+        stream.readline()
+    return body
+
+
+def exchange(server: Server, data: bytes, timeout: float = 10.0) -> Reply | None:
+    """Send ``data``, read one response."""
+    with connect(server, timeout) as sock:
+        try:
+            sock.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return read_reply(sock)
+
+
+CANARIES: tuple[dict[str, Any], ...] = (
+    {"prompt": "a greedy canary sings", "temperature": 0, "max_tokens": 96, "ignore_eos": True},
+    {"prompt": "a seeded canary sings", "seed": 7, "max_tokens": 96, "ignore_eos": True},
+)
+
+
+def sing(server: Server, song: dict[str, Any]) -> list[str]:
+    """The pieces of text of one stream, joined, then its finish reason."""
+    text, finish = [], ""
+    body = {"model": server.model, "stream": True, **song}
+    with server.http.stream("POST", server.url + "/v1/completions", json=body) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    for line in lines[:-1]:
+        choice = json.loads(line.removeprefix("data: "))["choices"][0]
+        text.append(choice["text"])
+        finish = choice["finish_reason"] or finish
+    return ["".join(text), finish]
+
+
+@contextmanager
+def canaries(server: Server) -> Iterator[None]:
+    """Two streams sing alone, then again and again while the block runs: every time the same bytes.
+
+    Afterwards the server is idle, all blocks are free, and the same process lives.
+    """
+    solo = [sing(server, song) for song in CANARIES]
+    stop = threading.Event()
+
+    def keep_singing(song: dict[str, Any]) -> list[list[str]]:
+        heard = [sing(server, song)]
+        while not stop.is_set():
+            heard.append(sing(server, song))
+        return heard
+
+    with ThreadPoolExecutor(len(CANARIES)) as pool:
+        songs: list[Future[list[list[str]]]] = [pool.submit(keep_singing, song) for song in CANARIES]
+        try:
+            yield
+        finally:
+            stop.set()
+        for alone, song in zip(solo, songs, strict=True):
+            assert all(heard == alone for heard in song.result())
+    assert server.process.poll() is None
+    server.wait_idle()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

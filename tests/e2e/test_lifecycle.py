@@ -1,0 +1,159 @@
+"""Start, drain and death: R19, R20, and health that tells the truth."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.e2e.conftest import StartServer
+from tests.e2e.harness import MODEL, ROOT, Server, is_alive, running_server, sing, wait_until
+
+SLOW = {"seconds": 0.005}
+SONG = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "seed": 3}
+
+
+def last_event(server: Server, body: dict[str, Any]) -> str:
+    """The last event of a stream, however it ends."""
+    asked = {"model": MODEL, "stream": True, **body}
+    with server.http.stream("POST", server.url + "/v1/completions", json=asked) as response:
+        return [line for line in response.iter_lines() if line][-1]
+
+
+def n_known(server: Server) -> float:
+    """Choices that the engine has."""
+    return server.metric("kvasir:num_requests_waiting") + server.metric("kvasir:num_requests_running")
+
+
+def test_ready_server_is_well(toy: Server) -> None:
+    assert toy.get("/health").json() == {"status": "ready"}
+    assert toy.get("/ready").status_code == toy.get("/live").status_code == 200
+    assert toy.get("/version").json()["version"]
+
+
+def test_r19_sigterm_drains(server: StartServer) -> None:
+    with server(faults=SLOW) as running, ThreadPoolExecutor(100) as pool:
+        song = {**SONG, "max_tokens": 60}
+        alone = sing(running, song)
+        songs = [pool.submit(sing, running, song) for _ in range(100)]
+        wait_until(lambda: running.metric("kvasir:num_requests_waiting") > 0)
+        wait_until(lambda: n_known(running) == 100)
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: running.get("/ready").status_code == 503, 1)
+        assert running.get("/live").status_code == 200
+        refused = running.post("/v1/completions", SONG)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "draining"
+        assert all(song.result() == alone for song in songs)
+        assert running.process.wait(10) == 0
+
+
+def test_r19_drain_limit_ends_streams_with_an_error(server: StartServer) -> None:
+    with server(faults=SLOW, shutdown_timeout=1) as running, ThreadPoolExecutor(1) as pool:
+        event = pool.submit(last_event, running, {**SONG, "max_tokens": 4000})
+        wait_until(lambda: running.metric("kvasir:num_requests_running") == 1)
+        running.process.send_signal(signal.SIGTERM)
+        assert json.loads(event.result().removeprefix("data: "))["error"]["code"] == "draining"
+        assert running.process.wait(10) == 0
+
+
+def test_r19_second_sigterm_exits_now(server: StartServer) -> None:
+    with server(faults=SLOW) as running:
+        engine = running.engine_pid()
+        done = threading.Event()
+
+        def listen() -> None:
+            try:
+                last_event(running, {**SONG, "max_tokens": 4000})
+            except httpx.HTTPError:
+                done.set()
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        wait_until(lambda: running.metric("kvasir:num_requests_running") == 1)
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: running.get("/ready").status_code == 503, 1)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(2) != 0
+        thread.join(5)
+        assert done.is_set()
+        wait_until(lambda: not is_alive(engine), 2)
+
+
+def test_r19_idle_server_stops_at_once(server: StartServer) -> None:
+    with server() as running:
+        engine = running.engine_pid()
+        started = time.monotonic()
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(5) == 0
+        assert time.monotonic() - started < 2
+        assert not is_alive(engine)
+
+
+def test_r20_engine_killed_under_load(server: StartServer) -> None:
+    with server(faults=SLOW) as running, ThreadPoolExecutor(4) as pool:
+        events = [pool.submit(last_event, running, {**SONG, "max_tokens": 4000}) for _ in range(3)]
+        whole = pool.submit(running.post, "/v1/completions", {**SONG, "max_tokens": 4000})
+        wait_until(lambda: running.metric("kvasir:num_requests_running") == 4)
+        psutil.Process(running.engine_pid()).kill()
+        for event in events:
+            assert json.loads(event.result().removeprefix("data: "))["error"]["code"] == "engine_down"
+        assert whole.result().status_code == 503
+        for path in ("/health", "/ready"):
+            reply = running.get(path)
+            assert reply.status_code == 503
+            assert "engine" in reply.json()["status"]
+        assert running.get("/live").status_code == 200
+        assert running.process.wait(10) == 1
+
+
+def test_r20_executor_error_is_told(server: StartServer) -> None:
+    with server(faults={"fail_at": 5}) as running:
+        error = running.post("/v1/completions", SONG).json()["error"]
+        assert error["code"] == "engine_down"
+        assert "injected" in error["message"]
+        assert running.process.wait(10) == 1
+
+
+def test_engine_ends_with_its_parent(server: StartServer) -> None:
+    with server(faults=SLOW) as running:
+        engine = running.engine_pid()
+        running.process.kill()
+        running.process.wait(5)
+        wait_until(lambda: not is_alive(engine), 8)
+
+
+def test_missing_model_ends_with_a_message(tmp_path: Path) -> None:
+    given = {"serve": {"port": 0}, "engine": {"model": str(tmp_path / "none.gguf")}, "module": "tests.e2e.fault_engine"}
+    command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    assert "none.gguf" in ended.stderr
+
+
+def test_taken_port_ends_with_a_message(toy: Server, toy_folder: Path) -> None:
+    given = {"serve": {"port": toy.port}, "engine": {"model": str(toy_folder)}, "module": "tests.e2e.fault_engine"}
+    command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 2
+    assert str(toy.port) in ended.stderr
+
+
+def test_unix_socket(toy_folder: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "kvasir.sock")
+    with running_server(toy_folder, uds=path) as running:
+        transport = httpx.HTTPTransport(uds=path)
+        with httpx.Client(transport=transport, base_url="http://localhost") as client:
+            assert client.get("/v1/models").json()["data"][0]["id"] == MODEL
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(5) == 0
+    assert not Path(path).exists()

@@ -1,0 +1,84 @@
+"""A model folder of 256 byte tokens for the fake executor: real tokenizer files, one tensor of no use."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+START, END = 250, 251
+"""Ids of <|im_start|> and <|im_end|>: bytes that UTF-8 never has."""
+NAMES = {START: "<|im_start|>", END: "<|im_end|>"}
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def write_toy_model(folder: Path, faults: dict[str, object] | None = None) -> Path:
+    """``faults`` are read by ``fault_engine``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "config.json", {"model_type": "llama", "vocab_size": 256, "eos_token_id": END})
+    _write(folder / "tokenizer.json", _tokenizer())
+    _write(
+        folder / "tokenizer_config.json",
+        {"chat_template": TEMPLATE, "eos_token": NAMES[END], "tokenizer_class": "GPT2Tokenizer"},
+    )
+    _write(folder / "generation_config.json", {"eos_token_id": END})
+    _write(folder / "faults.json", faults or {})
+    (folder / "model.safetensors").write_bytes(_safetensors())
+    return folder
+
+
+def _write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value))
+
+
+def _tokenizer() -> dict[str, object]:
+    vocab = {NAMES.get(byte, char): byte for byte, char in enumerate(_byte_names())}
+    added = [
+        {
+            "id": token,
+            "content": name,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for token, name in NAMES.items()
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": vocab,
+            "merges": [],
+        },
+    }
+
+
+def _byte_names() -> list[str]:
+    """GPT-2's printable character for each byte."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def _safetensors() -> bytes:
+    header = json.dumps({"unused": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(4)

@@ -1,0 +1,354 @@
+"""The exactness harness: one set of requests, many ways to compute it, one set of answers.
+
+``make_executor`` builds an executor for given sizes, so that the same variants judge the fake, the
+reference and the native executor:
+
+    expected = baseline(make_executor, requests, sizes)
+    for variant in VARIANTS:
+        assert run(make_executor, requests, sizes, variant).answers == expected.answers
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
+from kvasir.core.params import TokenParams
+from kvasir.engine.engine import Engine
+from kvasir.engine.tokenlog import decode, encode, open_log, replay
+from kvasir.exec.base import Executor, ExecutorSpec
+from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.oracle import OracleProposer
+
+MakeExecutor = Callable[[ExecutorSpec], Executor]
+
+WHOLE = 1 << 20
+"""A chunk size that no prompt reaches; the harness cuts it to what the requests need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What stays the same in every variant."""
+
+    vocab_size: int
+    max_model_len: int = 256
+    block_size: int = 16
+    numerics_id: str = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """How the oracle drafts: see OracleProposer."""
+
+    k: int
+    n_siblings: int = 0
+    wrong_depths: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to compute the requests."""
+
+    name: str
+    n_seqs: int = 8
+    chunk: int = 64
+    """max_num_batched_tokens."""
+    n_spare_blocks: int | None = None
+    """Blocks beyond what the largest request needs; None: enough for every request at once."""
+    order: int | None = None
+    """Seed of a shuffled order of arrival."""
+    stagger: int = 0
+    """Steps between arrivals; 0: all at once."""
+    overlap: bool = False
+    drafts: Drafts | None = None
+    replay_after: int | None = None
+    """Tokens emitted in total before the engine is dropped and a new one replays the requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Everything a client can see of one choice, and the hashes of the logits behind it."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    prompt_logprobs: tuple[TokenLogprob, ...]
+    hashes: tuple[int, ...]
+    finish: str | None
+    stop_id: int | None
+    error_code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    answers: dict[int, Answer]
+    stats: EngineStats
+    """Of the last engine."""
+
+
+def _chain(k: int, *wrong: int) -> Drafts:
+    return Drafts(k, wrong_depths=frozenset(wrong))
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("alone", n_seqs=1, chunk=WHOLE),
+    Variant("pairs", n_seqs=2, chunk=WHOLE, order=1),
+    Variant("batch of 7, shuffled", n_seqs=7, chunk=WHOLE, order=2),
+    Variant("batch of 64, shuffled", n_seqs=64, chunk=WHOLE, order=3),
+    Variant("batch of 64, arriving one by one", n_seqs=64, order=4, stagger=3),
+    Variant("chunks of 1", chunk=1),
+    Variant("chunks of 7", chunk=7, order=5),
+    Variant("chunks of 64", chunk=64, n_seqs=16),
+    Variant("preempted", n_seqs=8, n_spare_blocks=2),
+    Variant("preempted, no spare block, chunks of 7", n_seqs=16, chunk=7, n_spare_blocks=0),
+    Variant("overlapped", overlap=True),
+    Variant("overlapped, chunks of 1", overlap=True, chunk=1, order=6),
+    Variant("overlapped, chunks of 7, staggered", overlap=True, chunk=7, stagger=2),
+    Variant("overlapped, preempted", overlap=True, n_spare_blocks=1, order=7),
+    Variant("chain drafts", drafts=_chain(4)),
+    Variant("chain drafts, wrong at depth 3", drafts=_chain(5, 3), order=8),
+    Variant("tree drafts", drafts=Drafts(9, n_siblings=2)),
+    Variant("tree drafts, wrong at depth 2", drafts=Drafts(8, 1, frozenset({2})), order=9),
+    Variant("tree drafts, preempted", drafts=Drafts(6, n_siblings=1), n_spare_blocks=1),
+    Variant("tree drafts, overlapped, chunks of 7", drafts=Drafts(6, 1), overlap=True, chunk=7),
+    Variant(
+        "tree drafts, overlapped, preempted", drafts=Drafts(6, 1), overlap=True, n_spare_blocks=1
+    ),
+    Variant("replayed after 1 token", replay_after=1),
+    Variant("replayed after 40 tokens", replay_after=40, order=10),
+    Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
+    Variant("replayed, tree drafts", replay_after=30, drafts=Drafts(6, n_siblings=1)),
+)
+
+
+def baseline(
+    make_executor: MakeExecutor, requests: Sequence[EngineRequest], sizes: Sizes
+) -> Outcome:
+    """Each request alone in an engine of its own: the answers that all variants must give."""
+    answers: dict[int, Answer] = {}
+    stats = EngineStats()
+    alone = Variant("baseline", n_seqs=1, chunk=WHOLE)
+    for request in requests:
+        outcome = run(make_executor, [request], sizes, alone)
+        answers |= outcome.answers
+        stats = outcome.stats
+    return Outcome(answers, stats)
+
+
+def run(
+    make_executor: MakeExecutor,
+    requests: Sequence[EngineRequest],
+    sizes: Sizes,
+    variant: Variant,
+    known: Mapping[int, Answer] | None = None,
+) -> Outcome:
+    """``known``: right answers, for the variants that draft."""
+    config = _config(requests, sizes, variant)
+    arriving = list(requests)
+    if variant.order is not None:
+        random.Random(variant.order).shuffle(arriving)
+    with _Client(make_executor, config, sizes, variant, known or {}) as client:
+        if variant.replay_after is not None:
+            client.run(arriving, stop_after=variant.replay_after)
+            arriving = client.restart()
+        client.run(arriving)
+        return Outcome(client.answers(), client.engine.stats())
+
+
+class _Client:
+    """Feeds an engine, and keeps what the API process would keep."""
+
+    def __init__(
+        self,
+        make_executor: MakeExecutor,
+        config: SchedulerConfig,
+        sizes: Sizes,
+        variant: Variant,
+        known: Mapping[int, Answer],
+    ) -> None:
+        self._make_executor = make_executor
+        self._config = config
+        self._sizes = sizes
+        self._variant = variant
+        self._known = known
+        self._events: dict[int, list[TokenEvent]] = {}
+        self._logs: dict[int, bytes] = {}
+        self.engine = self._make_engine()
+
+    def __enter__(self) -> _Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+
+    def run(self, arriving: Sequence[EngineRequest], stop_after: int | None = None) -> None:
+        """Until all are answered, or ``stop_after`` tokens have come."""
+        queue = list(arriving)
+        for request in queue:
+            log = open_log(request, key_root="root", numerics_id=self._sizes.numerics_id)
+            self._logs.setdefault(request.id, encode(log))
+        n_steps = n_tokens = 0
+        while queue or self.engine.has_work:
+            if queue and (not self._variant.stagger or n_steps % self._variant.stagger == 0):
+                n_new = 1 if self._variant.stagger else len(queue)
+                self.engine.submit(queue[:n_new])
+                del queue[:n_new]
+            events = self.engine.step().events
+            self.engine.check()
+            n_steps += 1
+            n_tokens += self._record(events)
+            if stop_after is not None and n_tokens >= stop_after:
+                return
+
+    def restart(self) -> list[EngineRequest]:
+        """Drop the engine; the unfinished requests, continued from their logs in a new one."""
+        self.engine.close()
+        self.engine = self._make_engine()
+        logs = [decode(data) for data in self._logs.values()]
+        numerics_id = self._sizes.numerics_id
+        return [
+            replay(log, key_root="root", numerics_id=numerics_id)
+            for log in logs
+            if log.finish is None
+        ]
+
+    def answers(self) -> dict[int, Answer]:
+        return {request_id: _answer(events) for request_id, events in self._events.items()}
+
+    def _record(self, events: Iterable[TokenEvent]) -> int:
+        n_tokens = 0
+        for event in events:
+            log = decode(self._logs[event.id])
+            log.record(event)
+            self._logs[event.id] = encode(log)
+            self._events.setdefault(event.id, []).append(event)
+            n_tokens += len(event.tokens)
+        return n_tokens
+
+    def _make_engine(self) -> Engine:
+        config, drafts = self._config, self._variant.drafts
+        spec = ExecutorSpec(
+            vocab_size=self._sizes.vocab_size,
+            max_model_len=config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            n_blocks=config.n_blocks,
+            block_size=config.block_size,
+            numerics_id=self._sizes.numerics_id,
+        )
+        proposer = None
+        if drafts is not None:
+            proposer = OracleProposer(
+                {i: answer.tokens for i, answer in self._known.items()},
+                self._sizes.vocab_size,
+                n_siblings=drafts.n_siblings,
+                wrong_depths=drafts.wrong_depths,
+            )
+        executor = self._make_executor(spec)
+        return Engine(executor, Scheduler(config, proposer), overlap=self._variant.overlap)
+
+
+def _answer(events: Sequence[TokenEvent]) -> Answer:
+    return Answer(
+        tokens=tuple(token for event in events for token in event.tokens),
+        logprobs=tuple(item for event in events for item in event.logprobs),
+        prompt_logprobs=tuple(item for event in events for item in event.prompt_logprobs),
+        hashes=tuple(item for event in events for item in event.logits_hashes),
+        finish=events[-1].finish,
+        stop_id=events[-1].stop_id,
+        error_code=events[-1].error_code,
+    )
+
+
+def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -> SchedulerConfig:
+    blocks = [
+        -(-min(len(r.prompt) + r.params.max_tokens, sizes.max_model_len) // sizes.block_size)
+        for r in requests
+    ]
+    n_drafted = variant.drafts.k if variant.drafts else 0
+    enough = sum(blocks) + len(blocks) * (1 + n_drafted)
+    longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
+    return SchedulerConfig(
+        max_model_len=sizes.max_model_len,
+        max_num_seqs=variant.n_seqs,
+        max_num_batched_tokens=min(variant.chunk, variant.n_seqs * longest),
+        n_blocks=enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks,
+        block_size=sizes.block_size,
+        max_draft_tokens=n_drafted,
+    )
+
+
+def make_requests(
+    n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 40, max_tokens: int = 24
+) -> list[EngineRequest]:
+    """A mix of what requests can ask for: greedy, seeded, filtered, penalised, stopped, scored."""
+    rng = random.Random(seed)
+    requests = []
+    for i in range(n):
+        prompt = tuple(rng.randrange(vocab_size) for _ in range(rng.randint(1, max_prompt)))
+        params = TokenParams(seed=rng.getrandbits(64), max_tokens=rng.randint(1, max_tokens))
+        kind = KINDS[i % len(KINDS)]
+        requests.append(EngineRequest(i, prompt, kind(params, rng, vocab_size)))
+    return requests
+
+
+Kind = Callable[[TokenParams, random.Random, int], TokenParams]
+
+
+def _greedy(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, temperature=0.0)
+
+
+def _sampled(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, temperature=rng.uniform(0.3, 1.5), n_logprobs=rng.choice((-1, 0, 3)))
+
+
+def _filtered(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(
+        p, top_k=rng.randint(0, vocab), top_p=rng.uniform(0.2, 1), min_p=rng.uniform(0, 0.2)
+    )
+
+
+def _penalised(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(
+        p,
+        temperature=rng.choice((0.0, 0.8)),
+        repetition_penalty=rng.uniform(1, 1.6),
+        presence_penalty=rng.uniform(-1, 2),
+        frequency_penalty=rng.uniform(-1, 2),
+        n_logprobs=2,
+    )
+
+
+def _stopping(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    stops = tuple(sorted(rng.sample(range(vocab), max(1, vocab // 8))))
+    return replace(p, stop_ids=stops, min_tokens=rng.randint(0, 4), n_logprobs=1)
+
+
+def _biased(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    bias = tuple((token, rng.uniform(-5, 5)) for token in sorted(rng.sample(range(vocab), 5)))
+    return replace(p, logit_bias=bias)
+
+
+def _scored(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, n_prompt_logprobs=rng.randint(0, 3), n_logprobs=0)
+
+
+def _scored_only(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, n_prompt_logprobs=1, max_tokens=0)
+
+
+KINDS: tuple[Kind, ...] = (
+    _greedy,
+    _sampled,
+    _filtered,
+    _penalised,
+    _stopping,
+    _biased,
+    _scored,
+    _scored_only,
+)

@@ -1,0 +1,58 @@
+"""Programs whose text is golden. ``python -m tests.golden.programs`` writes the files anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kvasir.ir.printer import render
+from tests import tiny
+from tests.loading import load
+
+HERE = Path(__file__).parent
+
+
+def llama_raw(folder: Path) -> str:
+    return render(load(tiny.write_hf(tiny.llama(num_hidden_layers=2), folder)).program)
+
+
+def llama_cpu(folder: Path) -> str:
+    """Quantized: segments, q8 activations, and rows of q and k reordered."""
+    path = tiny.write_gguf_model(tiny.llama(num_hidden_layers=2), folder / "m.gguf", "Q4_1")
+    return render(load(path, "auto").program)
+
+
+def mixtral_raw(folder: Path) -> str:
+    return render(load(tiny.write_hf(tiny.mixtral(), folder)).program)
+
+
+def mixtral_cpu(folder: Path) -> str:
+    """An f32 router beside int8 experts."""
+    path = tiny.write_gguf_model(tiny.mixtral(), folder / "m.gguf", "Q4_0")
+    return render(load(path, "auto").program)
+
+
+def gemma3_raw(folder: Path) -> str:
+    return render(load(tiny.write_hf(tiny.gemma3(), folder)).program)
+
+
+def gemma3_cpu(folder: Path) -> str:
+    return render(load(tiny.write_hf(tiny.gemma3(), folder, "BF16"), "auto").program)
+
+
+TEXTS: Mapping[str, Callable[[Path], str]] = {
+    f"{make.__name__}.txt": make
+    for make in (llama_raw, llama_cpu, mixtral_raw, mixtral_cpu, gemma3_raw, gemma3_cpu)
+}
+
+
+def main() -> None:
+    for name, make in TEXTS.items():
+        with TemporaryDirectory() as folder:
+            (HERE / name).write_text(make(Path(folder)))
+        print(f"wrote {HERE / name}")
+
+
+if __name__ == "__main__":
+    main()

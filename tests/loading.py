@@ -1,0 +1,73 @@
+"""From a model file to logits with the reference executor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import Row, SlotOpen, StepPlan
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.reference import ReferenceExecutor, load_weights
+from kvasir.ir.passes_cpu import lower_passes
+from kvasir.ir.program import Program
+from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
+from kvasir.weights.bind import Binding, bind
+from kvasir.weights.source import open_model
+
+BLOCK = 16
+GREEDY = TokenParams(seed=0, max_tokens=1, temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    config: ModelConfig
+    program: Program
+    binding: Binding
+
+
+def load(path: Path, dtype: str | None = None, max_positions: int = 128) -> Loaded:
+    """The model's program: raw when ``dtype`` is None, else lowered with it."""
+    source = open_model(path)
+    config = config_from(source)
+    program = build_program(config, max_positions=max_positions)
+    binding = bind(program, source, lambda name: is_ignorable(config, name))
+    if dtype is not None:
+        program = lower_passes(program, dtype=dtype, formats=binding.formats())
+    return Loaded(config, program, binding)
+
+
+def spec_for(config: ModelConfig, n_seqs: int = 4, max_len: int = 128) -> ExecutorSpec:
+    """Room for ``n_seqs`` requests of ``max_len`` tokens."""
+    return ExecutorSpec(
+        vocab_size=config.vocab_size,
+        max_model_len=max_len,
+        max_num_seqs=n_seqs,
+        max_num_batched_tokens=n_seqs * max_len,
+        n_blocks=n_seqs * max_len // BLOCK,
+        block_size=BLOCK,
+        numerics_id="reference",
+    )
+
+
+def reference(model: Loaded) -> ReferenceExecutor:
+    weights = load_weights(model.program, model.binding)
+    return ReferenceExecutor(model.program, weights, spec_for(model.config))
+
+
+def whole_prompt(tokens: tuple[int, ...]) -> StepPlan:
+    """One step with logits for every token."""
+    blocks = tuple(range(-(-len(tokens) // BLOCK)))
+    row = Row(0, 0, tokens, blocks, n_logits=len(tokens))
+    return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tokens),))
+
+
+def reference_logits(model: Loaded, tokens: tuple[int, ...]) -> NDArray[np.float32]:
+    """Logits after every token, f32 [tokens, vocab]."""
+    values = reference(model).trace(whole_prompt(tokens))
+    logits = values[model.program.outputs[0]]
+    assert isinstance(logits, np.ndarray)
+    return logits

@@ -1,0 +1,212 @@
+"""One list of op cases: small, awkward sizes of every op, with inputs and weights from counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvasir.ir.numerics import Q8, act_block, quantize_rows, round_bf16
+from kvasir.ir.ops import OPS, KvView, Rows
+from kvasir.ir.program import Attr, Dim, FloatArray, Op, Value, Weight, freeze
+from tests.tiny import uniform
+
+T, R = 5, 3
+POSITIONS = np.array([0, 1, 7, 7, 30], np.int32)
+TABLE_ROWS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class OpCase:
+    """``inputs`` and ``weights`` are in the order of the op's operands."""
+
+    name: str
+    op: Op
+    inputs: tuple[tuple[Value, Rows], ...]
+    weights: tuple[tuple[Weight, FloatArray], ...]
+
+    def run(self, env: CaseEnv) -> tuple[Rows, ...]:
+        """What the op's reference gives."""
+        arrays = [rows for _, rows in self.inputs]
+        return OPS[self.op.kind].reference(self.op, arrays, [w for _, w in self.weights], env)
+
+
+@dataclass(slots=True)
+class CaseEnv:
+    """Tokens see the random entries up to their position; keeps what is written."""
+
+    constants: Mapping[str, FloatArray]
+    written: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    n_kv_heads: int = 2
+    head_dim: int = 16
+
+    def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        self.written[layer] = (k, v)
+
+    def view(self, layer: int, token: int) -> KvView:
+        n = int(POSITIONS[token]) + 1
+        shape = (TABLE_ROWS, self.n_kv_heads, self.head_dim)
+        k, v = uniform("case/k", shape, 1.0), uniform("case/v", shape, 1.0)
+        return KvView(np.arange(n, dtype=np.int64), k[:n], v[:n])
+
+    def sample(self, logits: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return logits.argmax(axis=1).astype(np.int32)
+
+
+def rows(name: str, n: Dim, k: int, dtype: str = "f32") -> tuple[Value, Rows]:
+    """Random rows; n is a number or "T", "R", "P" (2 T pairs)."""
+    count = {"T": T, "R": R, "P": 2 * T}[n] if isinstance(n, str) else n
+    x = uniform(f"case/{name}/{k}", (count, k), 2.0)
+    block = act_block(k) if dtype == "q8" else 0
+    data: Rows = quantize_rows(x, block) if dtype == "q8" else x
+    if dtype == "bf16":
+        data = round_bf16(x)
+    return Value(name, (n, k), dtype, block), data
+
+
+def ids(name: str, values: Sequence[Sequence[int]] | Sequence[int], n: Dim) -> tuple[Value, Rows]:
+    array = np.array(values, np.int32)
+    return Value(name, (n, *array.shape[1:]), "i32"), array
+
+
+def weight(name: str, *shape: int) -> tuple[Weight, FloatArray]:
+    return Weight(name, shape), uniform(f"case/w/{name}", shape, 1.0)
+
+
+def case(
+    name: str,
+    kind: str,
+    inputs: Sequence[tuple[Value, Rows]],
+    weights: Sequence[tuple[Weight, FloatArray]] = (),
+    n_outs: int = 1,
+    **attrs: Attr,
+) -> OpCase:
+    ins = tuple(value.name for value, _ in inputs)
+    outs = tuple(f"y{i}" for i in range(n_outs))
+    op = Op(kind, ins, outs, tuple(w.name for w, _ in weights), freeze(attrs))
+    return OpCase(name, op, tuple(inputs), tuple(weights))
+
+
+def environment() -> CaseEnv:
+    """Tables for head sizes 16 (full) and 8 (partial rotary)."""
+    return CaseEnv({f"rope{n}": uniform(f"case/rope{n}", (TABLE_ROWS, n), 1.0) for n in (8, 16)})
+
+
+def _row_cases() -> Iterator[OpCase]:
+    for to, k in (("f32", 33), ("bf16", 34), ("q8", 96), ("q8", 512)):
+        block = act_block(k) if to == "q8" else 0
+        x = rows("x", "T", k)
+        yield case(f"norm-{to}-{k}", "norm", [x], [weight("w", k)], eps=1e-5, to=to, block=block)
+        yield case(f"cast-{to}-{k}", "cast", [x], to=to, block=block)
+    yield case(
+        "norm-r", "norm", [rows("x", "R", 64)], [weight("w", 64)], eps=1e-6, to="f32", block=0
+    )
+    heads = {"n_heads": 4, "head_dim": 16}
+    yield case("head-norm", "head_norm", [rows("x", "T", 64)], [weight("w", 16)], **heads, eps=1e-6)
+    for act in ("silu", "gelu_tanh", "gelu"):
+        yield case(f"act-{act}", "act", [rows("x", "T", 7)], act=act)
+        yield case(f"gated-{act}", "gated_act", [rows("a", "T", 7), rows("b", "T", 7)], act=act)
+    yield case("add", "add", [rows("a", "T", 9), rows("b", "T", 9)])
+    yield case("scale", "scale", [rows("x", "T", 9)], factor=0.3, softcap=0.0)
+    yield case("softcap", "scale", [rows("x", "R", 9)], factor=3.0, softcap=1.5)
+    for dtype in ("bf16", "q8"):
+        yield case(f"dequant-{dtype}", "dequant", [rows("x", "T", 64, dtype)])
+    yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
+    yield case("concat", "concat", [rows("a", "T", 3), rows("b", "T", 5), rows("c", "T", 1)])
+    yield case("split", "split", [rows("x", "T", 9)], n_outs=3, sizes=(3, 5, 1))
+
+
+def _linear_cases() -> Iterator[OpCase]:
+    plain: dict[str, Attr] = {"n_segments": 1, "bias": False, "epilogue": "none", "act": "none"}
+    yield case(
+        "embed", "embed", [ids("t", [0, 3, 3, 39, 7], "T")], [weight("w", 40, 33)], scale=1.5
+    )
+    for dtype in ("f32", "bf16", "q8"):
+        x = rows("x", "T", 96, dtype)
+        yield case(f"linear-{dtype}", "linear", [x], [weight("w", 17, 96)], **plain)
+        parts = [weight("q", 32, 96), weight("k", 16, 96), weight("v", 16, 96)]
+        yield case(f"linear-3-{dtype}", "linear", [x], parts, **plain | {"n_segments": 3})
+        residual = rows("r", "T", 17)
+        attrs = plain | {"epilogue": "add"}
+        yield case(f"linear-add-{dtype}", "linear", [x, residual], [weight("w", 17, 96)], **attrs)
+        gated = plain | {"n_segments": 2, "epilogue": "gated", "act": "silu"}
+        pair = [weight("g", 48, 96), weight("u", 48, 96)]
+        yield case(f"linear-gated-{dtype}", "linear", [x], pair, **gated)
+        yield case(
+            f"lm-head-{dtype}", "lm_head", [rows("x", "R", 96, dtype)], [weight("w", 50, 96)]
+        )
+    biased = [weight("a", 3, 64), weight("b", 5, 64), weight("a.bias", 3), weight("b.bias", 5)]
+    attrs = plain | {"n_segments": 2, "bias": True}
+    yield case("linear-bias", "linear", [rows("x", "T", 64)], biased, **attrs)
+    yield case("sample", "sample", [rows("x", "R", 50)])
+
+
+def _attention_cases() -> Iterator[OpCase]:
+    positions = ids("positions", POSITIONS.tolist(), "T")
+    for style in ("neox", "interleaved"):
+        for rotary in (8, 16):
+            rope: dict[str, Attr] = {"rotary_dim": rotary, "style": style, "table": f"rope{rotary}"}
+            sizes: dict[str, Attr] = {"n_heads": 4, "head_dim": 16}
+            x = rows("x", "T", 64)
+            yield case(f"rope-{style}-{rotary}", "rope", [x, positions], **sizes, **rope)
+            for norms in ([], [weight("qn", 16), weight("kn", 16)]):
+                name = f"rope-write-{style}-{rotary}-{len(norms)}"
+                more: dict[str, Attr] = {
+                    "layer": 1,
+                    "n_kv_heads": 2,
+                    "qk_norm": bool(norms),
+                    "eps": 1e-6,
+                }
+                qkv = rows("qkv", "T", 128)
+                yield case(name, "rope_write", [qkv, positions], norms, **sizes, **rope, **more)
+    kv: dict[str, Attr] = {"layer": 0, "n_kv_heads": 2, "head_dim": 16}
+    yield case("kv-write", "kv_write", [rows("k", "T", 32), rows("v", "T", 32)], n_outs=0, **kv)
+    for name, n_heads, window, softcap in (
+        ("full", 4, 0, 0.0),
+        ("one-per-group", 2, 0, 0.0),
+        ("window", 6, 5, 0.0),
+        ("window-of-one", 4, 1, 0.0),
+        ("softcap", 4, 0, 1.5),
+    ):
+        attrs = kv | {"n_heads": n_heads, "scale": 0.25, "window": window, "softcap": softcap}
+        yield case(f"attention-{name}", "attention", [rows("q", "T", 16 * n_heads)], **attrs)
+
+
+def _expert_cases() -> Iterator[OpCase]:
+    chosen = ids("ids", [[0, 3], [3, 1], [2, 0], [1, 0], [3, 2]], "T")
+    shares = rows("shares", "T", 2)
+    for top_k, normalize in ((1, False), (2, True), (4, True)):
+        attrs: dict[str, Attr] = {"n_experts": 4, "top_k": top_k, "normalize": normalize}
+        yield case(f"route-{top_k}", "route", [rows("x", "T", 4)], n_outs=2, **attrs)
+    gate, up, down = weight("g", 4, 48, 64), weight("u", 4, 48, 64), weight("d", 4, 64, 48)
+    x = rows("x", "T", 64)
+    yield case("experts", "experts", [x, chosen, shares], [gate, up, down], top_k=2, act="silu")
+    for dtype in ("f32", "bf16", "q8"):
+        gated: dict[str, Attr] = {
+            "top_k": 2,
+            "epilogue": "gated",
+            "act": "gelu_tanh",
+            "per_pair": False,
+        }
+        x = rows("x", "T", 64, dtype)
+        yield case(f"expert-gated-{dtype}", "expert_linear", [x, chosen], [gate, up], **gated)
+        plain: dict[str, Attr] = {"top_k": 2, "epilogue": "none", "act": "none", "per_pair": True}
+        x = rows("x", "P", 64, dtype)
+        yield case(f"expert-plain-{dtype}", "expert_linear", [x, chosen], [gate], **plain)
+    yield case("combine", "combine", [rows("y", "P", 9), shares], top_k=2)
+
+
+def dequantized(x: Rows) -> FloatArray:
+    """f32 values of any rows."""
+    if not isinstance(x, Q8):
+        return x
+    return (x.data * np.repeat(x.scales, x.data.shape[1] // x.scales.shape[1], axis=1)).astype("f4")
+
+
+OP_CASES: tuple[OpCase, ...] = (
+    *_row_cases(),
+    *_linear_cases(),
+    *_attention_cases(),
+    *_expert_cases(),
+)

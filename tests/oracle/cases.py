@@ -1,0 +1,50 @@
+"""What is compared with ``transformers``: models, prompts, and the logits kept as goldens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tests import tiny
+from tests.tiny import TinyModel
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
+    "tiny_llama": tiny.llama,
+    "tiny_mistral": tiny.mistral,
+    "tiny_mixtral": tiny.mixtral,
+    "tiny_gemma3": tiny.gemma3,
+}
+
+VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
+    "llama3_rope": lambda: tiny.llama(rope_scaling=LLAMA3_ROPE),
+    "linear_rope": lambda: tiny.llama(rope_scaling={"type": "linear", "factor": 2.0}),
+    "biases": lambda: tiny.llama(attention_bias=True, mlp_bias=True),
+    "tied": lambda: tiny.llama(tie_word_embeddings=True),
+    "no_gqa": lambda: tiny.llama(num_key_value_heads=4),
+    "wide_heads": lambda: tiny.llama(head_dim=32),
+    "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
+    "gemma3_nested_rope": lambda: tiny.gemma3(
+        rope_scaling=None,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 50000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2000.0},
+        },
+    ),
+}
+
+PROMPTS: tuple[tuple[int, ...], ...] = (
+    (7, 300, 41, 41, 98),
+    tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(40)),
+)
+
+
+def kept(n_tokens: int) -> tuple[int, ...]:
+    """Positions whose logits are golden."""
+    return (0, n_tokens // 2, n_tokens - 1)

@@ -1,0 +1,45 @@
+"""Writes the golden logits from ``transformers``: python -m tests.oracle.make_goldens [folder]."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import transformers
+
+from tests.oracle.cases import GOLDEN_MODELS, PROMPTS, kept
+from tests.oracle.torch_logits import logits
+from tests.tiny import TinyModel, write_hf
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def golden(model: TinyModel) -> dict[str, object]:
+    """Prompts and logits, rounded to six digits."""
+    with TemporaryDirectory() as folder:
+        path = write_hf(model, Path(folder) / model.name)
+        rows = [(prompt, logits(path, prompt)) for prompt in PROMPTS]
+    prompts = [
+        {
+            "tokens": list(prompt),
+            "logits": {str(at): [float(f"{x:.6g}") for x in found[at]] for at in kept(len(prompt))},
+        }
+        for prompt, found in rows
+    ]
+    return {
+        "made_by": f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "prompts": prompts,
+    }
+
+
+def main(folder: Path) -> None:
+    for name, make in GOLDEN_MODELS.items():
+        (folder / f"{name}.json").write_text(json.dumps(golden(make()), indent=None) + "\n")
+        print(f"wrote {folder / name}.json")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN)

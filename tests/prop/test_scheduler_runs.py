@@ -1,0 +1,164 @@
+"""Random arrivals, cancellations and tiny pools: invariants after every step, and all finish."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.engine.engine import Engine
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Draft, Known
+
+VOCAB = 31
+
+
+@dataclass(frozen=True)
+class Case:
+    config: SchedulerConfig
+    requests: list[EngineRequest]
+    arrivals: list[int]
+    """Step at which each request arrives."""
+    cancels: dict[int, int]
+    """Request id to the step that cancels it."""
+    overlap: bool
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    n_blocks = draw(st.integers(3, 12))
+    config = SchedulerConfig(
+        max_model_len=draw(st.integers(20, n_blocks * 16)),
+        max_num_seqs=draw(st.integers(1, 6)),
+        max_num_batched_tokens=draw(st.sampled_from((1, 2, 5, 16, 64))),
+        n_blocks=n_blocks,
+        block_size=16,
+        max_draft_tokens=draw(st.sampled_from((0, 0, 3))),
+    )
+    requests = [
+        EngineRequest(
+            i,
+            tuple(
+                j * (i + 3) % VOCAB for j in range(draw(st.integers(1, config.max_model_len + 2)))
+            ),
+            TokenParams(
+                seed=i,
+                max_tokens=draw(st.integers(0, 40)),
+                temperature=0.0,
+                stop_ids=(3, 4),
+                min_tokens=draw(st.integers(0, 50)),
+                n_prompt_logprobs=draw(st.sampled_from((-1, 0))),
+            ),
+        )
+        for i in range(draw(st.integers(1, 10)))
+    ]
+    n = len(requests)
+    return Case(
+        config=config,
+        requests=requests,
+        arrivals=sorted(draw(st.lists(st.integers(0, 30), min_size=n, max_size=n))),
+        cancels=draw(st.dictionaries(st.integers(0, n), st.integers(0, 60), max_size=4)),
+        overlap=draw(st.booleans()),
+    )
+
+
+class Guesser:
+    """Drafts that are mostly wrong, chains and trees."""
+
+    def propose(self, known: Known, k: int) -> Draft:
+        rng = random.Random(known.id * 1000 + len(known.tokens))
+        n = rng.randint(0, k)
+        tokens = rng.sample(range(VOCAB), n)
+        parents = tuple(rng.randint(-1, i - 1) for i in range(n)) if rng.random() < 0.5 else ()
+        return Draft(tuple(tokens), parents)
+
+
+@dataclass
+class Watched:
+    """An executor that looks at every plan before running it."""
+
+    inner: FakeExecutor
+    plans: list[StepPlan] = field(default_factory=list)
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self.inner.spec
+
+    def run(self, plan: StepPlan) -> StepResult:
+        assert 0 < plan.n_tokens <= self.spec.max_num_batched_tokens
+        assert 0 < len(plan.rows) <= self.spec.max_num_seqs
+        self.plans.append(plan)
+        return self.inner.run(plan)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def play(case: Case) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
+    """Run a case to its end, checking every step."""
+    c = case.config
+    spec = ExecutorSpec(
+        VOCAB, c.max_model_len, c.max_num_seqs, c.max_num_batched_tokens, c.n_blocks, 16, "test"
+    )
+    executor = Watched(FakeExecutor(spec))
+    engine = Engine(executor, Scheduler(c, Guesser()), overlap=case.overlap)
+    events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
+    step = n_idle = 0
+    while step <= 61 or engine.has_work:
+        arrived = zip(case.requests, case.arrivals, strict=True)
+        engine.submit(request for request, arrival in arrived if arrival == step)
+        for request_id, when in case.cancels.items():
+            if when == step:
+                engine.cancel(request_id)
+        had_work = engine.has_work
+        news = engine.step().events
+        for event in news:
+            events[event.id].append(event)
+        engine.check()
+        step += 1
+        n_idle = 0 if news or not had_work else n_idle + 1
+        assert n_idle <= 700, "no progress"
+    engine.close()
+    return events, executor, engine
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_everything_ends_and_nothing_leaks(case: Case) -> None:
+    events, executor, engine = play(case)
+    stats = engine.stats()
+    assert (stats.n_running, stats.n_waiting) == (0, 0)
+    assert stats.blocks_free == stats.blocks_total == case.config.n_blocks
+    assert stats.step == len(executor.plans)
+    for request in case.requests:
+        news = events[request.id]
+        assert [event.finish for event in news[:-1]] == [None] * (len(news) - 1)
+        assert news[-1].finish in ("stop", "length", "cancelled", "error")
+        n_tokens = sum(len(event.tokens) for event in news)
+        limit = case.config.max_model_len - len(request.prompt)
+        if news[-1].finish == "length":
+            assert n_tokens == min(request.params.max_tokens, limit)
+        if news[-1].finish == "error":
+            assert news[-1].error_code == "context_length_exceeded"
+            assert limit < 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_answers_are_those_of_each_request_alone(case: Case) -> None:
+    events, _, _ = play(case)
+    roomy = SchedulerConfig(case.config.max_model_len, 1, 4096, case.config.n_blocks, 16)
+    for request in case.requests:
+        alone, _, _ = play(Case(roomy, [request], [0], {}, overlap=False))
+        got = [token for event in events[request.id] for token in event.tokens]
+        want = [token for event in alone[request.id] for token in event.tokens]
+        was_cancelled = events[request.id][-1].finish == "cancelled"
+        assert got == (want[: len(got)] if was_cancelled else want)

@@ -1,0 +1,368 @@
+"""Tiny random models of each family, the same on every machine: weights come from counters.
+
+Names and shapes are those of Hugging Face checkpoints; GGUF files are made from them as llama.cpp's
+converter does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from tests.gguf_writer import write_gguf, write_safetensors
+
+Array = NDArray[np.float32]
+
+VOCAB = 320
+BOS, EOS = 0, 1
+SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TinyModel:
+    """A config.json and f32 tensors by their Hugging Face names."""
+
+    name: str
+    config: Mapping[str, object]
+    tensors: Mapping[str, Array]
+
+    def size(self, field: str) -> int:
+        value = self.config[field]
+        assert isinstance(value, int)
+        return value
+
+
+def uniform(name: str, shape: tuple[int, ...], scale: float, shift: float = 0.0) -> Array:
+    """shift + scale * u, u uniform in [-1, 1) from Philox, whose bits NumPy guarantees."""
+    key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
+    words = np.random.Philox(key=key).random_raw(int(np.prod(shape)))
+    unit = (words >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0
+    return (shift + scale * unit).astype(np.float32).reshape(shape)
+
+
+def _matrix(name: str, n: int, k: int, gain: float = 1.0) -> Array:
+    """[n, k] with outputs of about ``gain`` times the size of its inputs."""
+    return uniform(name, (n, k), gain * (3.0 / k) ** 0.5)
+
+
+_BASE: dict[str, object] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "torch_dtype": "float32",
+}
+
+
+def llama(name: str = "tiny-llama", **overrides: object) -> TinyModel:
+    """GQA, untied head."""
+    config = {
+        **_BASE,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+    }
+    config |= overrides
+    tensors = _trunk(name, config)
+    for layer in range(_int(config, "num_hidden_layers")):
+        tensors |= _mlp(f"{name}/", f"model.layers.{layer}.mlp", config)
+    return TinyModel(name, config, tensors)
+
+
+def mistral(window: int = 8) -> TinyModel:
+    """Llama with a sliding window in every layer."""
+    names = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+    return llama("tiny-mistral", **names, sliding_window=window)
+
+
+def mixtral() -> TinyModel:
+    """Four experts, two for each token."""
+    name, n_experts = "tiny-mixtral", 4
+    config = {
+        **_BASE,
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "hidden_act": "silu",
+        "num_hidden_layers": 2,
+        "num_local_experts": n_experts,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    }
+    tensors = _trunk(name, config)
+    hidden, inner = _int(config, "hidden_size"), _int(config, "intermediate_size")
+    for layer in range(_int(config, "num_hidden_layers")):
+        part = f"model.layers.{layer}.block_sparse_moe"
+        shapes: dict[str, tuple[int, int]] = {}
+        router = f"{part}.gate.weight"
+        # Far apart, so that rounding seldom changes the choice of experts.
+        tensors[router] = _matrix(f"{name}/{router}", n_experts, hidden, gain=4.0)
+        for expert in range(n_experts):
+            shapes[f"{part}.experts.{expert}.w1.weight"] = (inner, hidden)
+            shapes[f"{part}.experts.{expert}.w2.weight"] = (hidden, inner)
+            shapes[f"{part}.experts.{expert}.w3.weight"] = (inner, hidden)
+        tensors |= {key: _matrix(f"{name}/{key}", *shape) for key, shape in shapes.items()}
+    return TinyModel(name, config, tensors)
+
+
+def gemma3(**overrides: object) -> TinyModel:
+    """Windows of 8, two ropes, QK norm, both soft caps, post-norms, tied head."""
+    name = "tiny-gemma3"
+    config = {
+        **_BASE,
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "num_hidden_layers": 4,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 24,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "sliding_window": 8,
+        "layer_types": [
+            "sliding_attention",
+            "sliding_attention",
+            "full_attention",
+            "sliding_attention",
+        ],
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 5.0,
+        "tie_word_embeddings": True,
+    }
+    config |= overrides
+    tensors = _trunk(name, config, norm_shift=0.0)
+    hidden, dim = _int(config, "hidden_size"), _int(config, "head_dim")
+    for layer in range(_int(config, "num_hidden_layers")):
+        part = f"model.layers.{layer}"
+        tensors |= _mlp(f"{name}/", f"{part}.mlp", config)
+        norms = {f"{part}.self_attn.{head}_norm.weight": dim for head in ("q", "k")}
+        norms |= {
+            f"{part}.{place}_feedforward_layernorm.weight": hidden for place in ("pre", "post")
+        }
+        tensors |= {key: uniform(f"{name}/{key}", (size,), 0.3) for key, size in norms.items()}
+    return TinyModel(name, config, tensors)
+
+
+def _int(config: Mapping[str, object], field: str) -> int:
+    value = config[field]
+    assert isinstance(value, int)
+    return value
+
+
+def _trunk(model: str, config: Mapping[str, object], norm_shift: float = 1.0) -> dict[str, Array]:
+    """Embedding, head, norms and attention."""
+    hidden, dim = _int(config, "hidden_size"), _int(config, "head_dim")
+    heads, kv_heads = _int(config, "num_attention_heads"), _int(config, "num_key_value_heads")
+    vocab = _int(config, "vocab_size")
+    tensors = {"model.embed_tokens.weight": uniform(f"{model}/embed", (vocab, hidden), 1.0)}
+    if not config["tie_word_embeddings"]:
+        tensors["lm_head.weight"] = _matrix(f"{model}/head", vocab, hidden, gain=3.0)
+    norms = ["model.norm.weight"]
+    for layer in range(_int(config, "num_hidden_layers")):
+        part = f"model.layers.{layer}"
+        norms += [f"{part}.input_layernorm.weight", f"{part}.post_attention_layernorm.weight"]
+        sizes = {
+            "q": (heads * dim, hidden),
+            "k": (kv_heads * dim, hidden),
+            "v": (kv_heads * dim, hidden),
+        }
+        for letter, (n, k) in {**sizes, "o": (hidden, heads * dim)}.items():
+            key = f"{part}.self_attn.{letter}_proj.weight"
+            tensors[key] = _matrix(f"{model}/{key}", n, k, gain=1.5)
+            if config.get("attention_bias"):
+                key = key.replace("weight", "bias")
+                tensors[key] = uniform(f"{model}/{key}", (n,), 0.3)
+    return tensors | {key: uniform(f"{model}/{key}", (hidden,), 0.3, norm_shift) for key in norms}
+
+
+def _mlp(prefix: str, part: str, config: Mapping[str, object]) -> dict[str, Array]:
+    hidden, inner = _int(config, "hidden_size"), _int(config, "intermediate_size")
+    shapes = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    tensors: dict[str, Array] = {}
+    for letter, (n, k) in shapes.items():
+        key = f"{part}.{letter}_proj.weight"
+        tensors[key] = _matrix(f"{prefix}{key}", n, k, gain=1.5)
+        if config.get("mlp_bias"):
+            key = key.replace("weight", "bias")
+            tensors[key] = uniform(f"{prefix}{key}", (n,), 0.3)
+    return tensors
+
+
+def pieces() -> tuple[list[str], list[tuple[str, str]]]:
+    """Vocabulary and merges of a byte-level BPE: special tokens, 256 bytes, pairs of letters."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    common = "etaoinshrdlu"
+    pairs = [(a, b) for a in common for b in common][: VOCAB - len(SPECIAL) - len(letters)]
+    return [*SPECIAL, *letters, *(a + b for a, b in pairs)], pairs
+
+
+def tokenizer() -> Tokenizer:
+    """The tokenizer of every tiny model."""
+    vocab, merges = pieces()
+    made = Tokenizer(models.BPE({piece: i for i, piece in enumerate(vocab)}, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(list(SPECIAL))
+    return made
+
+
+def write_hf(model: TinyModel, folder: Path, dtype: str = "F32") -> Path:
+    """A Hugging Face folder: config, weights in ``dtype``, tokenizer with chat template."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(model.config, indent=1))
+    write_safetensors(folder / "model.safetensors", model.tensors, dtype)
+    tokenizer().save(str(folder / "tokenizer.json"))
+    settings = {
+        "bos_token": SPECIAL[BOS],
+        "eos_token": SPECIAL[EOS],
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+_GGUF_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+}
+_GGUF_NORMS = {
+    "llama": {"post_attention_layernorm": "ffn_norm"},
+    "gemma3": {
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    },
+}
+_GGUF_TOP = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_GGUF_EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
+
+
+def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
+    """A GGUF file with matrices in ``format``; norms, router and biases stay F32."""
+    arch = "gemma3" if model.config["model_type"] == "gemma3_text" else "llama"
+    plain: dict[str, tuple[str, Array]] = {}
+    for name, tensor in (_stack_experts(model) if arch == "llama" else model.tensors).items():
+        target = _gguf_name(name, arch)
+        is_f32 = tensor.ndim == 1 or "gate_inp" in target
+        values = tensor
+        if arch == "llama" and ".attn_q." in target:
+            values = permute(tensor, model.size("num_attention_heads"))
+        if arch == "llama" and ".attn_k." in target:
+            values = permute(tensor, model.size("num_key_value_heads"))
+        if arch == "gemma3" and "norm" in target:
+            values = tensor + np.float32(1.0)
+        plain[target] = ("F32" if is_f32 else format, values)
+    write_gguf(path, _gguf_metadata(model, arch), plain)
+    return path
+
+
+def permute(tensor: Array, n_heads: int) -> Array:
+    """The row order of llama.cpp's converter for llama's q and k."""
+    n = tensor.shape[0]
+    split = tensor.reshape(n_heads, 2, n // n_heads // 2, *tensor.shape[1:])
+    return split.swapaxes(1, 2).reshape(tensor.shape)
+
+
+def _stack_experts(model: TinyModel) -> dict[str, Array]:
+    tensors = {name: tensor for name, tensor in model.tensors.items() if ".experts." not in name}
+    if "num_local_experts" not in model.config:
+        return tensors
+    for layer in range(model.size("num_hidden_layers")):
+        for letter, target in _GGUF_EXPERTS.items():
+            prefix = f"model.layers.{layer}.block_sparse_moe.experts"
+            parts = [
+                model.tensors[f"{prefix}.{e}.{letter}.weight"]
+                for e in range(model.size("num_local_experts"))
+            ]
+            tensors[f"blk.{layer}.{target}.weight"] = np.stack(parts)
+    return tensors
+
+
+def _gguf_name(name: str, arch: str) -> str:
+    if name.startswith("blk."):
+        return name
+    if name in _GGUF_TOP:
+        return _GGUF_TOP[name]
+    layer, rest = name.removeprefix("model.layers.").split(".", 1)
+    stem, kind = rest.rsplit(".", 1)
+    return f"blk.{layer}.{(_GGUF_NAMES | _GGUF_NORMS[arch])[stem]}.{kind}"
+
+
+def _gguf_metadata(model: TinyModel, arch: str) -> dict[str, object]:
+    config, (vocab, merges) = model.config, pieces()
+    fields: dict[str, object] = {
+        "context_length": model.size("max_position_embeddings"),
+        "embedding_length": model.size("hidden_size"),
+        "block_count": model.size("num_hidden_layers"),
+        "feed_forward_length": model.size("intermediate_size"),
+        "attention.head_count": model.size("num_attention_heads"),
+        "attention.head_count_kv": model.size("num_key_value_heads"),
+        "attention.key_length": model.size("head_dim"),
+        "attention.value_length": model.size("head_dim"),
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "rope.freq_base": config["rope_theta"],
+        "vocab_size": VOCAB,
+    }
+    if "num_local_experts" in config:
+        fields |= {
+            "expert_count": config["num_local_experts"],
+            "expert_used_count": config["num_experts_per_tok"],
+        }
+    if config.get("sliding_window"):
+        fields["attention.sliding_window"] = config["sliding_window"]
+    if arch == "gemma3":
+        fields |= {
+            "attention.sliding_window_pattern": 3,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+            "attn_logit_softcapping": config["attn_logit_softcapping"],
+            "final_logit_softcapping": config["final_logit_softcapping"],
+        }
+    return {
+        "general.architecture": arch,
+        "general.name": model.name,
+        **{f"{arch}.{name}": value for name, value in fields.items()},
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": vocab,
+        "tokenizer.ggml.token_type": [3 if piece in SPECIAL else 1 for piece in vocab],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
+        "tokenizer.ggml.bos_token_id": BOS,
+        "tokenizer.ggml.eos_token_id": EOS,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }

@@ -1,0 +1,133 @@
+"""Measuring: the arithmetic of the reports, on an engine that computes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from kvasir import _native
+from kvasir.bench import fingerprint as measured_by
+from kvasir.bench.ceilings import READ_SIZES, bandwidth_for
+from kvasir.bench.fingerprint import Meter, fingerprint
+from kvasir.bench.latency import LatencySettings, measure_latency
+from kvasir.bench.report import is_disturbed, summary, write
+from kvasir.bench.throughput import ThroughputSettings, measure_throughput
+from kvasir.bench.workload import Timeline, Workload
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ConfigError
+from kvasir.engine.build import build_engine
+
+
+@pytest.fixture
+def workload() -> Workload:
+    options = EngineOptions(executor="fake", max_model_len=256, kv_memory="1MiB")
+    return Workload(build_engine(options))
+
+
+def test_a_timeline_counts_gaps() -> None:
+    line = Timeline([0.5, 0.6, 0.7])
+    assert line.first == 0.5
+    assert line.decode_rate == pytest.approx(10.0)
+    assert Timeline([0.5]).decode_rate == 0.0
+
+
+def test_every_request_gives_its_tokens(workload: Workload) -> None:
+    timelines = workload.run(3, 20, 7)
+    assert [len(timeline.tokens) for timeline in timelines] == [7, 7, 7]
+    assert all(timeline.tokens == sorted(timeline.tokens) for timeline in timelines)
+
+
+def test_prompts_are_fixed_and_differ(workload: Workload) -> None:
+    one, same = workload._request(16, 1, 3, 0), workload._request(16, 1, 3, 0)
+    other_run, other_request = workload._request(16, 1, 4, 0), workload._request(16, 1, 3, 1)
+    assert one.prompt == same.prompt
+    assert len({one.prompt, other_run.prompt, other_request.prompt}) == 3
+
+
+def test_a_request_too_long_names_the_remedy(workload: Workload) -> None:
+    with pytest.raises(ConfigError, match=r"250 \+ 10 tokens exceed max_model_len 256"):
+        workload.run(1, 250, 10)
+
+
+def test_latency_reports_what_was_asked(workload: Workload) -> None:
+    settings = LatencySettings(input_len=8, output_len=5, prefill=(32, 4096), repeat=2)
+    results = measure_latency(workload, settings)
+    decode = results["decode"]
+    assert len(decode["tokens_per_second"]["runs"]) == len(decode["foreign"]) == 2
+    assert decode["tokens_per_second"]["median"] > 0
+    prefill = results["prefill_32"]
+    first = prefill["seconds_to_first_token"]["runs"]
+    rates = prefill["tokens_per_second"]["runs"]
+    assert rates == pytest.approx([32 / seconds for seconds in first], rel=0.05)
+    assert results["prefill_4096"] == {"missing": "4097 tokens exceed max_model_len 256"}
+
+
+def test_throughput_counts_output_over_the_whole_time(workload: Workload) -> None:
+    settings = ThroughputSettings(num_prompts=5, input_len=12, output_len=6, repeat=2)
+    results = measure_throughput(workload, settings)
+    walls = results["seconds"]["runs"]
+    output = results["output_tokens_per_second"]["runs"]
+    assert walls == pytest.approx([30 / rate for rate in output], abs=0.0006)
+    assert results["total_tokens_per_second"]["median"] == pytest.approx(
+        results["output_tokens_per_second"]["median"] * 3, rel=0.01
+    )
+    assert results["steps_per_run"] >= 6
+
+
+def test_summary_and_disturbance() -> None:
+    assert summary([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "runs": [3, 1, 2]}
+    assert not is_disturbed({"a": {"foreign": [0.01, 0.05]}})
+    assert is_disturbed({"a": {"foreign": [0.01, 0.5]}})
+    assert is_disturbed([{"foreign": 0.2}])
+
+
+def test_the_meter_does_not_count_our_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, own, clock = iter((10.0, 12.0)), iter((5.0, 6.5)), iter((100.0, 102.0))
+    monkeypatch.setattr(measured_by, "_busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(measured_by, "_own_seconds", lambda: next(own))
+    monkeypatch.setattr(measured_by.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(measured_by.os, "cpu_count", lambda: 2)
+    with Meter() as meter:
+        pass
+    assert (meter.seconds, meter.foreign) == (2.0, 0.125)
+
+
+def test_the_meter_reads_this_machine() -> None:
+    with Meter() as meter:
+        time.sleep(0.05)
+    assert meter.seconds >= 0.05
+    assert 0.0 <= meter.foreign <= 1.0
+
+
+def test_the_fingerprint_is_json_and_names_the_machine(tmp_path: Path) -> None:
+    found = fingerprint()
+    write(found, tmp_path / "deep" / "f.json")
+    assert json.loads((tmp_path / "deep" / "f.json").read_text()) == found
+    assert found["cpus"] >= 1
+    assert found["isa_levels"][0] == "scalar"
+
+
+@pytest.mark.parametrize("kind", ["read", "int8", "bf16", "fp32"])
+def test_a_ceiling_is_a_rate_or_has_a_reason(kind: str) -> None:
+    missing = _native.measure_missing(kind)
+    rate = _native.measure(kind, 1, 1 << 20)
+    assert rate == 0 if missing else rate > 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_threads", "n_bytes"), [("int3", 1, 0), ("read", 0, 1 << 20), ("read", 2, 1 << 16)]
+)
+def test_a_wrong_measurement_is_refused(kind: str, n_threads: int, n_bytes: int) -> None:
+    with pytest.raises(ValueError, match="measure"):
+        _native.measure(kind, n_threads, n_bytes)
+
+
+def test_bandwidth_is_that_of_the_size() -> None:
+    ceilings = {f"read_{name}": {"median": float(i)} for i, name in enumerate(READ_SIZES)}
+    assert bandwidth_for(ceilings, 90 << 20) == 1.0
+    assert bandwidth_for(ceilings, 100 << 20) == 2.0
+    assert bandwidth_for(ceilings, 1) == 0.0
+    assert bandwidth_for({"read_8MB": {"missing": "memory"}}, 1) is None

@@ -1,0 +1,104 @@
+"""Weights found, checked and brought to the program's form without loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvasir.core.errors import ModelError
+from kvasir.ir.program import Transform
+from kvasir.weights.transforms import RawTensor, apply, from_floats, permute_rope
+from tests import tiny
+from tests.gguf_writer import ENCODERS
+from tests.loading import load
+
+
+def test_missing_unexpected_and_misshapen_tensors_are_listed_together(tmp_path: Path) -> None:
+    model = tiny.llama()
+    tensors = dict(model.tensors)
+    del tensors["model.layers.1.mlp.up_proj.weight"], tensors["model.norm.weight"]
+    tensors["model.layers.9.mlp.up_proj.weight"] = np.zeros((2, 2), np.float32)
+    tensors["lm_head.weight"] = tensors["lm_head.weight"][:-1]
+    tiny.write_hf(replace(model, tensors=tensors), tmp_path)
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path)
+    message = caught.value.message
+    assert "2 missing: model.layers.1.mlp.up_proj.weight, model.norm.weight" in message
+    assert "1 of wrong shape: lm_head.weight [319, 64], expected [320, 64]" in message
+    assert "1 unexpected: model.layers.9.mlp.up_proj.weight" in message
+
+
+def test_long_lists_are_cut(tmp_path: Path) -> None:
+    model = tiny.llama()
+    tiny.write_hf(replace(model, tensors={"x": np.zeros(1, np.float32)}), tmp_path)
+    with pytest.raises(ModelError, match=r"30 missing: .* and 18 more"):
+        load(tmp_path)
+
+
+def test_a_copy_of_the_tied_head_is_not_unexpected(tmp_path: Path) -> None:
+    model = tiny.gemma3()
+    copy = {"lm_head.weight": model.tensors["model.embed_tokens.weight"]}
+    tiny.write_hf(replace(model, tensors={**model.tensors, **copy}), tmp_path)
+    assert "lm_head" not in load(tmp_path).program.weights
+
+
+def test_untied_models_need_their_head(tmp_path: Path) -> None:
+    model = tiny.llama()
+    tensors = {name: x for name, x in model.tensors.items() if name != "lm_head.weight"}
+    tiny.write_hf(replace(model, tensors=tensors), tmp_path)
+    with pytest.raises(ModelError, match=r"1 missing: lm_head\.weight"):
+        load(tmp_path)
+
+
+def test_plain_weights_are_views_of_the_file(tmp_path: Path) -> None:
+    path = tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q4_1")
+    bound = load(path).binding["layers.0.v"]
+    raw = bound.raw()
+    assert (bound.format, raw.shape) == ("Q4_1", (32, 64))
+    assert np.shares_memory(raw.data, bound.tensors[0].data)
+    assert raw.rows().shape == (32, 64 // 32 * 20)
+
+
+@pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+def test_row_order_is_undone_on_packed_rows(format: str, tmp_path: Path) -> None:
+    """The packed rows of a permuted matrix, put back, are those of the plain one bit for bit."""
+    model = tiny.llama()
+    binding = load(tiny.write_gguf_model(model, tmp_path / "m.gguf", format)).binding
+    for letter in ("q", "k"):
+        plain = model.tensors[f"model.layers.1.self_attn.{letter}_proj.weight"]
+        raw = binding[f"layers.1.{letter}"].raw()
+        assert raw.format == format
+        assert raw.data.tobytes() == ENCODERS[format][1](plain)
+
+
+def test_biases_are_permuted_like_rows() -> None:
+    bias = np.arange(24, dtype=np.float32)
+    permuted = tiny.permute(bias, 3)
+    assert permuted.tolist() != bias.tolist()
+    assert permute_rope(from_floats(permuted), 3).decode().tolist() == bias.tolist()
+
+
+def test_experts_are_stacked(tmp_path: Path) -> None:
+    model = tiny.mixtral()
+    bound = load(tiny.write_hf(model, tmp_path)).binding["layers.1.experts.down"]
+    names = [f"model.layers.1.block_sparse_moe.experts.{e}.w2.weight" for e in range(4)]
+    np.testing.assert_array_equal(bound.dequantize(), np.stack([model.tensors[n] for n in names]))
+
+
+def test_gemma_norms_add_one_from_hf_and_not_from_gguf(tmp_path: Path) -> None:
+    model = tiny.gemma3()
+    expected = model.tensors["model.layers.2.self_attn.q_norm.weight"] + np.float32(1)
+    for path in (
+        tiny.write_hf(model, tmp_path / "hf"),
+        tiny.write_gguf_model(model, tmp_path / "m.gguf"),
+    ):
+        found = load(path).binding["layers.2.q_norm"].dequantize()
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_unknown_transforms_are_refused() -> None:
+    with pytest.raises(KeyError, match="shuffle"):
+        apply(RawTensor("F32", (1,), np.zeros(4, np.uint8)), (Transform("shuffle"),))

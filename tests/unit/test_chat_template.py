@@ -1,0 +1,128 @@
+"""Chat templates: where they come from, what they render, and how they fail."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import decoders
+
+from kvasir.core.errors import ModelError, RequestError
+from kvasir.tokenizer.chat import ChatTemplate
+from kvasir.tokenizer.from_gguf import spec_from_gguf
+from kvasir.tokenizer.load import load_tokenizer
+from kvasir.weights.source import open_model
+from tests.gguf_writer import write_gguf, write_safetensors
+from tests.smollm2 import smollm2
+from tests.tiny_vocab import byte_level
+
+USER = [{"role": "user", "content": "Hi"}]
+SIMPLE = "{% for m in messages %}[{{ m['role'] }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+
+
+def from_text(tmp_path: Path, template: str | None) -> ChatTemplate:
+    extra = {} if template is None else {"tokenizer.chat_template": template}
+    write_gguf(tmp_path / "m.gguf", byte_level(**extra), {})
+    source = open_model(tmp_path / "m.gguf")
+    return ChatTemplate(source, load_tokenizer(source))
+
+
+def from_folder(folder: Path, template: object = None, jinja: str | None = None) -> ChatTemplate:
+    spec = spec_from_gguf(byte_level())
+    spec.backend.decoder = decoders.ByteLevel()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text(spec.backend.to_str())
+    settings = {"chat_template": template, "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    if jinja is not None:
+        (folder / "chat_template.jinja").write_text(jinja)
+    write_safetensors(folder / "model.safetensors", {})
+    source = open_model(folder)
+    return ChatTemplate(source, load_tokenizer(source))
+
+
+def test_smollm2() -> None:
+    source = open_model(smollm2())
+    template = ChatTemplate(source, load_tokenizer(source))
+    assert template.problem is None
+    assert template.render(USER) == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        "<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert template.render(
+        [{"role": "system", "content": "Be brief."}, *USER], add_generation_prompt=False
+    ) == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n")
+
+
+def test_variables_reach_the_template(tmp_path: Path) -> None:
+    template = from_text(
+        tmp_path,
+        "{{ bos_token }}{{ tools }}{{ documents }}{{ mode }}{{ add_generation_prompt }}",
+    )
+    assert template.render(USER, mode="x") == "<|im_start|>NoneNonexTrue"
+    assert template.render(USER, False, tools=[{"n": 1}]) == "<|im_start|>[{'n': 1}]NoneFalse"
+
+
+def test_sources_in_folders(tmp_path: Path) -> None:
+    assert from_folder(tmp_path, SIMPLE).render(USER) == "[user]Hi<|im_end|>"
+    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": SIMPLE}]
+    assert from_folder(tmp_path, named).render(USER) == "[user]Hi<|im_end|>"
+    assert from_folder(tmp_path, SIMPLE, jinja="own file").render(USER) == "own file"
+
+
+def test_model_without_template(tmp_path: Path) -> None:
+    template = from_text(tmp_path, None)
+    assert template.problem == "model 'm' has no chat template: use text completions"
+    with pytest.raises(RequestError, match="no chat template") as caught:
+        template.render(USER)
+    assert (caught.value.status, caught.value.code) == (400, "chat_template_missing")
+    assert from_folder(tmp_path, [{"name": "other", "template": "x"}]).problem is not None
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("line\n{% for %}", "not valid in line 2"),
+        ("{% include 'x' %}", "refers to another template"),
+        ("{{ x | no_such_filter }}", "no_such_filter"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "chat template is not"),
+        ("x" * ((1 << 20) + 1), "1048577 characters"),
+    ],
+)
+def test_unusable_template_is_explained(tmp_path: Path, template: str, problem: str) -> None:
+    chat = from_text(tmp_path, template)
+    assert problem in (chat.problem or "")
+    with pytest.raises(RequestError) as caught:
+        chat.render(USER)
+    assert problem in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("template", "message", "code"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate", "error"),
+        ("{{ messages[5].content.x }}", "needs what the messages lack", "error"),
+        ("{{ messages[0]['content'] + 1 }}", "failed on the messages: TypeError", "error"),
+        ("{{ messages[0].content.__class__.__mro__ }}", "was stopped", "limit"),
+        ("{% for i in range(10**9) %}{% endfor %}", "was stopped", "limit"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "was stopped", "limit"),
+    ],
+)
+def test_failures_are_the_requests(
+    tmp_path: Path, template: str, message: str, code: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        from_text(tmp_path, template).render(USER)
+    assert message in caught.value.message
+    assert (caught.value.param, caught.value.code) == ("messages", f"chat_template_{code}")
+
+
+def test_corrupt_template_files(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"'tokenizer\.chat_template' is '7'"):
+        write_gguf(tmp_path / "m.gguf", byte_level(**{"tokenizer.chat_template": 7}), {})
+        source = open_model(tmp_path / "m.gguf")
+        ChatTemplate(source, load_tokenizer(source))
+    from_folder(tmp_path, SIMPLE)
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    source = open_model(tmp_path)
+    with pytest.raises(ModelError, match="not valid UTF-8"):
+        ChatTemplate(source, load_tokenizer(source))

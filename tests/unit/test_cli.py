@@ -1,0 +1,156 @@
+"""The command line: instant help, derived options, one clear line for every error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kvasir.cli.main import COMMANDS, cli, run_command
+from kvasir.cli.options import take, with_options
+from kvasir.cli.run import _split
+from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.config.options import EngineOptions, describe
+from kvasir.config.serving import ServeOptions
+from kvasir.core.errors import ConfigError
+from kvasir.core.params import SamplingParams
+
+HEAVY = ("numpy", "starlette", "uvicorn", "tokenizers", "jinja2", "rich", "kvasir._native")
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom kvasir.cli.main import run_command\nstatus = run_command(['--help'])\n"
+        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules], status)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in COMMANDS)
+    assert "HEAVY [] 0" in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_serve_offers_every_option_once() -> None:
+    shown = CliRunner().invoke(cli, ["serve", "--help"]).output
+    for info in (*describe(EngineOptions), *describe(ServeOptions)):
+        if info.name != "model":
+            assert shown.count(f"\n  {info.flag} ") + shown.count(f"\n  {info.flag}\n") == 1, info
+
+
+def options_from(args: list[str]) -> EngineOptions:
+    taken: list[EngineOptions] = []
+
+    @click.command()
+    @with_options(EngineOptions)
+    def command(**values: object) -> None:
+        taken.append(take(EngineOptions, values))
+
+    command.main(args, standalone_mode=False)
+    return taken[0]
+
+
+def test_options_arrive_with_their_types() -> None:
+    args = "m.gguf --max-num-seqs 8 --kv-memory 1GiB --no-async-scheduling --dtype float32"
+    assert options_from(args.split()) == EngineOptions(
+        model="m.gguf",
+        max_num_seqs=8,
+        kv_memory="1GiB",
+        async_scheduling=False,
+        dtype="float32",
+    )
+
+
+def test_no_options_are_the_defaults() -> None:
+    assert options_from([]) == EngineOptions()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["serve", "--max-num-seqs", "0"], "--max-num-seqs"),
+        (["serve", "--dtype", "int3"], "--dtype"),
+        (["serve", "--no-such-option"], "--no-such-option"),
+        (["no-such-command"], "no-such-command"),
+        (["run"], "PROMPT"),
+    ],
+)
+def test_misuse_exits_with_2(
+    args: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(args) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("args", "status"),
+    [
+        (["inspect", "model", "no-such-file.gguf"], 1),
+        (["run", "no-such-file.gguf", "hello"], 1),
+        (["run", "a", "b", "c"], 2),
+        (["run", "--raw", "--system", "s", "hello"], 2),
+        (["chat", "--url", "ftp://x"], 2),
+        (["chat", "--url", "127.0.0.1:1", "--threads", "2"], 2),
+        (["chat", "--url", "http://127.0.0.1:1"], 1),
+        (["bench", "latency", "--executor", "fake"], 2),
+    ],
+)
+def test_an_error_is_one_line(
+    args: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(args) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("kvasir: ")
+
+
+def test_debug_shows_where_it_happened(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="arguments"):
+        run_command(["--debug", "run", "a", "b", "c"])
+
+
+def test_run_takes_a_model_or_none() -> None:
+    assert _split(("hello",)) == (None, "hello")
+    assert _split(("m.gguf", "hello")) == ("m.gguf", "hello")
+
+
+def test_sampling_options_become_params() -> None:
+    taken: list[SamplingParams] = []
+
+    @click.command()
+    @with_sampling(temperature=0.5)
+    def command(**values: object) -> None:
+        taken.append(take_sampling(values))
+        assert values == {}
+
+    command.main(["--seed", "7", "--stop", "a", "--stop", "b"], standalone_mode=False)
+    command.main([], standalone_mode=False)
+    assert taken == [
+        SamplingParams(temperature=0.5, seed=7, stop=["a", "b"], max_tokens=None),
+        SamplingParams(temperature=0.5, max_tokens=None),
+    ]
+
+
+def test_formats_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["inspect", "formats"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["Q4_1", "32", "20", "5"] in rows
+
+
+def test_env_reads_the_variables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVASIR_ISA", "scalar")
+    assert run_command(["inspect", "env"]) == 0
+    assert '"isa": "scalar"' in capsys.readouterr().out

@@ -1,0 +1,186 @@
+"""Options, their resolution, and the planning of memory."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from kvasir.config.env import read_env
+from kvasir.config.hardware import Hardware, probe
+from kvasir.config.options import EngineOptions, describe
+from kvasir.config.resolve import resolve
+from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.config.sizes import format_size, parse_size
+from kvasir.core.errors import ConfigError
+
+MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized")
+MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
+
+
+def resolved(machine: Hardware = MACHINE, **options: object) -> EngineConfig:
+    return resolve(EngineOptions(**options), MODEL, machine)  # type: ignore[arg-type]
+
+
+def test_every_option_is_described_once() -> None:
+    infos = describe()
+    assert [info.name for info in infos] == [item.name for item in fields(EngineOptions)]
+    assert len({info.flag for info in infos}) == len(infos)
+    assert all(info.help.endswith(".") for info in infos)
+    flags = {info.name: info.flag for info in infos}
+    assert flags["max_model_len"] == "--max-model-len"
+    assert flags["model"] == "model"
+
+
+def test_defaults_plan_memory_for_typical_requests() -> None:
+    config = resolved()
+    assert config.kv.block_bytes == 16 * 11520 * 2
+    assert config.kv.n_blocks == 64 * 2048 // 16
+    assert config.scheduler.n_blocks == config.kv.n_blocks
+    assert (config.model.max_model_len, config.scheduler.max_model_len) == (8192, 8192)
+    assert (config.executor.threads, config.executor.isa) == (4, "avx2")
+    assert config.loop.overlap
+    assert config.reasons["threads"] == "4: cores among 8 usable CPUs"
+    assert config.reasons["kv_memory"].startswith("2.8 GiB: 64 requests of 2048 tokens")
+
+
+def test_little_memory_shortens_the_context_and_says_why() -> None:
+    small = Hardware(2, 2, (100 << 20) + (100 << 20))
+    config = resolved(small)
+    assert config.kv.n_bytes <= 0.4 * (100 << 20)
+    assert config.model.max_model_len == config.kv.n_blocks * 16 < 8192
+    assert config.reasons["max_model_len"].endswith("what the KV memory holds")
+    assert config.reasons["kv_memory"] == "40 MiB: 40% of 100 MiB free after the weights"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"max_model_len": 8192, "kv_memory": "64MiB"},
+            "max_model_len 8192 needs 512 blocks of 16 tokens, kv memory of 64 MiB holds 182: "
+            "lower --max-model-len or raise --kv-memory",
+        ),
+        ({"max_model_len": 9000}, "max_model_len 9000 exceeds the model's context of 8192 tokens"),
+        ({"kv_memory": "100GiB"}, "exceed the free memory of 16 GiB: lower --kv-memory"),
+        ({"kv_memory": 1000}, "kv memory of 1000 B is less than one block of 16 tokens"),
+        ({"kv_memory": "2 apples"}, "kv_memory is '2 apples': use bytes, or a unit"),
+        ({"kv_memory": -1}, "kv_memory is -1: needs 1 byte to 1 EiB"),
+        ({"block_size": 24}, "block_size 24 is not a multiple of 16: use 32"),
+        ({"block_size": 0}, "block_size is 0: needs at least 16"),
+        ({"max_num_seqs": 0}, "max_num_seqs is 0: needs at least 1"),
+        ({"max_num_seqs": True}, "max_num_seqs is True: needs a whole number"),
+        ({"max_num_batched_tokens": "9"}, "max_num_batched_tokens is '9': needs a whole number"),
+        ({"dtype": "int3"}, "dtype is 'int3': use one of auto, float32, bfloat16"),
+        ({"isa": "amx"}, "isa 'amx' cannot run on this CPU: use one of scalar, avx2"),
+        ({"async_scheduling": "yes"}, "async_scheduling is 'yes': needs true or false"),
+        ({"model": 3}, "model is 3: needs text"),
+    ],
+)
+def test_contradictions_are_refused_with_sizes_and_remedy(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(**options)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "expected"),
+    [
+        ("auto", "quantized", ("auto", "bfloat16")),
+        ("auto", "float32", ("float32", "float32")),
+        ("auto", "float16", ("bfloat16", "bfloat16")),
+        ("float32", "quantized", ("float32", "float32")),
+        ("bfloat16", "quantized", ("bfloat16", "bfloat16")),
+    ],
+)
+def test_types_follow_the_weights(dtype: str, weights: str, expected: tuple[str, str]) -> None:
+    facts = ModelFacts("m", 10, 64, 64, 100, weights)
+    config = resolve(EngineOptions(dtype=dtype), facts, MACHINE)
+    assert (config.model.dtype, config.kv.dtype) == expected
+
+
+def test_what_is_asked_for_is_done() -> None:
+    config = resolved(
+        max_num_seqs=3,
+        max_num_batched_tokens=7,
+        kv_memory=1 << 28,
+        max_model_len=512,
+        block_size=32,
+        kv_cache_dtype="float32",
+        threads=2,
+        isa="scalar",
+        async_scheduling=False,
+        served_model_name="name",
+        seed=9,
+    )
+    assert config.scheduler.max_num_seqs == 3
+    assert config.scheduler.max_num_batched_tokens == 7
+    assert config.kv.n_bytes <= 1 << 28 < config.kv.n_bytes + config.kv.block_bytes
+    assert (config.kv.block_size, config.kv.dtype) == (32, "float32")
+    assert (config.executor.threads, config.executor.isa) == (2, "scalar")
+    assert (config.model.name, config.model.max_model_len) == ("name", 512)
+    assert (config.loop.overlap, config.seed) == (False, 9)
+
+
+def test_the_option_goes_before_the_environment() -> None:
+    assert resolve(EngineOptions(), MODEL, MACHINE, isa="scalar").reasons["isa"] == (
+        "scalar: KVASIR_ISA"
+    )
+    options = EngineOptions(isa="avx2")
+    assert resolve(options, MODEL, MACHINE, isa="scalar").executor.isa == "avx2"
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    env = read_env({"KVASIR_ISA": "avx2", "KVASIR_CACHE": "/tmp/k"})
+    assert (env.isa, env.cache) == ("avx2", Path("/tmp/k"))
+    assert read_env({"KVASIR_ISA": "", "XDG_CACHE_HOME": "/c"}).cache == Path("/c/kvasir")
+    assert read_env({}).isa is None
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("512MiB", 512 << 20), ("2GiB", 2 << 30), ("1.5 GB", 1_500_000_000), ("64", 64), (7, 7)],
+)
+def test_sizes_are_read(text: int | str, n_bytes: int) -> None:
+    assert parse_size(text) == n_bytes
+
+
+def test_sizes_are_written() -> None:
+    sizes = (0, 1023, 1024, 1536, 64 << 20, 5 << 30, 3 << 50)
+    assert [format_size(n) for n in sizes] == [
+        "0 B",
+        "1023 B",
+        "1 KiB",
+        "1.5 KiB",
+        "64 MiB",
+        "5 GiB",
+        "3072 TiB",
+    ]
+
+
+def test_control_groups_limit_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("700000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
+    machine = probe(("scalar",), tmp_path)
+    assert machine.free_memory == 400000
+    assert machine.n_cores <= machine.n_cpus <= 2
+
+
+def test_old_control_groups_and_none_are_understood(tmp_path: Path) -> None:
+    free = probe(("scalar",), tmp_path / "none").free_memory
+    assert free > 10**6
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("5000000\n")
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("1000000\n")
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    assert probe(("scalar",), tmp_path).free_memory == 4000000
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("5\n")
+    assert probe(("scalar",), tmp_path).n_cpus >= 1

@@ -1,0 +1,182 @@
+"""Configs: typed fields, the defaults of their source, errors that name the field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvasir.core.errors import ModelError
+from kvasir.models import ModelConfig, config_from, is_ignorable
+from kvasir.models.rope import inverse_frequencies, rope_table
+from kvasir.models.spec import RopeConfig
+from kvasir.weights.source import open_model
+from tests import tiny
+from tests.gguf_writer import write_gguf
+from tests.tiny import TinyModel
+
+
+def read(model: TinyModel, folder: Path) -> ModelConfig:
+    return config_from(open_model(tiny.write_hf(model, folder)))
+
+
+def without(model: TinyModel, *fields: str) -> TinyModel:
+    return replace(model, config={k: v for k, v in model.config.items() if k not in fields})
+
+
+def test_llama(tmp_path: Path) -> None:
+    config = read(tiny.llama(), tmp_path)
+    assert (config.family, config.kind, config.tied) == ("llama", "hf", False)
+    assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 2, 16)
+    assert config.attention_scale == 0.25
+    assert config.windows == ()
+
+
+def test_llama_defaults(tmp_path: Path) -> None:
+    fields = (
+        "num_key_value_heads",
+        "head_dim",
+        "rope_theta",
+        "rms_norm_eps",
+        "tie_word_embeddings",
+    )
+    config = read(without(tiny.llama(), *fields), tmp_path)
+    assert (config.n_kv_heads, config.head_dim, config.rope.theta) == (4, 16, 10000.0)
+    assert (config.norm_eps, config.tied) == (1e-6, False)
+
+
+@pytest.mark.parametrize(("window", "expected"), [(6, (6,) * 3), (None, ())])
+def test_mistral_window(window: int | None, expected: tuple[int, ...], tmp_path: Path) -> None:
+    model = tiny.mistral()
+    model = replace(model, config={**model.config, "sliding_window": window})
+    assert read(model, tmp_path).windows == expected
+
+
+def test_mistral_has_a_window_unless_told_otherwise(tmp_path: Path) -> None:
+    assert read(without(tiny.mistral(), "sliding_window"), tmp_path).windows == (4096,) * 3
+
+
+def test_gemma3_layers(tmp_path: Path) -> None:
+    config = read(tiny.gemma3(), tmp_path)
+    assert config.windows == (8, 8, 0, 8)
+    assert config.window_rope == RopeConfig(10000.0)
+    assert config.rope == RopeConfig(1e6, "linear", 8.0)
+    assert config.attention_scale == pytest.approx(24**-0.5)
+    assert (config.embed_scale, config.attention_softcap, config.final_softcap) == (8.0, 2.0, 5.0)
+
+
+def test_gemma3_pattern_and_defaults(tmp_path: Path) -> None:
+    fields = ("layer_types", "rope_scaling", "attn_logit_softcapping", "final_logit_softcapping")
+    model = without(tiny.gemma3(sliding_window_pattern=2), *fields)
+    config = read(model, tmp_path)
+    assert config.windows == (8, 0, 8, 0)
+    assert config.rope == RopeConfig(1e6)
+    assert (config.attention_softcap, config.final_softcap) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hidden_size": None}, "config.json: hidden_size is missing"),
+        ({"hidden_size": "64"}, "hidden_size is '64', expected a whole number"),
+        ({"hidden_size": True}, "hidden_size is True, expected a whole number"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0, expected at least 1"),
+        ({"rms_norm_eps": "tiny"}, "rms_norm_eps is 'tiny', expected a number"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan, expected a finite number"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads is 3, expected a divisor of"),
+        ({"head_dim": 15}, "head_dim is 15, expected an even number"),
+        ({"head_dim": None, "hidden_size": 66}, "hidden_size is 66, expected a multiple of"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu', expected one of silu, gelu"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings is 1, expected true or false"),
+        ({"sliding_window": 64}, "sliding_window is 64, expected a model without it"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+            "type is 'yarn', expected one of default",
+        ),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_type is 'dynamic', expected one of"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is missing"),
+        ({"rope_scaling": "linear"}, "rope_scaling is 'linear', expected an object"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1.0"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "is not supported; supported: "),
+        ({"architectures": None}, "architectures is None, expected a list of one name"),
+    ],
+)
+def test_unusable_fields_are_named(fields: dict[str, object], message: str, tmp_path: Path) -> None:
+    model = tiny.llama()
+    with pytest.raises(ModelError, match=message):
+        read(replace(model, config={**model.config, **fields}), tmp_path)
+
+
+def test_too_many_experts_per_token(tmp_path: Path) -> None:
+    model = tiny.mixtral()
+    model = replace(model, config={**model.config, "num_experts_per_tok": 5})
+    with pytest.raises(ModelError, match="num_experts_per_tok is 5, expected at most num_local"):
+        read(model, tmp_path)
+
+
+def test_layer_types_of_wrong_length(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="expected 4 entries, each one of full_attention, sliding"):
+        read(tiny.gemma3(layer_types=["full_attention"]), tmp_path)
+
+
+def test_gguf_agrees_with_hf(tmp_path: Path) -> None:
+    for model in (tiny.llama(), tiny.mixtral(), tiny.gemma3(query_pre_attn_scalar=32)):
+        hf = read(model, tmp_path / model.name)
+        gguf = config_from(
+            open_model(tiny.write_gguf_model(model, tmp_path / f"{model.name}.gguf"))
+        )
+        assert gguf.norm_eps == pytest.approx(hf.norm_eps, rel=1e-6)
+        assert replace(gguf, norm_eps=hf.norm_eps, kind="hf") == hf
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"general.architecture": "bert"}, "general.architecture 'bert' is not supported"),
+        ({"llama.block_count": -1}, "llama.block_count is -1, expected at least 1"),
+        ({"llama.attention.head_count_kv": [2, 2]}, "llama.attention.head_count_kv is"),
+        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type is 'yarn', expected one of"),
+        ({"llama.rope.dimension_count": 8}, "rope.dimension_count is 8, expected the head size 16"),
+        ({"llama.expert_count": 4}, "llama.expert_used_count is missing"),
+    ],
+)
+def test_unusable_metadata_is_named(
+    fields: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "base.gguf"))
+    tensors = {info.name: ("F32", info.decode()) for info in base.tensors.values()}
+    write_gguf(tmp_path / "m.gguf", {**base.config, **fields}, tensors)
+    with pytest.raises(ModelError, match=message):
+        config_from(open_model(tmp_path / "m.gguf"))
+
+
+def test_gguf_rope_factors(tmp_path: Path) -> None:
+    base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "base.gguf"))
+    tensors = {info.name: ("F32", info.decode()) for info in base.tensors.values()}
+    factors = np.array([1, 1, 1.5, 2, 2.5, 4, 8, 8], np.float32)
+    write_gguf(tmp_path / "m.gguf", base.config, {**tensors, "rope_freqs.weight": ("F32", factors)})
+    config = config_from(open_model(tmp_path / "m.gguf"))
+    assert config.rope == RopeConfig(10000.0, "factors", factors=tuple(factors.tolist()))
+    assert is_ignorable(config, "rope_freqs.weight")
+    plain = inverse_frequencies(RopeConfig(10000.0), 16)
+    np.testing.assert_allclose(inverse_frequencies(config.rope, 16), plain / factors)
+
+
+def test_rope_table() -> None:
+    """Angle of position 5, pair 3 of 8: 5 * 10000^(-6/16)."""
+    table = rope_table(RopeConfig(10000.0), 16, 6)
+    angle = 5 * 10000.0 ** (-6 / 16)
+    assert table.shape == (6, 16)
+    assert (table[5, 3], table[5, 11]) == pytest.approx((np.cos(angle), np.sin(angle)), abs=1e-7)
+
+
+def test_llama3_rope_keeps_short_waves_and_stretches_long_ones() -> None:
+    rope = RopeConfig(10000.0, "llama3", 8.0, 1.0, 4.0, original_max_positions=64)
+    ratio = inverse_frequencies(rope, 32) / inverse_frequencies(RopeConfig(10000.0), 32)
+    assert ratio[0] == 1.0
+    assert ratio[-1] == 1 / 8
+    assert (np.diff(ratio) <= 0).all()
+    assert ((ratio > 1 / 8) & (ratio < 1)).any()

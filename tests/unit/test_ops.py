@@ -1,0 +1,268 @@
+"""Every op case: shape rule, cost, and the reference against loops written independently of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from kvasir.ir.numerics import Q8
+from kvasir.ir.ops import OPS, Call, ShapeError, Sizes
+from kvasir.ir.program import FloatArray, Op, Value, freeze
+from tests.op_cases import OP_CASES, POSITIONS, OpCase, R, T, dequantized, environment
+
+Expect = Callable[[OpCase], FloatArray]
+BY_NAME = {case.name: case for case in OP_CASES}
+
+
+def outputs(case: OpCase) -> tuple[Value, ...]:
+    types = OPS[case.op.kind].infer(
+        case.op, [v for v, _ in case.inputs], [w for w, _ in case.weights]
+    )
+    return tuple(Value(name, *type_) for name, type_ in zip(case.op.outs, types, strict=True))
+
+
+def x_of(case: OpCase, index: int = 0) -> FloatArray:
+    return dequantized(case.inputs[index][1])
+
+
+def w_of(case: OpCase, index: int = 0) -> FloatArray:
+    return case.weights[index][1]
+
+
+def activation(x: float, kind: str) -> float:
+    if kind == "silu":
+        return x / (1 + math.exp(-x))
+    if kind == "gelu":
+        return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def act_all(x: FloatArray, kind: str) -> FloatArray:
+    return np.array([activation(float(v), kind) for v in x.reshape(-1)]).reshape(x.shape)
+
+
+def rms(x: FloatArray, w: FloatArray, eps: float) -> FloatArray:
+    return np.array(
+        [row / math.sqrt(sum(float(v) ** 2 for v in row) / len(row) + eps) * w for row in x]
+    )
+
+
+def expect_norm(case: OpCase) -> FloatArray:
+    return rms(x_of(case), w_of(case), case.op.number("eps"))
+
+
+def expect_head_norm(case: OpCase) -> FloatArray:
+    heads = x_of(case).reshape(-1, case.op.integer("head_dim"))
+    return rms(heads, w_of(case), case.op.number("eps")).reshape(T, -1)
+
+
+def expect_linear(case: OpCase) -> FloatArray:
+    op, n = case.op, case.op.integer("n_segments")
+    parts = [x_of(case) @ w_of(case, i).T for i in range(n)]
+    if op.flag("bias"):
+        parts = [part + w_of(case, n + i) for i, part in enumerate(parts)]
+    if op.word("epilogue") == "gated":
+        return act_all(parts[0], op.word("act")) * parts[1]
+    whole = np.hstack(parts)
+    return whole + x_of(case, 1) if op.word("epilogue") == "add" else whole
+
+
+def turned(case: OpCase, heads: FloatArray) -> FloatArray:
+    """Complex multiplication of the pairs."""
+    rotary, neox = case.op.integer("rotary_dim"), case.op.word("style") == "neox"
+    table = environment().constants[case.op.word("table")]
+    out = heads.copy()
+    for t, position in enumerate(POSITIONS):
+        for i in range(rotary // 2):
+            a, b = (i, i + rotary // 2) if neox else (2 * i, 2 * i + 1)
+            turn = complex(table[position, i], table[position, i + rotary // 2])
+            z = (heads[t, :, a] + 1j * heads[t, :, b]) * turn
+            out[t, :, a], out[t, :, b] = z.real, z.imag
+    return out
+
+
+def expect_rope(case: OpCase) -> FloatArray:
+    return turned(case, x_of(case).reshape(T, 4, 16)).reshape(T, -1)
+
+
+def expect_rope_write(case: OpCase) -> FloatArray:
+    q = x_of(case)[:, :64].reshape(T, 4, 16)
+    if case.weights:
+        q = rms(q.reshape(-1, 16), w_of(case), 1e-6).reshape(q.shape)
+    return turned(case, q).reshape(T, -1)
+
+
+def expect_attention(case: OpCase) -> FloatArray:
+    op = case.op
+    heads, window, cap = op.integer("n_heads"), op.integer("window"), op.number("softcap")
+    q = x_of(case).reshape(T, heads, 16)
+    out = np.zeros(q.shape)
+    for t, position in enumerate(POSITIONS):
+        view = environment().view(0, t)
+        seen = [p for p in range(position + 1) if not window or p > position - window]
+        for h in range(heads):
+            kv = h // (heads // 2)
+            scores = [op.number("scale") * float(q[t, h] @ view.k[p, kv]) for p in seen]
+            scores = [cap * math.tanh(s / cap) if cap else s for s in scores]
+            weights = [math.exp(s) for s in scores]
+            mixed = sum(w * view.v[p, kv] for w, p in zip(weights, seen, strict=True))
+            out[t, h] = mixed / sum(weights)
+    return out.reshape(T, -1)
+
+
+def expect_expert_linear(case: OpCase) -> FloatArray:
+    ids = x_of(case, 1).reshape(-1)
+    x = x_of(case)
+    found = []
+    for pair, expert in enumerate(ids):
+        row = x[pair] if case.op.flag("per_pair") else x[pair // 2]
+        parts = [w_of(case, i)[expert] @ row for i in range(len(case.weights))]
+        gated = case.op.word("epilogue") == "gated"
+        found.append(act_all(parts[0], case.op.word("act")) * parts[1] if gated else parts[0])
+    return np.array(found)
+
+
+def expect_experts(case: OpCase) -> FloatArray:
+    out = np.zeros((T, 64))
+    for t, (chosen, shares) in enumerate(zip(x_of(case, 1), x_of(case, 2), strict=True)):
+        for expert, share in zip(chosen, shares, strict=True):
+            gate, up, down = (w_of(case, i)[expert] for i in range(3))
+            out[t] += share * (
+                down @ (act_all(gate @ x_of(case)[t], "silu") * (up @ x_of(case)[t]))
+            )
+    return out
+
+
+def expect_combine(case: OpCase) -> FloatArray:
+    y, shares = x_of(case), x_of(case, 1)
+    return np.array([shares[t, 0] * y[2 * t] + shares[t, 1] * y[2 * t + 1] for t in range(T)])
+
+
+def expect_softcap(case: OpCase) -> FloatArray:
+    x, cap = x_of(case) * case.op.number("factor"), case.op.number("softcap")
+    return cap * np.tanh(x / cap) if cap else x
+
+
+EXPECT: Mapping[str, Expect] = {
+    "embed": lambda case: np.array([1.5 * w_of(case)[i] for i in x_of(case)]),
+    "norm": expect_norm,
+    "head_norm": expect_head_norm,
+    "cast": x_of,
+    "dequant": x_of,
+    "act": lambda case: act_all(x_of(case), case.op.word("act")),
+    "gated_act": lambda case: act_all(x_of(case), case.op.word("act")) * x_of(case, 1),
+    "add": lambda case: x_of(case) + x_of(case, 1),
+    "scale": expect_softcap,
+    "gather_rows": lambda case: np.array([x_of(case)[i] for i in x_of(case, 1)]),
+    "concat": lambda case: np.hstack([x_of(case, i) for i in range(len(case.inputs))]),
+    "split": lambda case: x_of(case)[:, :3],
+    "linear": expect_linear,
+    "lm_head": lambda case: x_of(case) @ w_of(case).T,
+    "sample": lambda case: np.array([max(range(50), key=lambda i: row[i]) for row in x_of(case)]),
+    "rope": expect_rope,
+    "rope_write": expect_rope_write,
+    "attention": expect_attention,
+    "route": lambda case: np.argsort(-x_of(case), axis=1)[:, : case.op.integer("top_k")],
+    "experts": expect_experts,
+    "expert_linear": expect_expert_linear,
+    "combine": expect_combine,
+}
+
+
+@pytest.mark.parametrize("name", [name for name, case in BY_NAME.items() if case.op.outs])
+def test_reference(name: str) -> None:
+    case = BY_NAME[name]
+    out = case.run(environment())[0]
+    step = {"bf16": 2.0**-8, "q8": 1 / 254}.get(outputs(case)[0].dtype, 0.0)
+    expected = EXPECT[case.op.kind](case)
+    bound = step * np.abs(expected).max() * 1.01
+    assert_allclose(dequantized(out), expected, rtol=2e-5, atol=bound + 2e-5)
+
+
+@pytest.mark.parametrize("case", OP_CASES, ids=BY_NAME)
+def test_shape_rule_agrees_with_reference(case: OpCase) -> None:
+    symbols = {"T": T, "R": R, "P": 2 * T}
+    for value, out in zip(outputs(case), case.run(environment()), strict=True):
+        shape = tuple(symbols[dim] if isinstance(dim, str) else dim for dim in value.shape)
+        data = out.data if isinstance(out, Q8) else out
+        kinds = {"f32": "f4", "bf16": "f4", "i32": "i4", "q8": "i1"}
+        assert (data.shape, data.dtype) == (shape, np.dtype(kinds[value.dtype]))
+        if isinstance(out, Q8):
+            rows, k = shape
+            assert out.scales.shape == (rows, k // value.block)
+            assert out.sums.shape == (rows, k // 32)
+
+
+@pytest.mark.parametrize("case", OP_CASES, ids=BY_NAME)
+def test_cost_grows_with_the_step(case: OpCase) -> None:
+    values = tuple(value for value, _ in case.inputs)
+    weights = tuple(weight for weight, _ in case.weights)
+    definition = OPS[case.op.kind]
+
+    def flops(sizes: Sizes) -> float:
+        call = Call(case.op, values, outputs(case), weights, sizes)
+        assert 0 < definition.weight_share(call) <= 1
+        return definition.flops(call) + definition.extra_bytes(call)
+
+    small, large = flops(Sizes(2, 1, 20, 10)), flops(Sizes(4, 2, 40, 20))
+    assert large == 2 * small
+
+
+def test_every_kind_has_a_case() -> None:
+    assert {case.op.kind for case in OP_CASES} == OPS.keys()
+
+
+@pytest.mark.parametrize("name", ["kv-write", "rope-write-neox-16-0", "rope-write-neox-16-2"])
+def test_writes_reach_the_cache(name: str) -> None:
+    case, env = BY_NAME[name], environment()
+    case.run(env)
+    k, v = env.written[case.op.integer("layer")]
+    if case.op.kind == "kv_write":
+        assert_allclose(k.reshape(T, -1), x_of(case))
+        assert_allclose(v.reshape(T, -1), x_of(case, 1))
+        return
+    heads = x_of(case).reshape(T, 8, 16)
+    keys = heads[:, 4:6]
+    if case.weights:
+        keys = rms(keys.reshape(-1, 16), w_of(case, 1), 1e-6).reshape(keys.shape)
+    assert_allclose(k, turned(case, keys), rtol=1e-5, atol=1e-5)
+    assert_allclose(v, heads[:, 6:])
+
+
+def test_linear_with_int8_activations_is_exact_in_integers() -> None:
+    """The integer path: sum of scale * d * integer products, to the last bit of float64."""
+    case = BY_NAME["linear-q8"]
+    q = case.inputs[0][1]
+    assert isinstance(q, Q8)
+    block = q.data.shape[1] // q.scales.shape[1]
+    wide = q.data.astype(np.float64) * np.repeat(q.scales, block, axis=1)
+    (out,) = case.run(environment())
+    assert_allclose(out, (wide @ w_of(case).T.astype(np.float64)).astype(np.float32), rtol=1e-7)
+
+
+def test_route_ties_go_to_the_lowest_id() -> None:
+    attrs = freeze({"n_experts": 4, "top_k": 2, "normalize": True})
+    op = Op("route", ("x",), ("ids", "w"), (), attrs)
+    logits = np.array([[1, 2, 2, 2], [0, 0, 0, 0]], np.float32)
+    ids, weights = OPS["route"].reference(op, [logits], [], environment())
+    assert ids.tolist() == [[1, 2], [0, 1]]
+    assert weights.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("linear-3-f32", "w is \\(17, 95\\), rows have 96"),
+        ("norm-f32-33", "w is \\(17, 95\\), rows have 33 elements"),
+        ("lm-head-f32", "w is \\(17, 95\\), rows have 96 elements"),
+    ],
+)
+def test_misfits_are_named(name: str, message: str) -> None:
+    case = BY_NAME[name]
+    wrong = [type(case.weights[0][0])("w", (17, 95)), *(w for w, _ in case.weights[1:])]
+    with pytest.raises(ShapeError, match=message):
+        OPS[case.op.kind].infer(case.op, [v for v, _ in case.inputs], wrong)

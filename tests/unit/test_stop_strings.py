@@ -1,0 +1,64 @@
+"""Stop strings: found across deltas, held back, trimmed or kept."""
+
+import pytest
+
+from kvasir.core.errors import RequestError
+from kvasir.tokenizer.stops import StopStrings
+
+
+def test_no_stops_pass_everything() -> None:
+    stops = StopStrings([])
+    assert stops.push("abc") == ("abc", None)
+    assert stops.flush() == ""
+
+
+def test_prefixes_are_held_back() -> None:
+    stops = StopStrings(["END", "\n\n"])
+    assert stops.push("text E") == ("text ", None)
+    assert stops.push("N") == ("", None)
+    assert stops.push("d\n") == ("ENd", None)
+    assert stops.push("x") == ("\nx", None)
+    assert stops.push("EN") == ("", None)
+    assert stops.push("D more") == ("", "END")
+    assert stops.push("after") == ("", "END")
+    assert stops.flush() == ""
+
+
+def test_flush_returns_what_was_held() -> None:
+    stops = StopStrings(["</answer>"])
+    assert stops.push("x</ans") == ("x", None)
+    assert stops.flush() == "</ans"
+    assert stops.push("wer>") == ("wer>", None)
+
+
+def test_included_stop_ends_the_text() -> None:
+    stops = StopStrings(["."], include=True)
+    assert stops.push("One. Two.") == ("One.", ".")
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "kept", "matched"),
+    [
+        (["b", "ab"], "xaby", "x", "ab"),
+        (["abc", "b"], "xabcy", "xa", "b"),
+        (["abab"], "aababab", "a", "abab"),
+        (["aab"], "aaab", "a", "aab"),
+        (["日本"], "今日本", "今", "日本"),
+        (["a"], "", "", None),
+    ],
+)
+def test_first_complete_stop_wins(
+    stops: list[str], text: str, kept: str, matched: str | None
+) -> None:
+    whole = StopStrings(stops)
+    assert whole.push(text) == (kept, matched)
+    single = StopStrings(stops)
+    parts = [single.push(char) for char in text]
+    assert "".join(part for part, _ in parts) == kept
+    assert (parts[-1][1] if parts else None) == matched
+
+
+def test_empty_stop_is_refused() -> None:
+    with pytest.raises(RequestError) as caught:
+        StopStrings(["x", ""])
+    assert caught.value.param == "stop"

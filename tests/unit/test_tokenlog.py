@@ -1,0 +1,104 @@
+"""The token log and the keys that guard a replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.params import TokenParams
+from kvasir.engine.engine import Engine
+from kvasir.engine.keys import key_root
+from kvasir.engine.tokenlog import ReplayError, TokenLog, decode, encode, open_log, replay
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+
+SPEC = ExecutorSpec(101, 256, 4, 32, 40, 16, "test")
+ROOT = key_root("weights", SPEC, "bf16", "rope")
+REQUEST = EngineRequest(
+    5,
+    tuple(range(30)),
+    TokenParams(seed=3, max_tokens=20, frequency_penalty=0.7, n_logprobs=2, n_prompt_logprobs=1),
+)
+
+
+def make_engine() -> Engine:
+    config = SchedulerConfig(256, 4, 32, 40, 16)
+    return Engine(FakeExecutor(SPEC), Scheduler(config))
+
+
+def run(engine: Engine, request: EngineRequest, log: TokenLog, n: int = 1000) -> TokenLog:
+    engine.add(request)
+    while engine.has_work and len(log.emitted) < n:
+        for event in engine.step().events:
+            log.record(event)
+            log = decode(encode(log))
+    engine.close()
+    return log
+
+
+def new_log() -> TokenLog:
+    return open_log(REQUEST, key_root=ROOT, numerics_id="test")
+
+
+@pytest.mark.parametrize("n", [1, 7, 19])
+def test_half_a_run_and_its_replay_give_the_bytes_of_a_whole_run(n: int) -> None:
+    whole = run(make_engine(), REQUEST, new_log())
+    half = run(make_engine(), REQUEST, new_log(), n)
+    assert len(half.emitted) == n
+    again = replay(half, key_root=ROOT, numerics_id="test")
+    assert again.emitted == tuple(whole.emitted[:n])
+    assert encode(run(make_engine(), again, half)) == encode(whole)
+    assert len(whole.prompt_logprobs) == 29
+
+
+def test_a_log_before_the_first_token_replays_the_prompt_scores_too() -> None:
+    whole = run(make_engine(), REQUEST, new_log())
+    again = replay(new_log(), key_root=ROOT, numerics_id="test")
+    assert encode(run(make_engine(), again, new_log())) == encode(whole)
+
+
+def test_another_key_root_or_numerics_is_refused() -> None:
+    with pytest.raises(ReplayError, match="ran with key root"):
+        replay(new_log(), key_root=key_root("other", SPEC, "bf16", "rope"), numerics_id="test")
+    with pytest.raises(ReplayError, match="numerics 'test', the engine has 'fast'"):
+        replay(new_log(), key_root=ROOT, numerics_id="fast")
+    log = new_log()
+    log.version = 2
+    with pytest.raises(ReplayError, match="version 2, this is version 1"):
+        replay(log, key_root=ROOT, numerics_id="test")
+
+
+def test_a_finished_choice_is_not_replayed() -> None:
+    log = new_log()
+    log.record(TokenEvent(5, tokens=(1,), finish="stop"))
+    with pytest.raises(ReplayError, match="ended with 'stop'"):
+        replay(log, key_root=ROOT, numerics_id="test")
+    with pytest.raises(KvasirError, match="which ended with 'stop'"):
+        log.record(TokenEvent(5, tokens=(1,)))
+    with pytest.raises(KvasirError, match="event of request 6 in the log of 5"):
+        log.record(TokenEvent(6))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\x81\xa4type\xa9token_log", b"{}"])
+def test_bytes_that_are_no_log_are_refused(data: bytes) -> None:
+    with pytest.raises(ReplayError, match="not a token log"):
+        decode(data)
+
+
+def test_the_key_root_depends_on_all_that_changes_bits() -> None:
+    roots = {
+        ROOT,
+        key_root("other", SPEC, "bf16", "rope"),
+        key_root("weights", SPEC, "f32", "rope"),
+        key_root("weights", SPEC, "bf16", "rope2"),
+        key_root("weights", replace(SPEC, block_size=32), "bf16", "rope"),
+        key_root("weights", replace(SPEC, numerics_id="x"), "bf16", "rope"),
+    }
+    assert len(roots) == 6
+    assert key_root("weights", replace(SPEC, n_blocks=99, max_num_seqs=1), "bf16", "rope") == ROOT
+    assert len(ROOT) == 64
