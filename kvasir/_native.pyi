@@ -109,3 +109,168 @@ def tile_bytes(layout: int, K: int) -> int:
 
 def record_sizes() -> tuple[int, int]:
     """Bytes of the native Record and Buffer."""
+
+class Rows:
+    """Rows of activations over ``data`` [rows, K]: float32, uint16 (bf16) or int8 (q8).
+
+    q8 also needs ``block``, ``scales`` [rows, K / block] and ``sums`` [rows, K / 32].
+    """
+
+    def __init__(
+        self,
+        data: NDArray[np.float32] | NDArray[np.uint16] | NDArray[np.int8],
+        block: int = 0,
+        scales: NDArray[np.float32] | None = None,
+        sums: NDArray[np.float32] | None = None,
+    ) -> None: ...
+
+class KvPages:
+    """KV pages of one layer, K of all heads before V of all heads; see KvLayer in native/kernels.h."""
+
+    def __init__(
+        self,
+        memory: NDArray[np.uint8],
+        n_blocks: int,
+        block_size: int,
+        n_kv_heads: int,
+        head_dim: int,
+        bf16: bool,
+    ) -> None: ...
+
+class StepRows:
+    """The rows of one step; see native/kernels.h."""
+
+    def __init__(
+        self,
+        seq: NDArray[np.int32],
+        pos: NDArray[np.int32],
+        store: NDArray[np.int32],
+        parent: NDArray[np.int32],
+        seq_begin: NDArray[np.int32],
+        seq_start: NDArray[np.int32],
+        seq_tree: NDArray[np.uint8],
+        tables: NDArray[np.int32],
+    ) -> None: ...
+
+class Kernels:
+    """The kernel table of one level, for tests and microbenchmarks; see native/kernels.h.
+
+    Each method computes the items [m0, m1) into the arrays it is given. Layouts, activations and epilogues are
+    numbers in the order of native/kernels.h. Raises ValueError for a level that cannot run here, sizes that do not
+    fit and ranges that leave the rows.
+    """
+
+    def __init__(self, level: str) -> None: ...
+    @property
+    def level(self) -> str: ...
+    def linear(
+        self,
+        layout: int,
+        w: NDArray[np.uint8],
+        N: int,
+        x: Rows,
+        out: NDArray[np.float32],
+        tile0: int,
+        tile1: int,
+        m0: int,
+        m1: int,
+        epilogue: int = 0,
+        act: int = 0,
+        residual: NDArray[np.float32] | None = None,
+        bias: NDArray[np.float32] | None = None,
+        row_index: NDArray[np.int32] | None = None,
+    ) -> None: ...
+    def norm(
+        self,
+        x: NDArray[np.float32],
+        weight: NDArray[np.float32] | None,
+        eps: float,
+        out: Rows,
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def cast(self, x: NDArray[np.float32], out: Rows, m0: int, m1: int) -> None: ...
+    def rope_write(
+        self,
+        qkv: NDArray[np.float32],
+        q: NDArray[np.float32],
+        n_heads: int,
+        neox: bool,
+        table: NDArray[np.float32],
+        q_norm: NDArray[np.float32] | None,
+        k_norm: NDArray[np.float32] | None,
+        eps: float,
+        kv: KvPages,
+        step: StepRows,
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def attention(
+        self,
+        q: NDArray[np.float32],
+        out: NDArray[np.float32],
+        scale: float,
+        softcap: float,
+        window: int,
+        kv: KvPages,
+        step: StepRows,
+        seq: int,
+        t0: int,
+        t1: int,
+        kv_head: int,
+    ) -> None:
+        """Tokens [t0, t1) of one sequence against one KV head; q and out are [T, n_heads * head_dim]."""
+    def embed(
+        self,
+        layout: int,
+        w: NDArray[np.uint8],
+        ids: NDArray[np.int32],
+        scale: float,
+        out: NDArray[np.float32],
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def gated(
+        self,
+        gate: NDArray[np.float32],
+        up: NDArray[np.float32],
+        out: NDArray[np.float32],
+        act: int,
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def add(
+        self,
+        a: NDArray[np.float32],
+        b: NDArray[np.float32],
+        out: NDArray[np.float32],
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def scale(
+        self,
+        x: NDArray[np.float32],
+        out: NDArray[np.float32],
+        factor: float,
+        softcap: float,
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def route(
+        self,
+        logits: NDArray[np.float32],
+        normalize: bool,
+        ids: NDArray[np.int32],
+        weights: NDArray[np.float32],
+        m0: int,
+        m1: int,
+    ) -> None: ...
+    def combine(
+        self,
+        y: NDArray[np.float32],
+        row: NDArray[np.int32] | None,
+        weights: NDArray[np.float32],
+        out: NDArray[np.float32],
+        m0: int,
+        m1: int,
+    ) -> None: ...

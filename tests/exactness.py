@@ -118,6 +118,13 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "tree drafts, overlapped, preempted", drafts=Drafts(6, 1), overlap=True, n_spare_blocks=1
     ),
+    Variant(
+        "tree drafts, overlapped, preempted, staggered",
+        drafts=Drafts(6, n_siblings=1),
+        overlap=True,
+        n_spare_blocks=1,
+        stagger=1,
+    ),
     Variant("replayed after 1 token", replay_after=1),
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),

@@ -20,7 +20,7 @@ def _found() -> Path | str:
 
 
 def smollm2() -> Path:
-    """The GGUF file of SmolLM2-135M-Instruct; skips the test, with the reason, when it cannot be had."""
+    """The GGUF file of SmolLM2-135M-Instruct; skips the test when it cannot be had."""
     found = _found()
     if isinstance(found, str):
         pytest.skip(found)

@@ -31,7 +31,7 @@ def byte_level(**extra: object) -> dict[str, object]:
 
 
 def sentence_piece(**extra: object) -> dict[str, object]:
-    """A llama-style vocabulary: unk, BOS, EOS, 256 bytes, letters, and every prefix of ``WORDS``."""
+    """A llama-style vocabulary: unk, BOS, EOS, 256 bytes, letters, prefixes of ``WORDS``."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     types = [2, 3, 3] + [6] * 256
     pieces = ["▁", *"abcdefghijklmnopqrstuvwxyzé"]
@@ -49,4 +49,3 @@ def sentence_piece(**extra: object) -> dict[str, object]:
         "tokenizer.ggml.unknown_token_id": 0,
         **extra,
     }
-

@@ -11,6 +11,7 @@ import click
 
 from kvasir.cli.options import Command, take, with_options
 from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ConfigError
 
 
 def _measuring(command: Command) -> Command:
@@ -71,6 +72,32 @@ def throughput(num_prompts: int, input_len: int, output_len: int, **values: Any)
 
     settings = ThroughputSettings(num_prompts, input_len, output_len, values["repeat"])
     _measure("throughput", lambda workload: measure_throughput(workload, settings), values)
+
+
+@bench.command()
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", help="Its key [OPENAI_API_KEY].")
+@click.option("--model", help="Default: the first model that the server lists.")
+@_count("--num-prompts", 64, "Requests.")
+@_count("--input-len", 128, "Prompt tokens of each.")
+@_count("--output-len", 128, "Output tokens of each.")
+@click.option("--prefix-len", type=click.IntRange(0), default=0, show_default=True,
+              help="Tokens at the start of every prompt that all share.")  # fmt: skip
+@click.option("--request-rate", type=click.FloatRange(0), default=0.0, show_default=True,
+              help="Requests per second with exponential gaps; 0 sends all at once.")  # fmt: skip
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+def serve(url: str, api_key: str | None, output: Path | None, **values: Any) -> None:
+    """Load on a running server: what its clients see."""
+    if values["prefix_len"] > values["input_len"]:
+        raise ConfigError("--prefix-len exceeds --input-len, which it is a part of")
+    from kvasir.bench.http_client import target_of
+    from kvasir.bench.load import LoadSettings, measure_load
+    from kvasir.bench.report import report, write
+
+    results = measure_load(target_of(url, api_key), LoadSettings(**values))
+    write(report("serve", {"url": url}, results), output)
 
 
 @bench.command()

@@ -8,8 +8,8 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import SamplingParams
 from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.choice import Choice
 from kvasir.sampling.validate import check_prompt, resolve
-from kvasir.serve.choice import Choice
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 

@@ -9,7 +9,8 @@ from kvasir.config.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """Sizes are bytes, times seconds. The address is private by default: vLLM's default is 0.0.0.0."""
+    """Sizes are bytes, times seconds. The address is private by default: vLLM's default is
+    0.0.0.0."""
 
     host: str = option(
         "127.0.0.1", "text", "Address to listen on; 0.0.0.0 opens the server to the network."

@@ -75,7 +75,10 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class RowOutput:
-    """What one logit row gave. ``token`` is -1 when the row's logits were not finite."""
+    """What one logit row gave.
+
+    ``token`` is -1 when the row's logits were not finite, -2 when every token is banned.
+    """
 
     token: int
     logprob: float = 0.0

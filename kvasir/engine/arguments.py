@@ -1,4 +1,4 @@
-"""vLLM's engine arguments that mean nothing on this engine: accepted, and answered with a warning."""
+"""vLLM's engine arguments that mean nothing here: accepted, and answered with a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvasir.config.options import EngineOptions
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """``instead``: what happens whatever the value; silent for the values that ask for just that."""
+    """``instead``: what happens whatever the value; ``silent``: values that ask for just that."""
 
     instead: str
     silent: tuple[object, ...] = (None,)

@@ -94,7 +94,7 @@ class Batch:
         self._open: dict[int, _Growing] = {}
 
     def run(self, shows_progress: bool) -> list[RequestOutput]:
-        """Raises RequestError for a request that can never run, EngineFault when the engine fails."""
+        """Raises RequestError for a request that can never run, EngineFault when a step fails."""
         columns = (
             TextColumn("Processed prompts"),
             BarColumn(),

@@ -1,8 +1,8 @@
 """exp, log and sums in plain float32 arithmetic whose bits every implementation reproduces.
 
-Only ``+ - * /``, comparisons and bit operations, each rounded to float32 in the order written, never fused.
-``native/sample/numerics.h`` states the same operations; the two are tested to be equal bit for bit.
-Both polynomials are weighted minimax fits of their own, good to about one unit in the last place.
+Only ``+ - * /``, comparisons and bit operations, each rounded to float32 in the order written and
+never fused. ``native/sample/numerics.h`` states the same operations. Both polynomials are weighted
+minimax fits of our own: the functions are good to about one unit in the last place.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ _ROUND = np.float32(12582912.0)  # 1.5 * 2**23: adding it rounds to an integer
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(-2.12194440e-4)
 _EXP = np.array([1.3814599e-3, 8.368717e-3, 4.166839e-2, 1.6666521e-1, 4.9999994e-1], np.float32)
-_LOG = np.array(
-    [-7.634493e-2, 1.2761575e-1, -1.3160183e-1, 1.4201759e-1]
-    + [-1.6623357e-1, 2.0001227e-1, -2.500082e-1, 3.333333e-1],
-    np.float32,
-)
+_LOG_HIGH = (-7.634493e-2, 1.2761575e-1, -1.3160183e-1, 1.4201759e-1)
+_LOG_LOW = (-1.6623357e-1, 2.0001227e-1, -2.500082e-1, 3.333333e-1)
+_LOG = np.array([*_LOG_HIGH, *_LOG_LOW], np.float32)
 _SQRT_HALF_BITS = np.int32(0x3F3504F3)
 
 

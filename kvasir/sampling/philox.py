@@ -1,7 +1,8 @@
-"""Counter-based noise: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+"""Counter-based noise: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011).
 
-The noise of a token depends on the seed, the output index and the token id alone, so a draw is the same in any
-batch, after any preemption and under speculation.
+The noise of a token depends on the seed, the output index and the token id alone, so a draw is the
+same in any batch, after any preemption and under speculation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def philox4x32(counter: NDArray[np.uint32], key: tuple[int, int]) -> NDArray[np.
 
 
 def draws(seed: int, out_index: int, tokens: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The uint32 behind each token's noise: word ``token & 3`` of counter (token >> 2, out_index, 0)."""
+    """The uint32 behind each token's noise: word token & 3 of counter (token >> 2, out_index)."""
     blocks, place = np.unique(tokens >> 2, return_inverse=True)
     counter = np.zeros((blocks.size, 4), np.uint32)
     counter[:, 0] = blocks
@@ -52,7 +53,7 @@ def noise(seed: int, out_index: int, tokens: NDArray[np.int64]) -> F32:
 
 
 def exponential(words: NDArray[np.uint32]) -> F32:
-    """E = -log1p(-v) with v = (word + 1/2) / 2**32, v = 1 excluded: rounding to 1 would win every draw."""
+    """E = -log1p(-v), v = (word + 1/2) / 2**32; v = 1 is excluded: it would win every draw."""
     v = (words.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
     v = np.minimum(v, _BELOW_ONE)
     u = np.float32(1) - v
@@ -61,7 +62,7 @@ def exponential(words: NDArray[np.uint32]) -> F32:
 
 
 def choice_seed(seed: int, choice: int) -> int:
-    """Seed of choice ``choice`` of n: the seed itself for the first, 8 bytes of BLAKE2b(seed, choice) for the others."""
+    """Seed of one choice of n: the seed itself for the first, BLAKE2b(seed, choice) for others."""
     if choice == 0:
         return seed
     digest = hashlib.blake2b(struct.pack("<QQ", seed, choice), digest_size=8).digest()
@@ -69,5 +70,5 @@ def choice_seed(seed: int, choice: int) -> int:
 
 
 def draw_seed() -> int:
-    """A seed for a request that names none; 53 bits, so that it survives a trip through JSON numbers."""
+    """A seed for a request that names none; 53 bits, so that JSON numbers carry it unharmed."""
     return secrets.randbits(53)

@@ -4,8 +4,9 @@ Stages, in vLLM's order:
 
 1. raw logits with NaN or +inf, or without any finite entry: token ``NOT_FINITE``;
 2. log-probabilities are those of the raw logits;
-3. logit bias; stop ids banned before ``min_tokens``; repetition penalty over prompt and output; frequency and
-   presence penalties over the output (a penalised logit saturates at the largest float);
+3. logit bias; stop ids banned before ``min_tokens``; repetition penalty over prompt and output;
+   frequency and presence penalties over the output; a penalised logit saturates at the largest
+   float;
 4. nothing left to draw: token ``NOTHING_LEFT``;
 5. temperature 0: the largest logit, ties to the lowest id;
 6. z = (logit - largest) / temperature, so that a tiny temperature leaves the largest logits only;
@@ -33,7 +34,8 @@ NOTHING_LEFT = -2
 """Token of a row in which every token is banned."""
 
 MASS_ONE = 2.0**40
-"""top-p adds probabilities as integers of this unit (the likeliest token weighs one), so that order cannot matter."""
+"""top-p adds probabilities as integers of this scale (the likeliest token is one), so that no order
+of adding can matter."""
 _SMALLEST = np.finfo(np.float32).tiny
 
 
@@ -92,7 +94,8 @@ def is_distribution(logits: F32) -> bool:
 
 def logprobs(logits: F32) -> F32:
     """Natural-log probabilities float32 [V] of raw logits float32 [V] (finite maximum, no NaN)."""
-    relative = logits - np.max(logits)
+    with np.errstate(over="ignore"):
+        relative = logits - np.max(logits)
     return relative - numerics.log_scalar(numerics.tile_sum(numerics.exp(relative)))
 
 

@@ -1,6 +1,7 @@
 """The one validator of sampling parameters, in front of every entry to the engine.
 
-Each failure is a ``RequestError`` (400) whose ``param`` is the offending field and whose message states the bound.
+Each failure is a ``RequestError`` (400) whose ``param`` is the offending field and whose message
+states the bound.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class _Range:
         return self.low <= value <= self.high and not (self.open_low and value == self.low)
 
     def __str__(self) -> str:
-        return f"{'greater than' if self.open_low else 'at least'} {self.low:g} and at most {self.high:g}"
+        least = "greater than" if self.open_low else "at least"
+        most = f" and at most {self.high:g}" if math.isfinite(self.high) else ""
+        return f"{least} {self.low:g}{most}"
 
 
 _REALS = {
@@ -174,7 +177,7 @@ def _check_lengths(params: SamplingParams, n_prompt: int, max_model_len: int) ->
         most = params.max_tokens
         if most == 0 and params.prompt_logprobs is None:
             raise RequestError(
-                "max_tokens must be at least 1, or 0 together with prompt_logprobs to score the prompt only",
+                "max_tokens must be at least 1, or 0 with prompt_logprobs to score a prompt",
                 param="max_tokens",
             )
         if most > room:
@@ -220,7 +223,7 @@ def _check_bias(params: SamplingParams, vocab_size: int) -> None:
             or not -100 <= value <= 100
         ):
             raise RequestError(
-                f"logit_bias of token {token} must be a number from -100 to 100, not {_short(value)}",
+                f"logit_bias of token {token} must be from -100 to 100, not {_short(value)}",
                 param="logit_bias",
             )
 
@@ -274,7 +277,7 @@ def _check_ids(name: str, ids: Sequence[int], vocab_size: int) -> None:
     worst = min(ids) if min(ids) < 0 else max(ids)
     if not 0 <= worst < vocab_size:
         raise RequestError(
-            f"{name} has token id {_short(worst)}, but the vocabulary has ids 0 to {vocab_size - 1}",
+            f"{name} has token id {_short(worst)}, the vocabulary has ids 0 to {vocab_size - 1}",
             param=name,
         )
 

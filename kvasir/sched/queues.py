@@ -39,8 +39,7 @@ class Queues:
             return None
         self.running.append(self.waiting.popleft())
         request.table.grow(request.n_known)
-        request.slot = self._slots.pop()
-        return request.opening()
+        return request.open(self._slots.pop())
 
     def reserve(self, request: Request, n_tokens: int) -> bool:
         """Blocks for ``n_tokens`` of a running request, preempting the latest ones for them.

@@ -78,15 +78,17 @@ class Request:
         tokens = tuple(self.tokens[start:stop])
         return tokens if len(tokens) == stop - start else (*tokens, -1 - self.draw)
 
-    def opening(self) -> SlotOpen:
+    def open(self, slot: int) -> SlotOpen:
+        """Take ``slot``: the sampler's state there starts with every output so far."""
         n = self.n_prompt
-        return SlotOpen(self.slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
+        self.slot = slot
+        self.uncommitted.clear()
+        return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
 
     def restart(self) -> None:
         """Forget the KV entries; what was drawn and scored stays."""
         self.n_computed = 0
         self.epoch += 1
-        self.uncommitted.clear()
         self.moves.clear()
 
     def emit(self, token: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kvasir.core.messages import TokenLogprob
-from kvasir.serve.choice import Delta
+from kvasir.engine.choice import Delta
 
 Json = dict[str, Any]
 

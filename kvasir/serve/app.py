@@ -28,9 +28,14 @@ POST: dict[str, Handler] = {
 
 
 def build_app(service: Service) -> Router:
-    """An ASGI application. What no route takes is answered with 404 or 405, after authentication."""
+    """An ASGI application. What no route takes is answered with 404 or 405, after
+    authentication."""
     routes: list[BaseRoute] = []
-    for method, handlers, public in (("GET", PUBLIC, True), ("GET", GET, False), ("POST", POST, False)):
+    for method, handlers, public in (
+        ("GET", PUBLIC, True),
+        ("GET", GET, False),
+        ("POST", POST, False),
+    ):
         for path, handler in handlers.items():
             routes.append(Route(path, Endpoint(service, handler, public=public), methods=[method]))
             other = Endpoint(service, routes_info.only(method), public=public)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvasir.engine.choice import Delta
 from kvasir.serve.answer import Envelope, Json, Whole
-from kvasir.serve.choice import Delta
 from kvasir.serve.generation import Job
 from kvasir.serve.logprobs import chat_logprobs
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -14,7 +14,9 @@ CHUNK = "chat.completion.chunk"
 
 
 class ChatAnswer:
-    def __init__(self, envelope: Envelope, job: Job, tokenizer: Tokenizer, *, logprobs: bool) -> None:
+    def __init__(
+        self, envelope: Envelope, job: Job, tokenizer: Tokenizer, *, logprobs: bool
+    ) -> None:
         self.envelope = envelope
         self.chunk_kind = CHUNK
         self._n_choices = job.n_choices

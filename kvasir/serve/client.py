@@ -20,8 +20,8 @@ from kvasir.core.messages import (
     Shutdown,
     StepEvents,
     Submit,
-    TokenEvent,
     ToEngine,
+    TokenEvent,
 )
 from kvasir.core.params import TokenParams
 from kvasir.engine.tokenlog import TokenLog, open_log
@@ -68,6 +68,7 @@ class AsyncClient:
         self._stream_buffer = stream_buffer
         self._observe = observe
         self._live: dict[int, _Live] = {}
+        self._closing = False
         self._n_streams = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -95,7 +96,8 @@ class AsyncClient:
         return self.info
 
     def submit(self, prompts: Sequence[Prompt]) -> EventStream:
-        """One stream for all ``prompts``. Raises EngineDown, or CapacityError at ``max_requests``."""
+        """One stream for all ``prompts``. Raises EngineDown, or CapacityError at
+        ``max_requests``."""
         info = self.info
         if self.state != "ready" or info is None:
             raise EngineDown(self.failure)
@@ -150,6 +152,8 @@ class AsyncClient:
             stream.fail(error)
 
     def shutdown(self, *, drain: bool) -> None:
+        """Tell the engine to end, after its requests or at once. Its end is then no failure."""
+        self._closing = True
         if self.state == "ready" or (self.state == "starting" and self._writer is not None):
             self._send(Shutdown(drain))
 
@@ -189,7 +193,8 @@ class AsyncClient:
     def _die(self, reason: str) -> None:
         if self.state == "dead":
             return
-        logger.error("engine is down: %s", reason)
+        if not self._closing:
+            logger.error("the engine is down: %s", reason)
         self.state, self.failure = "dead", reason
         self.abort(EngineDown(f"the engine stopped: {reason}"))
         self._ready.set()

@@ -6,18 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvasir.core.messages import TokenLogprob
+from kvasir.engine.choice import Delta
 from kvasir.serve.answer import Envelope, Json, Whole
-from kvasir.serve.choice import Delta
 from kvasir.serve.generation import Job
 from kvasir.serve.logprobs import CompletionLogprobs
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
 class CompletionAnswer:
-    """One choice per prompt and sample. With ``echo`` the text of the prompt comes first; with ``silent`` nothing follows it."""
+    """One choice per prompt and sample. With ``echo`` the text of the prompt comes first; with
+    ``silent`` nothing follows it."""
 
     def __init__(
-        self, envelope: Envelope, job: Job, tokenizer: Tokenizer, *, echo: bool, logprobs: bool, silent: bool
+        self,
+        envelope: Envelope,
+        job: Job,
+        tokenizer: Tokenizer,
+        *,
+        echo: bool,
+        logprobs: bool,
+        silent: bool,
     ) -> None:
         self.envelope = envelope
         self.chunk_kind = envelope.kind
@@ -43,7 +51,11 @@ class CompletionAnswer:
             text, logprobs = ("", ()) if self._silent else (delta.text, delta.logprobs)
             choices.append(
                 _choice(
-                    delta.index, text, self._piece(delta.index, logprobs), delta.finish, delta.stop_reason
+                    delta.index,
+                    text,
+                    self._piece(delta.index, logprobs),
+                    delta.finish,
+                    delta.stop_reason,
                 )
             )
         return [self.envelope.wrap([choice]) for choice in choices]

@@ -1,4 +1,5 @@
-"""A route as an ASGI application: authentication first, then the handler, and every error as JSON."""
+"""A route as an ASGI application: authentication first, then the handler, and every error as
+JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What the engine process does, whatever engine is built in it.
 
-Its argument is the file descriptor of its end of a socket pair. The first frame holds the options as JSON; then messages flow both ways.
+Its argument is the file descriptor of its end of a socket pair. The first frame holds the options
+as JSON; then messages flow both ways.
 It ends when asked to, when the engine fails, or when the API process is gone.
 """
 
@@ -134,4 +135,3 @@ def main(build: Build) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         return run(sock, build)
-

@@ -1,4 +1,5 @@
-"""One HTTP exchange over raw ASGI: body in, JSON or events out, and whether the client is still there."""
+"""One HTTP exchange over raw ASGI: body in, JSON or events out, and whether the client is still
+there."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from kvasir.serve import sse
 from kvasir.serve.jsonbody import parse_object
 
 INLINE_BYTES = 64 * 1024
-"""Bodies up to this size are parsed on the event loop (below a millisecond), larger ones in a thread."""
+"""Bodies up to this size are parsed on the event loop (below a millisecond), larger ones in a
+thread."""
 
 _json = msgspec.json.Encoder()
 Headers = Iterable[tuple[bytes, bytes]]
@@ -62,7 +64,9 @@ class Exchange:
         media = (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
         if media != b"application/json":
             raise RequestError(
-                "the Content-Type must be application/json", code="unsupported_media_type", status=415
+                "the Content-Type must be application/json",
+                code="unsupported_media_type",
+                status=415,
             )
 
     async def _read_body(self) -> bytes:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import SamplingParams, TokenParams
-from kvasir.serve.choice import Choice, Delta
+from kvasir.engine.choice import Choice, Delta
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.metrics import Metrics
@@ -46,7 +46,12 @@ class Generation:
     """
 
     def __init__(
-        self, job: Job, client: AsyncClient, tokenizer: Tokenizer, exchange: Exchange, metrics: Metrics
+        self,
+        job: Job,
+        client: AsyncClient,
+        tokenizer: Tokenizer,
+        exchange: Exchange,
+        metrics: Metrics,
     ) -> None:
         self.job = job
         self._client = client
@@ -64,7 +69,10 @@ class Generation:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._watch.cancel()
         self._client.release(self._stream)

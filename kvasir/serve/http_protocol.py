@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1 protocol with bounds on sizes, rates and times, enforced while bytes arrive."""
+"""uvicorn's HTTP/1.1 protocol with bounds on sizes, rates and times, enforced while bytes
+arrive."""
 
 from __future__ import annotations
 
@@ -172,7 +173,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _body_overdue(self) -> None:
         elapsed = self.loop.time() - self._body_started
         if self._body_bytes < (elapsed - self.limits.body_timeout + 1) * self.limits.body_rate:
-            self._refuse(Refusal(408, f"the body arrives slower than {self.limits.body_rate} bytes/s"))
+            self._refuse(
+                Refusal(408, f"the body arrives slower than {self.limits.body_rate} bytes/s")
+            )
             return
         self._arm(1.0, self._body_overdue)
 
@@ -191,7 +194,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         active = self.cycle is not None and not self.cycle.response_complete
-        begun = active and (self.cycle.response_started or bool(self.pipeline) or self._phase == HEAD)
+        begun = active and (
+            self.cycle.response_started or bool(self.pipeline) or self._phase == HEAD
+        )
         if active:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -210,4 +215,3 @@ def _response(refusal: Refusal) -> bytes:
     body = error_body(refusal.message, status=refusal.status, param=None, code="http_refused")
     head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: "
     return b"".join((STATUS_LINE[refusal.status], head, str(len(body)).encode(), b"\r\n\r\n", body))
-

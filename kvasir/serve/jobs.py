@@ -29,7 +29,9 @@ async def completion_job(request: CompletionRequest, text: TextModel, info: Read
     return _job(prompts, params, text, info)
 
 
-async def chat_job(request: ChatRequest, text: TextModel, info: Ready) -> tuple[Job, tuple[str, ...]]:
+async def chat_job(
+    request: ChatRequest, text: TextModel, info: Ready
+) -> tuple[Job, tuple[str, ...]]:
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
     params = chat.sampling_params(request)
     _check_before_tokenizing(params, info)
@@ -52,7 +54,8 @@ async def chat_prompt(
     add_generation_prompt: bool,
     add_special: bool,
 ) -> Ids:
-    """Ids of the conversation. Raises RequestError (400) without a template or above ``limit`` tokens."""
+    """Ids of the conversation. Raises RequestError (400) without a template or above ``limit``
+    tokens."""
     size = sum(len(message.content.encode("utf-8", errors="replace")) for message in messages)
     text.check_bytes(size, limit, "messages")
     said = [{"role": message.role, "content": message.content} for message in messages]
@@ -70,7 +73,8 @@ async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> t
     prompts = _split(request.prompt)
     if len(prompts) > MAX_PROMPTS:
         raise RequestError(
-            f"prompt holds {len(prompts)} prompts, at most {MAX_PROMPTS} are allowed", param="prompt"
+            f"prompt holds {len(prompts)} prompts, at most {MAX_PROMPTS} are allowed",
+            param="prompt",
         )
     ids: list[Ids] = []
     for prompt in prompts:
@@ -108,8 +112,8 @@ def _job(prompts: tuple[Ids, ...], params: SamplingParams, text: TextModel, info
     n_tokens = sum(map(len, prompts)) * params.n
     if n_tokens > MAX_JOB_TOKENS:
         raise RequestError(
-            f"the prompts hold {n_tokens} tokens over all choices, at most {MAX_JOB_TOKENS} are allowed: "
-            "send fewer prompts in one request",
+            f"the prompts hold {n_tokens} tokens over all choices, at most {MAX_JOB_TOKENS} are "
+            "allowed: send fewer prompts in one request",
             param="prompt",
         )
     resolved = [

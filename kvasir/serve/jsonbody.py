@@ -9,11 +9,14 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 
+
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The object in ``body``. Raises RequestError (400) that names the byte offset where it is known.
+    """The object in ``body``. Raises RequestError (400) that names the byte offset where it is
+    known.
 
     Refused beside malformed text: duplicate keys, NaN and Infinity, numbers beyond float64, lone
-    surrogates, NUL in keys, text that is not UTF-8, nesting deeper than the interpreter's limit. -0 is 0;
+    surrogates, NUL in keys, text that is not UTF-8, nesting deeper than the interpreter's limit. -0
+    is 0;
     integers keep every digit, so that the bounds of a field are checked on what was written.
     """
     value = _parse(body)
@@ -29,7 +32,9 @@ def _parse(body: bytes) -> object:
     except RecursionError:
         raise _bad("the JSON is nested too deeply") from None
     except UnicodeDecodeError as error:
-        raise _bad(f"the body is not UTF-8: {error.reason} (byte {error.start} of a text)") from None
+        raise _bad(
+            f"the body is not UTF-8: {error.reason} (byte {error.start} of a text)"
+        ) from None
     except msgspec.DecodeError as error:
         raise _bad(_explain(str(error), body)) from None
     except ValueError as error:
@@ -48,7 +53,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _explain(message: str, body: bytes) -> str:
-    """``message`` with the offset where the standard library's parser stops, which counts from 0."""
+    """``message`` with the offset where the standard library's parser stops, which counts from
+    0."""
     try:
         json.loads(body)
     except json.JSONDecodeError as error:

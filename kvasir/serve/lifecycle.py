@@ -36,4 +36,6 @@ class Lifecycle:
     def check_open(self) -> None:
         """Raises Unavailable (503) while the server drains."""
         if self.draining:
-            raise Unavailable("the server is shutting down: send the request elsewhere", code="draining")
+            raise Unavailable(
+                "the server is shutting down: send the request elsewhere", code="draining"
+            )

@@ -19,7 +19,8 @@ def open_listener(options: ServeOptions) -> socket.socket:
     except OSError as error:
         where = options.uds or f"{options.host}:{options.port}"
         raise ConfigError(
-            f"cannot listen on {where}: {error.strerror or error}: choose another --port, --host or --uds"
+            f"cannot listen on {where}: {error.strerror or error}: "
+            "choose another --port, --host or --uds"
         ) from None
 
 

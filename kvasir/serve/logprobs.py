@@ -26,7 +26,8 @@ def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
 
 
 def chat_logprobs(tokenizer: Tokenizer, logprobs: Iterable[TokenLogprob]) -> dict[str, Any]:
-    """``logprobs`` of a chat choice: one entry per token. ``bytes`` are the token's own, also of half a character."""
+    """``logprobs`` of a chat choice: one entry per token. ``bytes`` are the token's own, also of
+    half a character."""
     return {
         "content": [
             {
@@ -66,10 +67,16 @@ class CompletionLogprobs:
         for token in tokens:
             offsets.append(self._offset)
             self._offset += len(token)
-        return {"text_offset": offsets, "token_logprobs": values, "tokens": tokens, "top_logprobs": tops}
+        return {
+            "text_offset": offsets,
+            "token_logprobs": values,
+            "tokens": tokens,
+            "top_logprobs": tops,
+        }
 
     def _top(self, item: TokenLogprob) -> dict[str, float]:
-        """Likeliest first. Of tokens with the same text the likeliest is kept; the chosen one is always in."""
+        """Likeliest first. Of tokens with the same text the likeliest is kept; the chosen one is
+        always in."""
         top: dict[str, float] = {}
         for token, value in (*item.top, (item.token, item.logprob)):
             top.setdefault(_text(self._tokenizer, token), max(value, FLOOR))

@@ -36,6 +36,7 @@ logger = logging.getLogger("kvasir.server")
 KEEP_ALIVE_SECONDS = 75
 FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEATH_SECONDS = 1.0
 """How long health routes report a dead engine before the server exits."""
 
@@ -49,7 +50,10 @@ class _Server(uvicorn.Server):
 
 
 def run(
-    options: ServeOptions, engine_options: EngineOptions, listener: socket.socket, child: EngineChild
+    options: ServeOptions,
+    engine_options: EngineOptions,
+    listener: socket.socket,
+    child: EngineChild,
 ) -> int:
     """Exit status."""
     try:
@@ -147,6 +151,8 @@ class _Main:
             return
         for name, reason in info.reasons.items():
             logger.info("%s: %s", name, reason)
+        if self._options.host not in LOOPBACK and self._options.api_key is None:
+            logger.warning("anyone who reaches %s may use it: set --api-key", self._options.host)
         logger.info("serving %s at %s/v1", ", ".join(self._names), address(self._listener))
 
     async def _stop(self, server: uvicorn.Server) -> None:

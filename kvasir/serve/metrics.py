@@ -1,4 +1,5 @@
-"""Prometheus metrics under vLLM's names, so that its dashboards work, and under ``kvasir:`` as well."""
+"""Prometheus metrics under vLLM's names, so that its dashboards work, and under ``kvasir:`` as
+well."""
 
 from __future__ import annotations
 
@@ -14,13 +15,32 @@ from kvasir.core.messages import EngineStats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
 LABELS = ("model_name",)
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+)
 FINISHES = ("stop", "length", "abort", "error")
 CODES = frozenset(
     {
-        "invalid_value", "invalid_json", "unknown_parameter", "unsupported_parameter", "model_not_found",
+        "invalid_value", "invalid_json", "unknown_parameter", "unsupported_parameter",
+        "model_not_found",
         "context_length_exceeded", "unsupported_media_type", "body_too_large", "invalid_api_key",
-        "not_found", "method_not_allowed", "capacity", "engine_down", "engine_fault", "model_numerics",
+        "not_found", "method_not_allowed", "capacity", "engine_down", "engine_fault",
+        "model_numerics",
         "no_token_left", "slow_reader", "draining", "starting", "internal_error",
     }
 )  # fmt: skip
@@ -45,7 +65,8 @@ def _usage(stats: EngineStats) -> float:
 
 
 class Metrics:
-    """Counts what the API process sees; engine counters are read from its last message at each scrape."""
+    """Counts what the API process sees; engine counters are read from its last message at each
+    scrape."""
 
     def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
         inner = CollectorRegistry(auto_describe=False)
@@ -58,10 +79,17 @@ class Metrics:
         self._itl = histogram("inter_token_latency_seconds", "Token to token of one choice.")
         self._e2e = histogram("e2e_request_latency_seconds", "Request to last token.")
         self._success = Counter(
-            "kvasir:request_success", "Choices finished.", (*LABELS, "finished_reason"), registry=inner
+            "kvasir:request_success",
+            "Choices finished.",
+            (*LABELS, "finished_reason"),
+            registry=inner,
         )
-        self._errors = Counter("kvasir:request_errors", "Failed requests.", ("code",), registry=inner)
-        self._cancelled = Counter("kvasir:requests_cancelled", "Requests whose client left.", registry=inner)
+        self._errors = Counter(
+            "kvasir:request_errors", "Failed requests.", ("code",), registry=inner
+        )
+        self._cancelled = Counter(
+            "kvasir:requests_cancelled", "Requests whose client left.", registry=inner
+        )
         self._model = model
         for finish in FINISHES:
             self._success.labels(model, finish)

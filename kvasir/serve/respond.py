@@ -25,7 +25,8 @@ class _Counts:
 async def respond(
     generation: Generation, answer: Answer, exchange: Exchange, fields: SamplingFields
 ) -> None:
-    """Raises what the generation raises; a stream has then begun or not, as ``exchange.started`` tells."""
+    """Raises what the generation raises; a stream has then begun or not, as ``exchange.started``
+    tells."""
     if fields.stream:
         await _stream(generation, answer, exchange, fields.stream_options or StreamOptions())
     else:

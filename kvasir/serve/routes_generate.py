@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvasir import __version__
+from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.answer import new_envelope
 from kvasir.serve.chat_answer import ChatAnswer
@@ -34,7 +35,9 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
         logprobs=request.logprobs is not None,
         silent=completions.scores_only(request),
     )
-    async with Generation(job, service.client, text.tokenizer, exchange, service.metrics) as generation:
+    async with Generation(
+        job, service.client, text.tokenizer, exchange, service.metrics
+    ) as generation:
         await respond(generation, answer, exchange, request)
 
 
@@ -46,13 +49,17 @@ async def post_chat_completions(service: Service, exchange: Exchange) -> None:
     model = service.check_model(request.model)
     text, info = await service.open()
     job, notes = await chat_job(request, text, info)
+    if notes and service.options.strict:
+        raise RequestError(notes[0], param="messages", code="unknown_parameter")
     answer = ChatAnswer(
         new_envelope("chatcmpl", "chat.completion", model, fingerprint(info), warnings + notes),
         job,
         text.tokenizer,
         logprobs=request.logprobs,
     )
-    async with Generation(job, service.client, text.tokenizer, exchange, service.metrics) as generation:
+    async with Generation(
+        job, service.client, text.tokenizer, exchange, service.metrics
+    ) as generation:
         await respond(generation, answer, exchange, request)
 
 

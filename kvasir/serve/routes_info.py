@@ -73,9 +73,7 @@ def only(method: str) -> Handler:
 
     async def refuse(service: Service, exchange: Exchange) -> None:
         path = str(exchange.scope["path"])[:256]
-        error = RequestError(
-            f"{path!r} takes {method} only", code="method_not_allowed", status=405
-        )
+        error = RequestError(f"{path!r} takes {method} only", code="method_not_allowed", status=405)
         service.metrics.count_error(error.code)
         allow = [(b"allow", method.encode())]
         await exchange.send_json(describe_error(error), error.status, allow)

@@ -1,4 +1,5 @@
-"""``run`` is the whole life of ``kvasir serve``: engine process, HTTP server, drain, exit status."""
+"""``run`` is the whole life of ``kvasir serve``: engine process, HTTP server, drain, exit
+status."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def run(
 
 def _configure_logging(level: str) -> None:
     logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
     )
     for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,5 @@
-"""Starts the engine process. Imports little: the engine loads its model while the server imports the rest."""
+"""Starts the engine process. Imports little: the engine loads its model while the server imports
+the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ ENGINE_MODULE = "kvasir.serve.engine_process"
 def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineChild:
     """An engine process joined by an anonymous Unix socket pair, which nobody else can connect to.
 
-    The options travel as JSON in the first frame: nothing secret or long on a command line. ``module`` is
+    The options travel as JSON in the first frame: nothing secret or long on a command line.
+    ``module`` is
     the program: tests put an engine with injected faults in its place.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -17,5 +17,6 @@ _json = msgspec.json.Encoder()
 
 
 def event(value: Any) -> bytes:
-    """One ``data:`` event. The JSON is UTF-8 on one line, so a character is never split between events."""
+    """One ``data:`` event. The JSON is UTF-8 on one line, so a character is never split between
+    events."""
     return b"data: " + _json.encode(value) + b"\n\n"

@@ -29,7 +29,8 @@ class EventStream:
         self._wake = asyncio.Event()
 
     def push(self, event: TokenEvent) -> bool:
-        """False when the reader is too slow: the buffer is full and the request must be cancelled."""
+        """False when the reader is too slow: the buffer is full and the request must be
+        cancelled."""
         if len(self._pending) >= self._limit:
             return False
         self._pending.append(event)

@@ -13,7 +13,8 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.weights.source import ModelSource
 
 INLINE_BYTES = 4096
-"""Texts up to this size are tokenized on the event loop (about a millisecond), longer ones in a thread."""
+"""Texts up to this size are tokenized on the event loop (about a millisecond), longer ones in a
+thread."""
 
 
 class TextModel:
@@ -23,8 +24,11 @@ class TextModel:
         self.tokenizer = tokenizer
         self.template = template
 
-    async def encode(self, text: str, *, add_special: bool, limit: int, param: str) -> tuple[int, ...]:
-        """Ids of ``text``. Raises RequestError (400) before tokenizing what cannot fit ``limit`` tokens."""
+    async def encode(
+        self, text: str, *, add_special: bool, limit: int, param: str
+    ) -> tuple[int, ...]:
+        """Ids of ``text``. Raises RequestError (400) before tokenizing what cannot fit ``limit``
+        tokens."""
         n_bytes = len(text.encode("utf-8", errors="surrogatepass"))
         self.check_bytes(n_bytes, limit, param)
         if n_bytes <= INLINE_BYTES:
@@ -32,7 +36,11 @@ class TextModel:
         return tuple(await asyncio.to_thread(self.tokenizer.encode, text, add_special))
 
     async def render(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool, add_special: bool
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool,
+        add_special: bool,
     ) -> tuple[int, ...]:
         """Ids of a conversation in the model's own form. Raises RequestError (400)."""
         size = sum(len(str(message.get("content"))) for message in messages)
@@ -41,20 +49,24 @@ class TextModel:
         return await asyncio.to_thread(self._render, messages, add_generation_prompt, add_special)
 
     def check_bytes(self, n_bytes: int, limit: int, param: str) -> None:
-        """Raises RequestError (400) for a text of ``n_bytes`` that no tokenization brings under ``limit``."""
+        """Raises RequestError (400) for a text of ``n_bytes`` that no tokenization brings under
+        ``limit``."""
         if n_bytes <= limit:
             return
         at_least = n_bytes // self._longest_token
         if at_least > limit:
             raise RequestError(
-                f"the context holds {limit} tokens, the prompt of {n_bytes} bytes has at least {at_least}: "
-                "shorten it",
+                f"the context holds {limit} tokens, the prompt of {n_bytes} bytes has at least "
+                f"{at_least}: shorten it",
                 param=param,
                 code="context_length_exceeded",
             )
 
     def _render(
-        self, messages: Sequence[Mapping[str, object]], add_generation_prompt: bool, add_special: bool
+        self,
+        messages: Sequence[Mapping[str, object]],
+        add_generation_prompt: bool,
+        add_special: bool,
     ) -> tuple[int, ...]:
         text = self.template.render(messages, add_generation_prompt)
         return tuple(self.tokenizer.encode(text, add_special))

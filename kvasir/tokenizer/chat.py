@@ -9,6 +9,7 @@ from jinja2.exceptions import SecurityError
 
 from kvasir.core.errors import ModelError, RequestError
 from kvasir.formats.fields import get_str
+from kvasir.tokenizer.guard import Guard
 from kvasir.tokenizer.sandbox import Sandbox
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.weights.source import ModelSource
@@ -27,6 +28,7 @@ class ChatTemplate:
         """Raises ModelError when the files that hold the template are corrupt."""
         self._tokenizer = tokenizer
         self._sandbox = Sandbox()
+        self._guard = Guard(tokenizer)
         self.text = find_template(source)
         self.problem: str | None = None
         self._template: jinja2.Template | None = None
@@ -61,7 +63,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: object,
     ) -> str:
-        """The prompt for ``messages``; encode it with ``add_special=False``, since it has its BOS.
+        """The prompt for ``messages``; it has its BOS already.
 
         ``variables`` (``tools``, ``documents``, what a request adds) reach the template by their
         names. Raises RequestError when there is no template, when the template refuses the
@@ -88,6 +90,24 @@ class ChatTemplate:
             raise _refused(f"refused the messages: {error}") from None
         except Exception as error:  # a template can provoke any error that Python has
             raise _refused(f"failed on the messages: {type(error).__name__}: {error}") from None
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> list[int]:
+        """Ids of the rendered prompt, in which only the template can write special tokens.
+
+        Arguments and errors are those of ``render``. What the messages and variables say is text:
+        ``<|im_end|>`` in a user's words is spelled out and ends nothing.
+        """
+        if not self._guard.finds([messages, variables]):
+            text = self.render(messages, add_generation_prompt, **variables)
+            return self._tokenizer.encode(text, add_special=False)
+        marked = {name: self._guard.mark(item) for name, item in variables.items()}
+        text = self.render(self._guard.mark(messages), add_generation_prompt, **marked)
+        return self._guard.encode(text)
 
     def _token_names(self) -> dict[str, object]:
         bos, eos = self._tokenizer.bos_id, self._tokenizer.eos_ids[:1]

@@ -54,14 +54,19 @@ void make_rows(BoundRows* self, nb::ndarray<nb::ndim<2>, nb::c_contig, nb::devic
                std::optional<Matrix> scales, std::optional<Matrix> sums) {
   const int64_t n = data.shape(0), K = data.shape(1);
   DType dtype = DType::f32;
-  if (data.dtype() == nb::dtype<uint16_t>()) dtype = DType::bf16;
-  else if (data.dtype() == nb::dtype<int8_t>()) dtype = DType::q8;
-  else require(data.dtype() == nb::dtype<float>(), "rows are float32, uint16 (bf16) or int8 (q8)");
+  if (data.dtype() == nb::dtype<uint16_t>())
+    dtype = DType::bf16;
+  else if (data.dtype() == nb::dtype<int8_t>())
+    dtype = DType::q8;
+  else
+    require(data.dtype() == nb::dtype<float>(), "rows are float32, uint16 (bf16) or int8 (q8)");
   if (dtype == DType::q8) {
-    require(block >= kGroup && block % kGroup == 0 && K % block == 0, "block divides K and is a multiple of 32");
+    require(block >= kGroup && block % kGroup == 0 && K % block == 0,
+            "block divides K and is a multiple of 32");
     require(scales && int64_t(scales->shape(0)) == n && int64_t(scales->shape(1)) == K / block,
             "scales are [rows, K / block]");
-    require(sums && int64_t(sums->shape(0)) == n && int64_t(sums->shape(1)) == K / kGroup, "sums are [rows, K / 32]");
+    require(sums && int64_t(sums->shape(0)) == n && int64_t(sums->shape(1)) == K / kGroup,
+            "sums are [rows, K / 32]");
   }
   const Rows rows{dtype, block, data.data(), K, data_or_null(scales), data_or_null(sums)};
   new (self) BoundRows{nb::cast(data), scales, sums, rows, n, K};
@@ -74,13 +79,16 @@ struct BoundKv {
   int64_t n_blocks;
 };
 
-void make_kv(BoundKv* self, Bytes memory, int64_t n_blocks, int block_size, int n_kv_heads, int head_dim, bool bf16) {
+void make_kv(BoundKv* self, Bytes memory, int64_t n_blocks, int block_size, int n_kv_heads, int head_dim,
+             bool bf16) {
   require(block_size > 0 && block_size % 16 == 0, "block_size is a multiple of 16");
   require(head_dim > 0 && head_dim % 16 == 0 && head_dim <= 256, "head_dim is a multiple of 16 up to 256");
   const int64_t head = int64_t(block_size) * head_dim * (bf16 ? 2 : 4), half = head * n_kv_heads;
-  require(n_kv_heads > 0 && int64_t(memory.size()) >= n_blocks * 2 * half, "memory is shorter than its pages");
+  require(n_kv_heads > 0 && int64_t(memory.size()) >= n_blocks * 2 * half,
+          "memory is shorter than its pages");
   const DType dtype = bf16 ? DType::bf16 : DType::f32;
-  new (self) BoundKv{memory, {memory.data(), 2 * half, half, head, block_size, n_kv_heads, head_dim, dtype}, n_blocks};
+  new (self) BoundKv{
+      memory, {memory.data(), 2 * half, half, head, block_size, n_kv_heads, head_dim, dtype}, n_blocks};
 }
 
 struct BoundStep {
@@ -91,15 +99,26 @@ struct BoundStep {
 };
 
 void make_step(BoundStep* self, Array<const int32_t, 1> seq, Array<const int32_t, 1> pos,
-               Array<const int32_t, 1> store, Array<const int32_t, 1> parent, Array<const int32_t, 1> seq_begin,
-               Array<const int32_t, 1> seq_start, Array<const uint8_t, 1> seq_tree, Array<const int32_t, 2> tables) {
+               Array<const int32_t, 1> store, Array<const int32_t, 1> parent,
+               Array<const int32_t, 1> seq_begin, Array<const int32_t, 1> seq_start,
+               Array<const uint8_t, 1> seq_tree, Array<const int32_t, 2> tables) {
   const int64_t T = seq.size(), S = seq_start.size();
   require(int64_t(pos.size()) == T && int64_t(store.size()) == T && int64_t(parent.size()) == T,
           "seq, pos, store and parent have one entry per token");
-  require(int64_t(seq_begin.size()) == S + 1 && int64_t(seq_tree.size()) == S && int64_t(tables.shape(0)) == S,
-          "seq_begin, seq_tree and tables fit the sequences");
-  const StepRows rows{T, S, seq.data(), pos.data(), store.data(), parent.data(), seq_begin.data(), seq_start.data(),
-                      seq_tree.data(), tables.data(), int64_t(tables.shape(1))};
+  require(
+      int64_t(seq_begin.size()) == S + 1 && int64_t(seq_tree.size()) == S && int64_t(tables.shape(0)) == S,
+      "seq_begin, seq_tree and tables fit the sequences");
+  const StepRows rows{T,
+                      S,
+                      seq.data(),
+                      pos.data(),
+                      store.data(),
+                      parent.data(),
+                      seq_begin.data(),
+                      seq_start.data(),
+                      seq_tree.data(),
+                      tables.data(),
+                      int64_t(tables.shape(1))};
   new (self) BoundStep{seq, pos, store, parent, seq_begin, seq_start, seq_tree, tables, rows};
 }
 
@@ -107,7 +126,8 @@ void make_step(BoundStep* self, Array<const int32_t, 1> seq, Array<const int32_t
 void require_pages(const BoundKv& kv, const BoundStep& step) {
   const StepRows& r = step.rows;
   for (int64_t t = 0; t < r.n_tokens; t++) {
-    require(r.seq[t] >= 0 && r.seq[t] < r.n_seqs && r.pos[t] >= 0 && r.store[t] >= 0, "a token leaves the step");
+    require(r.seq[t] >= 0 && r.seq[t] < r.n_seqs && r.pos[t] >= 0 && r.store[t] >= 0,
+            "a token leaves the step");
     require(r.parent[t] < t, "a parent comes before its child");
     const int64_t last = r.store[t] / kv.layer.block_size;
     require(last < r.max_blocks, "a token is stored past its table");
@@ -118,12 +138,14 @@ void require_pages(const BoundKv& kv, const BoundStep& step) {
   }
 }
 
-void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRows& x, Matrix out, int64_t tile0,
-            int64_t tile1, int64_t m0, int64_t m1, int epilogue, int act, std::optional<ConstMatrix> residual,
-            MaybeVector<float> bias, MaybeVector<int32_t> row_index) {
-  void (*const kernels[])(const LinearArgs&) = {k.linear_f32, k.linear_bf16, k.linear_q8, k.linear_q4z, k.linear_q4m};
+void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRows& x, Matrix out,
+            int64_t tile0, int64_t tile1, int64_t m0, int64_t m1, int epilogue, int act,
+            std::optional<ConstMatrix> residual, MaybeVector<float> bias, MaybeVector<int32_t> row_index) {
+  void (*const kernels[])(const LinearArgs&) = {k.linear_f32, k.linear_bf16, k.linear_q8, k.linear_q4z,
+                                                k.linear_q4m};
   const DType takes[] = {DType::f32, DType::bf16, DType::q8, DType::q8, DType::q8};
-  require(layout >= 0 && layout < 5 && x.rows.dtype == takes[layout], "rows of another type than the layout takes");
+  require(layout >= 0 && layout < 5 && x.rows.dtype == takes[layout],
+          "rows of another type than the layout takes");
   const bool is_gated = Epilogue(epilogue) == Epilogue::gated;
   const int64_t columns = is_gated ? N / 2 : N;
   const int64_t tiles = (columns + kTileCols - 1) / kTileCols * (is_gated ? 2 : 1);
@@ -132,19 +154,22 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   require_range(m0, m1, out.shape(0));
   require(int64_t(out.shape(1)) >= columns, "out has fewer columns than the weight");
   require(!bias || int64_t(bias->size()) == N, "bias is [N]");
-  require(residual.has_value() == (Epilogue(epilogue) == Epilogue::add), "a residual is added, or there is none");
+  require(residual.has_value() == (Epilogue(epilogue) == Epilogue::add),
+          "a residual is added, or there is none");
   require(!residual || (residual->shape(0) == out.shape(0) && residual->shape(1) == out.shape(1)),
           "residual is shaped as out");
   require(row_index ? int64_t(row_index->size()) >= m1 : x.n_rows >= m1, "x has fewer rows than the range");
-  for (int64_t m = m0; row_index && m < m1; m++) require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
+  for (int64_t m = m0; row_index && m < m1; m++)
+    require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
   kernels[layout]({w.data(), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1, out.data(),
-                   int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual), data_or_null(bias),
-                   data_or_null(row_index)});
+                   int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
+                   data_or_null(bias), data_or_null(row_index)});
 }
 
-void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out, int64_t m0,
-          int64_t m1) {
-  require(int64_t(x.shape(1)) == out.K && (!weight || int64_t(weight->size()) == out.K), "x, weight and out share K");
+void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out,
+          int64_t m0, int64_t m1) {
+  require(int64_t(x.shape(1)) == out.K && (!weight || int64_t(weight->size()) == out.K),
+          "x, weight and out share K");
   require_range(m0, m1, x.shape(0));
   require_range(m0, m1, out.n_rows);
   k.norm({x.data(), out.K, data_or_null(weight), int32_t(out.K), eps, out.rows, m0, m1});
@@ -168,15 +193,17 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
   require(int64_t(qkv.shape(1)) == (n_heads + 2 * n_kv) * hd && int64_t(q.shape(1)) == n_heads * hd,
           "qkv is [T, (H + 2 KV) head_dim], q [T, H head_dim]");
   require(table.shape(1) % 2 == 0 && int(table.shape(1)) <= hd, "rotary_dim is even and at most head_dim");
-  require((!q_norm || int(q_norm->size()) == hd) && (!k_norm || int(k_norm->size()) == hd), "norms are [head_dim]");
-  for (int64_t t = m0; t < m1; t++) require(step.rows.pos[t] < int64_t(table.shape(0)), "a position past the table");
+  require((!q_norm || int(q_norm->size()) == hd) && (!k_norm || int(k_norm->size()) == hd),
+          "norms are [head_dim]");
+  for (int64_t t = m0; t < m1; t++)
+    require(step.rows.pos[t] < int64_t(table.shape(0)), "a position past the table");
   k.rope_write({qkv.data(), int64_t(qkv.shape(1)), q.data(), int64_t(q.shape(1)), n_heads, n_kv, hd,
                 int32_t(table.shape(1)), neox, table.data(), data_or_null(q_norm), data_or_null(k_norm), eps,
                 &kv.layer, &step.rows, m0, m1});
 }
 
-void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window, const BoundKv& kv,
-               const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head) {
+void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window,
+               const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
   require_pages(kv, step);
   require(seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
@@ -191,14 +218,15 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
     void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
   };
   std::unique_ptr<float[], Free> scratch(new (std::align_val_t(64)) float[floats]);
-  k.attention({q.data(), int64_t(q.shape(1)), out.data(), int64_t(out.shape(1)), n_heads, scale, softcap, window,
-               &kv.layer, &step.rows, seq, t0, t1, kv_head, scratch.get()});
+  k.attention({q.data(), int64_t(q.shape(1)), out.data(), int64_t(out.shape(1)), n_heads, scale, softcap,
+               window, &kv.layer, &step.rows, seq, t0, t1, kv_head, scratch.get()});
 }
 
 void embed(const Kernels& k, int layout, ConstBytes w, Array<const int32_t, 1> ids, float scale, Matrix out,
            int64_t m0, int64_t m1) {
   const int64_t K = out.shape(1);
-  require(layout >= 0 && layout < 5 && (layout < 2 || K % kGroup == 0), "quantized layouts need K divisible by 32");
+  require(layout >= 0 && layout < 5 && (layout < 2 || K % kGroup == 0),
+          "quantized layouts need K divisible by 32");
   require_range(m0, m1, out.shape(0));
   require_range(m0, m1, ids.size());
   for (int64_t m = m0; m < m1; m++)
@@ -229,39 +257,45 @@ void scale(const Kernels& k, ConstMatrix x, Matrix out, float factor, float soft
   k.scale({x.data(), out.data(), int32_t(N), N, factor, softcap, m0, m1});
 }
 
-void route(const Kernels& k, ConstMatrix logits, bool normalize, Array<int32_t, 2> ids, Matrix weights, int64_t m0,
-           int64_t m1) {
+void route(const Kernels& k, ConstMatrix logits, bool normalize, Array<int32_t, 2> ids, Matrix weights,
+           int64_t m0, int64_t m1) {
   const int64_t E = logits.shape(1), top = ids.shape(1);
-  require(top > 0 && top <= E && int64_t(weights.shape(1)) == top, "ids and weights are [T, k], k <= experts");
+  require(top > 0 && top <= E && int64_t(weights.shape(1)) == top,
+          "ids and weights are [T, k], k <= experts");
   for (int64_t n : {logits.shape(0), ids.shape(0), weights.shape(0)}) require_range(m0, m1, n);
   k.route({logits.data(), E, int32_t(E), int32_t(top), normalize, ids.data(), weights.data(), m0, m1});
 }
 
-void combine(const Kernels& k, ConstMatrix y, MaybeVector<int32_t> row, ConstMatrix weights, Matrix out, int64_t m0,
-             int64_t m1) {
+void combine(const Kernels& k, ConstMatrix y, MaybeVector<int32_t> row, ConstMatrix weights, Matrix out,
+             int64_t m0, int64_t m1) {
   const int64_t N = out.shape(1), top = weights.shape(1), n_rows = y.shape(0);
   require(int64_t(y.shape(1)) == N, "y and out share N");
   for (int64_t n : {weights.shape(0), out.shape(0)}) require_range(m0, m1, n);
   require(row ? int64_t(row->size()) >= m1 * top : n_rows >= m1 * top, "one row of y per pair");
   for (int64_t p = m0 * top; row && p < m1 * top; p++)
     require(row->data()[p] >= 0 && row->data()[p] < n_rows, "a pair's row leaves y");
-  k.combine({y.data(), N, data_or_null(row), weights.data(), int32_t(top), int32_t(N), out.data(), N, m0, m1});
+  k.combine(
+      {y.data(), N, data_or_null(row), weights.data(), int32_t(top), int32_t(N), out.data(), N, m0, m1});
 }
 
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<BoundRows>(m, "Rows", "Rows of activations: float32, uint16 (bf16) or int8 (q8) with scales and sums.")
+  nb::class_<BoundRows>(m, "Rows",
+                        "Rows of activations: float32, uint16 (bf16) or int8 (q8) with scales and sums.")
       .def("__init__", &make_rows, "data"_a, "block"_a = 0, "scales"_a = nb::none(), "sums"_a = nb::none());
   nb::class_<BoundKv>(m, "KvPages", "KV pages of one layer.")
-      .def("__init__", &make_kv, "memory"_a, "n_blocks"_a, "block_size"_a, "n_kv_heads"_a, "head_dim"_a, "bf16"_a);
+      .def("__init__", &make_kv, "memory"_a, "n_blocks"_a, "block_size"_a, "n_kv_heads"_a, "head_dim"_a,
+           "bf16"_a);
   nb::class_<BoundStep>(m, "StepRows", "The rows of one step; see native/kernels.h.")
       .def("__init__", &make_step, "seq"_a, "pos"_a, "store"_a, "parent"_a, "seq_begin"_a, "seq_start"_a,
            "seq_tree"_a, "tables"_a);
   nb::class_<Kernels>(m, "Kernels", "The kernel table of one level.")
-      .def("__init__", [](Kernels* self, const std::string& level) { new (self) Kernels(kernels_for(level.c_str())); },
-           "level"_a)
+      .def(
+          "__init__",
+          [](Kernels* self, const std::string& level) { new (self) Kernels(kernels_for(level.c_str())); },
+          "level"_a)
       .def_ro("level", &Kernels::level)
       .def("linear", &linear, "layout"_a, "w"_a, "N"_a, "x"_a, "out"_a, "tile0"_a, "tile1"_a, "m0"_a, "m1"_a,
            "epilogue"_a = 0, "act"_a = 0, "residual"_a = nb::none(), "bias"_a = nb::none(),
@@ -270,8 +304,8 @@ void bind_kernels(nb::module_& m) {
       .def("cast", &cast, "x"_a, "out"_a, "m0"_a, "m1"_a)
       .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_norm"_a.none(),
            "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
-      .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a, "seq"_a,
-           "t0"_a, "t1"_a, "kv_head"_a)
+      .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
+           "seq"_a, "t0"_a, "t1"_a, "kv_head"_a)
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("gated", &gated, "gate"_a, "up"_a, "out"_a, "act"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)

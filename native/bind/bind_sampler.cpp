@@ -19,7 +19,8 @@ using Ids = std::vector<int32_t>;
 using Scored = std::vector<std::pair<int32_t, float>>;
 using Answer = std::tuple<int32_t, float, int32_t, Scored>;
 
-Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path, int32_t target) {
+Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path,
+            int32_t target) {
   if (int64_t(logits.shape(0)) != sampler.vocab())
     throw nb::value_error("logits must have one entry per token of the vocabulary");
   nb::gil_scoped_release unlocked;
@@ -56,8 +57,7 @@ void bind_sampler(nb::module_& m) {
            "repetition_penalty"_a, "presence_penalty"_a, "frequency_penalty"_a, "min_tokens"_a,
            "n_logprobs"_a, "n_prompt_logprobs"_a, "logit_bias"_a, "stop_ids"_a, "prompt"_a, "output"_a)
       .def("commit", &Sampler::commit, "slot"_a, "token"_a)
-      .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a,
-           "target"_a);
+      .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a);
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);

@@ -1,11 +1,14 @@
-// attention: query tokens of one sequence against one KV head, segment by segment, tile by tile. Include after vec.h.
+// attention: query tokens of one sequence against one KV head, segment by segment, tile by tile. Include
+// after vec.h.
 //
-// A segment of kAttnSplit absolute positions has its own m, l, o (m = -inf, l = o = 0 at its start, tiles ascending, as
-// attention_tile.inl says). Segments with a visible position are combined in ascending order from M = -inf, L = O = 0:
+// A segment of kAttnSplit absolute positions has its own m, l, o (m = -inf, l = o = 0 at its start, tiles
+// ascending, as attention_tile.inl says). Segments with a visible position are combined in ascending order
+// from M = -inf, L = O = 0:
 //   ls = tree sum of the 16 lanes of l;  M' = max(M, m);  a = exp(M - M');  b = exp(m - M')
 //   L = fma(ls, b, L * a);  O[d] = fma(o[d], b, O[d] * a)
-// and out[d] = O[d] / L. Tiles and segments without a visible position are skipped. All of this depends on the query's
-// position and the window alone, so that neither chunks, blocks of queries nor other rows of the step can change a bit.
+// and out[d] = O[d] / L. Tiles and segments without a visible position are skipped. All of this depends on
+// the query's position and the window alone, so that neither chunks, blocks of queries nor other rows of the
+// step can change a bit.
 #pragma once
 #include "generic/attention_tile.inl"
 #include "generic/level.inl"
@@ -86,16 +89,18 @@ KVASIR_INLINE Tile<T> paged_tile(const AttentionArgs& a, int64_t start, int64_t 
   return tile;
 }
 
-// The same tile as f32 in the scratch: pays when many query vectors read it. V rows outside of [low, high) stay unread.
-KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<uint16_t>& from, int64_t start, int64_t low,
-                                       int64_t high) {
+// The same tile as f32 in the scratch: pays when many query vectors read it. V rows outside of [low, high)
+// stay unread.
+KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<uint16_t>& from, int64_t start,
+                                       int64_t low, int64_t high) {
   Tile<float> tile = {};
   const int hd = item.head_dim;
   for (int i = 0; i < kSubs; i++) {
     if (!from.k[i]) continue;
     float* k = item.gathered + i * kSub * hd;
     float* v = k + kAttnTile * hd;
-    const int first_row = clamp_to_tile(low - start - i * kSub), stop = clamp_to_tile(high - start - i * kSub);
+    const int first_row = clamp_to_tile(low - start - i * kSub),
+              stop = clamp_to_tile(high - start - i * kSub);
     const int last_row = stop < kSub ? stop : kSub;
     for (int d = 0; d < hd; d++) store(k + d * kSub, load_bf16(from.k[i] + d * kSub));
     for (int d = first_row * hd; d < last_row * hd; d += 16) store(v + d, load_bf16(from.v[i] + d));
@@ -118,8 +123,8 @@ KVASIR_INLINE void gather_position(const Item& item, int within, int64_t index) 
   for (int d = 0; d < hd; d += 16) store(v + d, load_kv(from.v + lane * hd + d));
 }
 
-// The tile as tree token `t` sees it: positions before the sequence's start from their own place, later ones from the
-// token's ancestors. Lanes beyond the token are zero.
+// The tile as tree token `t` sees it: positions before the sequence's start from their own place, later ones
+// from the token's ancestors. Lanes beyond the token are zero.
 template <class T>
 KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t t) {
   const AttentionArgs& a = *item.a;
@@ -130,7 +135,8 @@ KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t
     gather_position<T>(item, int(p - start), p);
   for (int64_t node = t; node >= 0; node = a.rows->parent[node]) {
     const int64_t p = a.rows->pos[node];
-    if (p >= start && p < start + kAttnTile && p >= low) gather_position<T>(item, int(p - start), a.rows->store[node]);
+    if (p >= start && p < start + kAttnTile && p >= low)
+      gather_position<T>(item, int(p - start), a.rows->store[node]);
   }
   Tile<float> tile;
   for (int i = 0; i < kSubs; i++) {

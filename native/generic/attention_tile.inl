@@ -1,11 +1,12 @@
 // One tile of 64 logical positions against one block of query vectors. Include after vec.h.
 //
 // Exact arithmetic of a query vector with visible positions [begin, end) of the tile (never empty here):
-//   s[j] = fma(q[d], k[d][j], s[j]), d ascending from s = 0;  s[j] = s[j] * scale, then softcap;  -inf if j is not visible
-//   m'   = max(m, max_j s[j]);  c = exp(m - m');  p[j] = exp(s[j] - m'), exactly 0 where not visible
-//   l    = l * c, then + p of subtile 0, 1, 2, 3, on 16 lanes (lane = position mod 16)
-//   o[d] = o[d] * c, then fma(p[j], v[j][d], o[d]) for the visible j ascending
-// Positions that are not visible are left out of o, not multiplied by zero: their V may not have been written.
+//   s[j] = fma(q[d], k[d][j], s[j]), d ascending from s = 0;  s[j] = s[j] * scale, then softcap;  -inf if j
+//   is not visible m'   = max(m, max_j s[j]);  c = exp(m - m');  p[j] = exp(s[j] - m'), exactly 0 where not
+//   visible l    = l * c, then + p of subtile 0, 1, 2, 3, on 16 lanes (lane = position mod 16) o[d] = o[d] *
+//   c, then fma(p[j], v[j][d], o[d]) for the visible j ascending
+// Positions that are not visible are left out of o, not multiplied by zero: their V may not have been
+// written.
 #pragma once
 #include "generic/kv.inl"
 #include "generic/math.inl"
@@ -76,8 +77,8 @@ KVASIR_INLINE void score_range(const Block& block, const Tile<T>& tile, int head
 
 // Columns of o: o = o * scale + sum of p v over the positions [begin, end) of the tile, for R query vectors.
 template <int R, int C, class T>
-KVASIR_INLINE void mix_columns(float* const* o, const float* scale, const float* const* p, const Tile<T>& tile,
-                               int head_dim, int column, int begin, int end) {
+KVASIR_INLINE void mix_columns(float* const* o, const float* scale, const float* const* p,
+                               const Tile<T>& tile, int head_dim, int column, int begin, int end) {
   vf acc[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
@@ -101,8 +102,8 @@ KVASIR_INLINE void mix_columns(float* const* o, const float* scale, const float*
 }
 
 template <int R, int C, class T>
-KVASIR_INLINE void mix(float* const* o, const float* scale, const float* const* p, const Tile<T>& tile, int head_dim,
-                       int column, int begin, int end) {
+KVASIR_INLINE void mix(float* const* o, const float* scale, const float* const* p, const Tile<T>& tile,
+                       int head_dim, int column, int begin, int end) {
   for (; column + C * 16 <= head_dim; column += C * 16)
     mix_columns<R, C>(o, scale, p, tile, head_dim, column, begin, end);
   if constexpr (C > 1) mix<R, C / 2>(o, scale, p, tile, head_dim, column, begin, end);
@@ -136,8 +137,8 @@ KVASIR_INLINE float soften(float* s, float* m, float* l, int begin, int end, con
   return factor[0];
 }
 
-// The positions visible to all R query vectors are mixed together, what comes before and after one by one: the order
-// of each stays ascending.
+// The positions visible to all R query vectors are mixed together, what comes before and after one by one:
+// the order of each stays ascending.
 template <int R, class T>
 KVASIR_INLINE void mix_block(Block& block, const Tile<T>& tile, int head_dim) {
   int begin = block.begin[0], end = block.end[0];
@@ -159,7 +160,8 @@ KVASIR_INLINE void mix_block(Block& block, const Tile<T>& tile, int head_dim) {
   mix<R, kBlockCols>(block.o, block.c, p, tile, head_dim, 0, begin, end);
   const float one = 1.0f;
   for (int r = 0; r < R; r++)
-    if (end < block.end[r]) mix<1, kBlockCols>(block.o + r, &one, p + r, tile, head_dim, 0, end, block.end[r]);
+    if (end < block.end[r])
+      mix<1, kBlockCols>(block.o + r, &one, p + r, tile, head_dim, 0, end, block.end[r]);
 }
 
 template <int R, class T>
@@ -174,7 +176,8 @@ static void attend_rows(Block& block, const Tile<T>& tile, const ScoreRule& rule
   score_range<R, kBlockCols>(block, tile, rule.head_dim, begin / kSub, (end + kSub - 1) / kSub);
   for (int r = 0; r < R; r++)
     if (block.begin[r] < block.end[r])
-      block.c[r] = soften(block.s + r * kAttnTile, block.m[r], block.l[r], block.begin[r], block.end[r], rule);
+      block.c[r] =
+          soften(block.s + r * kAttnTile, block.m[r], block.l[r], block.begin[r], block.end[r], rule);
   mix_block<R>(block, tile, rule.head_dim);
 }
 

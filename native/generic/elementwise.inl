@@ -16,15 +16,17 @@ KVASIR_INLINE void each_column(float* out, int N, const F& f) {
 void gated(const GatedArgs& a) {
   for (int64_t m = a.m0; m < a.m1; m++) {
     const float *gate = a.gate + m * a.ldx, *up = a.up + m * a.ldx;
-    each_column(a.out + m * a.ldo, a.N,
-                [&](int n, int count) { return mul(activate(a.act, load_n(gate + n, count)), load_n(up + n, count)); });
+    each_column(a.out + m * a.ldo, a.N, [&](int n, int count) {
+      return mul(activate(a.act, load_n(gate + n, count)), load_n(up + n, count));
+    });
   }
 }
 
 void add_rows(const AddArgs& a) {
   for (int64_t m = a.m0; m < a.m1; m++) {
     const float *x = a.a + m * a.ld, *y = a.b + m * a.ld;
-    each_column(a.out + m * a.ld, a.N, [&](int n, int count) { return add(load_n(x + n, count), load_n(y + n, count)); });
+    each_column(a.out + m * a.ld, a.N,
+                [&](int n, int count) { return add(load_n(x + n, count), load_n(y + n, count)); });
   }
 }
 
@@ -34,7 +36,8 @@ void scale_rows(const ScaleArgs& a) {
     const float* x = a.x + m * a.ld;
     float* out = a.out + m * a.ld;
     if (a.softcap > 0.0f) {
-      each_column(out, a.N, [&](int n, int count) { return softcap(mul(load_n(x + n, count), factor), cap); });
+      each_column(out, a.N,
+                  [&](int n, int count) { return softcap(mul(load_n(x + n, count), factor), cap); });
     } else {
       each_column(out, a.N, [&](int n, int count) { return mul(load_n(x + n, count), factor); });
     }

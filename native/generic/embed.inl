@@ -47,11 +47,16 @@ KVASIR_INLINE void embed_float(const uint8_t* tile, Layout layout, int c, int K,
 
 KVASIR_INLINE int64_t tile_bytes(Layout layout, int64_t K) {
   switch (layout) {
-    case Layout::q8: return K / kGroup * (512 + 32);
-    case Layout::q4z: return K / kGroup * (256 + 32);
-    case Layout::q4m: return K / kGroup * (256 + 64);
-    case Layout::bf16: return (K + 1) / 2 * 2 * kTileCols * 2;
-    default: return K * kTileCols * 4;
+    case Layout::q8:
+      return K / kGroup * (512 + 32);
+    case Layout::q4z:
+      return K / kGroup * (256 + 32);
+    case Layout::q4m:
+      return K / kGroup * (256 + 64);
+    case Layout::bf16:
+      return (K + 1) / 2 * 2 * kTileCols * 2;
+    default:
+      return K * kTileCols * 4;
   }
 }
 
@@ -66,7 +71,8 @@ void embed(const EmbedArgs& a) {
       continue;
     }
     const int64_t group_bytes = tile_bytes(a.layout, kGroup);
-    for (int g = 0; g < a.K / kGroup; g++) embed_group(tile + g * group_bytes, a.layout, c, a.scale, out + g * kGroup);
+    for (int g = 0; g < a.K / kGroup; g++)
+      embed_group(tile + g * group_bytes, a.layout, c, a.scale, out + g * kGroup);
   }
 }
 

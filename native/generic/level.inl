@@ -1,4 +1,5 @@
-// The kernels of one level, declared in its namespace. Include after the level's vec.h, which names KVASIR_ISA.
+// The kernels of one level, declared in its namespace. Include after the level's vec.h, which names
+// KVASIR_ISA.
 #pragma once
 #include "kernels.h"
 

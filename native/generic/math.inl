@@ -1,5 +1,5 @@
-// exp, tanh and the activations on 16 lanes. Polynomials are our own minimax fits, evaluated with explicit FMA, so that
-// every level gives the same bits. Include after vec.h.
+// exp, tanh and the activations on 16 lanes. Polynomials are our own minimax fits, evaluated with explicit
+// FMA, so that every level gives the same bits. Include after vec.h.
 #pragma once
 #include "kernels.h"
 
@@ -14,10 +14,11 @@ KVASIR_INLINE vf polynomial(const float (&c)[N], vf x) {
   return y;
 }
 
-// e^x for x <= 88.37, within 1 ulp: x = n ln2 + r, e^r = 1 + r + r^2 q(r), times 2^n. Exactly 0 below -87.33, where
-// results leave the normal range; NaN for NaN.
+// e^x for x <= 88.37, within 1 ulp: x = n ln2 + r, e^r = 1 + r + r^2 q(r), times 2^n. Exactly 0 below -87.33,
+// where results leave the normal range; NaN for NaN.
 KVASIR_INLINE vf exp_bounded(vf x) {
-  constexpr float kQ[] = {5.000000097e-01f, 1.666651718e-01f, 4.166620064e-02f, 8.369088098e-03f, 1.395083534e-03f};
+  constexpr float kQ[] = {5.000000097e-01f, 1.666651718e-01f, 4.166620064e-02f, 8.369088098e-03f,
+                          1.395083534e-03f};
   const vf magic = set1(0x1.8p23f);
   const vf t = fma(x, set1(0x1.715476p+0f), magic);  // the low bits of t hold n
   const vf n = sub(t, magic);
@@ -56,8 +57,9 @@ KVASIR_INLINE vf gelu_tanh(vf x) {
 
 // x Phi(x) with Phi(-|x|) = erfc(z) / 2, z = |x| / sqrt2, erfc(z) = e^-z^2 t P(t), t = 1 / (1 + 0.35 z).
 KVASIR_INLINE vf gelu(vf x) {
-  constexpr float kP[] = {1.974837784e-01f, 1.971383545e-01f,  1.879023989e-01f, 1.511862104e-01f,  1.460420946e-01f,
-                          8.701896729e-02f, -2.770594638e-02f, 1.814614764e-01f, -1.589284035e-01f, 3.840107660e-02f};
+  constexpr float kP[] = {1.974837784e-01f,  1.971383545e-01f, 1.879023989e-01f,  1.511862104e-01f,
+                          1.460420946e-01f,  8.701896729e-02f, -2.770594638e-02f, 1.814614764e-01f,
+                          -1.589284035e-01f, 3.840107660e-02f};
   const vf z = mul(from_bits(andi(bits(x), set1i(0x7fffffff))), set1(0.70710678118f));
   const vf t = div(set1(1.0f), fma(set1(0.35f), z, set1(1.0f)));
   const vf z2 = mul(z, z);
@@ -71,10 +73,14 @@ KVASIR_INLINE vf gelu(vf x) {
 
 KVASIR_INLINE vf activate(Act act, vf x) {
   switch (act) {
-    case Act::silu: return silu(x);
-    case Act::gelu_tanh: return gelu_tanh(x);
-    case Act::gelu: return gelu(x);
-    default: return x;
+    case Act::silu:
+      return silu(x);
+    case Act::gelu_tanh:
+      return gelu_tanh(x);
+    case Act::gelu:
+      return gelu(x);
+    default:
+      return x;
   }
 }
 

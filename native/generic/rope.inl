@@ -1,4 +1,5 @@
-// rope_write: splits qkv rows, norms and rotates q and k heads, writes q out and k, v to the pages. Include after vec.h.
+// rope_write: splits qkv rows, norms and rotates q and k heads, writes q out and k, v to the pages. Include
+// after vec.h.
 #pragma once
 #include "generic/kv.inl"
 #include "generic/level.inl"
@@ -10,7 +11,8 @@ namespace kvasir::KVASIR_ISA {
 KVASIR_INLINE void rotate_neox(float* x, const float* cos, const float* sin, int half) {
   for (int i = 0; i < half; i += 16) {
     const int n = half - i < 16 ? half - i : 16;
-    const vf a = load_n(x + i, n), b = load_n(x + half + i, n), c = load_n(cos + i, n), s = load_n(sin + i, n);
+    const vf a = load_n(x + i, n), b = load_n(x + half + i, n), c = load_n(cos + i, n),
+             s = load_n(sin + i, n);
     store_n(x + i, fnma(b, s, mul(a, c)), n);
     store_n(x + half + i, fma(a, s, mul(b, c)), n);
   }
@@ -25,8 +27,8 @@ KVASIR_INLINE void rotate_interleaved(float* x, const float* cos, const float* s
 }
 
 // head = rotate(norm(x)); `weight` null: no norm.
-KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const float* weight, const float* angles,
-                                float* head) {
+KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const float* weight,
+                                const float* angles, float* head) {
   const vf inverse = weight ? set1(inverse_rms(x, a.head_dim, a.eps)) : zero();
   for (int d = 0; d < a.head_dim; d += 16)
     store(head + d, weight ? mul(mul(load(x + d), inverse), load(weight + d)) : load(x + d));

@@ -10,9 +10,10 @@ KVASIR_INLINE vf expert_lanes(const float* x, int e, int n_experts) {
   return select(first(n_experts - e), load_n(x + e, n_experts - e), set1(-__builtin_inff()));
 }
 
-// The expert that follows (probability, id) in the order (probability descending, id ascending). Probabilities are
-// recomputed: k passes need no memory, and n_experts is small.
-KVASIR_INLINE int32_t next_expert(const RouteArgs& a, const float* x, vf max, vf sum, float& probability, int32_t id) {
+// The expert that follows (probability, id) in the order (probability descending, id ascending).
+// Probabilities are recomputed: k passes need no memory, and n_experts is small.
+KVASIR_INLINE int32_t next_expert(const RouteArgs& a, const float* x, vf max, vf sum, float& probability,
+                                  int32_t id) {
   float best = -1.0f;
   int32_t best_id = -1;
   for (int e = 0; e < a.n_experts; e += 16) {
@@ -51,7 +52,8 @@ KVASIR_INLINE void route_token(const RouteArgs& a, const float* x, int32_t* ids,
 }
 
 void route(const RouteArgs& a) {
-  for (int64_t m = a.m0; m < a.m1; m++) route_token(a, a.logits + m * a.ld, a.ids + m * a.k, a.weights + m * a.k);
+  for (int64_t m = a.m0; m < a.m1; m++)
+    route_token(a, a.logits + m * a.ld, a.ids + m * a.k, a.weights + m * a.k);
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -6,9 +6,9 @@ namespace kvasir::KVASIR_ISA {
 
 // A source gives lanes k .. k+15 of a row, zeros past its end: source(k, n_valid).
 
-// One activation block to int8: scale = max|x| / 127, q = round(x * (127 / max|x|)). The maximum is taken over the bits of
-// |x|, whose order is that of the numbers with infinity and NaN on top: a row that is not finite gets a scale that is
-// not finite, so that it cannot pass for a small one.
+// One activation block to int8: scale = max|x| / 127, q = round(x * (127 / max|x|)). The maximum is taken
+// over the bits of |x|, whose order is that of the numbers with infinity and NaN on top: a row that is not
+// finite gets a scale that is not finite, so that it cannot pass for a small one.
 template <class Source>
 KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* q, float* sums) {
   vi top = set1i(0);
@@ -51,7 +51,8 @@ KVASIR_INLINE void write_row(const Rows& out, int64_t m, int K, const Source& so
   }
 }
 
-// 1 / sqrt(mean(x^2) + eps): 16 chains of FMA, the tree, then division and square root, both correctly rounded.
+// 1 / sqrt(mean(x^2) + eps): 16 chains of FMA, the tree, then division and square root, both correctly
+// rounded.
 KVASIR_INLINE float inverse_rms(const float* x, int K, float eps) {
   vf squares = zero();
   for (int k = 0; k < K; k += 16) {

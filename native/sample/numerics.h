@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <limits>
 
-// One source, three instruction sets: loops over these functions are vectorised by the compiler, and without FMA the
-// vector width cannot change a bit.
+// One source, three instruction sets: loops over these functions are vectorised by the compiler, and without
+// FMA the vector width cannot change a bit.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(KVASIR_NO_CLONES)
 #define KVASIR_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
 #else

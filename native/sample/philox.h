@@ -28,8 +28,9 @@ KVASIR_INLINE void philox_block(uint64_t seed, int64_t out_index, uint32_t block
 
 // E = -log1p(-v), v = (word + 1/2) / 2^32; v = 1 is excluded, it would win every draw.
 KVASIR_INLINE float exponential(uint32_t word) {
-  const float rounded = (static_cast<float>(word) + 0.5f) * 0x1p-32f;
-  const float v = rounded < 0x1.fffffep-1f ? rounded : 0x1.fffffep-1f;
+  // The last word whose v rounds below 1.
+  constexpr uint32_t kLast = 0xFFFFFF7Fu;
+  const float v = (static_cast<float>(word < kLast ? word : kLast) + 0.5f) * 0x1p-32f;
   const float u = 1.0f - v;
   const float lost = (v + (u - 1.0f)) / u;
   return lost - log_of(u);

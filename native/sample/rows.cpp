@@ -33,24 +33,47 @@ struct Best {
   }
 };
 
+// Without a branch, so that loops vectorise.
+KVASIR_INLINE float value_if(bool condition, float value) {
+  const uint32_t mask = condition ? 0xFFFFFFFFu : 0;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) & mask) |
+                              (std::bit_cast<uint32_t>(-kInfinity) & ~mask));
+}
+
+KVASIR_INLINE float max_of_block(const float* x) {
+  Quad largest = quad(x);
+  for (int i = 4; i < kBlock; i += 4) {
+    const Quad v = quad(x + i);
+    largest = v > largest ? v : largest;
+  }
+  float value = largest[0];
+  for (int lane = 1; lane < 4; ++lane) value = largest[lane] > value ? largest[lane] : value;
+  return value;
+}
+
 KVASIR_INLINE Best best_of_block(const float* x, int64_t start, int64_t n, const Draw& draw) {
   uint32_t words[kBlock];
-  float score[kBlock], noise[kBlock];
+  float noise[kBlock], padded[kBlock], score[kBlock];
   philox_block(draw.seed, draw.out_index, static_cast<uint32_t>(start / kBlock), words);
   for (int i = 0; i < kBlock; ++i) noise[i] = log_of(exponential(words[i]));
-  const int count = static_cast<int>(std::min<int64_t>(kBlock, n - start));
+  const float* logits = x + start;
+  if (start + kBlock > n) {
+    std::fill(padded, padded + kBlock, -kInfinity);
+    std::copy(x + start, x + n, padded);
+    logits = padded;
+  }
   const int32_t border_place = draw.border.id - static_cast<int32_t>(start);
-  Best best;
-  for (int i = 0; i < count; ++i) {
-    const float logit = x[start + i];
-    const float z = (logit - draw.largest) / draw.temperature;
-    const bool kept = (logit > draw.border.logit) | ((logit == draw.border.logit) & (i <= border_place));
-    score[i] = kept & (z >= draw.lowest) ? z - noise[i] : -kInfinity;
+  for (int i = 0; i < kBlock; ++i) {
+    const float z = (logits[i] - draw.largest) / draw.temperature;
+    const bool is_before =
+        (logits[i] > draw.border.logit) | ((logits[i] == draw.border.logit) & (i <= border_place));
+    score[i] = value_if(is_before & (z >= draw.lowest), z - noise[i]);
   }
-  for (int i = 0; i < count; ++i) {
-    if (score[i] > best.score) best = {score[i], static_cast<int32_t>(start) + i};
-  }
-  return best;
+  const float best = max_of_block(score);
+  if (best == -kInfinity) return {};
+  int place = 0;
+  while (score[place] != best) ++place;
+  return {best, static_cast<int32_t>(start) + place};
 }
 
 }  // namespace
@@ -118,20 +141,9 @@ KVASIR_CLONES int32_t count_ahead(const float* x, int64_t n, int32_t token) {
 
 KVASIR_CLONES void block_max(const float* x, int64_t n, std::vector<float>& out) {
   out.resize(static_cast<size_t>((n + kBlock - 1) / kBlock));
-  for (int64_t i = 0; i < n; i += kBlock) {
-    Quad largest = Quad{} - kInfinity;
-    float value = -kInfinity;
-    if (i + kBlock <= n) {
-      for (int j = 0; j < kBlock; j += 4) {
-        const Quad v = quad(x + i + j);
-        largest = v > largest ? v : largest;
-      }
-      for (int lane = 0; lane < 4; ++lane) value = largest[lane] > value ? largest[lane] : value;
-    } else {
-      for (int64_t j = i; j < n; ++j) value = x[j] > value ? x[j] : value;
-    }
-    out[static_cast<size_t>(i / kBlock)] = value;
-  }
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) out[static_cast<size_t>(i / kBlock)] = max_of_block(x + i);
+  if (i < n) out.back() = *std::max_element(x + i, x + n);
 }
 
 KVASIR_CLONES void block_mass(const float* x, int64_t start, int64_t n, float largest, float temperature,

@@ -22,7 +22,7 @@ struct SlotParams {
 };
 
 struct Drawn {
-  int32_t token = -1;  // -1: the logits were not finite
+  int32_t token = -1;  // -1: the logits were not finite, -2: every token is banned
   float logprob = 0;
   int32_t rank = 0;
   std::vector<std::pair<int32_t, float>> top;  // (id, logprob), likeliest first, ties to the lowest id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +138,7 @@ def attend(
     q = np.ascontiguousarray(q)
     out = np.full_like(q, np.nan)
     bounds = [0, *cuts, len(q)]
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in pairwise(bounds):
         for head in range(shape.n_kv_heads):
             kernels.attention(
                 q, out, shape.scale, shape.softcap, shape.window, kv, step, 0, a, b, head

@@ -99,5 +99,7 @@ def pack(layout: int, parts: Sequence[NDArray[np.uint8]], n: int, K: int) -> NDA
     out = np.zeros(tiles * _native.tile_bytes(layout, K), np.uint8)
     pool = _native.Pool(1)
     for i, rows in enumerate(parts):
-        _native.pack_rows(pool, layout, FORMATS[layout], rows, n, K, out=out, tile_first=i, tile_step=len(parts))
+        _native.pack_rows(
+            pool, layout, FORMATS[layout], rows, n, K, out=out, tile_first=i, tile_step=len(parts)
+        )
     return out

@@ -1,8 +1,8 @@
-"""Every kernel but attention, on every level: against NumPy, bit for bit against scalar, and cut anywhere."""
+"""Every kernel but attention, on every level: against NumPy, against scalar bit for bit, and cut."""
 
 from __future__ import annotations
 
-from math import erf, sqrt
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,296 +10,13 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from kvasir import _native
-from tests.diff.attention_case import Pages, Shape, chain_step, from_bf16, to_bf16
-from tests.diff.kernel_case import (
-    LAYOUTS,
-    Case,
-    Floats,
-    Ranges,
-    empty_q8,
-    file_rows,
-    normal,
-    pack,
-    quantize,
-    rng_of,
-)
+from tests.diff.attention_case import from_bf16, to_bf16
+from tests.diff.kernel_case import Case, Ranges, empty_q8, normal, rng_of
 from tests.diff.linear_case import linear_cases
+from tests.diff.row_case import GELU, GELU_TANH, SILU, row_cases
 
 LEVELS = _native.levels()
-EPS = 2.0**-24
-SILU, GELU_TANH, GELU = 1, 2, 3
-ROWS = 11
-
-
-def bf16_bound(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.abs(y) * 2.0**-8
-
-
-def norm_case(K: int, to: str, weighted: bool) -> Case:
-    rng = rng_of(K, weighted)
-    x, w = normal(rng, ROWS, K) * 3, normal(rng, K) if weighted else None
-    block = 32 if K % 64 else 64
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        q8 = empty_q8(ROWS, K, block) if to == "q8" else None
-        out = np.zeros((ROWS, K), np.float32 if to == "f32" else np.uint16)
-        for a, b in ranges:
-            k.norm(x, w, 1e-5, q8.rows if q8 else _native.Rows(out), a, b)
-        if q8:
-            return q8.data, q8.scales, q8.sums
-        return (out if to == "f32" else from_bf16(out),)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
-        x64 = x.astype(np.float64)
-        y = x64 / np.sqrt((x64**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
-        if to == "q8":
-            q, scales, sums = quantize(y.astype(np.float32), block)
-            return (q, 1), (scales, 8 * EPS * scales), (sums, 32)
-        return ((y, 8 * EPS * np.abs(y) + (bf16_bound(y) if to == "bf16" else 0)),)
-
-    return Case(ROWS, run, expected)
-
-
-def cast_case(K: int, to: str) -> Case:
-    x = normal(rng_of(K), ROWS, K)
-    x[3] = 0
-    block = 32 if K % 192 else 192
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        q8 = empty_q8(ROWS, K, block) if to == "q8" else None
-        out = np.zeros((ROWS, K), np.float32 if to == "f32" else np.uint16)
-        for a, b in ranges:
-            k.cast(x, q8.rows if q8 else _native.Rows(out), a, b)
-        return (q8.data, q8.scales, q8.sums) if q8 else (out,)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
-        exact = quantize(x, block) if to == "q8" else (to_bf16(x) if to == "bf16" else x,)
-        return tuple((y, 0.0) for y in exact)
-
-    return Case(ROWS, run, expected)
-
-
-def activation(act: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    if act == SILU:
-        return x / (1 + np.exp(-x))
-    if act == GELU_TANH:
-        return 0.5 * x * (1 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    if act == GELU:
-        return 0.5 * x * (1 + np.vectorize(erf)(x / sqrt(2)))
-    return x
-
-
-def gated_case(N: int, act: int) -> Case:
-    rng = rng_of(N, act)
-    gate, up = normal(rng, ROWS, N) * 4, normal(rng, ROWS, N)
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        out = np.zeros_like(gate)
-        for a, b in ranges:
-            k.gated(gate, up, out, act, a, b)
-        return (out,)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
-        y = activation(act, gate.astype(np.float64)) * up
-        return ((y, 32 * EPS * np.abs(y) + EPS * 1e-2),)
-
-    return Case(ROWS, run, expected)
-
-
-def add_case(N: int) -> Case:
-    x, y = normal(rng_of(N), 2, ROWS, N)
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        out = np.zeros_like(x)
-        for a, b in ranges:
-            k.add(x, y, out, a, b)
-        return (out,)
-
-    return Case(ROWS, run, lambda: ((x + y, 0.0),))
-
-
-def scale_case(N: int, softcap: float) -> Case:
-    x = normal(rng_of(N), ROWS, N) * np.float32(10) ** np.linspace(-6, 3, N, dtype=np.float32)
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        out = np.zeros_like(x)
-        for a, b in ranges:
-            k.scale(x, out, 0.37, softcap, a, b)
-        return (out,)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
-        y = x.astype(np.float64) * np.float32(0.37)
-        y = softcap * np.tanh(y / softcap) if softcap else y
-        return ((y, 6 * EPS * np.abs(y)),)
-
-    return Case(ROWS, run, expected)
-
-
-def route_case(n_experts: int, top: int, normalize: bool) -> Case:
-    logits = np.round(normal(rng_of(n_experts, top), ROWS, n_experts) * 2, 1)  # rounded: many ties
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        ids, weights = np.zeros((ROWS, top), np.int32), np.zeros((ROWS, top), np.float32)
-        for a, b in ranges:
-            k.route(logits, normalize, ids, weights, a, b)
-        return ids, weights
-
-    def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
-        p = np.exp(logits.astype(np.float64))
-        p /= p.sum(1, keepdims=True)
-        ids = np.argsort(-logits, axis=1, kind="stable")[:, :top]
-        weights = np.take_along_axis(p, ids, 1)
-        return (ids, 0.0), (
-            weights / weights.sum(1, keepdims=True) if normalize else weights,
-            8 * EPS,
-        )
-
-    return Case(ROWS, run, expected)
-
-
-def combine_case(N: int, top: int, mapped: bool) -> Case:
-    rng = rng_of(N, top)
-    y, weights = normal(rng, ROWS * top, N), normal(rng, ROWS, top)
-    row = rng.permutation(ROWS * top).astype(np.int32) if mapped else None
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        out = np.zeros((ROWS, N), np.float32)
-        for a, b in ranges:
-            k.combine(y, row, weights, out, a, b)
-        return (out,)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
-        pairs = (y if row is None else y[row]).reshape(ROWS, top, N).astype(np.float64) * weights[
-            ..., None
-        ]
-        return ((pairs.sum(1), 8 * EPS * np.abs(pairs).sum(1)),)
-
-    return Case(ROWS, run, expected)
-
-
-def embed_case(layout: int, N: int, K: int) -> Case:
-    rng = rng_of(layout, N, K)
-    raw, values = file_rows(rng, ("F32", "BF16", "Q8_0", "Q4_0", "Q4_1")[layout], N, K)
-    w = pack(layout, [raw], N, K)
-    ids = rng.integers(0, N, ROWS).astype(np.int32)
-    ids[:2] = 0, N - 1
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        out = np.zeros((ROWS, K), np.float32)
-        for a, b in ranges:
-            k.embed(layout, w, ids, 1.5, out, a, b)
-        return (out,)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
-        y = values[ids] * 1.5
-        return ((y, 4 * EPS * np.abs(y)),)
-
-    return Case(ROWS, run, expected)
-
-
-def rope_reference(
-    x: NDArray[np.float64], weight: Floats | None, table: Floats, neox: bool
-) -> NDArray[np.float64]:
-    """x [T, heads, head_dim]; table [T, rotary_dim]."""
-    y = x.copy()
-    if weight is not None:
-        y = y / np.sqrt((y**2).mean(2, keepdims=True) + 1e-6) * weight
-    half = table.shape[1] // 2
-    cos, sin = (t[:, None].astype(np.float64) for t in (table[:, :half], table[:, half:]))
-    first = np.arange(half) if neox else 2 * np.arange(half)
-    second = first + (half if neox else 1)
-    a, b = y[..., first].copy(), y[..., second].copy()
-    y[..., first], y[..., second] = a * cos - b * sin, b * cos + a * sin
-    return y
-
-
-def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, bf16: bool) -> Case:
-    shape = Shape(head_dim=head_dim, group=2, n_kv_heads=2, bf16=bf16, block_size=32)
-    rng, start = rng_of(head_dim, rotary), 27
-    qkv = normal(rng, ROWS, (shape.n_heads + 2 * shape.n_kv_heads) * head_dim)
-    angle = rng.uniform(-3, 3, (64, rotary // 2))
-    table = np.concatenate([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
-    weights = tuple(normal(rng, head_dim) for _ in range(2)) if normed else (None, None)
-    order = rng.permutation(6).astype(np.int32)
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        pages = Pages(shape, start + ROWS, order)
-        pages.memory[:] = 0
-        q = np.zeros((ROWS, shape.n_heads * head_dim), np.float32)
-        kv, step = pages.native(), chain_step(pages, start, start + ROWS)
-        for a, b in ranges:
-            k.rope_write(qkv, q, shape.n_heads, neox, table, *weights, 1e-6, kv, step, a, b)
-        return q, from_bf16(pages.memory) if bf16 else pages.memory.view(np.float32)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
-        x = qkv.astype(np.float64).reshape(ROWS, -1, head_dim)
-        q, kk, v = np.split(x, [shape.n_heads, shape.n_heads + shape.n_kv_heads], axis=1)
-        angles = table[start : start + ROWS]
-        pages = Pages(shape, start + ROWS, order)
-        pages.memory[:] = 0
-        rotated = rope_reference(kk, weights[1], angles, neox).astype(np.float32)
-        for i in range(ROWS):
-            pages.write(start + i, rotated[i], v[i].astype(np.float32))
-        memory = from_bf16(pages.memory) if bf16 else pages.memory.view(np.float32)
-        turned = rope_reference(q, weights[0], angles, neox).reshape(ROWS, -1)
-        bound = (bf16_bound(memory) if bf16 else 0) + 32 * EPS
-        return (turned, 32 * EPS), (memory, bound)
-
-    return Case(ROWS, run, expected)
-
-
-CASES: dict[str, Case] = {
-    **{
-        f"norm-{K}-{to}-{weighted}": norm_case(K, to, weighted)
-        for K, to in [
-            (576, "f32"),
-            (576, "bf16"),
-            (576, "q8"),
-            (96, "q8"),
-            (33, "f32"),
-            (7, "bf16"),
-            (16, "f32"),
-        ]
-        for weighted in (True, False)
-    },
-    **{
-        f"cast-{K}-{to}": cast_case(K, to)
-        for K, to in [(576, "q8"), (96, "q8"), (576, "bf16"), (39, "bf16"), (9, "f32")]
-    },
-    **{
-        f"gated-{N}-{act}": gated_case(N, act)
-        for N in (1536, 45)
-        for act in (0, SILU, GELU_TANH, GELU)
-    },
-    **{f"add-{N}": add_case(N) for N in (576, 19)},
-    **{f"scale-{N}-{cap}": scale_case(N, cap) for N in (600, 15) for cap in (0.0, 30.0)},
-    **{
-        f"route-{E}-{k}-{n}": route_case(E, k, n)
-        for E, k in [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6)]
-        for n in (True, False)
-    },
-    **{
-        f"combine-{N}-{k}-{mapped}": combine_case(N, k, mapped)
-        for N, k in [(576, 2), (21, 8)]
-        for mapped in (True, False)
-    },
-    **{f"embed-{LAYOUTS[i]}-{K}": embed_case(i, 37, K) for i in range(5) for K in (64, 96)},
-    "embed-f32-odd": embed_case(0, 20, 33),
-    "embed-bf16-odd": embed_case(1, 20, 33),
-    **{
-        f"rope-{hd}-{rot}-{'neox' if neox else 'pairs'}-{normed}-{'bf16' if bf16 else 'f32'}": rope_case(
-            hd, rot, neox, normed, bf16
-        )
-        for hd, rot in [(64, 64), (16, 16), (80, 32), (256, 256), (48, 44)]
-        for neox, normed, bf16 in [
-            (True, False, True),
-            (False, True, False),
-            (True, True, False),
-            (False, False, True),
-        ]
-    },
-    **linear_cases(),
-}
+CASES: dict[str, Case] = row_cases() | linear_cases()
 
 
 def outputs(name: str, level: str, ranges: Ranges | None = None) -> tuple[NDArray[np.generic], ...]:
@@ -316,9 +33,7 @@ def test_matches_numpy(name: str, level: str) -> None:
     for got, (want, bound) in zip(results, wanted, strict=True):
         assert got.shape == want.shape
         excess = np.abs(got.astype(np.float64) - want.astype(np.float64)) - bound
-        assert excess.max() <= 0, (
-            f"off by {excess.max()} more than allowed at {np.unravel_index(excess.argmax(), excess.shape)}"
-        )
+        assert excess.max() <= 0, f"off by {excess.max()} more than allowed"
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])
@@ -333,10 +48,9 @@ def test_level_equals_scalar(name: str, level: str) -> None:
 def test_cut_anywhere(name: str, level: str) -> None:
     whole = outputs(name, level)
     case = CASES[name]
-    inner = range(case.step, case.n_items, case.step)
-    for cuts in ([*inner], [*inner][1::3], [*inner][:1]):
-        bounds = [0, *cuts, case.n_items]
-        ranges = [*zip(bounds, bounds[1:], strict=False)][
+    inner = [*range(case.step, case.n_items, case.step)]
+    for cuts in (inner, inner[1::3], inner[:1]):
+        ranges = [*pairwise([0, *cuts, case.n_items])][
             ::-1
         ]  # backwards: order must not matter either
         for got, want in zip(outputs(name, level, ranges), whole, strict=True):
@@ -350,7 +64,7 @@ def test_kernels_refuse_unknown_level() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_not_finite_poisons_its_row_only(level: str, bad: float) -> None:
+def test_not_finite_poisons_its_block_only(level: str, bad: float) -> None:
     """A value that is not finite may not be quantized to a small number."""
     x = normal(rng_of(1), 3, 64)
     x[1, 40] = bad
@@ -359,12 +73,49 @@ def test_not_finite_poisons_its_row_only(level: str, bad: float) -> None:
     assert np.isfinite(q8.scales).tolist() == [[True, True], [True, False], [True, True]]
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("act", [SILU, GELU_TANH, GELU])
-def test_activations_at_the_ends(act: int) -> None:
+def test_activations_at_the_ends(act: int, level: str) -> None:
     x = np.array([[-1e30, -200, -95, -20, -0.0, 0.0, 1e-30, 20, 95, 1e12]], np.float32)
-    out = np.zeros_like(x)
-    for level in LEVELS:
-        _native.Kernels(level).gated(x, np.ones_like(x), out, act, 0, 1)
-        assert_array_equal(out[0, :3], 0)
-        assert_array_equal(out[0, 7:], x[0, 7:])
-        assert np.abs(out[0, 3:7]).max() < 1e-7
+    out = np.full_like(x, np.nan)
+    _native.Kernels(level).gated(x, np.ones_like(x), out, act, 0, 1)
+    assert_array_equal(out[0, :3], 0)
+    assert_array_equal(out[0, 8:], x[0, 8:])
+    assert np.abs(out[0, 3:7]).max() < 1e-7
+    assert abs(out[0, 7] - 20) < 1e-5
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_bf16_rounds_half_to_even(level: str) -> None:
+    tops = np.array([0, 1, 0x3F80, 0x3F81, 0x7F7F, 0x8001, 0xBF81, 0xFF7F], np.uint32) << 16
+    rests = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    bits = (tops[:, None] + rests).reshape(1, -1)
+    special = np.array([[0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF]], np.uint32)
+    x = np.concatenate([bits, special], axis=1).view(np.float32)
+    out = np.zeros(x.shape, np.uint16)
+    _native.Kernels(level).cast(x, _native.Rows(out), 0, 1)
+    n = bits.shape[1]
+    assert_array_equal(out[:, :n], to_bf16(x[:, :n]))
+    assert out[0, n : n + 2].tolist() == [0x7F80, 0xFF80]
+    assert np.isnan(from_bf16(out[0, n + 2 :])).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_int8_rounds_half_to_even(level: str) -> None:
+    x = np.zeros((1, 32), np.float32)
+    x[0, :8] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 125.5]
+    q8 = empty_q8(1, 32, 32)
+    _native.Kernels(level).cast(x, q8.rows, 0, 1)
+    assert q8.data[0, :8].tolist() == [127, 0, 2, 2, 0, -2, -2, 126]
+    assert (q8.scales.item(), q8.sums.item()) == (1, 253)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_route_of_not_finite_logits_is_safe(level: str) -> None:
+    """Ids stay valid, weights say that something is wrong, other tokens do not notice."""
+    logits = normal(rng_of(2), 3, 8)
+    logits[1, 3] = np.nan
+    ids, weights = np.full((3, 2), -1, np.int32), np.zeros((3, 2), np.float32)
+    _native.Kernels(level).route(logits, True, ids, weights, 0, 3)
+    assert ((ids >= 0) & (ids < 8)).all()
+    assert np.isfinite(weights).all(axis=1).tolist() == [True, False, True]

@@ -75,7 +75,7 @@ def reference_row(
 
 
 def make_logits(rng: np.random.Generator, vocab: int) -> F32:
-    """Rows of many shapes: smooth, peaked, with few distinct values, constant, huge; some entries -inf."""
+    """Rows of many shapes: smooth, peaked, few distinct values, constant, huge; some -inf."""
     kind = rng.integers(6)
     x = rng.normal(0, rng.choice([0.1, 1.0, 4.0]), vocab)
     if kind == 1:
@@ -181,7 +181,7 @@ def test_everything_banned() -> None:
 
 
 def test_v_of_one_is_excluded() -> None:
-    """A word that rounds to 2**32 must not win: find one and check that its noise is finite and the same."""
+    """A word that rounds to 2**32 must not win: find one, its noise is finite and the same."""
     seed, vocab = 0, 1 << 16
     for out_index in range(2000):
         words = philox.draws(seed, out_index, np.arange(vocab))

@@ -30,7 +30,8 @@ def toy(toy_folder: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def server(toy_folder: Path, tmp_path: Path) -> StartServer:
-    """``server(model=…, executor=…, faults={…}, **serve_options)`` is a server of the test's own."""
+    """``server(model=…, executor=…, faults={…}, **serve_options)`` is a server of the test's
+    own."""
 
     def start(
         model: Path | None = None, *, faults: dict[str, Any] | None = None, **options: Any

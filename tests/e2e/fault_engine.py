@@ -1,6 +1,7 @@
 """An engine process on the fake executor whose model folder says how it shall misbehave.
 
-``faults.json``: ``seconds`` a step sleeps; ``nonfinite`` maps a seed to the output index with NaN logits;
+``faults.json``: ``seconds`` a step sleeps; ``nonfinite`` maps a seed to the output index with NaN
+logits;
 ``die_at`` is the step that kills the process; ``fail_at`` the step that raises.
 """
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,10 @@ class Server:
     model: str = MODEL
     http: httpx.Client = field(
         default_factory=lambda: httpx.Client(
-            timeout=30, trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
+            timeout=30,
+            trust_env=False,
+            verify=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
         )
     )
 
@@ -93,7 +96,12 @@ def running_server(
     **serve: Any,
 ) -> Iterator[Server]:
     """``serve`` and ``engine`` are options; ``module`` is the engine's program."""
-    options = {"model": str(model), "executor": executor, "served_model_name": name, **(engine or {})}
+    options = {
+        "model": str(model),
+        "executor": executor,
+        "served_model_name": name,
+        **(engine or {}),
+    }
     given = {"serve": {"port": 0, **serve}, "engine": options, "module": module}
     command = [sys.executable, "-W", "ignore", "-m", "tests.e2e.fault_server", json.dumps(given)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -186,13 +194,13 @@ def _read_body(stream: Any, headers: dict[str, str]) -> bytes:
 def exchange(server: Server, data: bytes, timeout: float = 10.0) -> Reply | None:
     """Send ``data``, read one response."""
     with connect(server, timeout) as sock:
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
         return read_reply(sock)
 
 
+RSS_SLACK = 16 * 2**20
+"""Bytes that buffers of the event loop and the allocator may keep after the largest request."""
 CANARIES: tuple[dict[str, Any], ...] = (
     {"prompt": "a greedy canary sings", "temperature": 0, "max_tokens": 96, "ignore_eos": True},
     {"prompt": "a seeded canary sings", "seed": 7, "max_tokens": 96, "ignore_eos": True},
@@ -221,6 +229,7 @@ def canaries(server: Server) -> Iterator[None]:
     Afterwards the server is idle, all blocks are free, and the same process lives.
     """
     solo = [sing(server, song) for song in CANARIES]
+    rss = server.rss()
     stop = threading.Event()
 
     def keep_singing(song: dict[str, Any]) -> list[list[str]]:
@@ -230,7 +239,9 @@ def canaries(server: Server) -> Iterator[None]:
         return heard
 
     with ThreadPoolExecutor(len(CANARIES)) as pool:
-        songs: list[Future[list[list[str]]]] = [pool.submit(keep_singing, song) for song in CANARIES]
+        songs: list[Future[list[list[str]]]] = [
+            pool.submit(keep_singing, song) for song in CANARIES
+        ]
         try:
             yield
         finally:
@@ -239,6 +250,7 @@ def canaries(server: Server) -> Iterator[None]:
             assert all(heard == alone for heard in song.result())
     assert server.process.poll() is None
     server.wait_idle()
+    assert server.rss() < rss * 1.02 + RSS_SLACK
 
 
 def is_alive(pid: int) -> bool:

@@ -31,7 +31,9 @@ def last_event(server: Server, body: dict[str, Any]) -> str:
 
 def n_known(server: Server) -> float:
     """Choices that the engine has."""
-    return server.metric("kvasir:num_requests_waiting") + server.metric("kvasir:num_requests_running")
+    return server.metric("kvasir:num_requests_waiting") + server.metric(
+        "kvasir:num_requests_running"
+    )
 
 
 def test_ready_server_is_well(toy: Server) -> None:
@@ -106,7 +108,9 @@ def test_r20_engine_killed_under_load(server: StartServer) -> None:
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 4)
         psutil.Process(running.engine_pid()).kill()
         for event in events:
-            assert json.loads(event.result().removeprefix("data: "))["error"]["code"] == "engine_down"
+            assert (
+                json.loads(event.result().removeprefix("data: "))["error"]["code"] == "engine_down"
+            )
         assert whole.result().status_code == 503
         for path in ("/health", "/ready"):
             reply = running.get(path)
@@ -133,7 +137,11 @@ def test_engine_ends_with_its_parent(server: StartServer) -> None:
 
 
 def test_missing_model_ends_with_a_message(tmp_path: Path) -> None:
-    given = {"serve": {"port": 0}, "engine": {"model": str(tmp_path / "none.gguf")}, "module": "tests.e2e.fault_engine"}
+    given = {
+        "serve": {"port": 0},
+        "engine": {"model": str(tmp_path / "none.gguf")},
+        "module": "tests.e2e.fault_engine",
+    }
     command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 1
@@ -141,7 +149,11 @@ def test_missing_model_ends_with_a_message(tmp_path: Path) -> None:
 
 
 def test_taken_port_ends_with_a_message(toy: Server, toy_folder: Path) -> None:
-    given = {"serve": {"port": toy.port}, "engine": {"model": str(toy_folder)}, "module": "tests.e2e.fault_engine"}
+    given = {
+        "serve": {"port": toy.port},
+        "engine": {"model": str(toy_folder)},
+        "module": "tests.e2e.fault_engine",
+    }
     command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 2

@@ -34,18 +34,31 @@ def test_completion_shape(client: openai.OpenAI) -> None:
     assert answer.choices[0].finish_reason == "length"
     assert answer.choices[0].logprobs is None
     assert answer.usage is not None
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (4, 5, 9)
+    assert (
+        answer.usage.prompt_tokens,
+        answer.usage.completion_tokens,
+        answer.usage.total_tokens,
+    ) == (4, 5, 9)
 
 
 def test_default_lengths(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model=MODEL, prompt="once", seed=1, extra_body={"ignore_eos": True})
+    answer = client.completions.create(
+        model=MODEL, prompt="once", seed=1, extra_body={"ignore_eos": True}
+    )
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 16
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_streamed_completion_equals_whole(client: openai.OpenAI, n: int) -> None:
-    asked = {"model": MODEL, "prompt": ["one", "two"], "max_tokens": 40, "seed": 3, "n": n, "logprobs": 2}
+    asked = {
+        "model": MODEL,
+        "prompt": ["one", "two"],
+        "max_tokens": 40,
+        "seed": 3,
+        "n": n,
+        "logprobs": 2,
+    }
     whole = client.completions.create(**asked)
     texts = [""] * 2 * n
     tokens: list[list[str]] = [[] for _ in texts]
@@ -67,7 +80,12 @@ def test_streamed_completion_equals_whole(client: openai.OpenAI, n: int) -> None
 
 def test_chat_shape(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, max_completion_tokens=4, logprobs=True, top_logprobs=3, seed=5
+        model=MODEL,
+        messages=MESSAGES,
+        max_completion_tokens=4,
+        logprobs=True,
+        top_logprobs=3,
+        seed=5,
     )
     assert answer.object == "chat.completion"
     assert answer.id.startswith("chatcmpl-")
@@ -83,7 +101,12 @@ def test_chat_shape(client: openai.OpenAI) -> None:
 
 def test_streamed_chat_with_usage(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, max_tokens=6, seed=2, stream=True, stream_options={"include_usage": True}
+        model=MODEL,
+        messages=MESSAGES,
+        max_tokens=6,
+        seed=2,
+        stream=True,
+        stream_options={"include_usage": True},
     )
     chunks = list(stream)
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
@@ -101,7 +124,13 @@ def test_continuous_usage(client: openai.OpenAI) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     chunks = list(
         client.completions.create(
-            model=MODEL, prompt="abc", max_tokens=8, seed=4, logprobs=0, stream=True, stream_options=options
+            model=MODEL,
+            prompt="abc",
+            max_tokens=8,
+            seed=4,
+            logprobs=0,
+            stream=True,
+            stream_options=options,
         )
     )
     counts = [chunk.usage.completion_tokens for chunk in chunks]
@@ -110,7 +139,13 @@ def test_continuous_usage(client: openai.OpenAI) -> None:
 
 
 def test_stop_string_ends_text(client: openai.OpenAI) -> None:
-    asked = {"model": MODEL, "prompt": "abc", "max_tokens": 64, "seed": 11, "extra_body": {"ignore_eos": True}}
+    asked = {
+        "model": MODEL,
+        "prompt": "abc",
+        "max_tokens": 64,
+        "seed": 11,
+        "extra_body": {"ignore_eos": True},
+    }
     free = client.completions.create(**asked).choices[0].text
     stop = free[20:23]
     cut = client.completions.create(**asked, stop=[stop, "never occurs"]).choices[0]
@@ -142,7 +177,14 @@ def test_stop_token_id(client: openai.OpenAI) -> None:
 
 
 def test_echo_with_logprobs(client: openai.OpenAI) -> None:
-    asked = {"model": MODEL, "prompt": "hello", "max_tokens": 3, "seed": 1, "logprobs": 1, "echo": True}
+    asked = {
+        "model": MODEL,
+        "prompt": "hello",
+        "max_tokens": 3,
+        "seed": 1,
+        "logprobs": 1,
+        "echo": True,
+    }
     choice = client.completions.create(**asked).choices[0]
     assert choice.text.startswith("hello")
     assert choice.logprobs.token_logprobs[0] is None
@@ -173,14 +215,19 @@ def test_prompts_as_ids(client: openai.OpenAI) -> None:
 
 def test_async_client_runs_many(toy: Server) -> None:
     async def run() -> tuple[list[str], list[str]]:
-        async with openai.AsyncOpenAI(base_url=toy.url + "/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=toy.url + "/v1", api_key="none", max_retries=0
+        ) as client:
 
             async def one(seed: int, stream: bool) -> str:
                 asked = {"model": MODEL, "prompt": "same", "max_tokens": 24, "seed": seed}
                 if not stream:
                     return (await client.completions.create(**asked)).choices[0].text
                 return "".join(
-                    [c.choices[0].text async for c in await client.completions.create(**asked, stream=True)]
+                    [
+                        c.choices[0].text
+                        async for c in await client.completions.create(**asked, stream=True)
+                    ]
                 )
 
             together = await asyncio.gather(*(one(seed, seed % 2 == 0) for seed in range(16)))

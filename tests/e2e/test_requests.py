@@ -1,4 +1,5 @@
-"""Parameters of requests: each bad one is a 400 that names it, R21 to R44 of the robustness list."""
+"""Parameters of requests: each bad one is a 400 that names it, R21 to R44 of the robustness
+list."""
 
 from __future__ import annotations
 
@@ -44,6 +45,7 @@ def answered(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
         pytest.param("top_p", 0, id="r24"),
         pytest.param("top_p", 1.1, id="r24"),
         pytest.param("top_k", -5, id="r25"),
+        pytest.param("top_k", 10**9, id="r25"),
         pytest.param("min_p", 2, id="min_p"),
         pytest.param("logit_bias", {"256": 1}, id="r27"),
         pytest.param("logit_bias", {"a": 1}, id="r27"),
@@ -69,7 +71,9 @@ def test_bad_parameter_is_named(toy: Server, path: str, field: str, value: objec
 
 def test_r23_nan_temperature(toy: Server) -> None:
     body = b'{"model": "toy", "prompt": "x", "temperature": NaN}'
-    reply = toy.http.post(toy.url + TEXT, content=body, headers={"content-type": "application/json"})
+    reply = toy.http.post(
+        toy.url + TEXT, content=body, headers={"content-type": "application/json"}
+    )
     assert reply.status_code == 400
 
 
@@ -111,10 +115,16 @@ def test_r35_prompt_ids(toy: Server, prompt: object) -> None:
         (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content"),
         (CHAT, {"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         (CHAT, {"messages": [USER, {"role": "user", "content": []}]}, "messages[1].content"),
-        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0]",
+        ),
     ],
 )
-def test_r36_empty_and_malformed_prompts(toy: Server, path: str, body: dict[str, Any], param: str) -> None:
+def test_r36_empty_and_malformed_prompts(
+    toy: Server, path: str, body: dict[str, Any], param: str
+) -> None:
     assert str(refused(toy, path, body)["param"]).startswith(param)
 
 
@@ -130,7 +140,9 @@ def test_text_parts_are_joined(toy: Server) -> None:
 
 
 @pytest.mark.parametrize("path", [TEXT, CHAT])
-@pytest.mark.parametrize("model", [None, "gpt-4", "", "../../etc/passwd", "toy/", "TOY", "a" * 10_000])
+@pytest.mark.parametrize(
+    "model", [None, "gpt-4", "", "../../etc/passwd", "toy/", "TOY", "a" * 10_000]
+)
 def test_r37_model_not_found(toy: Server, path: str, model: str | None) -> None:
     error = refused(toy, path, {"model": model}, status=404)
     assert error["code"] == "model_not_found"
@@ -145,7 +157,9 @@ def test_r37_model_card_of_a_path(toy: Server) -> None:
 
 def test_r38_unknown_field_warns(toy: Server) -> None:
     for path in (TEXT, CHAT):
-        assert answered(toy, path, {"temprature": 1})["warnings"] == ["unknown field 'temprature' was ignored"]
+        assert answered(toy, path, {"temprature": 1})["warnings"] == [
+            "unknown field 'temprature' was ignored"
+        ]
         assert "warnings" not in answered(toy, path, {"user": "ann", "stop": None})
 
 
@@ -155,10 +169,22 @@ def test_r38_unknown_field_in_a_stream(toy: Server) -> None:
     assert first["warnings"] == ["unknown field 'foo' was ignored"]
 
 
+def test_r38_unknown_field_of_a_message(toy: Server) -> None:
+    part = {"type": "text", "text": "hi", "cache_control": {}}
+    messages = [{"role": "user", "content": [part], "name": "ann"}]
+    warnings = answered(toy, CHAT, {"messages": messages})["warnings"]
+    assert warnings == [
+        "messages[].content[].cache_control was ignored",
+        "messages[].name was ignored",
+    ]
+
+
 def test_r38_strict(server: StartServer) -> None:
     with server(strict=True) as strict:
         error = refused(strict, TEXT, {"temprature": 1})
         assert (error["code"], error["param"]) == ("unknown_parameter", "temprature")
+        named = [{**USER, "name": "ann"}]
+        assert refused(strict, CHAT, {"messages": named})["code"] == "unknown_parameter"
         answered(strict, CHAT, {"user": "ann", "tools": []})
 
 
@@ -177,7 +203,9 @@ def test_r38_strict(server: StartServer) -> None:
         (TEXT, "use_beam_search", True, False),
     ],
 )
-def test_fields_to_come_are_refused(toy: Server, path: str, field: str, value: object, idle: object) -> None:
+def test_fields_to_come_are_refused(
+    toy: Server, path: str, field: str, value: object, idle: object
+) -> None:
     error = refused(toy, path, {field: value})
     assert (error["code"], error["param"]) == ("unsupported_parameter", field)
     assert "warnings" not in answered(toy, path, {field: idle})
@@ -206,14 +234,21 @@ def test_r43_prompt_beyond_the_limit(toy: Server, size: int, as_ids: bool) -> No
     error = refused(toy, TEXT, {"prompt": prompt, "max_tokens": 1})
     assert error["code"] == "context_length_exceeded"
     assert "4096" in error["message"]
-    count = next(int(word) for word in error["message"].replace(":", "").split() if word.isdigit() and word != "4096")
+    count = next(
+        int(word)
+        for word in error["message"].replace(":", "").split()
+        if word.isdigit() and word != "4096"
+    )
     assert count > 4096 // 16
 
 
 def test_r43_prompt_at_the_limit(toy: Server) -> None:
     answer = answered(toy, TEXT, {"prompt": "a" * 4095, "max_tokens": 1})
     assert answer["usage"]["prompt_tokens"] == 4095
-    assert refused(toy, TEXT, {"prompt": "a" * 4096, "max_tokens": 1})["code"] == "context_length_exceeded"
+    assert (
+        refused(toy, TEXT, {"prompt": "a" * 4096, "max_tokens": 1})["code"]
+        == "context_length_exceeded"
+    )
 
 
 def test_r44_prompt_and_output_beyond_the_limit(toy: Server) -> None:
@@ -251,7 +286,9 @@ def test_tokenize_and_back(toy: Server) -> None:
     ids = toy.post("/tokenize", {"prompt": "héllo <|im_end|>"}).json()
     assert ids["tokens"] == [*"héllo ".encode(), 251]
     assert ids["count"] == 8
-    assert toy.post("/detokenize", {"tokens": ids["tokens"]}).json() == {"prompt": "héllo <|im_end|>"}
+    assert toy.post("/detokenize", {"tokens": ids["tokens"]}).json() == {
+        "prompt": "héllo <|im_end|>"
+    }
     chat = toy.post("/tokenize", {"messages": [USER], "return_token_strs": True}).json()
     assert chat["token_strs"][0] == "<|im_start|>"
     assert toy.post("/tokenize", {"prompt": "a", "messages": [USER]}).status_code == 400

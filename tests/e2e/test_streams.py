@@ -23,7 +23,13 @@ from tests.e2e.harness import (
 )
 
 PATH = "/v1/completions"
-LONG: dict[str, Any] = {"model": MODEL, "prompt": "x", "max_tokens": 4000, "ignore_eos": True, "seed": 1}
+LONG: dict[str, Any] = {
+    "model": MODEL,
+    "prompt": "x",
+    "max_tokens": 4000,
+    "ignore_eos": True,
+    "seed": 1,
+}
 
 
 @pytest.fixture
@@ -106,8 +112,11 @@ def test_r17_slow_reader_is_cancelled(server: StartServer) -> None:
 
 
 def events(server: Server, path: str, body: dict[str, Any]) -> list[str]:
-    """The events of a stream, checked for their framing: UTF-8, one data line each, one [DONE] at the end."""
-    with server.http.stream("POST", server.url + path, json={"model": MODEL, "stream": True, **body}) as response:
+    """The events of a stream, checked for their framing: UTF-8, one data line each, one [DONE] at
+    the end."""
+    with server.http.stream(
+        "POST", server.url + path, json={"model": MODEL, "stream": True, **body}
+    ) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         raw = b"".join(response.iter_bytes())
     assert raw.endswith(b"\n\n")
@@ -117,7 +126,8 @@ def events(server: Server, path: str, body: dict[str, Any]) -> list[str]:
 
 
 def test_r18_framing_and_characters(toy: Server) -> None:
-    """Byte tokens draw characters in pieces: none is split, and the text equals that of the whole answer."""
+    """Byte tokens draw characters in pieces: none is split, and the text equals that of the whole
+    answer."""
     bias = {str(byte): 4 for byte in "😀漢é\n".encode()}
     body = {"prompt": "x", "max_tokens": 400, "seed": 5, "logit_bias": bias, "ignore_eos": True}
     lines = events(toy, PATH, body)
@@ -130,7 +140,8 @@ def test_r18_framing_and_characters(toy: Server) -> None:
 
 
 def test_r18_half_a_character(toy: Server) -> None:
-    """Three first bytes of four-byte characters can become none: each is told once, none is lost."""
+    """Three first bytes of four-byte characters can become none: each is told once, none is
+    lost."""
     forced = {"prompt": "x", "logit_bias": {str("😀".encode()[0]): 100}, "max_tokens": 3}
     texts = [json.loads(line)["choices"][0]["text"] for line in events(toy, PATH, forced)[:-1]]
     assert "".join(texts) == "\ufffd" * 3
@@ -169,7 +180,9 @@ def test_r71_the_client_sees_the_error(server: StartServer) -> None:
 def test_r73_nothing_left_to_draw(toy: Server) -> None:
     """Bans that leave one token are obeyed; what can never be drawn is not token 0."""
     bias = {str(i): -100 for i in range(256) if i != 65}
-    answer = toy.post(PATH, {"prompt": "x", "logit_bias": bias, "max_tokens": 4, "temperature": 0}).json()
+    answer = toy.post(
+        PATH, {"prompt": "x", "logit_bias": bias, "max_tokens": 4, "temperature": 0}
+    ).json()
     assert answer["choices"][0]["text"] == "AAAA"
 
 

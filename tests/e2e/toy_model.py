@@ -1,4 +1,5 @@
-"""A model folder of 256 byte tokens for the fake executor: real tokenizer files, one tensor of no use."""
+"""A model folder of 256 byte tokens for the fake executor: real tokenizer files, one tensor of no
+use."""
 
 from __future__ import annotations
 
@@ -48,7 +49,12 @@ def _tokenizer() -> dict[str, object]:
         }
         for token, name in NAMES.items()
     ]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
     return {
         "version": "1.0",
         "truncation": None,

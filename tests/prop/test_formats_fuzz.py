@@ -26,7 +26,9 @@ LENGTHS = (0, 1, 7, 255, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 
 overwrite = st.tuples(st.just("overwrite"), st.integers(0, 2000), st.binary(min_size=1, max_size=8))
 number = st.tuples(
-    st.just("overwrite"), st.integers(0, 2000), st.sampled_from(LENGTHS).map(struct.Struct("<Q").pack)
+    st.just("overwrite"),
+    st.integers(0, 2000),
+    st.sampled_from(LENGTHS).map(struct.Struct("<Q").pack),
 )
 insert = st.tuples(st.just("insert"), st.integers(0, 2000), st.binary(min_size=1, max_size=16))
 remove = st.tuples(st.just("remove"), st.integers(0, 2000), st.binary(min_size=1, max_size=16))

@@ -15,6 +15,7 @@ from kvasir.core.plan import StepPlan, StepResult
 from kvasir.engine.engine import Engine
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known
 
@@ -87,6 +88,10 @@ class Watched:
 
     inner: FakeExecutor
     plans: list[StepPlan] = field(default_factory=list)
+    n_counted: dict[int, int] = field(default_factory=dict)
+    """Per slot the outputs that a sampler's state would count."""
+    blocks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Per slot the blocks of its latest row."""
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -96,7 +101,24 @@ class Watched:
         assert 0 < plan.n_tokens <= self.spec.max_num_batched_tokens
         assert 0 < len(plan.rows) <= self.spec.max_num_seqs
         self.plans.append(plan)
+        self._check_slots(plan)
         return self.inner.run(plan)
+
+    def _check_slots(self, plan: StepPlan) -> None:
+        opened = {opening.slot: len(opening.output) for opening in plan.opens}
+        self.n_counted |= opened
+        for slot in opened:
+            self.blocks.pop(slot, None)
+        for slot, _ in plan.commits:
+            self.n_counted[slot] += 1
+        for move in plan.moves:
+            assert move.blocks in self.blocks.values()
+        for row in plan.rows:
+            self.blocks[row.slot] = row.blocks
+            assert row.start == 0 or row.slot not in opened
+            for drawn in logit_rows(row):
+                if drawn.target < 0:
+                    assert drawn.out_index == self.n_counted[row.slot] + len(drawn.path)
 
     def close(self) -> None:
         self.inner.close()
@@ -130,7 +152,7 @@ def play(case: Case) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
     return events, executor, engine
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cases())
 def test_everything_ends_and_nothing_leaks(case: Case) -> None:
     events, executor, engine = play(case)
@@ -151,7 +173,7 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
             assert limit < 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_answers_are_those_of_each_request_alone(case: Case) -> None:
     events, _, _ = play(case)

@@ -8,22 +8,38 @@ import pytest
 
 from kvasir.tokenizer.sandbox import Sandbox
 
-DOUBLING = "".join("{% set x = x ~ x %}" for _ in range(60))
+
+def grow(start: str, step: str) -> str:
+    """A template that replaces ``x`` sixty times."""
+    loop = "{% for i in range(60) %}{% set ns.x = STEP %}{% endfor %}{{ ns.x }}"
+    return f"{{% set ns = namespace(x={start}) %}}" + loop.replace("STEP", step)
+
+
+def recurse(body: str, depth: int) -> str:
+    return "{% macro f(n) %}" + body + "{% endmacro %}{{ f(" + str(depth) + ") }}"
+
+
 HOSTILE = {
     "long range": "{% for i in range(10**9) %}{% endfor %}",
-    "nested loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "macro recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "macro tree": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
-    "macro without output": "{% macro f(n) %}{% if n and f(n - 1) and f(n - 1) %}{% endif %}1{% endmacro %}{{ f(60) }}",
+    "nested loops": "{% for i in range(9**5) %}{% for j in range(9**5) %}{% endfor %}{% endfor %}",
+    "macro recursion": recurse("{{ f(n) }}", 1),
+    "macro tree": recurse("{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}", 40),
+    "macro without output": recurse("{% if n and f(n - 1) and f(n - 1) %}{% endif %}1", 60),
     "big product": "{{ 'a' * 10**10 }}",
     "big list": "{{ [1] * 10**9 }}",
     "big power": "{{ 9 ** (9 ** 9) }}",
     "negative power": "{{ 9 ** -(10**9) }}",
-    "squaring": "{% set ns = namespace(x=3) %}{% for i in range(60) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
-    "doubling text": "{% set x = 'abcdefgh' %}" + DOUBLING + "{{ x }}",
-    "doubling sum": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "doubling tree": "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}",
-    "doubling dict": "{% set ns = namespace(x=1) %}{% for i in range(60) %}{% set ns.x = dict(a=ns.x, b=ns.x) %}{% endfor %}",
+    "squaring": grow("3", "ns.x * ns.x"),
+    "doubling text": grow("'abcdefgh'", "ns.x ~ ns.x"),
+    "doubling sum": grow("'ab'", "ns.x + ns.x"),
+    "doubling list": grow("['ab']", "ns.x + ns.x"),
+    "doubling tree": grow("[]", "[ns.x, ns.x]"),
+    "doubling dict": grow("1", "dict(a=ns.x, b=ns.x)"),
+    "doubling format": grow("'ab'", "'{0}{0}'.format(ns.x)"),
+    "doubling percent": grow("'ab'", "'%s%s' % (ns.x, ns.x)"),
+    "doubling capture": grow("'ab'", "ns.x").replace(
+        "{% set ns.x = ns.x %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"
+    ),
     "big output": "{% for i in range(99999) %}" + "x" * 1000 + "{% endfor %}",
     "captured output": "{% set y %}{% for i in range(99999) %}"
     + "x" * 1000
@@ -43,8 +59,6 @@ HOSTILE = {
     "center": "{{ 'a' | center(10**9) }}",
     "format method": "{{ '{:>1000000000}'.format(1) }}",
     "format method, computed": "{{ '{:>{}}'.format(1, 10**9) }}",
-    "format method, doubling": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}"
-    "{% set ns.x = '{0}{0}'.format(ns.x) %}{% endfor %}",
     "number to bytes": "{{ (1).to_bytes(10**9, 'big') }}",
     "lorem ipsum": "{{ lipsum(n=10**9) }}",
     "class": "{{ ''.__class__.__mro__ }}",
@@ -78,10 +92,13 @@ HARMLESS = {
     "{{ '{:>5}|{}'.format(1, 'x') }}": "    1|x",
     "{{ '%05d' % 12 }}": "00012",
     "{{ raise_exception.__globals__ }}": "",
-    "{% for a, b in {'k': [1, 2]}.items() %}{{ a }}{{ b[-1] }}{{ loop.last }}{% endfor %}": "k2True",
+    "{% for a, b in {'k': [1, 2]}.items() %}{{ a }}{{ b[-1] }}{{ loop.last }}{% endfor %}": (
+        "k2True"
+    ),
     "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% elif i > 3 %}{% break %}{% endif %}"
     "{{ i ~ '/' ~ loop.length }} {% endfor %}": "0/9 1/9 3/9 ",
-    "{% set ns = namespace(n=0) %}{% for i in [3, 4] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}": "7",
+    "{% set ns = namespace(n=0) %}{% for i in [3, 4] %}{% set ns.n = ns.n + i %}{% endfor %}"
+    "{{ ns.n }}": "7",
     "{% macro m(x, y='-') %}{{ x }}{{ y }}{% endmacro %}{{ m(1) }}{{ m(2, y=3) }}": "1-23",
     "{{ {'b': 'é<', 'a': [none, 1.5]} | tojson }}": '{"b": "é<", "a": [null, 1.5]}',
     "{{ {'b': 1, 'a': 2} | tojson(indent=2, sort_keys=true) }}": '{\n  "a": 2,\n  "b": 1\n}',

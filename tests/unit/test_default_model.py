@@ -16,7 +16,7 @@ CONTENT = bytes(range(256)) * 64
 
 
 class FakePip:
-    """Stands in for the child process: writes a wheel into the folder that pip is told, or fails."""
+    """Stands in for the child process: writes a wheel into the folder it is told, or fails."""
 
     def __init__(self, content: bytes = CONTENT, message: bytes = b"", code: int = 0) -> None:
         self.content, self.message, self.code = content, message, code

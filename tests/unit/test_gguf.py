@@ -1,6 +1,7 @@
 """The GGUF reader: what is written comes back, and every kind of damage is named."""
 
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,7 +110,10 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "key length overflow": (counts(0, 1) + struct.pack("<Q", (1 << 64) - 8) + bytes(40), "key"),
     "long key": (counts(0, 1) + string("k" * 70000) + value(1), "65535"),
     "key is not text": (counts(0, 1) + struct.pack("<Q", 1) + b"\xff" + value(1), "UTF-8"),
-    "twice the same key": (counts(0, 2) + 2 * (string("a.key") + value(1)), "'a.key' appears twice"),
+    "twice the same key": (
+        counts(0, 2) + 2 * (string("a.key") + value(1)),
+        "'a.key' appears twice",
+    ),
     "unknown value type": (counts(0, 1) + string("a.key") + struct.pack("<IQ", 13, 0), "'a.key'"),
     "value cut": (counts(0, 1) + string("a.key") + struct.pack("<I", 10), "'a.key'"),
     "string length overflow": (
@@ -195,8 +199,13 @@ def test_damage_is_named(tmp_path: Path, name: str) -> None:
     data, message = DAMAGE[name]
     path = tmp_path / "m.gguf"
     path.write_bytes(data)
-    with pytest.raises(ModelError) as caught:
-        open_gguf(path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError) as caught:
+            open_gguf(path)
+        assert tracemalloc.get_traced_memory()[1] < len(data) + 64 * 1024
+    finally:
+        tracemalloc.stop()
     assert message in caught.value.message
     assert str(path) in caught.value.message
 

@@ -53,7 +53,10 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
     "seven bytes": (bytes(7), "7 bytes"),
     "header length 2^63": (struct.pack("<Q", 1 << 63) + bytes(64), "9223372036854775808"),
-    "header longer than the file": (struct.pack("<Q", 65) + b"{" + b" " * 63, "header length is 65"),
+    "header longer than the file": (
+        struct.pack("<Q", 65) + b"{" + b" " * 63,
+        "header length is 65",
+    ),
     "header is not JSON": (raw(b"{nonsense"), "not valid JSON"),
     "header is not text": (raw(b'{"\xff": 1}'), "not valid JSON"),
     "header is a list": (raw([]), "list"),
@@ -106,9 +109,7 @@ def shards(folder: Path, places: object) -> Path:
 
 
 def test_shards_are_one_table(tmp_path: Path) -> None:
-    tensors, files = open_folder(
-        shards(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"})
-    )
+    tensors, files = open_folder(shards(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"}))
     assert set(tensors) == {"a", "b"}
     assert tensors["b"].decode().tolist() == (ONES * 2).tolist()
     assert [file.path.name for file in files] == ["one.safetensors", "two.safetensors"]

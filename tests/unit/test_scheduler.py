@@ -10,6 +10,7 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
 
@@ -291,3 +292,27 @@ def test_nothing_past_a_stop_is_committed() -> None:
     step(made)
     _, events = step(made, 8, 9, 10, 11)
     assert (events[0].tokens, events[0].finish, events[0].stop_id) == ((8, 9), "stop", 9)
+
+
+def test_a_preempted_request_leaves_no_moves_and_no_commits_behind() -> None:
+    answers = {1: (7,) * 40, 2: (7, 8) * 20}
+    made = Scheduler(
+        config(max_draft_tokens=4, n_blocks=4), OracleProposer(answers, 500, n_siblings=1)
+    )
+    made.add(request(1, 16, max_tokens=30))
+    made.add(request(2, 14, max_tokens=30))
+    plans: list[StepPlan] = []
+    while not plans or not any(opening.output for opening in plans[-1].opens):
+        plan = made.plan()
+        assert plan is not None
+        drawn = [
+            answers[1 + item.slot][item.out_index] for row in plan.rows for item in logit_rows(row)
+        ]
+        made.commit(plan, StepResult(tuple(RowOutput(token) for token in drawn)))
+        made.check()
+        plans.append(plan)
+    assert made.stats().n_preemptions == 1
+    (reopened,) = plans[-1].opens
+    assert reopened.slot not in {slot for slot, _ in plans[-1].commits}
+    rows = {block for row in plans[-1].rows for block in row.blocks}
+    assert rows >= {block for move in plans[-1].moves for block in move.blocks}

@@ -57,12 +57,19 @@ class ChatMessage(msgspec.Struct, frozen=True):
 def read_messages(
     messages: Sequence[dict[str, Any]],
 ) -> tuple[tuple[ChatMessage, ...], tuple[str, ...]]:
-    """The conversation, and warnings about fields of messages that are ignored. Raises RequestError (400)."""
+    """The conversation, and warnings about fields of messages that are ignored. Raises RequestError
+    (400)."""
     if not messages:
         raise RequestError("messages is empty: send at least one", param="messages")
     read = tuple(_message(message, i) for i, message in enumerate(messages))
-    extra = sorted({key for message in messages for key in message} - {"role", "content"})
-    return read, tuple(f"messages[].{key[:64]} was ignored" for key in extra[:16])
+    extra = {key for message in messages for key in message} - {"role", "content"}
+    parts = [part for message in messages for part in _dicts(message["content"])]
+    extra |= {f"content[].{key}" for part in parts for key in part if key not in ("type", "text")}
+    return read, tuple(f"messages[].{key[:64]} was ignored" for key in sorted(extra)[:16])
+
+
+def _dicts(content: object) -> list[dict[str, Any]]:
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
 def _message(message: dict[str, Any], i: int) -> ChatMessage:
@@ -70,7 +77,8 @@ def _message(message: dict[str, Any], i: int) -> ChatMessage:
     role = message.get("role")
     if role not in ROLES:
         raise RequestError(
-            f"{where}.role is {str(role)[:32]!r}: use one of {', '.join(ROLES)}", param=f"{where}.role"
+            f"{where}.role is {str(role)[:32]!r}: use one of {', '.join(ROLES)}",
+            param=f"{where}.role",
         )
     for key in ("tool_calls", "function_call", "tool_call_id"):
         if message.get(key):
@@ -89,9 +97,15 @@ def _content(content: object, where: str) -> str:
 def _part(part: object, where: str) -> str:
     if isinstance(part, str):
         return part
-    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+    if (
+        not isinstance(part, dict)
+        or part.get("type") != "text"
+        or not isinstance(part.get("text"), str)
+    ):
         raise RequestError(
-            f"{where}: only parts of type text are supported", param=where, code="unsupported_parameter"
+            f"{where}: only parts of type text are supported",
+            param=where,
+            code="unsupported_parameter",
         )
     return str(part["text"])
 
@@ -112,6 +126,7 @@ def _max_tokens(request: ChatRequest) -> int | None:
     old, new = request.max_tokens, request.max_completion_tokens
     if old is not None and new is not None and old != new:
         raise RequestError(
-            f"max_tokens is {old} and max_completion_tokens is {new}: send one of them", param="max_tokens"
+            f"max_tokens is {old} and max_completion_tokens is {new}: send one of them",
+            param="max_tokens",
         )
     return old if new is None else new

@@ -28,9 +28,13 @@ def scores_only(request: CompletionRequest) -> bool:
 def sampling_params(request: CompletionRequest) -> SamplingParams:
     """Raises RequestError (400)."""
     if scores_only(request) and request.n != 1:
-        raise RequestError("n must be 1 when max_tokens is 0: there is one prompt to score", param="n")
+        raise RequestError(
+            "n must be 1 when max_tokens is 0: there is one prompt to score", param="n"
+        )
     if request.echo and request.stream and request.logprobs is not None and request.n != 1:
-        raise RequestError("echo with logprobs streams one choice only: leave out n or stream", param="n")
+        raise RequestError(
+            "echo with logprobs streams one choice only: leave out n or stream", param="n"
+        )
     return to_params(
         request,
         max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,

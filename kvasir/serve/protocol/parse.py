@@ -22,7 +22,8 @@ def parse_request(
 ) -> tuple[_Request, tuple[str, ...]]:
     """The request and a warning for each unknown field.
 
-    Raises RequestError (400) on a value of the wrong type, a field that is not supported yet, and with
+    Raises RequestError (400) on a value of the wrong type, a field that is not supported yet, and
+    with
     ``strict`` on unknown fields. null is the same as absent.
     """
     known = {field.encode_name for field in msgspec.structs.fields(request_type)}

@@ -80,9 +80,14 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
 
 
 def to_params(
-    fields: SamplingFields, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None
+    fields: SamplingFields,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
 ) -> SamplingParams:
-    """Raises RequestError (400) when ``stream_options`` comes without ``stream`` or a bias key is no id."""
+    """Raises RequestError (400) when ``stream_options`` comes without ``stream`` or a bias key is
+    no id."""
     if fields.stream_options is not None and not fields.stream:
         raise RequestError("stream_options needs stream: true", param="stream_options")
     return SamplingParams(

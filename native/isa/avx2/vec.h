@@ -1,4 +1,5 @@
-// The logical vector of 16 lanes on AVX2: two registers, lanes 0-7 and 8-15. Same functions, same bits on every level.
+// The logical vector of 16 lanes on AVX2: two registers, lanes 0-7 and 8-15. Same functions, same bits on
+// every level.
 #pragma once
 #include <immintrin.h>
 #include <stddef.h>
@@ -116,7 +117,9 @@ KVASIR_INLINE vi load_u8(const uint8_t* p) {
   return {_mm256_cvtepu8_epi32(b), _mm256_cvtepu8_epi32(_mm_srli_si128(b, 8))};
 }
 // Lanes of 16 bits, values below 65536.
-KVASIR_INLINE __m256i narrow16(vi x) { return _mm256_permute4x64_epi64(_mm256_packus_epi32(x.lo, x.hi), 0xd8); }
+KVASIR_INLINE __m256i narrow16(vi x) {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(x.lo, x.hi), 0xd8);
+}
 // The low byte of each lane.
 KVASIR_INLINE void store_i8(int8_t* p, vi x) {
   const __m256i w = narrow16(andi(x, set1i(0xff)));
@@ -143,7 +146,8 @@ KVASIR_INLINE vf load_f16(const uint16_t* p) {
 }
 KVASIR_INLINE __m256i bf16_half(__m256 x) {
   const __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);
-  const __m256i bias = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(top, _mm256_set1_epi32(1)));
+  const __m256i bias =
+      _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(top, _mm256_set1_epi32(1)));
   const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, bias), 16);
   const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
   return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));

@@ -1,4 +1,5 @@
-// The logical vector of 16 lanes on AVX-512: one register. Every level offers the same functions with the same bits.
+// The logical vector of 16 lanes on AVX-512: one register. Every level offers the same functions with the
+// same bits.
 #pragma once
 #include <immintrin.h>
 #include <stddef.h>
@@ -20,9 +21,7 @@ using vm = __mmask16;
 
 // Masks of lanes. first(n): lanes < n, any n >= 0. range(b, e): lanes b <= i < e, any b and e.
 KVASIR_INLINE vm first(int n) { return n >= 16 ? vm(0xffff) : vm((1u << n) - 1); }
-KVASIR_INLINE vm range(int b, int e) {
-  return vm(first(e < 0 ? 0 : e) & ~unsigned(first(b < 0 ? 0 : b)));
-}
+KVASIR_INLINE vm range(int b, int e) { return vm(first(e < 0 ? 0 : e) & ~unsigned(first(b < 0 ? 0 : b))); }
 
 KVASIR_INLINE vf zero() { return _mm512_setzero_ps(); }
 KVASIR_INLINE vf set1(float x) { return _mm512_set1_ps(x); }
@@ -65,7 +64,9 @@ KVASIR_INLINE vi shr(vi a) {
   return _mm512_srli_epi32(a, N);
 }
 // Round half to even; NaN and overflow give INT32_MIN.
-KVASIR_INLINE vi to_int(vf a) { return _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+KVASIR_INLINE vi to_int(vf a) {
+  return _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 KVASIR_INLINE vf to_float(vi a) { return _mm512_cvtepi32_ps(a); }
 KVASIR_INLINE vi load_u8(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -79,7 +80,9 @@ KVASIR_INLINE vf widen_bf16(__m256i h) { return from_bits(shl<16>(_mm512_cvtepu1
 KVASIR_INLINE vf load_bf16(const uint16_t* p) {
   return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-KVASIR_INLINE vf load_bf16_n(const uint16_t* p, int n) { return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p)); }
+KVASIR_INLINE vf load_bf16_n(const uint16_t* p, int n) {
+  return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p));
+}
 KVASIR_INLINE vf load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }

@@ -146,7 +146,8 @@ KVASIR_INLINE vf load_bf16_n(const uint16_t* p, int n) {
 KVASIR_INLINE vf load_bf16(const uint16_t* p) { return load_bf16_n(p, 16); }
 KVASIR_INLINE float f16_to_f32(uint16_t h) {
   const uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff;
-  // Subnormals and zero: the mantissa counts units of 2^-24; else rebias the exponent, all ones staying all ones.
+  // Subnormals and zero: the mantissa counts units of 2^-24; else rebias the exponent, all ones staying all
+  // ones.
   const float small = float(int32_t(rest)) * 0x1p-24f;
   const uint32_t normal = (rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u);
   return __builtin_bit_cast(float, sign | (rest < 0x0400 ? __builtin_bit_cast(uint32_t, small) : normal));

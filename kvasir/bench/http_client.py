@@ -1,0 +1,117 @@
+"""One streamed completion over a bare socket: nothing between the clock and the bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kvasir.core.errors import ConfigError, KvasirError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go."""
+
+    host: str
+    port: int
+    path: str
+    """Prefix of every route, such as /v1."""
+    api_key: str | None = None
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back: seconds since the request was sent, for every token."""
+
+    started: float
+    tokens: list[float] = field(default_factory=list)
+    error: str = ""
+
+
+def target_of(url: str, api_key: str | None = None) -> Target:
+    """Raises ConfigError for what is not http://host:port[/v1]."""
+    parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
+    if parts.scheme != "http" or not parts.hostname:
+        raise ConfigError(f"--url {url!r}: use http://host:port")
+    path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+    return Target(parts.hostname, parts.port or 80, path, api_key)
+
+
+async def complete(target: Target, body: dict[str, Any]) -> Answer:
+    """Posts a streamed completion and times its tokens. Failures are told in ``error``."""
+    answer = Answer(time.perf_counter())
+    try:
+        reader, writer = await asyncio.open_connection(target.host, target.port)
+    except OSError as error:
+        answer.error = str(error)
+        return answer
+    try:
+        writer.write(_request(target, "POST", "/completions", msgspec.json.encode(body)))
+        await _read_stream(reader, answer)
+    except (OSError, KvasirError, asyncio.IncompleteReadError) as error:
+        answer.error = str(error)
+    finally:
+        writer.close()
+    return answer
+
+
+async def get(target: Target, route: str) -> Any:
+    """A JSON document. Raises KvasirError when the server is not there or refuses."""
+    try:
+        reader, writer = await asyncio.open_connection(target.host, target.port)
+    except OSError as error:
+        raise KvasirError(f"no answer from {target.host}:{target.port}: {error}") from None
+    try:
+        writer.write(_request(target, "GET", route, b""))
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        if b" 200 " not in head.split(b"\r\n")[0]:
+            raise KvasirError(f"{route}: the server answered {head[:60]!r}")
+        return msgspec.json.decode(body)
+    finally:
+        writer.close()
+
+
+def _request(target: Target, method: str, route: str, body: bytes) -> bytes:
+    lines = [
+        f"{method} {target.path}{route} HTTP/1.0",
+        f"Host: {target.host}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    ]
+    if target.api_key:
+        lines.append(f"Authorization: Bearer {target.api_key}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def _read_stream(reader: asyncio.StreamReader, answer: Answer) -> None:
+    status = await reader.readline()
+    if b" 200 " not in status:
+        raise KvasirError(
+            (await reader.read(4096)).decode("utf-8", "replace")[-200:] or "no answer"
+        )
+    while line := await reader.readline():
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        chunk = msgspec.json.decode(data)
+        if "error" in chunk:
+            raise KvasirError(str(chunk["error"].get("message", chunk["error"])))
+        n_new = tokens_so_far(chunk, len(answer.tokens)) - len(answer.tokens)
+        answer.tokens += [time.perf_counter() - answer.started] * n_new
+    raise KvasirError("the stream ended early")
+
+
+def tokens_so_far(chunk: dict[str, Any], before: int) -> int:
+    """Output tokens up to and with this chunk: the server's own count, else 1 for every text."""
+    usage = chunk.get("usage")
+    if usage is not None:
+        return max(before, int(usage["completion_tokens"]))
+    choices = chunk.get("choices") or [{}]
+    return before + bool(choices[0].get("text"))

@@ -1,0 +1,277 @@
+"""Cases of the kernels that work on rows: all but attention and the linear ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from math import erf, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir import _native
+from tests.diff.attention_case import Pages, Shape, chain_step, from_bf16, to_bf16
+from tests.diff.kernel_case import (
+    FORMATS,
+    LAYOUTS,
+    Case,
+    Floats,
+    Ranges,
+    empty_q8,
+    file_rows,
+    normal,
+    pack,
+    quantize,
+    rng_of,
+)
+
+EPS = 2.0**-24
+SILU, GELU_TANH, GELU = 1, 2, 3
+ROWS = 11
+
+
+def bf16_bound(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.abs(y) * 2.0**-8
+
+
+def norm_case(K: int, to: str, weighted: bool) -> Case:
+    rng = rng_of(K, weighted)
+    x, w = normal(rng, ROWS, K) * 3, normal(rng, K) if weighted else None
+    block = 32 if K % 64 else 64
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        q8 = empty_q8(ROWS, K, block) if to == "q8" else None
+        out = np.zeros((ROWS, K), np.float32 if to == "f32" else np.uint16)
+        for a, b in ranges:
+            k.norm(x, w, 1e-5, q8.rows if q8 else _native.Rows(out), a, b)
+        if q8:
+            return q8.data, q8.scales, q8.sums
+        return (out if to == "f32" else from_bf16(out),)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
+        x64 = x.astype(np.float64)
+        y = x64 / np.sqrt((x64**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
+        if to == "q8":
+            q, scales, sums = quantize(y.astype(np.float32), block)
+            return (q, 1), (scales, 8 * EPS * scales), (sums, 32)
+        return ((y, 8 * EPS * np.abs(y) + (bf16_bound(y) if to == "bf16" else 0)),)
+
+    return Case(ROWS, run, expected)
+
+
+def cast_case(K: int, to: str) -> Case:
+    x = normal(rng_of(K), ROWS, K)
+    x[3] = 0
+    block = 32 if K % 192 else 192
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        q8 = empty_q8(ROWS, K, block) if to == "q8" else None
+        out = np.zeros((ROWS, K), np.float32 if to == "f32" else np.uint16)
+        for a, b in ranges:
+            k.cast(x, q8.rows if q8 else _native.Rows(out), a, b)
+        return (q8.data, q8.scales, q8.sums) if q8 else (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
+        exact = quantize(x, block) if to == "q8" else (to_bf16(x) if to == "bf16" else x,)
+        return tuple((y, 0.0) for y in exact)
+
+    return Case(ROWS, run, expected)
+
+
+def activation(act: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    if act == SILU:
+        return x / (1 + np.exp(-x))
+    if act == GELU_TANH:
+        return 0.5 * x * (1 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    if act == GELU:
+        return 0.5 * x * (1 + np.vectorize(erf)(x / sqrt(2)))
+    return x
+
+
+def gated_case(N: int, act: int) -> Case:
+    rng = rng_of(N, act)
+    gate, up = normal(rng, ROWS, N) * 4, normal(rng, ROWS, N)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros_like(gate)
+        for a, b in ranges:
+            k.gated(gate, up, out, act, a, b)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        y = activation(act, gate.astype(np.float64)) * up
+        return ((y, 32 * EPS * np.abs(y) + EPS * 1e-2),)
+
+    return Case(ROWS, run, expected)
+
+
+def add_case(N: int) -> Case:
+    x, y = normal(rng_of(N), 2, ROWS, N)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros_like(x)
+        for a, b in ranges:
+            k.add(x, y, out, a, b)
+        return (out,)
+
+    return Case(ROWS, run, lambda: ((x + y, 0.0),))
+
+
+def scale_case(N: int, softcap: float) -> Case:
+    x = normal(rng_of(N), ROWS, N) * np.float32(10) ** np.linspace(-6, 3, N, dtype=np.float32)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros_like(x)
+        for a, b in ranges:
+            k.scale(x, out, 0.37, softcap, a, b)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        y = x.astype(np.float64) * np.float32(0.37)
+        y = softcap * np.tanh(y / softcap) if softcap else y
+        return ((y, 6 * EPS * np.abs(y)),)
+
+    return Case(ROWS, run, expected)
+
+
+def route_case(n_experts: int, top: int, normalize: bool) -> Case:
+    logits = np.round(normal(rng_of(n_experts, top), ROWS, n_experts) * 2, 1)  # rounded: many ties
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        ids, weights = np.zeros((ROWS, top), np.int32), np.zeros((ROWS, top), np.float32)
+        for a, b in ranges:
+            k.route(logits, normalize, ids, weights, a, b)
+        return ids, weights
+
+    def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
+        p = np.exp(logits.astype(np.float64))
+        p /= p.sum(1, keepdims=True)
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, :top]
+        weights = np.take_along_axis(p, ids, 1)
+        return (ids, 0.0), (
+            weights / weights.sum(1, keepdims=True) if normalize else weights,
+            8 * EPS,
+        )
+
+    return Case(ROWS, run, expected)
+
+
+def combine_case(N: int, top: int, mapped: bool) -> Case:
+    rng = rng_of(N, top)
+    y, weights = normal(rng, ROWS * top, N), normal(rng, ROWS, top)
+    row = rng.permutation(ROWS * top).astype(np.int32) if mapped else None
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros((ROWS, N), np.float32)
+        for a, b in ranges:
+            k.combine(y, row, weights, out, a, b)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        pairs = (y if row is None else y[row]).reshape(ROWS, top, N).astype(np.float64) * weights[
+            ..., None
+        ]
+        return ((pairs.sum(1), 8 * EPS * np.abs(pairs).sum(1)),)
+
+    return Case(ROWS, run, expected)
+
+
+def embed_case(layout: int, N: int, K: int) -> Case:
+    rng = rng_of(layout, N, K)
+    raw, values = file_rows(rng, FORMATS[layout], N, K)
+    w = pack(layout, [raw], N, K)
+    ids = rng.integers(0, N, ROWS).astype(np.int32)
+    ids[:2] = 0, N - 1
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros((ROWS, K), np.float32)
+        for a, b in ranges:
+            k.embed(layout, w, ids, 1.5, out, a, b)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        y = values[ids] * 1.5
+        return ((y, 4 * EPS * np.abs(y)),)
+
+    return Case(ROWS, run, expected)
+
+
+def rope_reference(
+    x: NDArray[np.float64], weight: Floats | None, table: Floats, neox: bool
+) -> NDArray[np.float64]:
+    """x [T, heads, head_dim]; table [T, rotary_dim]."""
+    y = x.copy()
+    if weight is not None:
+        y = y / np.sqrt((y**2).mean(2, keepdims=True) + 1e-6) * weight
+    half = table.shape[1] // 2
+    cos, sin = (t[:, None].astype(np.float64) for t in (table[:, :half], table[:, half:]))
+    first = np.arange(half) if neox else 2 * np.arange(half)
+    second = first + (half if neox else 1)
+    a, b = y[..., first].copy(), y[..., second].copy()
+    y[..., first], y[..., second] = a * cos - b * sin, b * cos + a * sin
+    return y
+
+
+def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, bf16: bool) -> Case:
+    shape = Shape(head_dim=head_dim, group=2, n_kv_heads=2, bf16=bf16, block_size=32)
+    rng, start = rng_of(head_dim, rotary), 27
+    qkv = normal(rng, ROWS, (shape.n_heads + 2 * shape.n_kv_heads) * head_dim)
+    angle = rng.uniform(-3, 3, (64, rotary // 2))
+    table = np.concatenate([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
+    weights = tuple(normal(rng, head_dim) for _ in range(2)) if normed else (None, None)
+    order = rng.permutation(6).astype(np.int32)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        pages = Pages(shape, start + ROWS, order)
+        pages.memory[:] = 0
+        q = np.zeros((ROWS, shape.n_heads * head_dim), np.float32)
+        kv, step = pages.native(), chain_step(pages, start, start + ROWS)
+        for a, b in ranges:
+            k.rope_write(qkv, q, shape.n_heads, neox, table, *weights, 1e-6, kv, step, a, b)
+        return q, from_bf16(pages.memory) if bf16 else pages.memory.view(np.float32)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
+        x = qkv.astype(np.float64).reshape(ROWS, -1, head_dim)
+        q, kk, v = np.split(x, [shape.n_heads, shape.n_heads + shape.n_kv_heads], axis=1)
+        angles = table[start : start + ROWS]
+        pages = Pages(shape, start + ROWS, order)
+        pages.memory[:] = 0
+        rotated = rope_reference(kk, weights[1], angles, neox).astype(np.float32)
+        for i in range(ROWS):
+            pages.write(start + i, rotated[i], v[i].astype(np.float32))
+        memory = from_bf16(pages.memory) if bf16 else pages.memory.view(np.float32)
+        turned = rope_reference(q, weights[0], angles, neox).reshape(ROWS, -1)
+        bound = (bf16_bound(memory) if bf16 else 0) + 32 * EPS
+        return (turned, 32 * EPS), (memory, bound)
+
+    return Case(ROWS, run, expected)
+
+
+def row_cases() -> dict[str, Case]:
+    """Sizes with and without a tail, every output type, every option."""
+    cases: dict[str, Case] = {}
+
+    def every(name: str, build: Callable[..., Case], *options: Iterable[object]) -> None:
+        for chosen in product(*options):
+            flat = [x for c in chosen for x in (c if isinstance(c, tuple) else (c,))]
+            cases["-".join(str(x) for x in (name, *flat))] = build(*flat)
+
+    both = (True, False)
+    q8 = [(576, "q8"), (96, "q8")]
+    every(
+        "norm",
+        norm_case,
+        [*q8, (576, "bf16"), (7, "bf16"), (576, "f32"), (33, "f32"), (16, "f32")],
+        both,
+    )
+    every("cast", cast_case, [*q8, (576, "bf16"), (39, "bf16"), (9, "f32")])
+    every("gated", gated_case, (1536, 45), (0, SILU, GELU_TANH, GELU))
+    every("add", add_case, (576, 19))
+    every("scale", scale_case, (600, 15), (0.0, 30.0))
+    every("route", route_case, [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6)], both)
+    every("combine", combine_case, [(576, 2), (21, 8)], both)
+    every("embed", embed_case, range(len(LAYOUTS)), [37], [64, 96])
+    every("embed", embed_case, range(2), [20], [33])
+    heads = [(64, 64), (16, 16), (80, 32), (256, 256), (48, 44)]
+    every("rope", rope_case, heads, both, [(False, True), (True, False)])
+    return cases

@@ -1,0 +1,55 @@
+"""One answer on the native executor: tokens, logprobs and the hashes of the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from tests import tiny
+from tests.exactness import VARIANTS, Outcome, Sizes, Variant, baseline, make_requests, run
+from tests.loading import Loaded, load
+from tests.native import BEST
+
+MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
+    "llama float32": (lambda p: tiny.write_hf(tiny.llama(), p), "float32"),
+    "mixtral Q8_0": (lambda p: tiny.write_gguf_model(tiny.mixtral(), p / "m.gguf", "Q8_0"), "auto"),
+    "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(), p), "bfloat16"),
+}
+MakeExecutor = Callable[[ExecutorSpec], CpuExecutor]
+
+
+class Case:
+    """A model, its requests and their right answers."""
+
+    def __init__(self, model: Loaded) -> None:
+        self.model = model
+        self.sizes = Sizes(model.config.vocab_size, max_model_len=128)
+        self.requests = make_requests(
+            40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20
+        )
+        self.expected: Outcome = baseline(self.make(1), self.requests, self.sizes)
+
+    def make(self, threads: int) -> MakeExecutor:
+        settings = CpuSettings(threads, BEST, hashes=True)
+        return lambda spec: CpuExecutor(self.model.program, self.model.binding, spec, settings)
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    write, dtype = MODELS[request.param]
+    return Case(load(write(tmp_path_factory.mktemp("model")), dtype))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Variant) -> None:
+    expected = case.expected.answers
+    for threads in (1, 2):
+        outcome = run(case.make(threads), case.requests, case.sizes, variant, expected)
+        for request in case.requests:
+            assert outcome.answers[request.id] == expected[request.id], (threads, request.params)
+    assert sum(len(answer.hashes) for answer in expected.values()) > 300

@@ -1,0 +1,60 @@
+"""The native executor computes what the reference executor computes: every family, format, mode and level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvasir.exec.cpu.records import BUFFER, RECORD
+from kvasir import _native
+from tests import tiny
+from tests.loading import load, reference_logits
+from tests.native import BEST, LEVELS, native_logits
+from tests.tiny import TinyModel
+
+FAMILIES = (tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3)
+PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(40))
+
+# Share of the largest logit. float32: the order of sums alone (measured 2e-6). bfloat16 and int8: a value on the edge
+# between two roundings may fall to either side, and later layers see that (measured 1.5 %).
+BOUNDS = {"float32": 2e-5, "bfloat16": 0.04, "auto": 0.04}
+
+
+def files(family: Callable[[], TinyModel], folder: Path) -> list[tuple[str, Path]]:
+    """(mode, model file) of everything a family is tested with."""
+    hf = tiny.write_hf(family(), folder / "hf")
+    found = [("float32", hf), ("bfloat16", hf)]
+    for format in ("Q8_0", "Q4_0", "Q4_1"):
+        if family in (tiny.llama, tiny.mixtral):
+            found.append(("auto", tiny.write_gguf_model(family(), folder / f"{format}.gguf", format)))
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_native_equals_reference(family: Callable[[], TinyModel], tmp_path: Path) -> None:
+    for mode, path in files(family, tmp_path):
+        model = load(path, mode)
+        expected, found = reference_logits(model, PROMPT), native_logits(model, PROMPT)
+        error = np.abs(found - expected).max() / np.abs(expected).max()
+        assert error <= BOUNDS[mode], (mode, path.name, error)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_levels_and_threads_give_equal_bits(
+    family: Callable[[], TinyModel], tmp_path: Path
+) -> None:
+    for mode, path in files(family, tmp_path):
+        model = load(path, mode)
+        expected = native_logits(model, PROMPT, "scalar", threads=1)
+        for level in LEVELS:
+            for threads in (1, 2, 3):
+                found = native_logits(model, PROMPT, level, threads)
+                assert np.array_equal(found, expected), (mode, path.name, level, threads)
+
+
+def test_records_have_the_native_size() -> None:
+    assert _native.record_sizes() == (RECORD.itemsize, BUFFER.itemsize)
+    assert BEST in LEVELS

@@ -1,0 +1,35 @@
+"""From a model file to logits with the native executor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir import _native
+from kvasir.core.plan import StepPlan
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from tests.loading import Loaded, spec_for, whole_prompt
+
+LEVELS = tuple(_native.levels())
+BEST = LEVELS[-1]
+
+
+def native(model: Loaded, level: str = BEST, threads: int = 2) -> CpuExecutor:
+    spec = replace(spec_for(model.config), numerics_id="native")
+    return CpuExecutor(model.program, model.binding, spec, CpuSettings(threads, level, hashes=True))
+
+
+def plan_logits(executor: CpuExecutor, plan: StepPlan) -> NDArray[np.float32]:
+    """Raw logits of the plan's logit rows, f32 [rows, vocab]."""
+    logits = np.zeros((plan.n_logits, executor.spec.vocab_size), np.float32)
+    executor.run(plan, logits=logits)
+    return logits
+
+
+def native_logits(
+    model: Loaded, tokens: tuple[int, ...], level: str = BEST, threads: int = 2
+) -> NDArray[np.float32]:
+    """Logits after every token, f32 [tokens, vocab]."""
+    return plan_logits(native(model, level, threads), whole_prompt(tokens))

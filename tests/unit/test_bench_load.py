@@ -1,0 +1,116 @@
+"""The load generator, against a server that answers by rote."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from kvasir.bench.http_client import Answer, target_of, tokens_so_far
+from kvasir.bench.load import LoadSettings, delays, measure_load, percentiles, prompts, summarize
+from kvasir.core.errors import ConfigError, KvasirError
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Streams ``max_tokens`` tokens, or refuses prompts that start with an even id."""
+
+    refuses: ClassVar[bool] = False
+    seen: ClassVar[list[dict[str, Any]]] = []
+
+    def do_GET(self) -> None:
+        self._send(200, json.dumps({"data": [{"id": "tiny"}]}))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.seen.append(body)
+        if self.refuses and body["prompt"][0] % 2 == 0:
+            self._send(429, json.dumps({"error": {"message": "queue full"}}))
+            return
+        chunks = [
+            {"choices": [{"text": "a"}], "usage": {"completion_tokens": count + 1}}
+            for count in range(body["max_tokens"])
+        ]
+        lines = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+        self._send(200, lines + "data: [DONE]\n\n")
+
+    def _send(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Handler.refuses = False
+    Handler.seen.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        thread.join()
+
+
+def test_every_token_of_every_request_is_counted(url: str) -> None:
+    settings = LoadSettings(num_prompts=4, input_len=6, output_len=5)
+    results = measure_load(target_of(url), settings)
+    assert (results["failed"], results["output_tokens"], results["model"]) == (0, 20, "tiny")
+    assert results["output_tokens_per_second"] > 0
+    assert results["seconds_to_first_token"]["max"] <= results["seconds_per_request"]["max"]
+    sent = [body["prompt"] for body in Handler.seen[1:]]
+    assert sorted(sent) == sorted(prompts(settings))
+
+
+def test_failures_are_counted_and_shown(url: str) -> None:
+    Handler.refuses = True
+    settings = LoadSettings(num_prompts=16, input_len=3, output_len=2)
+    n_bad = sum(ids[0] % 2 == 0 for ids in prompts(settings))
+    results = measure_load(target_of(url), settings)
+    assert 0 < n_bad < 16
+    assert results["failed"] == n_bad
+    assert "queue full" in results["first_error"]
+
+
+def test_a_server_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(KvasirError, match=r"no answer from 127\.0\.0\.1:1"):
+        measure_load(target_of("127.0.0.1:1"), LoadSettings(num_prompts=1))
+
+
+def test_nothing_but_failures_is_an_error() -> None:
+    with pytest.raises(KvasirError, match="all 1 requests failed, the first with: reset"):
+        summarize([Answer(0.0, error="reset")], LoadSettings(num_prompts=1))
+
+
+def test_the_trace_is_fixed_and_shares_its_prefix() -> None:
+    settings = LoadSettings(num_prompts=3, input_len=8, prefix_len=5, request_rate=10.0)
+    found = prompts(settings)
+    assert found == prompts(settings)
+    assert len({tuple(ids[:5]) for ids in found}) == 1
+    assert len({tuple(ids[5:]) for ids in found}) == 3
+    assert delays(settings)[0] == 0.0
+    assert delays(settings) == sorted(delays(settings))
+    assert delays(LoadSettings(num_prompts=2)) == [0.0, 0.0]
+
+
+def test_tokens_are_counted_with_and_without_usage() -> None:
+    assert tokens_so_far({"choices": [{"text": "x"}], "usage": {"completion_tokens": 7}}, 4) == 7
+    assert tokens_so_far({"choices": [{"text": "x"}]}, 4) == 5
+    assert tokens_so_far({"choices": [{"text": ""}]}, 4) == 4
+    assert tokens_so_far({"choices": [], "usage": {"completion_tokens": 5}}, 5) == 5
+
+
+def test_percentiles_of_nothing() -> None:
+    assert percentiles([]) is None
+    assert percentiles([1.0, 2.0, 3.0]) == {"p50": 2.0, "p90": 2.8, "p99": 2.98, "max": 3.0}
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "https://x", "http://"])
+def test_only_plain_http_is_measured(url: str) -> None:
+    with pytest.raises(ConfigError, match="http://host:port"):
+        target_of(url)
