@@ -93,8 +93,10 @@ $(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml
 	$(VENV)/bin/python $(PIP) --no-build-isolation --no-deps -e .
 	@touch $@
 
+# A build folder of its own: CMake would start over at every change of the environment.
 $(ORACLE)/.built: $(ORACLE)/.oracle $(NATIVE) pyproject.toml
-	$(ORACLE)/bin/python $(PIP) --no-build-isolation --no-deps -e .
+	$(ORACLE)/bin/python $(PIP) --no-build-isolation --no-deps -C build-dir=build/oracle -e .
 	@touch $@
 
 .SECONDARY:
+.NOTPARALLEL:

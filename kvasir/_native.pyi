@@ -125,7 +125,7 @@ class Rows:
     ) -> None: ...
 
 class KvPages:
-    """KV pages of one layer, K of all heads before V of all heads; see KvLayer in native/kernels.h."""
+    """KV pages of one layer, K of all heads before V; see KvLayer in native/kernels.h."""
 
     def __init__(
         self,
@@ -155,9 +155,9 @@ class StepRows:
 class Kernels:
     """The kernel table of one level, for tests and microbenchmarks; see native/kernels.h.
 
-    Each method computes the items [m0, m1) into the arrays it is given. Layouts, activations and epilogues are
-    numbers in the order of native/kernels.h. Raises ValueError for a level that cannot run here, sizes that do not
-    fit and ranges that leave the rows.
+    Each method computes the items [m0, m1) into the arrays it is given. Layouts, activations and
+    epilogues are numbers in the order of native/kernels.h. Raises ValueError for a level that
+    cannot run here, sizes that do not fit and ranges that leave the rows.
     """
 
     def __init__(self, level: str) -> None: ...
@@ -219,7 +219,7 @@ class Kernels:
         t1: int,
         kv_head: int,
     ) -> None:
-        """Tokens [t0, t1) of one sequence against one KV head; q and out are [T, n_heads * head_dim]."""
+        """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim]."""
     def embed(
         self,
         layout: int,

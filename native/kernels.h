@@ -27,7 +27,7 @@ enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 //        nibbles: 4 chunks of 64 B; byte 4*c+b of chunk j belongs to column c: low nibble k = 8j+b, high k = 8j+4+b.
 //  q8  : per group of 32 k: 512 B int8 + 128 (unsigned), 16 fp16 scales. value = scale * (byte - 128)   [Q8_0]
 //        8 chunks of 64 B; byte 4*c+b of chunk j belongs to column c, k = 4j+b.
-//  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros.
+//  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k first.
 //  f32 : per k: 16 columns f32.
 enum class Layout : int32_t { f32 = 0, bf16 = 1, q8 = 2, q4z = 3, q4m = 4 };
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Answer, Target, complete, get
 from kvasir.bench.workload import SEED
 from kvasir.core.errors import KvasirError
@@ -41,14 +40,12 @@ async def _measure(target: Target, settings: LoadSettings) -> dict[str, Any]:
     model = settings.model or str((await get(target, "/models"))["data"][0]["id"])
     bodies = [_body(model, prompt, settings.output_len) for prompt in prompts(settings)]
     await complete(target, {**bodies[0], "max_tokens": 2})
-    with Meter() as meter:
-        start = time.perf_counter()
-        sent = [
-            asyncio.create_task(_at(start + delay, target, body))
-            for delay, body in zip(delays(settings), bodies, strict=True)
-        ]
-        answers = await asyncio.gather(*sent)
-    return {"model": model, **summarize(answers, settings), "foreign": meter.foreign}
+    start = time.perf_counter()
+    sent = [
+        asyncio.create_task(_at(start + delay, target, body))
+        for delay, body in zip(delays(settings), bodies, strict=True)
+    ]
+    return {"model": model, **summarize(await asyncio.gather(*sent), settings)}
 
 
 async def _at(when: float, target: Target, body: dict[str, Any]) -> Answer:

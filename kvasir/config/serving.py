@@ -37,7 +37,9 @@ class ServeOptions:
     write_timeout: int = option(
         30, "int", "Seconds that a client may leave the server's full write buffer unread."
     )
-    max_connections: int = option(2048, "int", "Open connections; more are closed at once.")
+    max_connections: int = option(
+        2048, "int", "Open connections; beyond it those that wait longest for a request are closed."
+    )
     max_requests: int = option(
         1024, "int", "Generation requests at a time, running and queued; more get a 429."
     )

@@ -17,6 +17,7 @@ from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.reference.executor import ReferenceExecutor, load_weights
+from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Program
 from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
@@ -83,10 +84,12 @@ def build_engine(
     proposer: Proposer | None = None,
     max_draft_tokens: int = 0,
     hashes: bool = False,
+    act_block: int = MAX_ACT_BLOCK,
 ) -> BuiltEngine:
     """Everything from options to an engine ready for requests.
 
-    ``hashes``: record a hash of every logit row, where the executor can. Raises ModelError and ConfigError.
+    ``hashes``: record a hash of every logit row, where the executor can. ``act_block``: most activations that share
+    an int8 scale. Raises ModelError and ConfigError.
     """
     if options.executor == "fake":
         config = _resolve(options, FAKE_FACTS, max_draft_tokens)
@@ -94,8 +97,8 @@ def build_engine(
         return _assemble(FakeExecutor(spec), config, proposer, key_root("fake", spec, "f32", ""))
     model = loaded or load_model(options.model)
     config = _resolve(options, model_facts(model), max_draft_tokens)
-    program, binding = bound_program(model, config)
-    spec = _spec(config, model_facts(model), numerics_id(config))
+    program, binding = bound_program(model, config, act_block)
+    spec = _spec(config, model_facts(model), numerics_id(config, act_block))
     executor: Executor
     if options.executor == "reference":
         executor = ReferenceExecutor(program, load_weights(program, binding), spec)
@@ -108,7 +111,9 @@ def build_engine(
     return _assemble(executor, config, proposer, root)
 
 
-def bound_program(model: LoadedModel, config: EngineConfig) -> tuple[Program, Binding]:
+def bound_program(
+    model: LoadedModel, config: EngineConfig, act_block: int = MAX_ACT_BLOCK
+) -> tuple[Program, Binding]:
     """The fused and placed program of a model, and its weights."""
     raw = build_program(model.config, max_positions=config.model.max_model_len)
     binding = bind(raw, model.source, lambda tensor: is_ignorable(model.config, tensor))
@@ -116,9 +121,10 @@ def bound_program(model: LoadedModel, config: EngineConfig) -> tuple[Program, Bi
         raw,
         dtype=config.model.dtype,
         formats=binding.formats(),
+        act_block=act_block,
         kv_dtype=KV_DTYPES[config.kv.dtype],
     )
-    return program, bind(program, model.source, lambda tensor: is_ignorable(model.config, tensor))
+    return program, binding
 
 
 def model_facts(model: LoadedModel) -> ModelFacts:
@@ -141,9 +147,10 @@ def _weight_dtype(formats: set[str]) -> str:
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")
 
 
-def numerics_id(config: EngineConfig) -> str:
-    """Names the arithmetic: the mode and the KV type. Every ISA level computes the same bits."""
-    return f"cpu1:{config.model.dtype}:{config.kv.dtype}"
+def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
+    """Names the arithmetic: executor, mode and KV type. Every ISA level of the native core computes the same bits."""
+    mode = f"int8/{act_block}" if config.model.dtype == "auto" else config.model.dtype
+    return f"{config.executor.name}-1:{mode}:{config.kv.dtype}"
 
 
 def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:

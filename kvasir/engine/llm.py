@@ -30,9 +30,9 @@ Params = SamplingParams | Sequence[SamplingParams] | None
 class LLM:
     """A model in this process. One call at a time; ``close`` it, or use ``with``.
 
-    ``options`` are those of ``EngineOptions``. Arguments of vLLM that mean nothing here are accepted
-    with a warning, which is logged and kept in ``warnings``. The seeds of requests without one
-    are drawn from the option ``seed``, so that a script gives the same answers every time.
+    ``options`` are those of ``EngineOptions``. Arguments of vLLM that mean nothing here are
+    accepted with a warning, which is logged and kept in ``warnings``. The seeds of requests without
+    one are drawn from the option ``seed``, so that a script gives the same answers every time.
     """
 
     def __init__(self, model: str | None = None, **options: object) -> None:
@@ -57,9 +57,9 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continues each prompt; results in the order of the prompts.
 
-        ``prompts``: a text, a list of token ids, {"prompt": text}, {"prompt_token_ids": ids} or a
-        list of these. ``sampling_params``: one for all, one per prompt, or vLLM's defaults.
-        ``use_tqdm`` shows a progress bar. Raises RequestError before anything runs when any prompt or
+        ``prompts``: a text, a list of token ids, {"prompt": text}, {"prompt_token_ids": ids}, or
+        a list of these. ``sampling_params``: one for all, one per prompt, or vLLM's defaults.
+        ``use_tqdm`` shows a progress bar. Raises RequestError before anything runs when a prompt or
         parameter is invalid; a prompt that fails while it runs has the finish reason "error".
         """
         return self._run(read_prompts(prompts, self._tokenizer), sampling_params, use_tqdm)

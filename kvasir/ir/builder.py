@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from kvasir.ir.ops import OPS, ShapeError
 from kvasir.ir.ops.base import width
@@ -90,10 +91,10 @@ class Builder:
         return Program(
             self._name,
             tuple(self._ops),
-            dict(self._values),
-            dict(self._weights),
+            MappingProxyType(dict(self._values)),
+            MappingProxyType(dict(self._weights)),
             tuple(self._kv),
-            dict(self._constants),
+            MappingProxyType(dict(self._constants)),
             tuple(self._inputs),
             outputs,
         )
@@ -105,7 +106,7 @@ class Builder:
 
 
 def output_types(
-    op: Op, values: dict[str, Value], weights: dict[str, Weight]
+    op: Op, values: Mapping[str, Value], weights: Mapping[str, Weight]
 ) -> tuple[TensorType, ...]:
     """What the shape rule of ``op`` says; ShapeError messages start with the op."""
     try:

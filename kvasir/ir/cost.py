@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvasir.ir.memory import plane_bytes
+from kvasir.ir.memory import ITEM_BYTES, plane_bytes
 from kvasir.ir.ops import OPS, Call, Cost, Sizes
 from kvasir.ir.program import Op, Program, Value, Weight
 
@@ -20,7 +20,8 @@ def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
     definition = OPS[op.kind]
     ins = tuple(program.values[name] for name in op.ins)
     outs = tuple(program.values[name] for name in op.outs)
-    call = Call(op, ins, outs, tuple(program.weights[name] for name in op.weights), sizes)
+    weights = tuple(program.weights[name] for name in op.weights)
+    call = Call(op, ins, outs, weights, sizes, _kv_item_bytes(program, op))
     moved = sum(_value_bytes(call, value) for value in (*ins, *outs))
     moved += sum(weight_bytes(weight) for weight in call.weights) * definition.weight_share(call)
     return Cost(definition.flops(call), moved + definition.extra_bytes(call))
@@ -30,6 +31,11 @@ def program_cost(program: Program, sizes: Sizes) -> Cost:
     """Sum over all ops."""
     costs = [op_cost(program, op, sizes) for op in program.ops]
     return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
+
+
+def _kv_item_bytes(program: Program, op: Op) -> int:
+    layers = {spec.layer: ITEM_BYTES[spec.dtype] for spec in program.kv}
+    return layers[op.integer("layer")] if "layer" in op.attrs else 0
 
 
 def _value_bytes(call: Call, value: Value) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from kvasir.ir.builder import output_types
 from kvasir.ir.program import Op, Program, Value, Weight
@@ -39,13 +40,14 @@ def with_ops(
 ) -> Program:
     """The program with these ops: values are inferred again, unused weights dropped."""
     ops = tuple(ops)
-    table = dict(weights if weights is not None else program.weights)
+    table = program.weights if weights is None else weights
     values: dict[str, Value] = {name: program.values[name] for name in program.inputs}
     for op in ops:
         for name, type_ in zip(op.outs, output_types(op, values, table), strict=True):
             values[name] = Value(name, *type_)
     used = dict.fromkeys(name for op in ops for name in op.weights)
-    return replace(program, ops=ops, values=values, weights={name: table[name] for name in used})
+    kept = MappingProxyType({name: table[name] for name in used})
+    return replace(program, ops=ops, values=MappingProxyType(values), weights=kept)
 
 
 @dataclass(slots=True)

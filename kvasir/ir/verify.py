@@ -86,7 +86,7 @@ def _check_names(program: Program, op: Op, where: str, defined: dict[str, Value]
 
 def _check_types(program: Program, op: Op, where: str, defined: dict[str, Value]) -> None:
     try:
-        types = output_types(op, defined, dict(program.weights))
+        types = output_types(op, defined, program.weights)
     except ShapeError as error:
         raise ProgramError(f"{where}: {error}") from None
     if len(types) != len(op.outs):

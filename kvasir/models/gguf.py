@@ -7,10 +7,27 @@ from dataclasses import replace
 
 from kvasir.formats.types import TensorInfo
 from kvasir.models.keys import Keys
-from kvasir.models.spec import BlockSpec, ExpertConfig, ModelConfig, RopeConfig
+from kvasir.models.spec import (
+    MAX_EXPERTS,
+    MAX_HEAD_DIM,
+    MAX_LAYERS,
+    BlockSpec,
+    ExpertConfig,
+    ModelConfig,
+    RopeConfig,
+)
 
 Tensors = Mapping[str, TensorInfo]
 _ROPE_FACTORS = "rope_freqs.weight"
+_EXPERT_VARIANTS = ("expert_shared_count", "expert_group_count", "leading_dense_block_count")
+_SCALES = (
+    "logit_scale",
+    "embedding_scale",
+    "residual_scale",
+    "attention.scale",
+    "rope.scale_linear",
+)
+"""Constants of relatives of llama that none of the families here has; 1 changes nothing."""
 
 
 def read_llama(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> ModelConfig:
@@ -29,7 +46,10 @@ def read_llama(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> M
 def read_mixtral(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> ModelConfig:
     """Architecture "llama" with experts."""
     config = read_llama(keys, tensors, block, family)
-    experts = ExpertConfig(keys.integer("expert_count"), keys.integer("expert_used_count"))
+    for name in _EXPERT_VARIANTS:
+        keys.refuse(name, 0)
+    n_experts = keys.integer("expert_count", most=MAX_EXPERTS)
+    experts = ExpertConfig(n_experts, keys.integer("expert_used_count"))
     if experts.top_k > experts.n_experts:
         raise keys.error(
             "expert_used_count", experts.top_k, f"at most expert_count = {experts.n_experts}"
@@ -61,6 +81,8 @@ def _gemma_scale(config: ModelConfig) -> float:
 def _common(
     keys: Keys, tensors: Tensors, block: BlockSpec, family: str, *, theta: float = 1e4
 ) -> ModelConfig:
+    for name in _SCALES:
+        keys.refuse(name, 1.0)
     hidden, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
     kv_heads = keys.integer("attention.head_count_kv", heads)
     if heads % kv_heads:
@@ -71,7 +93,9 @@ def _common(
         raise keys.error(
             "embedding_length", hidden, f"a multiple of attention.head_count = {heads}"
         )
-    dim = keys.integer("attention.key_length", hidden // heads)
+    dim = keys.integer("attention.key_length", hidden // heads, most=MAX_HEAD_DIM)
+    if dim % 2:
+        raise keys.error("attention.key_length", dim, "an even number")
     for name in ("attention.value_length", "rope.dimension_count"):
         if keys.integer(name, dim) != dim:
             raise keys.error(name, keys.raw(name), f"the head size {dim}")
@@ -82,7 +106,7 @@ def _common(
         vocab_size=_vocab_size(keys, tensors),
         hidden_size=hidden,
         ffn_size=keys.integer("feed_forward_length"),
-        n_layers=keys.integer("block_count"),
+        n_layers=keys.integer("block_count", most=MAX_LAYERS),
         n_heads=heads,
         n_kv_heads=kv_heads,
         head_dim=dim,
@@ -113,7 +137,10 @@ def _rope(keys: Keys, tensors: Tensors, head_dim: int, default_theta: float) -> 
             raise keys.error(
                 _ROPE_FACTORS, factors.shape, f"{head_dim // 2} factors, one for each pair"
             )
-        return RopeConfig(theta, "factors", factors=tuple(float(f) for f in factors.decode()))
+        values = tuple(float(f) for f in factors.decode())
+        if not all(0 < value < float("inf") for value in values):
+            raise keys.error(_ROPE_FACTORS, values, "positive factors")
+        return RopeConfig(theta, "factors", factors=values)
     if scaling == "linear":
         return RopeConfig(theta, "linear", keys.number("rope.scaling.factor", least=1.0))
     return RopeConfig(theta)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvasir.models.keys import Keys
-from kvasir.models.spec import BlockSpec, ExpertConfig, ModelConfig, RopeConfig
+from kvasir.models.spec import (
+    MAX_EXPERTS,
+    MAX_HEAD_DIM,
+    MAX_LAYERS,
+    BlockSpec,
+    ExpertConfig,
+    ModelConfig,
+    RopeConfig,
+)
 
 _ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -31,9 +39,8 @@ def read_mistral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
 
 def read_mixtral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
     config = _common(keys, block, family, kv_heads=8, norm_eps=1e-5, theta=1e6)
-    experts = ExpertConfig(
-        keys.integer("num_local_experts", 8), keys.integer("num_experts_per_tok", 2)
-    )
+    n_experts = keys.integer("num_local_experts", 8, most=MAX_EXPERTS)
+    experts = ExpertConfig(n_experts, keys.integer("num_experts_per_tok", 2))
     if experts.top_k > experts.n_experts:
         raise keys.error(
             "num_experts_per_tok", experts.top_k, f"at most num_local_experts = {experts.n_experts}"
@@ -86,7 +93,7 @@ def _common(
         )
     if head_dim is None and not keys.has("head_dim") and hidden % heads:
         raise keys.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
-    dim = keys.integer("head_dim", head_dim or hidden // heads)
+    dim = keys.integer("head_dim", head_dim or hidden // heads, most=MAX_HEAD_DIM)
     if dim % 2:
         raise keys.error("head_dim", dim, "an even number")
     return ModelConfig(
@@ -96,7 +103,7 @@ def _common(
         vocab_size=keys.integer("vocab_size"),
         hidden_size=hidden,
         ffn_size=keys.integer("intermediate_size"),
-        n_layers=keys.integer("num_hidden_layers"),
+        n_layers=keys.integer("num_hidden_layers", most=MAX_LAYERS),
         n_heads=heads,
         n_kv_heads=kv_heads,
         head_dim=dim,
@@ -162,11 +169,14 @@ def _rope_of(table: Keys, theta: float) -> RopeConfig:
     factor = table.number("factor", least=1.0)
     if kind == "linear":
         return RopeConfig(theta, "linear", factor)
+    low, high = table.number("low_freq_factor"), table.number("high_freq_factor")
+    if high <= low:
+        raise table.error("high_freq_factor", high, f"more than low_freq_factor = {low:g}")
     return RopeConfig(
         theta,
         "llama3",
         factor,
-        low_freq_factor=table.number("low_freq_factor"),
-        high_freq_factor=table.number("high_freq_factor"),
+        low_freq_factor=low,
+        high_freq_factor=high,
         original_max_positions=table.integer("original_max_position_embeddings"),
     )

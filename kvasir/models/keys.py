@@ -7,6 +7,8 @@ from typing import Any
 
 from kvasir.core.errors import ModelError
 
+_LARGEST = 1e30
+
 
 class Keys:
     """``config.json`` or GGUF metadata.
@@ -22,20 +24,24 @@ class Keys:
     def raw(self, name: str) -> Any:
         return self._config.get(self._prefix + name)
 
-    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def integer(
+        self, name: str, default: int | None = None, least: int = 1, most: int = 1 << 24
+    ) -> int:
         value = self._get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(name, value, "a whole number")
         if value < least:
             raise self.error(name, value, f"at least {least}")
+        if value > most:
+            raise self.error(name, value, f"at most {most}")
         return value
 
     def number(self, name: str, default: float | None = None, least: float = 0.0) -> float:
         value = self._get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.error(name, value, "a number")
-        if not least <= value < float("inf"):
-            raise self.error(name, value, f"a finite number of at least {least:g}")
+        if not least <= value <= _LARGEST:
+            raise self.error(name, value, f"a number from {least:g} to {_LARGEST:g}")
         return float(value)
 
     def flag(self, name: str, default: bool | None = None) -> bool:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_LAYERS = 1024
+MAX_EXPERTS = 1024
+MAX_HEAD_DIM = 1024
+"""A config that claims more is corrupt: programs are built before any tensor is looked up."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:

@@ -68,7 +68,10 @@ def check_prompt(prompt: Sequence[int], *, vocab_size: int, max_model_len: int) 
 
 
 def check(params: SamplingParams, *, vocab_size: int, max_model_len: int, n_prompt: int) -> None:
-    """Refuses parameters outside their bounds; ``n_prompt`` counts the tokens of the prompt."""
+    """Refuses parameters outside their bounds.
+
+    ``n_prompt`` counts the tokens of the prompt, 0 while it is not known.
+    """
     for name, bounds in _REALS.items():
         _check_number(name, getattr(params, name), bounds)
     for name, bounds in _INTEGERS.items():
@@ -190,16 +193,16 @@ def _check_lengths(params: SamplingParams, n_prompt: int, max_model_len: int) ->
 
 
 def _too_long(n_prompt: int, n_output: int, max_model_len: int) -> RequestError:
-    alone = n_prompt > max_model_len
-    what = (
-        f"{n_prompt} tokens"
-        if alone
-        else f"{n_prompt} tokens and max_tokens asks for {_short(n_output)} more"
-    )
-    remedy = "shorten the prompt" if alone else "shorten the prompt or lower max_tokens"
+    prompt, output = f"the prompt has {n_prompt} tokens", f"max_tokens asks for {_short(n_output)}"
+    if n_prompt > max_model_len:
+        what, remedy = prompt, "shorten the prompt"
+    elif n_prompt == 0:
+        what, remedy = output, "lower max_tokens"
+    else:
+        what, remedy = f"{prompt} and {output} more", "shorten the prompt or lower max_tokens"
     return RequestError(
-        f"the prompt has {what}, but the context holds {max_model_len}: {remedy}",
-        param="prompt" if alone else "max_tokens",
+        f"{what}, but the context holds {max_model_len}: {remedy}",
+        param="prompt" if n_prompt > max_model_len else "max_tokens",
         code="context_length_exceeded",
     )
 

@@ -8,28 +8,31 @@ from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, moves_of
 
 
-def book(
-    request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
-) -> TokenEvent | None:
-    """Append what was scored and drawn; the event tells the client, None when there is no news.
-
-    ``is_current``: the request was not preempted since the row was planned.
-    """
-    if request.is_drafting:
-        path = accepted(row, outputs)
-        drawn = _emit(request, (outputs[0], *(outputs[node] for node in path)))
-        request.is_drafting = False
-        request.n_drawn = request.n_outputs
-        if is_current:
-            request.n_computed = row.start + 1 + len(path)
-            request.moves.extend(moves_of(row, path))
-        return _event(request, drawn)
+def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEvent | None:
+    """Append what was scored and drawn; the event tells the client, None when there is no news."""
     n_scored = sum(target >= 0 for target in row.targets)
     has_scores = _score(request, outputs[:n_scored])
     drawn = _emit(request, outputs[n_scored:])
     if not drawn and not has_scores and request.finish is None:
         return None
     return _event(request, drawn, tuple(request.scores) if has_scores else ())
+
+
+def book_draft(
+    request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
+) -> TokenEvent:
+    """Append what was drawn along the accepted path.
+
+    ``is_current``: the request was not preempted since the row was planned, so its entries stand.
+    """
+    path = accepted(row, outputs)
+    drawn = _emit(request, (outputs[0], *(outputs[node] for node in path)))
+    request.is_drafting = False
+    request.n_drawn = request.n_outputs
+    if is_current:
+        request.n_computed = row.start + 1 + len(path)
+        request.moves.extend(moves_of(row, path))
+    return _event(request, drawn)
 
 
 def _score(request: Request, outputs: tuple[RowOutput, ...]) -> bool:

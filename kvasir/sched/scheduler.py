@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
-from kvasir.core.plan import Row, SlotOpen, StepPlan, StepResult
+from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
 from kvasir.sched.admit import max_outputs_of
-from kvasir.sched.book import book
+from kvasir.sched.book import book, book_draft
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.rows import chunk_row, draft_row
@@ -28,20 +28,29 @@ MIN_OUTPUTS_TO_DRAFT = 2
 """Outputs left below which a draft cannot save a step."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose row it is: needed when its outputs come back."""
+
+    request: Request
+    epoch: int
+    """The request's when the row was planned."""
+    is_draft: bool
+
+
 @dataclass(slots=True)
 class _Making:
     """A plan in the making."""
 
     budget: int
     rows: list[Row] = field(default_factory=list)
-    owners: list[tuple[Request, int]] = field(default_factory=list)
-    """Per row its request and the request's epoch."""
+    owners: list[_Owner] = field(default_factory=list)
     opens: list[SlotOpen] = field(default_factory=list)
     n_logits: int = 0
 
-    def add(self, request: Request, row: Row) -> None:
+    def add(self, request: Request, row: Row, *, is_draft: bool = False) -> None:
         self.rows.append(row)
-        self.owners.append((request, request.epoch))
+        self.owners.append(_Owner(request, request.epoch, is_draft))
         self.n_logits += row.n_logits
         self.budget -= len(row.tokens)
 
@@ -64,7 +73,7 @@ class Scheduler:
         self._proposer = proposer if config.max_draft_tokens else None
         self._queues = Queues(BlockPool(config.n_blocks), config.max_num_seqs)
         self._requests: dict[int, Request] = {}
-        self._flights: deque[tuple[StepPlan, list[tuple[Request, int]]]] = deque()
+        self._flights: deque[tuple[StepPlan, list[_Owner]]] = deque()
         self._events: list[TokenEvent] = []
         self._counters = _Counters()
         self._n_arrivals = 0
@@ -127,11 +136,11 @@ class Scheduler:
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
         first = 0
-        for row, (request, epoch) in zip(plan.rows, owners, strict=True):
+        for row, owner in zip(plan.rows, owners, strict=True):
             outputs = result.outputs[first : first + row.n_logits]
             first += row.n_logits
-            if request.finish is None:
-                self._book(request, book(request, row, outputs, epoch == request.epoch))
+            if owner.request.finish is None:
+                self._book(owner, row, outputs)
         return self.take_events()
 
     def take_events(self) -> tuple[TokenEvent, ...]:
@@ -184,7 +193,7 @@ class Scheduler:
             spare -= len(draft.tokens)
             if draft.tokens:
                 request.table.grow(request.n_known + len(draft.tokens))
-                making.add(request, draft_row(request, draft))
+                making.add(request, draft_row(request, draft), is_draft=True)
                 request.is_drafting = True
             else:
                 self._add_chunk(making, request, 1)
@@ -246,7 +255,13 @@ class Scheduler:
             request.moves.clear()
         return plan
 
-    def _book(self, request: Request, event: TokenEvent | None) -> None:
+    def _book(self, owner: _Owner, row: Row, outputs: tuple[RowOutput, ...]) -> None:
+        request = owner.request
+        event: TokenEvent | None
+        if owner.is_draft:
+            event = book_draft(request, row, outputs, owner.epoch == request.epoch)
+        else:
+            event = book(request, row, outputs)
         if event is not None:
             self._events.append(event)
             self._counters.output_tokens += len(event.tokens)

@@ -79,7 +79,7 @@ class AsyncClient:
         """Read what the engine says until it ends; then every open stream has failed."""
         reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=READ_BUFFER)
         try:
-            while (payload := await frames.read(reader)) is not None:
+            while (payload := await _read(reader)) is not None:
                 self._handle(payload)
             self._die("the engine process ended")
         except (msgspec.DecodeError, msgspec.ValidationError, frames.FrameError) as error:
@@ -199,3 +199,13 @@ class AsyncClient:
         self.abort(EngineDown(f"the engine stopped: {reason}"))
         self._ready.set()
         self.dead.set()
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes | None:
+    """The next payload, None at the end of the stream (also inside a frame)."""
+    try:
+        (length,) = frames.LENGTH.unpack(await reader.readexactly(frames.LENGTH.size))
+        frames.check_length(length)
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

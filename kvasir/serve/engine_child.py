@@ -7,6 +7,7 @@ It ends when asked to, when the engine fails, or when the API process is gone.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -104,6 +105,7 @@ def run(sock: socket.socket, build: Build) -> int:
     inbox = None
     try:
         built = build(EngineOptions(**json.loads(payload)))
+        gc.freeze()  # what start-up made lives for ever: no collection looks at it again
         inbox = Inbox(sock)
         sock.sendall(frames.encode(built.ready()))
         serve(built.engine, inbox, sock)

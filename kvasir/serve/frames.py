@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 
@@ -14,7 +13,7 @@ from kvasir.core.messages import FromEngine, ToEngine
 MAX_FRAME = 256 * 2**20
 """Bytes. A submit of 1024 prompts with 8192 ids of 5 bytes is 40 MiB."""
 
-_LENGTH = struct.Struct(">I")
+LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 _from_engine = msgspec.msgpack.Decoder(FromEngine)
 _to_engine = msgspec.msgpack.Decoder(ToEngine)
@@ -33,8 +32,8 @@ def encode(message: FromEngine | ToEngine) -> bytes:
 
 def pack(payload: bytes) -> bytes:
     """``payload`` with its length in front."""
-    _check_length(len(payload))
-    return _LENGTH.pack(len(payload)) + payload
+    check_length(len(payload))
+    return LENGTH.pack(len(payload)) + payload
 
 
 def decode_to_engine(payload: bytes) -> ToEngine:
@@ -51,22 +50,12 @@ def decode_from_engine(payload: bytes) -> FromEngine:
 
 def receive(sock: socket.socket) -> bytes | None:
     """The next payload of a blocking socket, None at the end of the stream."""
-    head = _receive_exactly(sock, _LENGTH.size)
+    head = _receive_exactly(sock, LENGTH.size)
     if head is None:
         return None
-    (length,) = _LENGTH.unpack(head)
-    _check_length(length)
+    (length,) = LENGTH.unpack(head)
+    check_length(length)
     return _receive_exactly(sock, length)
-
-
-async def read(reader: asyncio.StreamReader) -> bytes | None:
-    """The next payload, None at the end of the stream (also inside a frame)."""
-    try:
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        _check_length(length)
-        return await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
 
 
 def _receive_exactly(sock: socket.socket, count: int) -> bytes | None:
@@ -80,6 +69,7 @@ def _receive_exactly(sock: socket.socket, count: int) -> bytes | None:
     return bytes(data)
 
 
-def _check_length(length: int) -> None:
+def check_length(length: int) -> None:
+    """Raises FrameError above ``MAX_FRAME``."""
     if length > MAX_FRAME:
         raise FrameError(f"a frame of {length} bytes exceeds the limit of {MAX_FRAME}")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.engine.choice import Choice, Delta
@@ -78,6 +79,8 @@ class Generation:
         self._client.release(self._stream)
         if isinstance(error, ClientGone):
             self._metrics.cancelled()
+        elif isinstance(error, KvasirError):
+            self._metrics.choice_done("error")
         elif error is None:
             self._metrics.request_done(time.perf_counter() - self._started)
 

@@ -40,9 +40,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         limits: HttpLimits,
+        waiting: dict[BoundedHttpProtocol, None],
     ) -> None:
+        """``waiting`` is shared: connections without a request's complete head, longest first."""
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
+        self._waiting = waiting
         self._phase = IDLE
         self._head_bytes = 0
         self._body_bytes = 0
@@ -53,12 +56,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._waiting[self] = None
         if len(self.connections) > self.limits.n_connections:
-            transport.close()
-            return
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            longest.transport.close()
         self._arm(self.limits.header_timeout, self._head_overdue)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.pop(self, None)
         self._disarm()
         self._disarm_writing()
         super().connection_lost(exc)
@@ -138,6 +144,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             refusal = Refusal(400, "protocol upgrades are not supported: use plain HTTP/1.1")
         if refusal is not None:
             self._stop(refusal)
+        self._waiting.pop(self, None)
         self._phase, self._body_bytes = BODY, 0
         self._body_started = self.loop.time()
         self._arm(self.limits.body_timeout, self._body_overdue)
@@ -154,6 +161,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._disarm()
         self._phase = IDLE
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing() and not self._is_answering and self._phase != BODY:
+            self._waiting[self] = None
+
     def _body_too_large(self) -> Refusal:
         return Refusal(413, f"the body exceeds {self.limits.body_bytes} bytes")
 
@@ -162,9 +174,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refusal = refusal
         raise ValueError(refusal.message)
 
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _head_overdue(self) -> None:
         if self._phase == IDLE:
             self.transport.close()
+            return
+        if self._is_answering:  # stray bytes behind a request do not end it
+            self._arm(self.limits.header_timeout, self._head_overdue)
             return
         self._refuse(
             Refusal(408, f"the headers did not arrive within {self.limits.header_timeout} s")
@@ -193,15 +212,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refusal = refusal
         if self.transport.is_closing():
             return
-        active = self.cycle is not None and not self.cycle.response_complete
-        begun = active and (
-            self.cycle.response_started or bool(self.pipeline) or self._phase == HEAD
-        )
-        if active:
+        is_told = self._has_told()
+        if self._is_answering:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.pipeline.clear()
-        if begun:
+        if is_told:
             self.transport.close()
             return
         self.flow.resume_reading()
@@ -209,6 +225,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _has_told(self) -> bool:
+        """Whether a refusal would land inside another response, or behind that of its request."""
+        if self._is_answering:
+            return self.cycle.response_started or bool(self.pipeline) or self._phase == HEAD
+        return self.cycle is not None and self._phase == BODY
 
 
 def _response(refusal: Refusal) -> bytes:

@@ -66,10 +66,11 @@ async def chat_prompt(
 
 def _check_before_tokenizing(params: SamplingParams, info: Ready) -> None:
     """A request that fails whatever its prompt costs no tokenization."""
-    check(params, vocab_size=info.vocab_size, max_model_len=info.max_model_len, n_prompt=1)
+    check(params, vocab_size=info.vocab_size, max_model_len=info.max_model_len, n_prompt=0)
 
 
 async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> tuple[Ids, ...]:
+    _check_count(request.prompt, limit)
     prompts = _split(request.prompt)
     if len(prompts) > MAX_PROMPTS:
         raise RequestError(
@@ -87,6 +88,17 @@ async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> t
         else:
             ids.append(prompt)
     return tuple(ids)
+
+
+def _check_count(prompt: str | list[str | int | list[int]], limit: int) -> None:
+    """Refuses a list that is too long whatever it holds, before anybody walks through it."""
+    if isinstance(prompt, list) and len(prompt) > max(limit, MAX_PROMPTS):
+        raise RequestError(
+            f"the context holds {limit} tokens and a request {MAX_PROMPTS} prompts, prompt lists "
+            f"{len(prompt)}: shorten it",
+            param="prompt",
+            code="context_length_exceeded",
+        )
 
 
 def _split(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
 
@@ -10,6 +11,8 @@ from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import ConfigError
 
 BACKLOG = 2048
+OTHER_FILES = 128
+"""Descriptors for everything but client connections."""
 
 
 def open_listener(options: ServeOptions) -> socket.socket:
@@ -22,6 +25,19 @@ def open_listener(options: ServeOptions) -> socket.socket:
             f"cannot listen on {where}: {error.strerror or error}: "
             "choose another --port, --host or --uds"
         ) from None
+
+
+def limit_connections(asked: int) -> int:
+    """Connections that can be open at once, at most ``asked``: each takes a file descriptor.
+
+    The process's soft limit is raised as far as its hard limit allows.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = asked + OTHER_FILES if hard == resource.RLIM_INFINITY else hard
+    if soft < asked + OTHER_FILES:
+        soft = min(asked + OTHER_FILES, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(asked, soft - OTHER_FILES))
 
 
 def address(listener: socket.socket) -> str:

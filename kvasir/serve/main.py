@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -23,10 +24,11 @@ from kvasir.serve.client import AsyncClient
 from kvasir.serve.http_limits import HttpLimits
 from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
-from kvasir.serve.listen import address
+from kvasir.serve.listen import address, limit_connections
 from kvasir.serve.metrics import Metrics
 from kvasir.serve.service import Service
 from kvasir.serve.spawn import EngineChild
+from kvasir.serve.streams import EngineDown
 from kvasir.serve.text import TextModel, load_text, served_names
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -120,7 +122,7 @@ class _Main:
         limits = http_limits(self._options)
         return uvicorn.Config(
             build_app(service),
-            http=partial(BoundedHttpProtocol, limits=limits),  # type: ignore[arg-type]
+            http=partial(BoundedHttpProtocol, limits=limits, waiting={}),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -145,10 +147,12 @@ class _Main:
             info = await self._client.wait_ready()
             await asyncio.shield(text)
         except KvasirError as error:
-            logger.error("%s", error.message)
+            if not isinstance(error, EngineDown):  # that one is logged where it is noticed
+                logger.error("%s", error.message)
             self._failed = True
             self._client.dead.set()
             return
+        gc.freeze()  # what start-up made lives for ever: no collection looks at it again
         for name, reason in info.reasons.items():
             logger.info("%s: %s", name, reason)
         if self._options.host not in LOOPBACK and self._options.api_key is None:
@@ -181,6 +185,11 @@ class _Main:
 
 
 def http_limits(options: ServeOptions) -> HttpLimits:
+    n_connections = limit_connections(options.max_connections)
+    if n_connections < options.max_connections:
+        logger.warning(
+            "%d connections at most: raise the limit of open files (ulimit -n)", n_connections
+        )
     return HttpLimits(
         body_bytes=options.max_body_bytes,
         head_bytes=options.max_header_bytes,
@@ -189,5 +198,5 @@ def http_limits(options: ServeOptions) -> HttpLimits:
         body_timeout=options.body_timeout,
         body_rate=options.body_rate,
         write_timeout=options.write_timeout,
-        n_connections=options.max_connections,
+        n_connections=n_connections,
     )

@@ -34,6 +34,8 @@ def run(
 
     try:
         return main.run(serve_options, engine_options, listener, child)
+    except KeyboardInterrupt:
+        return 130
     finally:
         stop_engine(child, STOP_SECONDS)
         close_listener(listener, serve_options)

@@ -16,6 +16,9 @@ INLINE_BYTES = 4096
 """Texts up to this size are tokenized on the event loop (about a millisecond), longer ones in a
 thread."""
 
+MESSAGE_BYTES = 64
+"""What a message costs beside its content, in the same measure."""
+
 
 class TextModel:
     """Immutable; its methods run long work in threads."""
@@ -43,7 +46,7 @@ class TextModel:
         add_special: bool,
     ) -> tuple[int, ...]:
         """Ids of a conversation in the model's own form. Raises RequestError (400)."""
-        size = sum(len(str(message.get("content"))) for message in messages)
+        size = sum(len(str(message.get("content"))) + MESSAGE_BYTES for message in messages)
         if size <= INLINE_BYTES:
             return self._render(messages, add_generation_prompt, add_special)
         return await asyncio.to_thread(self._render, messages, add_generation_prompt, add_special)

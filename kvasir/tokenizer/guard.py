@@ -8,7 +8,7 @@ from typing import Any
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 _MARK = "\u205e"
-"""A rare character that Python prints as it is, so that no filter changes it; escaped by ``_SELF``."""
+"""A rare printable character, which no filter escapes; a real one becomes ``_SELF``."""
 _CUT = _MARK + "1"
 _SELF = _MARK + "2"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from kvasir.core.errors import ModelError
+from kvasir.formats.fields import get_int
 from kvasir.formats.gguf import open_gguf
 from kvasir.formats.jsonfile import parse_object, read_bounded
 from kvasir.formats.mapped import TensorFile, TensorTable
@@ -60,6 +61,13 @@ def open_model(path: str | Path) -> ModelSource:
             f"{path} is a file of weights alone: give the folder that also holds config.json"
         )
     file = open_gguf(path)
+    n_parts = get_int(file.metadata, "split.count", 1)
+    if n_parts != 1:
+        raise ModelError(
+            f"{path}: split.count is {n_parts}, models in several GGUF files are not supported: "
+            "merge them into one",
+            code="unsupported_format",
+        )
     return ModelSource(
         path=path,
         kind="gguf",

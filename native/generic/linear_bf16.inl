@@ -1,5 +1,5 @@
-// bf16 x bf16 by exact widening: products of two bf16 are exact in f32, chain k even then odd, segments as in f32.
-#pragma once
+// bf16 x bf16 by pairs of k, in the order of vdpbf16ps: acc = fma(x1, w1, acc), then acc = fma(x0, w0, acc); segments as
+// in f32. A level brings vf bf16_pair(vf acc, vi weights, int32_t x): weights and x hold element k low, k + 1 high.
 #include "kernels.h"
 
 namespace kvasir::KVASIR_ISA {
@@ -8,10 +8,14 @@ struct Bf16Tile {
   static constexpr int kRows = kFloatRows;
   static int64_t bytes(int64_t K) { return (K + 1) / 2 * 2 * kTileCols * 2; }
 
-  static __attribute__((always_inline)) inline vf widen(uint16_t h) { return from_bits(shl<16>(set1i(h))); }
+  // Elements k and k + 1 of a row; the one behind an odd K is zero.
+  static __attribute__((always_inline)) inline int32_t pair_at(const uint16_t* x, int64_t k, int64_t K) {
+    return int32_t(x[k] | (k + 1 < K ? uint32_t(x[k + 1]) << 16 : 0));
+  }
 
   template <int MR>
-  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf* total) {
+  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r,
+                                                         vf* total) {
     const int32_t* pairs = reinterpret_cast<const int32_t*>(w);
     const uint16_t* x[MR];
     for (int i = 0; i < MR; i++) {
@@ -23,12 +27,8 @@ struct Bf16Tile {
       vf acc[MR];
       for (int i = 0; i < MR; i++) acc[i] = zero();
       for (int64_t k = k0; k < k1; k += 2) {
-        const vi pair = loadi(pairs + k / 2 * kTileCols);
-        const vf even = from_bits(shl<16>(pair)), odd = from_bits(andi(pair, set1i(int32_t(0xffff0000))));
-        for (int i = 0; i < MR; i++) {
-          acc[i] = fma(widen(x[i][k]), even, acc[i]);
-          if (k + 1 < a.K) acc[i] = fma(widen(x[i][k + 1]), odd, acc[i]);
-        }
+        const vi weights = loadi(pairs + k / 2 * kTileCols);
+        for (int i = 0; i < MR; i++) acc[i] = bf16_pair(acc[i], weights, pair_at(x[i], k, a.K));
       }
       for (int i = 0; i < MR; i++) total[i] = add(total[i], acc[i]);
     }

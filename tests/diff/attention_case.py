@@ -1,4 +1,4 @@
-"""One sequence in paged KV memory, with NaN wherever nothing was written, and its attention in float64 NumPy."""
+"""One sequence in paged KV memory (NaN where nothing was written); its attention in NumPy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Shape:
 
 
 class Pages:
-    """KV pages behind a block table; ``memory`` starts as NaN with payload bits that survive arithmetic."""
+    """KV pages behind a block table; ``memory`` starts as NaN with all payload bits set."""
 
     def __init__(self, shape: Shape, capacity: int, order: NDArray[np.int32]) -> None:
         self.shape = shape
@@ -73,7 +73,7 @@ class Pages:
 
 @dataclass(frozen=True)
 class Sequence:
-    """``q`` [n, n_heads * head_dim]; ``k``, ``v`` [n, n_kv_heads, head_dim] for logical positions 0 … n-1."""
+    """``q`` [n, n_heads * head_dim]; ``k``, ``v`` [n, n_kv_heads, head_dim]; row = position."""
 
     shape: Shape
     q: Floats

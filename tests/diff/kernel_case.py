@@ -1,4 +1,4 @@
-"""What the kernel tests share: a case that can be run in pieces, and activations and weights in every format."""
+"""What the kernel tests share: a case that runs in pieces, activations and weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS = ("F32", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
 @dataclass(frozen=True)
 class Case:
-    """``run`` computes the items of each range into fresh outputs; ``expected`` pairs each with its absolute bound."""
+    """``run`` computes ranges of items into fresh outputs; ``expected``: each and its bound."""
 
     n_items: int
     run: Callable[[_native.Kernels, Ranges], tuple[Array, ...]]
@@ -55,7 +55,7 @@ def empty_q8(n_rows: int, K: int, block: int) -> Quantized:
 
 
 def quantize(x: Floats, block: int) -> tuple[NDArray[np.int8], Floats, Floats]:
-    """int8, scale per block, sum of int8 per group of 32; the same float32 operations as the kernel."""
+    """int8, scale per block, sum of int8 per group of 32; the kernel's float32 operations."""
     blocks = x.reshape(len(x), -1, block)
     amax = np.abs(blocks).max(axis=2, keepdims=True)
     inverse = np.where(

@@ -1,4 +1,4 @@
-"""Attention on every level: against float64 NumPy, and bit for bit against itself cut, paged and grown otherwise."""
+"""Attention on every level: against NumPy; bit for bit against itself cut and paged otherwise."""
 
 from __future__ import annotations
 
@@ -128,8 +128,6 @@ def path_to(node: int) -> list[int]:
 @pytest.mark.parametrize("name", ["plain", "f32", "window", "hd80", "all"])
 def test_tree_equals_chain(name: str, start: int, level: str) -> None:
     """Every node of a tree gets the bits that its path would get as a chain."""
-    if level == "scalar" and start > 64:
-        pytest.skip("slow, and the levels are compared above")
     shape = SHAPES[name]
     depth = [len(path_to(i)) - 1 for i in range(len(TREE))]
     seq = sequence(shape, start + len(TREE))  # q, k, v of the prefix, then of each node
@@ -154,3 +152,33 @@ def test_not_finite_stays_not_finite() -> None:
     assert_array_equal(out[:30], base[:30])
     assert_array_equal(out[30:, half:], base[30:, half:])
     assert np.isnan(out[30:, :half]).all()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_batched_equals_alone(level: str) -> None:
+    """Two sequences of one step, pages interleaved, give what each gives alone."""
+    shape = SHAPES["plain"]
+    spans = [(20, 27), (70, 71)]
+    seqs = [sequence(shape, stop) for _, stop in spans]
+    order = np.random.default_rng(5).permutation(10).astype(np.int32)
+    pages = [seqs[0].pages(27, order), seqs[1].pages(71, order[::-1].copy())]
+    memory = pages[0].memory
+    memory[pages[1].table] = pages[1].memory[pages[1].table]
+    assert not set(pages[0].table) & set(pages[1].table)
+    pos = np.concatenate([np.arange(*span, dtype=np.int32) for span in spans])
+    tables = np.full((2, 5), -1, np.int32)
+    for row, p in zip(tables, pages, strict=True):
+        row[: len(p.table)] = p.table
+    begin, start = np.array([0, 7, 8], np.int32), np.array([20, 70], np.int32)
+    seq_of = np.repeat(np.arange(2, dtype=np.int32), [7, 1])
+    none = np.full(8, -1, np.int32)
+    step = _native.StepRows(seq_of, pos, pos, none, begin, start, np.zeros(2, np.uint8), tables)
+    q = np.concatenate([s.q[slice(*span)] for s, span in zip(seqs, spans, strict=True)])
+    out = np.full_like(q, np.nan)
+    kernels, kv = _native.Kernels(level), pages[0].native()
+    for i in range(2):
+        for head in range(shape.n_kv_heads):
+            ends = int(begin[i]), int(begin[i + 1])
+            kernels.attention(q, out, shape.scale, 0.0, 0, kv, step, i, *ends, head)
+    alone = [whole(level, s, *span) for s, span in zip(seqs, spans, strict=True)]
+    assert_array_equal(out, np.concatenate(alone), strict=True)

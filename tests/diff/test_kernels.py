@@ -1,4 +1,4 @@
-"""Every kernel but attention, on every level: against NumPy, against scalar bit for bit, and cut."""
+"""Every kernel but attention on every level: against NumPy, scalar (bit for bit), and cut."""
 
 from __future__ import annotations
 

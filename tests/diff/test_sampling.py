@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -18,10 +19,14 @@ from kvasir.sampling.reference import SlotState, sample_row
 
 
 def open_native(
-    sampler: _native.Sampler, params: TokenParams, prompt: Sequence[int], output: Sequence[int]
+    sampler: _native.Sampler,
+    params: TokenParams,
+    prompt: Sequence[int],
+    output: Sequence[int],
+    slot: int = 0,
 ) -> None:
     sampler.open(
-        0,
+        slot,
         seed=params.seed,
         temperature=params.temperature,
         top_p=params.top_p,
@@ -239,3 +244,23 @@ def test_hash_row_depends_on_every_bit_and_place() -> None:
     assert _native.hash_row(np.array([0.0], np.float32)) != _native.hash_row(
         np.array([-0.0], np.float32)
     )
+
+
+def test_draws_do_not_depend_on_batch_order_or_threads() -> None:
+    rng = np.random.default_rng(5)
+    vocab, n_slots = 3000, 12
+    rows = [make_logits(rng, vocab) for _ in range(n_slots)]
+    sampler = _native.Sampler(n_slots, vocab)
+    every = [make_params(rng, vocab) for _ in range(n_slots)]
+    for slot, own in enumerate(every):
+        open_native(sampler, own, [1, 2], [3], slot)
+
+    def draw(slot: int) -> tuple[int, float, int, list[tuple[int, float]]]:
+        return sampler.sample(slot, rows[slot].copy(), 4, [slot], -1)
+
+    alone = [draw(slot) for slot in range(n_slots)]
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(5):
+            order = [int(slot) for slot in rng.permutation(n_slots)]
+            results = list(threads.map(draw, order))
+            assert results == [alone[slot] for slot in order]

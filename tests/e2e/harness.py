@@ -90,12 +90,16 @@ def running_server(
     model: Path,
     *,
     executor: str = "fake",
-    module: str = FAULT_ENGINE,
+    module: str | None = None,
     name: str = MODEL,
     engine: dict[str, Any] | None = None,
     **serve: Any,
 ) -> Iterator[Server]:
-    """``serve`` and ``engine`` are options; ``module`` is the engine's program."""
+    """``serve`` and ``engine`` are options; ``module`` is the engine's program.
+
+    Without it the fake executor runs in ``fault_engine``, any other in the product's own program.
+    """
+    module = module or (FAULT_ENGINE if executor == "fake" else REAL_ENGINE)
     options = {
         "model": str(model),
         "executor": executor,
@@ -134,6 +138,10 @@ def _read_log(stream: Any, lines: list[str], started: queue.SimpleQueue[int | No
         if found:
             started.put(int(found.group(1) or 0))
     started.put(None)
+
+
+def n_open_files(server: Server) -> int:
+    return int(psutil.Process(server.process.pid).num_fds())
 
 
 def connect(server: Server, timeout: float = 10.0) -> socket.socket:

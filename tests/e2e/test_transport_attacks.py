@@ -8,9 +8,11 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from tests.e2e.conftest import StartServer
 from tests.e2e.harness import (
     MODEL,
     Reply,
@@ -19,6 +21,7 @@ from tests.e2e.harness import (
     connect,
     exchange,
     head,
+    n_open_files,
     post_bytes,
     post_head,
     read_reply,
@@ -327,6 +330,36 @@ def test_r11_defined_values(toy: Server, field: str) -> None:
 )
 def test_r12_deep_json(calm: Server, body: bytes) -> None:
     refused(exchange(calm, post_bytes(PATH, body)), 400)
+
+
+def test_stray_bytes_behind_a_request_do_not_end_its_stream(server: StartServer) -> None:
+    body = {**GOOD, "max_tokens": 400, "stream": True, "ignore_eos": True}
+    with server(faults={"seconds": 0.005}, header_timeout=1) as running, connect(running) as sock:
+        sock.sendall(post_bytes(PATH, json.dumps(body).encode()) + b"\r\n")
+        reply = read_reply(sock)
+        assert reply is not None
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+
+
+def test_unread_body_behind_an_answer_is_bounded(server: StartServer) -> None:
+    with server(api_key="secret", body_timeout=1) as running, connect(running) as sock:
+        sock.sendall(post_head(PATH, 10_000) + b"{")
+        refused(read_reply(sock), 401)
+        assert is_closed(sock)
+
+
+def test_r13_idle_connections(server: StartServer) -> None:
+    """Far more connections than allowed: the longest idle are closed, health answers at once."""
+    with server(max_connections=100) as running, ExitStack() as stack, canaries(running):
+        socks = [stack.enter_context(connect(running)) for _ in range(800)]
+        best = 1.0
+        for _ in range(10):
+            started = time.monotonic()
+            assert running.get("/health").status_code == 200
+            best = min(best, time.monotonic() - started)
+        assert best < 0.05
+        assert is_closed(socks[0])
+        assert n_open_files(running) < 300
 
 
 def test_r14_keep_alive_after_errors_and_pipelining(toy: Server) -> None:

@@ -14,7 +14,10 @@ from kvasir.formats.gguf import open_gguf
 from kvasir.formats.mapped import TensorFile
 from kvasir.formats.safetensors import open_safetensors
 from kvasir.formats.types import FORMATS
+from kvasir.tokenizer.from_gguf import spec_from_gguf
+from kvasir.tokenizer.tokenizer import Tokenizer
 from tests.gguf_writer import gguf_bytes, safetensors_bytes
+from tests.tiny_vocab import byte_level, sentence_piece
 
 ROWS = np.linspace(-1, 1, 192, dtype=np.float32).reshape(3, 64)
 GGUF = gguf_bytes(
@@ -98,3 +101,32 @@ def test_every_byte_of_the_header_matters_or_is_text(tmp_path: Path) -> None:
     for at in range(0, 420):
         for byte in (0x00, 0x7F, 0xFF):
             check(open_gguf, tmp_path / "model", GGUF[:at] + bytes([byte]) + GGUF[at + 1 :])
+
+
+odd_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2**64),
+    st.floats(),
+    st.text(max_size=4),
+    st.lists(st.integers(-5, 9), max_size=4).map(tuple),
+    st.lists(st.text(max_size=3), max_size=4).map(tuple),
+    st.lists(st.floats(), max_size=4).map(tuple),
+)
+
+
+@given(
+    kind=st.sampled_from([byte_level, sentence_piece]),
+    key=st.sampled_from(sorted(byte_level() | sentence_piece())),
+    value=odd_values,
+)
+@settings(max_examples=300, deadline=None)
+def test_odd_tokenizer_metadata(
+    kind: Callable[[], dict[str, object]], key: str, value: object
+) -> None:
+    try:
+        tokenizer = Tokenizer(spec_from_gguf({**kind(), key: value}))
+    except ModelError as error:
+        assert "tokenizer.ggml." in error.message
+        return
+    tokenizer.decode(tokenizer.encode("the quick é<|im_end|>"))

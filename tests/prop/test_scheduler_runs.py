@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,8 @@ from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.base import Draft, Known
+from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.oracle import OracleProposer
 
 VOCAB = 31
 
@@ -124,14 +125,16 @@ class Watched:
         self.inner.close()
 
 
-def play(case: Case) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
+def play(
+    case: Case, proposer: Proposer | None = None
+) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
     """Run a case to its end, checking every step."""
     c = case.config
     spec = ExecutorSpec(
         VOCAB, c.max_model_len, c.max_num_seqs, c.max_num_batched_tokens, c.n_blocks, 16, "test"
     )
     executor = Watched(FakeExecutor(spec))
-    engine = Engine(executor, Scheduler(c, Guesser()), overlap=case.overlap)
+    engine = Engine(executor, Scheduler(c, proposer or Guesser()), overlap=case.overlap)
     events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
     step = n_idle = 0
     while step <= 61 or engine.has_work:
@@ -180,7 +183,48 @@ def test_answers_are_those_of_each_request_alone(case: Case) -> None:
     roomy = SchedulerConfig(case.config.max_model_len, 1, 4096, case.config.n_blocks, 16)
     for request in case.requests:
         alone, _, _ = play(Case(roomy, [request], [0], {}, overlap=False))
-        got = [token for event in events[request.id] for token in event.tokens]
-        want = [token for event in alone[request.id] for token in event.tokens]
+        got, want = tokens_of(events[request.id]), tokens_of(alone[request.id])
         was_cancelled = events[request.id][-1].finish == "cancelled"
         assert got == (want[: len(got)] if was_cancelled else want)
+
+
+def crowded(seed: int) -> Case:
+    """Many requests on few blocks, arriving while others run."""
+    rng = random.Random(seed)
+    n_blocks = rng.randint(4, 6)
+    config = SchedulerConfig(
+        max_model_len=n_blocks * 16,
+        max_num_seqs=rng.randint(2, 6),
+        max_num_batched_tokens=rng.choice((8, 24, 64)),
+        n_blocks=n_blocks,
+        block_size=16,
+        max_draft_tokens=rng.choice((0, 5, 7)),
+    )
+    requests = [
+        EngineRequest(
+            i,
+            tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))),
+            TokenParams(seed=i, max_tokens=rng.randint(25, 52), temperature=rng.choice((0, 1))),
+        )
+        for i in range(12)
+    ]
+    arrivals = sorted(rng.randint(0, 25) for _ in requests)
+    return Case(config, requests, arrivals, {}, overlap=seed % 2 == 1)
+
+
+def test_crowded_runs_give_the_answers_of_each_request_alone() -> None:
+    n_preemptions = 0
+    for seed in range(20):
+        case = crowded(seed)
+        roomy = replace(case.config, max_num_seqs=1)
+        alone, _, _ = play(Case(roomy, case.requests, [0] * 12, {}, overlap=False))
+        answers = {i: tokens_of(events) for i, events in alone.items()}
+        proposer = OracleProposer(answers, VOCAB, n_siblings=1, wrong_depths=frozenset({3}))
+        events, _, engine = play(case, proposer)
+        assert {i: tokens_of(news) for i, news in events.items()} == answers, seed
+        n_preemptions += engine.stats().n_preemptions
+    assert n_preemptions > 50
+
+
+def tokens_of(events: list[TokenEvent]) -> tuple[int, ...]:
+    return tuple(token for event in events for token in event.tokens)

@@ -17,6 +17,14 @@ from tests import tiny
 from tests.gguf_writer import write_gguf
 from tests.tiny import TinyModel
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
 
 def read(model: TinyModel, folder: Path) -> ModelConfig:
     return config_from(open_model(tiny.write_hf(model, folder)))
@@ -82,9 +90,15 @@ def test_gemma3_pattern_and_defaults(tmp_path: Path) -> None:
         ({"hidden_size": None}, "config.json: hidden_size is missing"),
         ({"hidden_size": "64"}, "hidden_size is '64', expected a whole number"),
         ({"hidden_size": True}, "hidden_size is True, expected a whole number"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, expected at most 1024"),
+        ({"vocab_size": 1 << 40}, "vocab_size is 1099511627776, expected at most"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0, expected at least 1"),
         ({"rms_norm_eps": "tiny"}, "rms_norm_eps is 'tiny', expected a number"),
-        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan, expected a finite number"),
+        (
+            {"rms_norm_eps": float("nan")},
+            "rms_norm_eps is nan, expected a number from 0 to 1e\\+30",
+        ),
+        ({"rope_theta": 10**400}, "rope_theta is 1000.*, expected a number from 1 to"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3, expected a divisor of"),
         ({"head_dim": 15}, "head_dim is 15, expected an even number"),
         ({"head_dim": None, "hidden_size": 66}, "hidden_size is 66, expected a multiple of"),
@@ -99,6 +113,11 @@ def test_gemma3_pattern_and_defaults(tmp_path: Path) -> None:
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is missing"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear', expected an object"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
+        (
+            {"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}},
+            "high_freq_factor is 1.0, expected more than low_freq_factor = 1",
+        ),
+        ({"head_dim": 2048}, "head_dim is 2048, expected at most 1024"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1.0"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "is not supported; supported: "),
         ({"architectures": None}, "architectures is None, expected a list of one name"),
@@ -139,6 +158,8 @@ def test_gguf_agrees_with_hf(tmp_path: Path) -> None:
         ({"llama.block_count": -1}, "llama.block_count is -1, expected at least 1"),
         ({"llama.attention.head_count_kv": [2, 2]}, "llama.attention.head_count_kv is"),
         ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type is 'yarn', expected one of"),
+        ({"llama.block_count": 1 << 31}, "llama.block_count is 2147483648, expected at most 1024"),
+        ({"llama.logit_scale": 0.25}, "llama.logit_scale is 0.25, expected a model without it"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count is 8, expected the head size 16"),
         ({"llama.expert_count": 4}, "llama.expert_used_count is missing"),
     ],

@@ -82,6 +82,13 @@ def test_code_of_a_model_is_never_imported(tmp_path: Path) -> None:
     assert open_model(folder).tensors["w"].format == "F32"
 
 
+def test_split_gguf_is_refused(tmp_path: Path) -> None:
+    path = gguf_file(tmp_path / "m-00001-of-00002.gguf", **{"split.count": 2})
+    with pytest.raises(ModelError, match=r"split\.count is 2.*merge them"):
+        open_model(path)
+    assert open_model(gguf_file(tmp_path / "m.gguf", **{"split.count": 1})).kind == "gguf"
+
+
 def test_missing_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist: check the path") as caught:
         open_model(tmp_path / "none.gguf")

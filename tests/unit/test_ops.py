@@ -253,6 +253,13 @@ def test_route_ties_go_to_the_lowest_id() -> None:
     assert weights.tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
+def test_route_ties_among_many_experts() -> None:
+    op = Op("route", ("x",), ("ids", "w"), (), freeze({"top_k": 8, "normalize": True}))
+    logits = np.tile(np.array([0, 1], np.float32), (1, 64))
+    ids, _ = OPS["route"].reference(op, [logits], [], environment())
+    assert ids.tolist() == [[1, 3, 5, 7, 9, 11, 13, 15]]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

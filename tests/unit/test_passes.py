@@ -132,8 +132,9 @@ def test_activation_block_limit(llama: Program) -> None:
     assert {value.block for value in lowered.values.values() if value.dtype == "q8"} == {32}
 
 
-def test_phases_respect_every_dependency(mixtral: Program) -> None:
-    program = fuse(mixtral)
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_phases_respect_every_dependency(is_fused: bool, mixtral: Program) -> None:
+    program = fuse(mixtral) if is_fused else mixtral
     order = phases(program)
     made = {name: phase for op, phase in zip(program.ops, order, strict=True) for name in op.outs}
     for op, phase in zip(program.ops, order, strict=True):
@@ -142,7 +143,8 @@ def test_phases_respect_every_dependency(mixtral: Program) -> None:
             writers = [
                 p
                 for other, p in zip(program.ops, order, strict=True)
-                if other.kind == "rope_write" and other.integer("layer") == op.integer("layer")
+                if other.kind in ("rope_write", "kv_write")
+                and other.integer("layer") == op.integer("layer")
             ]
             assert max(writers) < phase
 

@@ -185,12 +185,16 @@ def _attention_flops(call: Call) -> float:
 
 
 def _attention_bytes(call: Call) -> float:
-    """f32 K and V entries; a bf16 cache halves it."""
-    return 8.0 * call.sizes.kv_entries * call.op.integer("n_kv_heads") * call.op.integer("head_dim")
+    return _entry_bytes(call) * call.sizes.kv_entries
 
 
 def _kv_bytes(call: Call) -> float:
-    return 8.0 * call.sizes.tokens * call.op.integer("n_kv_heads") * call.op.integer("head_dim")
+    return _entry_bytes(call) * call.sizes.tokens
+
+
+def _entry_bytes(call: Call) -> float:
+    """K and V of one token."""
+    return 2.0 * call.kv_item_bytes * call.op.integer("n_kv_heads") * call.op.integer("head_dim")
 
 
 _ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)

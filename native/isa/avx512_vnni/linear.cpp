@@ -36,6 +36,10 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
   return to_float(addi(d0, d1));
 }
 
+KVASIR_INLINE vf bf16_pair(vf acc, vi weights, int32_t x) {
+  return _mm512_dpbf16_ps(acc, (__m512bh)weights, (__m512bh)set1i(x));
+}
+
 }  // namespace kvasir::isa_avx512_vnni
 
 #include "generic/math.inl"

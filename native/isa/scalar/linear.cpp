@@ -42,5 +42,7 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
 //
 #include "generic/linear_float.inl"
 //
+#include "generic/bf16_pair.inl"
+//
 #include "generic/linear_bf16.inl"
 #include "generic/linear_int.inl"

@@ -1,0 +1,271 @@
+"""The offline class: vLLM's arguments, prompt forms and result shape."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvasir import LLM, SamplingParams
+from kvasir.core.errors import ConfigError, ModelError, RequestError
+from kvasir.engine.arguments import split
+from kvasir.engine.prompts import read_conversations
+from tests import tiny
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_hf(tiny.llama(), tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Iterator[LLM]:
+    with LLM(str(folder), max_model_len=96, max_num_seqs=4, threads=1) as made:
+        yield made
+
+
+def one(llm: LLM, prompt: Any, params: SamplingParams = GREEDY) -> Any:
+    (output,) = llm.generate(prompt, params, use_tqdm=False)
+    return output
+
+
+def test_result_shape(llm: LLM) -> None:
+    output = one(llm, "hello there")
+    tokenizer = llm.get_tokenizer()
+    assert output.prompt == "hello there"
+    assert output.prompt_token_ids == tokenizer.encode("hello there")
+    assert output.finished
+    assert output.prompt_logprobs is None
+    (choice,) = output.outputs
+    assert (choice.index, choice.finish_reason, choice.stop_reason) == (0, "length", None)
+    assert len(choice.token_ids) == 12
+    assert choice.text == tokenizer.decode(choice.token_ids, continues=True)
+    assert choice.logprobs is None and choice.cumulative_logprob is None
+
+
+def test_prompt_forms_agree(llm: LLM) -> None:
+    ids = llm.get_tokenizer().encode("hello")
+    forms: list[Any] = [
+        "hello",
+        ["hello"],
+        ids,
+        [ids],
+        {"prompt": "hello"},
+        {"prompt_token_ids": ids},
+        [{"prompt_token_ids": ids}],
+        ("hello",),
+    ]
+    outputs = [one(llm, form) for form in forms]
+    assert len({tuple(output.outputs[0].token_ids) for output in outputs}) == 1
+    assert [output.prompt for output in outputs] == [
+        *("hello", "hello", None, None, "hello", None, None, "hello")
+    ]
+
+
+def test_many_prompts_come_back_in_order_and_equal_single_ones(llm: LLM) -> None:
+    prompts = [f"prompt number {i}" * (1 + i % 3) for i in range(11)]
+    params = [SamplingParams(seed=i, max_tokens=3 + i % 7, top_p=0.95) for i in range(11)]
+    together = llm.generate(prompts, params, use_tqdm=False)
+    assert [output.prompt for output in together] == prompts
+    assert len({output.request_id for output in together}) == 11
+    for output, prompt, own in zip(together, prompts, params, strict=True):
+        assert one(llm, prompt, own).outputs == output.outputs
+
+
+def test_choices_of_n(llm: LLM) -> None:
+    params = SamplingParams(n=3, seed=5, max_tokens=16)
+    output = one(llm, "x", params)
+    assert [choice.index for choice in output.outputs] == [0, 1, 2]
+    assert len({tuple(choice.token_ids) for choice in output.outputs}) == 3
+    single = one(llm, "x", SamplingParams(seed=5, max_tokens=16))
+    assert single.outputs[0] == output.outputs[0]
+
+
+def test_unseeded_scripts_repeat(folder: Path) -> None:
+    answers = []
+    for seed in (0, 0, 1):
+        with LLM(str(folder), max_model_len=64, threads=1, seed=seed) as llm:
+            outputs = llm.generate(["a", "a"], SamplingParams(max_tokens=12), use_tqdm=False)
+            answers.append([output.outputs[0].token_ids for output in outputs])
+    assert answers[0] == answers[1] != answers[2]
+    assert answers[0][0] != answers[0][1]
+
+
+def test_logprobs(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=5, seed=3, logprobs=2, prompt_logprobs=1)
+    output = one(llm, "hello", params)
+    choice = output.outputs[0]
+    assert len(choice.logprobs) == len(choice.token_ids) == 5
+    total = 0.0
+    for token, entry in zip(choice.token_ids, choice.logprobs, strict=True):
+        assert 2 <= len(entry) <= 3
+        assert {1, 2} <= {item.rank for item in entry.values()}
+        total += entry[token].logprob
+        text = llm.get_tokenizer().token_bytes(token).decode(errors="replace")
+        assert entry[token].decoded_token == text
+    assert choice.cumulative_logprob == pytest.approx(total)
+    assert len(output.prompt_logprobs) == len(output.prompt_token_ids)
+    assert output.prompt_logprobs[0] is None
+    for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
+        assert token in entry and 1 <= len(entry) <= 2
+
+
+def test_scoring_only(llm: LLM) -> None:
+    output = one(llm, "hello", SamplingParams(max_tokens=0, prompt_logprobs=0))
+    assert output.outputs[0].token_ids == []
+    assert output.outputs[0].finish_reason == "length"
+    assert len(output.prompt_logprobs) == len(output.prompt_token_ids)
+
+
+def test_prompt_logprobs_are_those_of_generation(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=6, logprobs=0)
+    generated = one(llm, "hello", params)
+    ids = generated.prompt_token_ids + generated.outputs[0].token_ids
+    scored = one(llm, ids, SamplingParams(max_tokens=0, prompt_logprobs=0))
+    assert scored.prompt_logprobs[-6:] == generated.outputs[0].logprobs
+
+
+def test_stop_string_ends_in_the_middle_of_a_batch(llm: LLM) -> None:
+    whole = one(llm, "hello").outputs[0].text
+    stop = whole[4:6]
+    params = SamplingParams(temperature=0.0, max_tokens=12, stop=[stop])
+    stopped, other = llm.generate(["hello", "other"], [params, GREEDY], use_tqdm=False)
+    assert stopped.outputs[0].text == whole[: whole.index(stop)]
+    assert (stopped.outputs[0].finish_reason, stopped.outputs[0].stop_reason) == ("stop", stop)
+    assert other.outputs == one(llm, "other").outputs
+
+
+def test_stop_token_id(llm: LLM) -> None:
+    ids = one(llm, "hello").outputs[0].token_ids
+    at = next(i for i in range(1, 12) if ids[i] not in ids[:i])
+    params = SamplingParams(temperature=0.0, max_tokens=12, stop_token_ids=[ids[at]])
+    choice = one(llm, "hello", params).outputs[0]
+    assert choice.token_ids == ids[: at + 1]
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", ids[at])
+
+
+def test_without_detokenization(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=12, detokenize=False)
+    choice = one(llm, "hello", params).outputs[0]
+    assert choice.text == ""
+    assert choice.token_ids == one(llm, "hello").outputs[0].token_ids
+
+
+def test_chat(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    (output,) = llm.chat(messages, GREEDY, use_tqdm=False)
+    assert output.prompt == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert output.outputs == one(llm, output.prompt_token_ids).outputs
+    parts = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    two = llm.chat([messages, parts], GREEDY, use_tqdm=False, add_generation_prompt=False)
+    assert [output.prompt for output in two] == ["<|im_start|>user\nhi<|im_end|>\n"] * 2
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        *([], [[]], "hi", [1]),
+        [{"content": "x"}],
+        [{"role": "user"}],
+        [{"role": 1, "content": "x"}],
+        [{"role": "user", "content": [{"type": "image_url"}]}],
+    ],
+)
+def test_bad_conversations(messages: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_conversations(messages)
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        *("", [[]], {"x": 1}, {}, {"prompt": 5}, {"prompt_token_ids": "ab"}),
+        *([tiny.VOCAB], 5, b"x", [None], ["ok", ""], [[1], [-1]], [[1, "a"]], ["x" * 500]),
+    ],
+)
+def test_bad_prompts_are_refused_before_anything_runs(llm: LLM, prompt: Any) -> None:
+    with pytest.raises(RequestError):
+        llm.generate(prompt, SamplingParams(max_tokens=1), use_tqdm=False)
+    assert one(llm, "hello").outputs[0].finish_reason == "length"
+
+
+def test_params_per_prompt_must_match(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="2 sampling_params for 1 prompts"):
+        llm.generate("a", [GREEDY, GREEDY])
+    bad: Any = {"temperature": 0}
+    with pytest.raises(RequestError, match="must be SamplingParams"):
+        llm.generate("a", bad)
+    assert llm.generate([]) == []
+
+
+def test_default_params_are_vllms(llm: LLM) -> None:
+    assert len(llm.generate("a", use_tqdm=False)[0].outputs[0].token_ids) <= 16
+
+
+def test_progress_goes_to_stderr(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    llm.generate(["a", "b"], GREEDY)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Processed prompts" in captured.err and "2/2" in captured.err
+
+
+def test_arguments_without_effect_are_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.WARNING),
+        LLM(
+            model=str(folder),
+            tensor_parallel_size=2,
+            gpu_memory_utilization=0.9,
+            quantization="awq",
+            max_model_len=64,
+        ) as llm,
+    ):
+        assert [warning.split("=")[0] for warning in llm.warnings] == [
+            *("tensor_parallel_size", "gpu_memory_utilization", "quantization")
+        ]
+        assert [record.getMessage() for record in caplog.records] == list(llm.warnings)
+
+
+def test_neutral_values_are_silent() -> None:
+    _, warnings = split(None, {"tensor_parallel_size": 1, "quantization": None, "swap_space": 0})
+    assert warnings == ()
+    _, warnings = split(None, {"speculative_config": {"model": np.zeros(2)}})
+    assert len(warnings) == 1
+
+
+def test_unknown_arguments_are_refused(folder: Path) -> None:
+    with pytest.raises(TypeError, match="unknown arguments: max_modle_len"):
+        LLM(str(folder), max_modle_len=5)
+    with pytest.raises(ConfigError):
+        LLM(str(folder), dtype="int3")
+    with pytest.raises(ModelError):
+        LLM(str(folder / "nothing"))
+
+
+def test_closing_twice_and_use_after(folder: Path) -> None:
+    llm = LLM(str(folder), max_model_len=64, threads=1)
+    llm.close()
+    llm.close()
+    with pytest.raises(RequestError, match="closed"):
+        llm.generate("a")
+
+
+def test_importing_kvasir_loads_nothing_heavy() -> None:
+    code = (
+        "import kvasir, sys; print(kvasir.__version__, {'numpy', 'msgspec'} & sys.modules.keys())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split()[1] == "set()"
+    import kvasir
+
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = kvasir.nothing  # type: ignore[attr-defined]

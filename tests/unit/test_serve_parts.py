@@ -1,0 +1,139 @@
+"""The server's parts without a server: frames, JSON, requests, streams, limits, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.messages import Cancel, EngineStats, StepEvents, TokenEvent
+from kvasir.serve import frames
+from kvasir.serve.http_limits import check_headers, check_target
+from kvasir.serve.jsonbody import parse_object
+from kvasir.serve.metrics import Metrics
+from kvasir.serve.protocol import completions
+from kvasir.serve.protocol.completions import CompletionRequest
+from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.streams import EventStream
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(TEXT, JSON))
+def test_every_object_is_read_as_written(value: dict[str, object]) -> None:
+    assert parse_object(json.dumps(value).encode()) == value
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=64))
+def test_no_bytes_escape_as_another_error(body: bytes) -> None:
+    try:
+        assert isinstance(parse_object(body), dict)
+    except RequestError as error:
+        assert error.status == 400
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.sampled_from([*CompletionRequest.__struct_fields__, "tools", "x"]), JSON))
+def test_no_object_escapes_as_another_error(body: dict[str, object]) -> None:
+    try:
+        request, _ = parse_request(CompletionRequest, body, completions.UNSUPPORTED, strict=False)
+        completions.sampling_params(request)
+    except RequestError as error:
+        assert error.status == 400
+
+
+def test_frames_cross_a_socket() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sent = StepEvents((TokenEvent(1, tokens=(5, 6), finish="stop"),), EngineStats(step=3))
+        ours.sendall(frames.encode(sent) + frames.encode(Cancel((1, 2))))
+        first, second = frames.receive(theirs), frames.receive(theirs)
+        assert first is not None
+        assert second is not None
+        assert frames.decode_from_engine(first) == sent
+        assert frames.decode_to_engine(second) == Cancel((1, 2))
+        ours.sendall(frames.encode(sent)[:-1])
+        ours.close()
+        assert frames.receive(theirs) is None
+
+
+def test_frame_beyond_the_limit_is_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"\xff\xff\xff\xff")
+        with pytest.raises(frames.FrameError, match="exceeds"):
+            frames.receive(theirs)
+
+
+def test_stream_gives_events_before_the_failure() -> None:
+    async def run() -> None:
+        stream = EventStream(10, 2, limit=2)
+        assert stream.push(TokenEvent(10, tokens=(1,)))
+        assert stream.push(TokenEvent(11, tokens=(2,), finish="stop"))
+        assert not stream.push(TokenEvent(10, tokens=(3,)))
+        assert stream.open == {10}
+        stream.overflow()
+        assert [event.id for event in await stream.read()] == [10, 11]
+        with pytest.raises(RequestError, match="2 token events"):
+            await stream.read()
+
+    asyncio.run(run())
+
+
+def test_first_failure_wins() -> None:
+    async def run() -> None:
+        stream = EventStream(1, 1, limit=1)
+        stream.fail(KvasirError("first"))
+        stream.fail(KvasirError("second"))
+        with pytest.raises(KvasirError, match="first"):
+            await stream.read()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("target", [b"/", b"/v1/models?a=//b/../c", b"/v1/models/org%2Fname"])
+def test_plain_targets_pass(target: bytes) -> None:
+    assert check_target(target) is None
+
+
+@pytest.mark.parametrize("host", [b"localhost", b"a.b-c:80", b"[::1]:8000", b"127.0.0.1"])
+def test_plain_hosts_pass(host: bytes) -> None:
+    assert check_headers([(b"host", host)], "1.1") is None
+
+
+def test_r107_labels_are_bounded() -> None:
+    metrics = Metrics("m", EngineStats)
+    for i in range(1000):
+        metrics.count_error(f"code{i}")
+        metrics.choice_done(f"finish{i}")
+    lines = metrics.text().decode().splitlines()
+    assert 'kvasir:request_errors_total{code="other"} 1000.0' in lines
+    assert len(lines) < 400
+
+
+def test_both_metric_names() -> None:
+    stats = EngineStats(n_running=3, blocks_total=4, blocks_free=1, output_tokens=7)
+    text = Metrics("m", lambda: stats).text().decode()
+    for prefix in ("kvasir", "vllm"):
+        assert f'{prefix}:num_requests_running{{model_name="m"}} 3.0' in text
+        assert f'{prefix}:kv_cache_usage_perc{{model_name="m"}} 0.75' in text
+        assert f'{prefix}:generation_tokens_total{{model_name="m"}} 7.0' in text
+        assert (
+            f'{prefix}:time_to_first_token_seconds_bucket{{le="+Inf",model_name="m"}} 0.0' in text
+        )
