@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.kv.pool import BlockPool
@@ -80,9 +80,13 @@ class Scheduler:
         self._n_plans = 0
 
     def add(self, request: EngineRequest) -> None:
-        """Queue a request. Raises RequestError when it can never run or its id is taken."""
+        """Queue a request. Raises RequestError when it can never run.
+
+        An id that is taken is a bug of the caller, not of the request: KvasirError, because an
+        error event would end the other request of that id.
+        """
         if request.id in self._requests:
-            raise RequestError(f"request id {request.id} is running already: choose another")
+            raise KvasirError(f"request id {request.id} is running already: choose another")
         max_outputs = max_outputs_of(request, self.config)
         table = BlockTable(self._queues.pool, self.config.block_size)
         state = new_request(request, self._n_arrivals, max_outputs, table)

@@ -3,6 +3,7 @@
 
 NB_MODULE(_native, m) {
   m.doc() = "Kvasir's native core";
+  nanobind::set_leak_warnings(false);  // a script may keep its LLM until the interpreter ends
   kvasir::bind_levels(m);
   kvasir::bind_pool(m);
   kvasir::bind_sampler(m);

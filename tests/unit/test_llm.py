@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ import numpy as np
 import pytest
 
 from kvasir import LLM, SamplingParams
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, ModelError, RequestError
+from kvasir.core.params import TokenParams
 from kvasir.engine.arguments import split
-from kvasir.engine.prompts import read_conversations
+from kvasir.engine.batch import Batch, Task
+from kvasir.engine.engine import Engine
+from kvasir.engine.loop import EngineFault
+from kvasir.engine.prompts import Prompt, read_conversations
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
 from tests import tiny
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
@@ -269,3 +278,49 @@ def test_importing_kvasir_loads_nothing_heavy() -> None:
 
     with pytest.raises(AttributeError, match="nothing"):
         _ = kvasir.nothing  # type: ignore[attr-defined]
+
+
+def fake_engine(n_blocks: int = 16, nonfinite: dict[int, int] | None = None) -> Engine:
+    sizes = {"max_model_len": 64, "max_num_seqs": 2, "max_num_batched_tokens": 32}
+    config = SchedulerConfig(**sizes, n_blocks=n_blocks, block_size=16)
+    spec = ExecutorSpec(
+        **sizes, vocab_size=tiny.VOCAB, n_blocks=n_blocks, block_size=16, numerics_id="fake"
+    )
+    return Engine(FakeExecutor(spec, nonfinite=nonfinite), Scheduler(config))
+
+
+def task(number: int, seed: int, max_tokens: int = 6) -> Task:
+    params = SamplingParams(seed=seed, max_tokens=max_tokens)
+    own = TokenParams(seed=seed, max_tokens=max_tokens)
+    return Task(number, Prompt((5, 6, 7)), params, (own,))
+
+
+def test_a_prompt_that_fails_while_it_runs_hurts_only_itself(
+    llm: LLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = [task(0, seed=1), task(1, seed=2), task(2, seed=3)]
+    healthy = Batch(fake_engine(), llm.get_tokenizer(), tasks, count()).run(False)
+    ill = Batch(fake_engine(nonfinite={2: 4}), llm.get_tokenizer(), tasks, count()).run(False)
+    assert [output.outputs[0].finish_reason for output in ill] == ["length", "error", "length"]
+    assert "not finite" in str(ill[1].outputs[0].stop_reason)
+    assert ill[1].outputs[0].token_ids == healthy[1].outputs[0].token_ids[:4]
+    assert [ill[0], ill[2]] == [healthy[0], healthy[2]]
+    assert "prompt 1, choice 0" in caplog.text
+
+
+def test_a_request_too_large_for_the_cache_leaves_the_engine_idle(llm: LLM) -> None:
+    engine = fake_engine(n_blocks=2)
+    tasks = [task(0, seed=1), task(1, seed=2, max_tokens=50)]
+    with pytest.raises(RequestError):
+        Batch(engine, llm.get_tokenizer(), tasks, count()).run(False)
+    assert not engine.has_work
+    engine.check()
+
+
+def test_an_engine_fault_is_raised(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("out of luck")
+
+    monkeypatch.setattr(FakeExecutor, "run", broken)
+    with pytest.raises(EngineFault, match="out of luck"):
+        Batch(fake_engine(), llm.get_tokenizer(), [task(0, seed=1)], count()).run(False)

@@ -1,0 +1,115 @@
+"""The commands on a tiny model, from its file to standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kvasir import LLM, SamplingParams
+from kvasir.cli.chat import Conversation
+from kvasir.cli.local import LocalModel
+from kvasir.cli.main import run_command
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import RequestError
+from tests import tiny
+
+SMALL = ["--max-model-len", "128", "--kv-memory", "1MiB", "--threads", "1"]
+PROMPT = "the cat sat"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    return str(tiny.write_hf(tiny.llama(), folder))
+
+
+@pytest.fixture
+def local(model: str) -> LocalModel:
+    return LocalModel(EngineOptions(model=model, max_model_len=128, kv_memory="1MiB", threads=1))
+
+
+def offline(model: str, *, chats: bool) -> str:
+    """What the offline class answers, greedy."""
+    params = SamplingParams(temperature=0.0, max_tokens=12)
+    with LLM(model, max_model_len=128, kv_memory="1MiB", threads=1) as llm:
+        talk = [{"role": "user", "content": PROMPT}]
+        found = llm.chat(talk, params, False) if chats else llm.generate(PROMPT, params, False)
+    return found[0].outputs[0].text
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_run_answers_like_the_offline_class(
+    model: str, raw: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", model, PROMPT, "--max-tokens", "12", *SMALL, *(["--raw"] if raw else [])]
+    assert run_command(words) == 0
+    assert capsys.readouterr().out == offline(model, chats=not raw) + "\n"
+
+
+def test_run_reads_standard_input(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
+    assert run_command(["run", model, "-", "--max-tokens", "12", *SMALL]) == 0
+    assert capsys.readouterr().out == offline(model, chats=True) + "\n"
+
+
+def test_an_invalid_parameter_is_one_line(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", model, PROMPT, "--top-p", "2", *SMALL]) == 2
+    assert capsys.readouterr().err.startswith("kvasir: top_p must be")
+
+
+def test_an_answer_that_is_dropped_frees_its_blocks(local: LocalModel) -> None:
+    answer = local.complete(PROMPT, SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True))
+    next(answer)
+    answer.close()
+    stats = local._built.engine.stats()
+    assert (stats.n_running, stats.blocks_free) == (0, stats.blocks_total)
+    local.close()
+
+
+def test_a_conversation_that_outgrows_the_context_says_so(local: LocalModel) -> None:
+    screen = io.StringIO()
+    params = SamplingParams(temperature=0.0, max_tokens=8)
+    talk = Conversation(local, params, None, Console(file=screen, width=200))
+    talk.take("word " * 200)
+    assert talk.messages == []
+    assert "context holds 128" in screen.getvalue()
+    with pytest.raises(RequestError):
+        local.complete("word " * 200, params)
+    local.close()
+
+
+def test_inspect_shows_the_model_and_its_program(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["inspect", "model", model, "--tensors"]) == 0
+    shown = capsys.readouterr().out
+    assert "family                  llama" in shown
+    assert "model.embed_tokens.weight" in shown
+    ops = {}
+    for stage in ("raw", "fused", "lowered"):
+        assert run_command(["inspect", "program", model, "--stage", stage]) == 0
+        ops[stage] = capsys.readouterr().out
+    assert " = rope(" in ops["raw"]
+    assert " = rope_write(" in ops["fused"]
+    assert " = rope_write(" in ops["lowered"]
+
+
+@pytest.mark.parametrize("kind", ["latency", "throughput"])
+def test_bench_writes_a_complete_report(model: str, kind: str, tmp_path: Path) -> None:
+    shape = ["--input-len", "8", "--output-len", "4", "--repeat", "2", "--no-ceilings"]
+    more = ["--prefill", "32"] if kind == "latency" else ["--num-prompts", "3"]
+    path = tmp_path / "report.json"
+    command = ["bench", kind, model, *shape, *more, "--output", str(path), *SMALL]
+    assert run_command(command) == 0
+    report = json.loads(path.read_text())
+    assert report["kind"] == kind
+    assert report["engine"]["resolved"]["threads"].startswith("1: ")
+    name = "tokens_per_second" if kind == "latency" else "output_tokens_per_second"
+    results = report["results"]["decode"] if kind == "latency" else report["results"]
+    assert len(results[name]["runs"]) == 2
