@@ -1,9 +1,12 @@
-"""Perplexity against speed: activation blocks and modes of one model, llama.cpp beside them on the same file.
+"""Perplexity against speed: activation blocks and modes of one model, llama.cpp beside them on the
+same file.
 
-    python bench/perplexity.py TEXT [--model FILE] [--llama-perplexity BINARY] [--chunks 80] [--output NAME]
+    python bench/perplexity.py TEXT [--model FILE] [--llama-perplexity BINARY] [--chunks 80]
+    [--output NAME]
 
-The text is cut into chunks of 512 tokens; the second half of each is scored, as llama-perplexity does with -c 512.
-"Linear GOPS" counts 2 x weights x rows of the linear layers over the time of their phases in a prefill of 512 tokens.
+The text is cut into chunks of 512 tokens; the second half of each is scored, as llama-perplexity
+does with -c 512. "Linear GOPS" counts 2 x weights x rows of the linear layers over the time of
+their phases in a prefill of 512 tokens.
 """
 
 from __future__ import annotations
@@ -73,14 +76,16 @@ def losses(executor: CpuExecutor, tokens: list[int]) -> NDArray[np.float64]:
     top = scores.max(axis=1)
     logsumexp = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top
     chosen: NDArray[np.float64] = scores[np.arange(half - 1), tokens[half + 1 :]]
-    return logsumexp - chosen
+    return np.asarray(logsumexp - chosen, np.float64)
 
 
 def linear_gops(loaded: LoadedModel, executor: CpuExecutor, tokens: list[int]) -> float:
     """Best of ten prefills, phase by phase."""
     records = executor.lowered.records
     phases = sorted({record.phase for record in records})
-    is_linear = [any(r.kind == "linear" and not r.tail for r in records if r.phase == p) for p in phases]
+    is_linear = [
+        any(r.kind == "linear" and not r.tail for r in records if r.phase == p) for p in phases
+    ]
     best = np.full(executor.phases, np.inf)
     for _ in range(10):
         seconds = np.zeros(executor.phases)
@@ -92,7 +97,9 @@ def linear_gops(loaded: LoadedModel, executor: CpuExecutor, tokens: list[int]) -
     return 2 * config.n_layers * per_layer * CHUNK / float(best[is_linear].sum()) / 1e9
 
 
-def measure(loaded: LoadedModel, dtype: str, block: int | None, chunks: list[list[int]]) -> Measured:
+def measure(
+    loaded: LoadedModel, dtype: str, block: int | None, chunks: list[list[int]]
+) -> Measured:
     executor = build(loaded, dtype, block)
     loss = np.concatenate([losses(executor, chunk) for chunk in chunks])
     gops = linear_gops(loaded, executor, chunks[0])
@@ -102,7 +109,19 @@ def measure(loaded: LoadedModel, dtype: str, block: int | None, chunks: list[lis
 
 
 def llama_cpp(binary: str, model: Path, text: Path, n_chunks: int) -> float:
-    command = [binary, "-m", str(model), "-f", str(text), "-c", str(CHUNK), "--chunks", str(n_chunks), "-fa", "on"]
+    command = [
+        binary,
+        "-m",
+        str(model),
+        "-f",
+        str(text),
+        "-c",
+        str(CHUNK),
+        "--chunks",
+        str(n_chunks),
+        "-fa",
+        "on",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = re.search(r"Final estimate: PPL = ([0-9.]+)", done.stdout + done.stderr)
     if found is None:
@@ -110,23 +129,29 @@ def llama_cpp(binary: str, model: Path, text: Path, n_chunks: int) -> float:
     return float(found[1])
 
 
+HEADER = (
+    "| mode | activation block | perplexity | against float32 | against llama.cpp | linear GOPS |\n"
+    "|---|--:|--:|--:|--:|--:|\n"
+)
+
+
 def table(rows: list[Measured], peer: float | None) -> str:
     exact = next(row.perplexity for row in rows if row.mode == "float32")
-    lines = ["| mode | activation block | perplexity | against float32 | against llama.cpp | linear GOPS |"]
-    lines.append("|---|--:|--:|--:|--:|--:|")
+    text = HEADER
     for row in rows:
-        against = "" if peer is None else f"{row.perplexity / peer - 1:+.2%}"
-        lines.append(
-            f"| {row.mode} | {row.block or ''} | {row.perplexity:.4f} | {row.perplexity / exact - 1:+.2%} | "
-            f"{against} | {row.linear_gops:.0f} |"
-        )
+        ppl = row.perplexity
+        against = "" if peer is None else f"{ppl / peer - 1:+.2%}"
+        text += f"| {row.mode} | {row.block or ''} | {ppl:.4f} | {ppl / exact - 1:+.2%} "
+        text += f"| {against} | {row.linear_gops:.0f} |\n"
     if peer is not None:
-        lines.append(f"| llama.cpp | 32 | {peer:.4f} | {peer / exact - 1:+.2%} | | |")
-    return "\n".join(lines) + "\n"
+        text += f"| llama.cpp | 32 | {peer:.4f} | {peer / exact - 1:+.2%} | | |\n"
+    return text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text", type=Path)
     parser.add_argument("--model")
     parser.add_argument("--llama-perplexity")

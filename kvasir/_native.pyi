@@ -1,7 +1,6 @@
 """Native core (nanobind). Arrays are C-contiguous NumPy arrays unless said otherwise."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,8 @@ def philox(seed: int, out_index: int, token: int) -> int:
     """The u32 that the noise of one token is made of."""
 
 def measure(kind: str, n_threads: int, n_bytes: int) -> float:
-    """Machine ceilings: "read" (GB/s over n_bytes), "int8", "bf16", "fp32" (GOP/s; n_bytes ignored).
+    """Machine ceilings: "read" (GB/s over n_bytes), "int8", "bf16", "fp32" (GOP/s; n_bytes
+    ignored).
 
     0 when the CPU has no instruction for ``kind``. Raises ValueError for an unknown kind.
     """
@@ -102,7 +102,8 @@ def pack_rows(
     tile_first: int = 0,
     tile_step: int = 1,
 ) -> None:
-    """File rows to column tiles of ``out`` (zero-filled); column tile t goes to tile_first + t * tile_step."""
+    """File rows to column tiles of ``out`` (zero-filled); column tile t goes to tile_first + t *
+    tile_step."""
 
 def tile_bytes(layout: int, K: int) -> int:
     """Bytes of a packed tile of 16 columns."""

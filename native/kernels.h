@@ -1,45 +1,49 @@
 // The whole kernel API: one table of function pointers per ISA level, and the argument blocks they take.
 //
 // Rules that make one answer possible (ARCHITECTURE.md, "One answer"):
-//  * A kernel computes the items [begin, end) it is given; how items are cut never changes a bit of the result.
-//  * Reductions run over 16 logical lanes, whatever the register width: lane i sums elements i, i+16, i+32 ...
+//  * A kernel computes the items [begin, end) it is given; how items are cut never changes a bit of the
+//  result.
+//  * Reductions run over 16 logical lanes, whatever the register width: lane i sums elements i, i+16, i+32
+//  ...
 //    and the lanes are combined by the fixed tree of vec.h (reduce_add). Masked lanes add an exact zero.
 //  * Explicit FMA where written, none elsewhere (-ffp-contract=off); exp, tanh and log are our own.
 //  * No kernel allocates, locks or throws. Scratch comes from the caller.
-// ISA files include only this header, vec.h and <immintrin.h>: no STL, so that no shared inline function can be
-// compiled twice with different flags.
+// ISA files include only this header, vec.h and <immintrin.h>: no STL, so that no shared inline function can
+// be compiled twice with different flags.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
 namespace kvasir {
 
-constexpr int kTileCols = 16;   // columns of one packed weight tile
-constexpr int kGroup = 32;      // elements of one quantization group of the weights
-constexpr int kAttnTile = 64;   // logical KV positions of one online-softmax tile
-constexpr int kAttnSplit = 1024; // logical positions of one attention segment; segments are combined in order
+constexpr int kTileCols = 16;  // columns of one packed weight tile
+constexpr int kGroup = 32;     // elements of one quantization group of the weights
+constexpr int kAttnTile = 64;  // logical KV positions of one online-softmax tile
+constexpr int kAttnSplit =
+    1024;  // logical positions of one attention segment; segments are combined in order
 
 enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 
 // Weight layouts. Tile t holds columns (output features) 16t .. 16t+15; missing columns are zero.
-//  q4z : per group of 32 k: 256 B nibbles, 16 fp16 scales.            value = scale * (nibble - 8)      [Q4_0]
-//  q4m : per group of 32 k: 256 B nibbles, 16 fp16 scales, 16 fp16 mins. value = scale * nibble + min   [Q4_1]
-//        nibbles: 4 chunks of 64 B; byte 4*c+b of chunk j belongs to column c: low nibble k = 8j+b, high k = 8j+4+b.
-//  q8  : per group of 32 k: 512 B int8 + 128 (unsigned), 16 fp16 scales. value = scale * (byte - 128)   [Q8_0]
+//  q4z : per group of 32 k: 256 B nibbles, 16 fp16 scales.            value = scale * (nibble - 8) [Q4_0] q4m
+//  : per group of 32 k: 256 B nibbles, 16 fp16 scales, 16 fp16 mins. value = scale * nibble + min   [Q4_1]
+//        nibbles: 4 chunks of 64 B; byte 4*c+b of chunk j belongs to column c: low nibble k = 8j+b, high k =
+//        8j+4+b.
+//  q8  : per group of 32 k: 512 B int8 + 128 (unsigned), 16 fp16 scales. value = scale * (byte - 128) [Q8_0]
 //        8 chunks of 64 B; byte 4*c+b of chunk j belongs to column c, k = 4j+b.
-//  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k first.
-//  f32 : per k: 16 columns f32.
+//  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k
+//  first. f32 : per k: 16 columns f32.
 enum class Layout : int32_t { f32 = 0, bf16 = 1, q8 = 2, q4z = 3, q4m = 4 };
 
-// Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the sum of its
-// int8 values as a float, unscaled (`sums`). block is a multiple of 32 that divides K.
+// Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the sum
+// of its int8 values as a float, unscaled (`sums`). block is a multiple of 32 that divides K.
 struct Rows {
   DType dtype;
-  int32_t block;      // q8 only
-  void* data;         // [rows, ld] f32, bf16 (uint16_t) or int8
-  int64_t ld;         // elements between rows
-  float* scales;      // q8: [rows, K / block]
-  float* sums;        // q8: [rows, K / 32], float(sum of int8), exact
+  int32_t block;  // q8 only
+  void* data;     // [rows, ld] f32, bf16 (uint16_t) or int8
+  int64_t ld;     // elements between rows
+  float* scales;  // q8: [rows, K / block]
+  float* sums;    // q8: [rows, K / 32], float(sum of int8), exact
 };
 
 enum class Act : int32_t { none = 0, silu = 1, gelu_tanh = 2, gelu = 3 };
@@ -50,46 +54,52 @@ enum class Epilogue : int32_t { none = 0, add = 1, gated = 2 };
 //  gated: tiles come in pairs (gate, up): out column of pair p is act(gate) * up; tile0, tile1 are even.
 struct LinearArgs {
   const uint8_t* w;
-  int32_t K, N;             // N: real output columns of this weight (before pairing: gate + up together)
+  int32_t K, N;  // N: real output columns of this weight (before pairing: gate + up together)
   int64_t tile0, tile1;
   const Rows* x;
   int64_t m0, m1;
-  float* out;               // column 0 of this segment
+  float* out;  // column 0 of this segment
   int64_t ldo;
   Epilogue epilogue;
   Act act;
-  const float* residual;    // [rows, ldo]
-  const float* bias;        // [N] or null
-  const int32_t* row_index; // null, or input row of each output row (experts)
+  const float* residual;     // [rows, ldo]
+  const float* bias;         // [N] or null
+  const int32_t* row_index;  // null, or input row of each output row (experts)
 };
 
 // y = norm(x) * weight, written as f32, bf16 or q8 rows. rms: x * (1 / sqrt(mean(x^2) + eps)).
 struct NormArgs {
-  const float* x; int64_t ldx;
-  const float* weight;      // [K] or null; "1 + weight" is folded in when the weights are loaded
-  int32_t K; float eps;
+  const float* x;
+  int64_t ldx;
+  const float* weight;  // [K] or null; "1 + weight" is folded in when the weights are loaded
+  int32_t K;
+  float eps;
   Rows out;
   int64_t m0, m1;
 };
 
 // Rows f32 -> f32, bf16 or q8.
 struct CastArgs {
-  const float* x; int64_t ldx; int32_t K; Rows out; int64_t m0, m1;
+  const float* x;
+  int64_t ldx;
+  int32_t K;
+  Rows out;
+  int64_t m0, m1;
 };
 
 // Paged KV memory of one layer. A page (block) holds `block_size` tokens (multiple of 16) of all KV heads:
 //  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; dtype f32 or bf16.
 struct KvLayer {
-  uint8_t* base;            // page 0 of this layer
-  int64_t page_bytes;       // distance between pages
-  int64_t v_offset;         // bytes from K to V inside a page
-  int64_t head_bytes;       // bytes of one head's K (= one head's V) inside a page
+  uint8_t* base;       // page 0 of this layer
+  int64_t page_bytes;  // distance between pages
+  int64_t v_offset;    // bytes from K to V inside a page
+  int64_t head_bytes;  // bytes of one head's K (= one head's V) inside a page
   int32_t block_size, n_kv_heads, head_dim;
-  DType dtype;              // f32 or bf16 (rounded to nearest even)
+  DType dtype;  // f32 or bf16 (rounded to nearest even)
 };
 
-// The rows of one step. Token i belongs to sequence seq[i]; its KV storage index is store[i], its logical position
-// pos[i] (equal but for tree rows).
+// The rows of one step. Token i belongs to sequence seq[i]; its KV storage index is store[i], its logical
+// position pos[i] (equal but for tree rows).
 struct StepRows {
   int64_t n_tokens, n_seqs;
   const int32_t* seq;        // [T]
@@ -103,33 +113,45 @@ struct StepRows {
   int64_t max_blocks;
 };
 
-// Splits qkv rows [q heads | k heads | v heads], applies per-head RMS norm (when q_norm/k_norm are given), rotates q and
-// k, writes q to `q` and k, v to the pages. table: [positions, rotary_dim] = cos[rotary_dim/2] | sin[rotary_dim/2].
+// Splits qkv rows [q heads | k heads | v heads], applies per-head RMS norm (when q_norm/k_norm are given),
+// rotates q and k, writes q to `q` and k, v to the pages. table: [positions, rotary_dim] = cos[rotary_dim/2]
+// | sin[rotary_dim/2].
 //  neox: pairs (i, i + rotary_dim/2); interleaved: pairs (2i, 2i+1). Elements past rotary_dim pass through.
 struct RopeWriteArgs {
-  const float* qkv; int64_t ldqkv;
-  float* q; int64_t ldq;
+  const float* qkv;
+  int64_t ldqkv;
+  float* q;
+  int64_t ldq;
   int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
   bool neox;
   const float* table;
-  const float* q_norm; const float* k_norm; float eps;
-  const KvLayer* kv; const StepRows* rows;
-  int64_t m0, m1;           // tokens
+  const float* q_norm;
+  const float* k_norm;
+  float eps;
+  const KvLayer* kv;
+  const StepRows* rows;
+  int64_t m0, m1;  // tokens
 };
 
 // One item: query tokens [t0, t1) of one sequence against one KV head (all its query heads).
-//  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is visible
-//  when p <= pos and (window == 0 or p > pos - window) and, at or after the sequence's start, p is an ancestor.
-//  Online softmax over tiles of kAttnTile absolute logical positions inside segments of kAttnSplit; segments are
-//  computed apart and combined in ascending order. Tree rows gather their tile by logical position, so that they
-//  compute exactly what a chain would.
+//  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is
+//  visible when p <= pos and (window == 0 or p > pos - window) and, at or after the sequence's start, p is an
+//  ancestor. Online softmax over tiles of kAttnTile absolute logical positions inside segments of kAttnSplit;
+//  segments are computed apart and combined in ascending order. Tree rows gather their tile by logical
+//  position, so that they compute exactly what a chain would.
 struct AttentionArgs {
-  const float* q; int64_t ldq;
-  float* out; int64_t ldo;  // [T, n_heads * head_dim]
-  int32_t n_heads; float scale, softcap; int32_t window;
-  const KvLayer* kv; const StepRows* rows;
-  int64_t seq, t0, t1; int32_t kv_head;
-  float* scratch;           // attention_scratch(...) floats, 64-byte aligned, private to the thread
+  const float* q;
+  int64_t ldq;
+  float* out;
+  int64_t ldo;  // [T, n_heads * head_dim]
+  int32_t n_heads;
+  float scale, softcap;
+  int32_t window;
+  const KvLayer* kv;
+  const StepRows* rows;
+  int64_t seq, t0, t1;
+  int32_t kv_head;
+  float* scratch;  // attention_scratch(...) floats, 64-byte aligned, private to the thread
 };
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
   // accumulators of two segments, scores, max and sum per query vector, and one gathered K and V tile
@@ -138,23 +160,67 @@ constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_
 
 // Row ids of packed weights back to f32: out[i] = W[ids[i], :] * scale.
 struct EmbedArgs {
-  const uint8_t* w; Layout layout; int32_t K; const int32_t* ids; float scale; float* out; int64_t ldo; int64_t m0, m1;
+  const uint8_t* w;
+  Layout layout;
+  int32_t K;
+  const int32_t* ids;
+  float scale;
+  float* out;
+  int64_t ldo;
+  int64_t m0, m1;
 };
 
 // Elementwise over [m0, m1) rows of N columns.
-struct GatedArgs { const float* gate; const float* up; int64_t ldx; float* out; int64_t ldo; int32_t N; Act act; int64_t m0, m1; };
-struct AddArgs { const float* a; const float* b; float* out; int32_t N; int64_t ld; int64_t m0, m1; };      // out = a + b
-struct ScaleArgs { const float* x; float* out; int32_t N; int64_t ld; float scale, softcap; int64_t m0, m1; }; // softcap(x * scale)
-
-// Top-k routing: probabilities by softmax over all experts in fp32, ties to the lowest id; weights divided by their sum
-// when normalize. pair p = token * k + rank.
-struct RouteArgs {
-  const float* logits; int64_t ld; int32_t n_experts, k; bool normalize;
-  int32_t* ids; float* weights;  // [T, k]
+struct GatedArgs {
+  const float* gate;
+  const float* up;
+  int64_t ldx;
+  float* out;
+  int64_t ldo;
+  int32_t N;
+  Act act;
   int64_t m0, m1;
 };
-// out[t] = sum over rank r ascending of weights[t, r] * y[row[t * k + r]] (fma chain from 0; row null: the pair itself).
-struct CombineArgs { const float* y; int64_t ldy; const int32_t* row; const float* weights; int32_t k, N; float* out; int64_t ldo; int64_t m0, m1; };
+struct AddArgs {
+  const float* a;
+  const float* b;
+  float* out;
+  int32_t N;
+  int64_t ld;
+  int64_t m0, m1;
+};  // out = a + b
+struct ScaleArgs {
+  const float* x;
+  float* out;
+  int32_t N;
+  int64_t ld;
+  float scale, softcap;
+  int64_t m0, m1;
+};  // softcap(x * scale)
+
+// Top-k routing: probabilities by softmax over all experts in fp32, ties to the lowest id; weights divided by
+// their sum when normalize. pair p = token * k + rank.
+struct RouteArgs {
+  const float* logits;
+  int64_t ld;
+  int32_t n_experts, k;
+  bool normalize;
+  int32_t* ids;
+  float* weights;  // [T, k]
+  int64_t m0, m1;
+};
+// out[t] = sum over rank r ascending of weights[t, r] * y[row[t * k + r]] (fma chain from 0; row null: the
+// pair itself).
+struct CombineArgs {
+  const float* y;
+  int64_t ldy;
+  const int32_t* row;
+  const float* weights;
+  int32_t k, N;
+  float* out;
+  int64_t ldo;
+  int64_t m0, m1;
+};
 
 struct Kernels {
   const char* level;

@@ -6,7 +6,8 @@ from __future__ import annotations
 class KvasirError(Exception):
     """Base of all errors raised on purpose.
 
-    ``code`` is a stable machine-readable word, ``status`` the HTTP status that the server answers with.
+    ``code`` is a stable machine-readable word, ``status`` the HTTP status that the server answers
+    with.
     """
 
     code = "internal_error"

@@ -8,7 +8,8 @@ from kvasir.core.params import TokenParams
 
 
 class EngineRequest(msgspec.Struct, frozen=True, tag="request"):
-    """One choice of one request. ``id`` is unique for the life of the API process and chosen by it."""
+    """One choice of one request. ``id`` is unique for the life of the API process and chosen by
+    it."""
 
     id: int
     prompt: tuple[int, ...]
@@ -42,7 +43,8 @@ class TokenEvent(msgspec.Struct, frozen=True, tag="token"):
     """News of one choice after one step.
 
     ``finish`` is None while it runs, else "stop", "length", "cancelled" or "error".
-    A stop token is part of ``tokens``; ``stop_id`` names it so that the API can leave it out of the text.
+    A stop token is part of ``tokens``; ``stop_id`` names it so that the API can leave it out of
+    the text.
     """
 
     id: int
@@ -53,7 +55,8 @@ class TokenEvent(msgspec.Struct, frozen=True, tag="token"):
     finish: str | None = None
     stop_id: int | None = None
     error: str | None = None
-    """Message of a failed request; ``error_code`` is its machine-readable word, e.g. "model_numerics"."""
+    """Message of a failed request; ``error_code`` is its machine-readable word, e.g.
+    "model_numerics"."""
     error_code: str | None = None
     logits_hashes: tuple[int, ...] = ()
     """Per token the hash of its raw logits, when the executor records hashes (tests)."""

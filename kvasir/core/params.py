@@ -37,7 +37,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TokenParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Validated parameters of one choice, in ids and numbers only: all that the engine needs to know."""
+    """Validated parameters of one choice, in ids and numbers only: all that the engine needs to
+    know."""
 
     seed: int
     """Unsigned 64 bit: the Philox key of this choice."""

@@ -11,7 +11,8 @@ from kvasir.core.params import TokenParams
 class SlotOpen:
     """Gives ``slot`` to a request: the sampler's state before its next token.
 
-    ``prompt`` and ``output`` are what the penalties count; they differ after a preemption or a replay.
+    ``prompt`` and ``output`` are what the penalties count; they differ after a preemption or a
+    replay.
     """
 
     slot: int
@@ -22,7 +23,8 @@ class SlotOpen:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy one KV entry of ``slot`` from storage index ``src`` to ``dst`` before the step (accepted tree branch)."""
+    """Copy one KV entry of ``slot`` from storage index ``src`` to ``dst`` before the step
+    (accepted tree branch)."""
 
     blocks: tuple[int, ...]
     src: int
@@ -33,24 +35,27 @@ class Move:
 class Row:
     """Consecutive tokens of one request in one step; prefill, decode and speculation are all rows.
 
-    Token ``j`` is written to KV storage index ``start + j``. In a chain its logical position is the same; with
-    ``parents`` it is ``start + depth(j)`` and it attends to everything before ``start`` and to its ancestors.
-    The last ``n_logits`` tokens yield one logit row each, in order.
+    Token ``j`` is written to KV storage index ``start + j``. In a chain its logical position is
+    the same; with ``parents`` it is ``start + depth(j)`` and it attends to everything before
+    ``start`` and to its ancestors. The last ``n_logits`` tokens yield one logit row each, in order.
     """
 
     slot: int
     start: int
     tokens: tuple[int, ...]
-    """Ids. A negative value -1-r stands for what logit row r of the previous plan draws (overlapped loop)."""
+    """Ids. A negative value -1-r stands for what logit row r of the previous plan draws
+    (overlapped loop)."""
     blocks: tuple[int, ...]
     """Physical block ids covering storage indices [0, start + len(tokens))."""
     n_logits: int = 1
     out_index: int = 0
-    """Output index (Philox counter) drawn by the first logit row; a deeper row adds its depth below that token."""
+    """Output index (Philox counter) drawn by the first logit row; a deeper row adds its depth
+    below that token."""
     parents: tuple[int, ...] = ()
     """Empty: a chain. Else per token the index in ``tokens`` of its parent, -1 for the first."""
     targets: tuple[int, ...] = ()
-    """Empty: sample. Else per logit row the token whose logprob is wanted instead of a draw; -1 samples."""
+    """Empty: sample. Else per logit row the token whose logprob is wanted instead of a draw; -1
+    samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,8 @@ class StepPlan:
     rows: tuple[Row, ...]
     opens: tuple[SlotOpen, ...] = ()
     commits: tuple[tuple[int, int], ...] = ()
-    """(slot, token) pairs emitted since the previous plan, for the penalties' counts; applied before the step."""
+    """(slot, token) pairs emitted since the previous plan, for the penalties' counts; applied
+    before the step."""
     moves: tuple[Move, ...] = ()
 
     @property
@@ -82,11 +88,13 @@ class RowOutput:
 
     token: int
     logprob: float = 0.0
-    """Natural-log probability of ``token`` under the unmodified distribution (before penalties and filters)."""
+    """Natural-log probability of ``token`` under the unmodified distribution (before penalties and
+    filters)."""
     top: tuple[tuple[int, float], ...] = ()
     """(id, logprob) of the likeliest tokens, likeliest first; ties to the lowest id."""
     rank: int = 0
-    """1-based rank of ``token`` under the unmodified distribution; 0 when no logprobs were asked for."""
+    """1-based rank of ``token`` under the unmodified distribution; 0 when no logprobs were asked
+    for."""
     logits_hash: int = 0
     """64-bit hash of the row's raw logits when the executor records hashes, else 0."""
 

@@ -72,7 +72,8 @@ class BuiltEngine:
 
 
 def load_model(path: str | None) -> LoadedModel:
-    """Opens a GGUF file or Hugging Face folder, the default model without ``path``. Raises ModelError."""
+    """Opens a GGUF file or Hugging Face folder, the default model without ``path``. Raises
+    ModelError."""
     source = open_model(path if path is not None else default_model())
     return LoadedModel(source, config_from(source))
 
@@ -88,8 +89,8 @@ def build_engine(
 ) -> BuiltEngine:
     """Everything from options to an engine ready for requests.
 
-    ``hashes``: record a hash of every logit row, where the executor can. ``act_block``: most activations that share
-    an int8 scale. Raises ModelError and ConfigError.
+    ``hashes``: record a hash of every logit row, where the executor can. ``act_block``: most
+    activations that share an int8 scale. Raises ModelError and ConfigError.
     """
     if options.executor == "fake":
         config = _resolve(options, FAKE_FACTS, max_draft_tokens)
@@ -148,7 +149,8 @@ def _weight_dtype(formats: set[str]) -> str:
 
 
 def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
-    """Names the arithmetic: executor, mode and KV type. Every ISA level of the native core computes the same bits."""
+    """Names the arithmetic: executor, mode and KV type. Every ISA level of the native core
+    computes the same bits."""
     mode = f"int8/{act_block}" if config.model.dtype == "auto" else config.model.dtype
     return f"{config.executor.name}-1:{mode}:{config.kv.dtype}"
 

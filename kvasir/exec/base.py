@@ -27,7 +27,8 @@ class ExecutorSpec:
 
 
 class Executor(Protocol):
-    """Runs plans one after the other. Not thread-safe; ``run`` may be called from a worker thread."""
+    """Runs plans one after the other. Not thread-safe; ``run`` may be called from a worker
+    thread."""
 
     @property
     def spec(self) -> ExecutorSpec: ...

@@ -94,7 +94,8 @@ ProgramSpec spec_of(nb::dict sizes, const ReadOnlyBytes& records, const ReadOnly
   return spec;
 }
 
-// Rows of `layers`: offset of page 0, page bytes, V offset, head bytes, block size, KV heads, head dim, dtype.
+// Rows of `layers`: offset of page 0, page bytes, V offset, head bytes, block size, KV heads, head dim,
+// dtype.
 std::vector<KvLayer> kv_layers(uint8_t* base, const Longs& layers) {
   if (layers.shape(1) != 8) throw std::invalid_argument("a KV layer has 8 numbers");
   std::vector<KvLayer> out;
@@ -151,7 +152,8 @@ void pack_rows(Pool& pool, int layout, const std::string& format, ReadOnlyBytes 
                Bytes out, int64_t tile_first, int64_t tile_step) {
   const Format f = format_named(format);
   if (!packs(f, Layout(layout))) throw std::invalid_argument("format " + format + " has another layout");
-  if (N < 1 || K < 1 || tile_first < 0 || tile_step < 1) throw std::invalid_argument("sizes must be positive");
+  if (N < 1 || K < 1 || tile_first < 0 || tile_step < 1)
+    throw std::invalid_argument("sizes must be positive");
   if (f >= Format::q8_0 && K % kGroup) throw std::invalid_argument("quantized rows need K divisible by 32");
   if (int64_t(rows.size()) < N * row_bytes(f, K)) throw std::invalid_argument("rows are shorter than N x K");
   const int64_t tiles = (N + kTileCols - 1) / kTileCols;
@@ -168,15 +170,16 @@ void bind_program(nb::module_& m) {
   nb::class_<BoundProgram>(m, "Program")
       .def("__init__", &make_program, nb::arg("pool"), nb::arg("level"), nb::arg("sampler"), nb::arg("sizes"),
            nb::arg("records"), nb::arg("buffers"), nb::arg("weights"), nb::arg("kv"), nb::arg("kv_layout"),
-           nb::arg("tables"), nb::arg("arena"), nb::arg("arrays"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>())
+           nb::arg("tables"), nb::arg("arena"), nb::arg("arrays"), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 4>())
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
            nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none())
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
-  m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"), nb::arg("N"),
-        nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0,
-        nb::arg("tile_step") = 1);
-  m.def("tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
-        nb::arg("K"));
+  m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"),
+        nb::arg("N"), nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0, nb::arg("tile_step") = 1);
+  m.def(
+      "tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
+      nb::arg("K"));
   m.def("record_sizes", [] { return std::make_tuple(sizeof(Record), sizeof(Buffer)); });
 }
 

@@ -91,7 +91,8 @@ void decode_row(Format format, const uint8_t* row, int64_t K, float* out) {
       for (int64_t k = 0; k < K; k++) out[k] = half_at(row + 2 * k);
       return;
     case Format::bf16:
-      for (int64_t k = 0; k < K; k++) out[k] = std::bit_cast<float>(uint32_t(row[2 * k] | row[2 * k + 1] << 8) << 16);
+      for (int64_t k = 0; k < K; k++)
+        out[k] = std::bit_cast<float>(uint32_t(row[2 * k] | row[2 * k + 1] << 8) << 16);
       return;
     default:
       for (int64_t k = 0; k < K; k += 32) decode_block(format, row + k / 32 * row_bytes(format, 32), out + k);
@@ -130,7 +131,8 @@ void pack_share(void* context, int thread) {
   const auto& work = *static_cast<PackWork*>(context);
   const int64_t tiles = (work.args.N + kTileCols - 1) / kTileCols, n = work.pool.size();
   std::vector<float> buffer(size_t(work.args.K));
-  for (int64_t t = tiles * thread / n; t < tiles * (thread + 1) / n; t++) pack_tile(work.args, t, buffer.data());
+  for (int64_t t = tiles * thread / n; t < tiles * (thread + 1) / n; t++)
+    pack_tile(work.args, t, buffer.data());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Brings weight rows from their file format to a packed layout (kernels.h), losslessly for the quantized ones.
+// Brings weight rows from their file format to a packed layout (kernels.h), losslessly for the quantized
+// ones.
 #pragma once
 #include <cstdint>
 
@@ -18,9 +19,9 @@ bool packs(Format format, Layout layout);
 struct PackArgs {
   Layout layout;
   Format format;
-  const uint8_t* rows;      // N rows of row_bytes(format, K)
+  const uint8_t* rows;  // N rows of row_bytes(format, K)
   int64_t N, K;
-  uint8_t* out;             // zero-filled by the caller
+  uint8_t* out;                   // zero-filled by the caller
   int64_t tile_first, tile_step;  // column tile t goes to tile_first + t * tile_step (gate and up interleave)
 };
 void pack(Pool& pool, const PackArgs& args);

@@ -1,4 +1,5 @@
-// vdpbf16ps in two steps; equal to it while nothing falls below the normal range, where the instruction flushes.
+// vdpbf16ps in two steps; equal to it while nothing falls below the normal range, where the instruction
+// flushes.
 #include "kernels.h"
 
 namespace kvasir::KVASIR_ISA {

@@ -1,5 +1,5 @@
-// The frame that every linear kernel shares: rows in blocks, tiles, epilogues. Include after vec.h and math.inl; a
-// format brings `Tile` with
+// The frame that every linear kernel shares: rows in blocks, tiles, epilogues. Include after vec.h and
+// math.inl; a format brings `Tile` with
 //   static int64_t bytes(int64_t K);                     packed bytes of one tile of 16 columns
 //   template <int MR> static void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf* total);
 // where r[i] is the input row of total[i]. Row blocking never changes a row's order of operations.

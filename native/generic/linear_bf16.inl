@@ -1,5 +1,6 @@
-// bf16 x bf16 by pairs of k, in the order of vdpbf16ps: acc = fma(x1, w1, acc), then acc = fma(x0, w0, acc); segments as
-// in f32. A level brings vf bf16_pair(vf acc, vi weights, int32_t x): weights and x hold element k low, k + 1 high.
+// bf16 x bf16 by pairs of k, in the order of vdpbf16ps: acc = fma(x1, w1, acc), then acc = fma(x0, w0, acc);
+// segments as in f32. A level brings vf bf16_pair(vf acc, vi weights, int32_t x): weights and x hold element
+// k low, k + 1 high.
 #include "kernels.h"
 
 namespace kvasir::KVASIR_ISA {
@@ -14,8 +15,8 @@ struct Bf16Tile {
   }
 
   template <int MR>
-  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r,
-                                                         vf* total) {
+  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
+                                                         const int64_t* r, vf* total) {
     const int32_t* pairs = reinterpret_cast<const int32_t*>(w);
     const uint16_t* x[MR];
     for (int i = 0; i < MR; i++) {

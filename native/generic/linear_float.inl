@@ -1,4 +1,5 @@
-// Float linears: one FMA chain per column over k ascending, restarted every kSegment elements, segments added in order.
+// Float linears: one FMA chain per column over k ascending, restarted every kSegment elements, segments added
+// in order.
 #pragma once
 #include "kernels.h"
 
@@ -11,7 +12,8 @@ struct F32Tile {
   static int64_t bytes(int64_t K) { return K * kTileCols * 4; }
 
   template <int MR>
-  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf* total) {
+  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
+                                                         const int64_t* r, vf* total) {
     const float* weights = reinterpret_cast<const float*>(w);
     const float* x[MR];
     for (int i = 0; i < MR; i++) {

@@ -27,15 +27,16 @@ constexpr int kPrefetch = 2048;  // bytes ahead
 
 KVASIR_INLINE vf load_half(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
 
-// Per column and row: blk = fma(dot_g, scale_g, blk) over the groups of an activation block, total = fma(blk, d, total)
-// over the blocks; the mins make a second pair of chains, added last.
+// Per column and row: blk = fma(dot_g, scale_g, blk) over the groups of an activation block, total = fma(blk,
+// d, total) over the blocks; the mins make a second pair of chains, added last.
 template <class F>
 struct IntTile {
   static constexpr int kRows = kIntRows;
   static int64_t bytes(int64_t K) { return K / kGroup * F::kBytes; }
 
   template <int MR>
-  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf* total) {
+  static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
+                                                         const int64_t* r, vf* total) {
     const Rows& x = *a.x;
     const int64_t per_block = x.block / kGroup, n_blocks = a.K / x.block, groups = a.K / kGroup;
     const int8_t* q[MR];
@@ -62,8 +63,8 @@ struct IntTile {
   }
 
   template <int MR>
-  static __attribute__((always_inline)) inline void group(const uint8_t* w, int64_t g, const int8_t* const* q, const float* const* sums,
-                                         vf* blk, vf* bm) {
+  static __attribute__((always_inline)) inline void group(const uint8_t* w, int64_t g, const int8_t* const* q,
+                                                          const float* const* sums, vf* blk, vf* bm) {
     // eight rows stall the hardware prefetcher of Zen 5: 6 GB/s without, 29 with (q8, weights in DRAM)
     for (int line = 0; line < F::kBytes; line += 64) __builtin_prefetch(w + kPrefetch + line);
     Unpacked u;

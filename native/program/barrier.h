@@ -1,6 +1,6 @@
-// A reusable barrier for threads that arrive within microseconds of each other: spin a little, then sleep. Sleeping
-// matters when another process runs on one of our cores: the core that is left idle lets the scheduler move the peer that
-// was preempted there, instead of waiting for its next time slice.
+// A reusable barrier for threads that arrive within microseconds of each other: spin a little, then sleep.
+// Sleeping matters when another process runs on one of our cores: the core that is left idle lets the
+// scheduler move the peer that was preempted there, instead of waiting for its next time slice.
 #pragma once
 #include <immintrin.h>
 

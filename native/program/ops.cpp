@@ -90,7 +90,8 @@ void Program::linear(const Record& r, int64_t item) {
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
   args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + r.i[0];
-  args.bias = r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
+  args.bias =
+      r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
   call_linear(w.layout, args);
 }
 
@@ -181,7 +182,8 @@ void Program::gather_rows(const Record& r, int64_t item) {
   int64_t m0, m1;
   share(r, item, &m0, &m1);
   for (int64_t m = m0; m < m1; m++)
-    std::memcpy(floats(r.out[0]) + size_t(m) * K, floats(r.in[0]) + size_t(a_.logit_token[tile_begin_ + m]) * K, K * 4);
+    std::memcpy(floats(r.out[0]) + size_t(m) * K,
+                floats(r.in[0]) + size_t(a_.logit_token[tile_begin_ + m]) * K, K * 4);
 }
 
 void Program::route(const Record& r, int64_t item) {
@@ -197,8 +199,8 @@ void Program::route(const Record& r, int64_t item) {
   kernels_.route(args);
 }
 
-// Counting sort of the pairs by expert, stable: out0 token of each sorted pair, out1 sorted place of each pair,
-// out2 [n_experts + 1] first sorted pair of each expert.
+// Counting sort of the pairs by expert, stable: out0 token of each sorted pair, out1 sorted place of each
+// pair, out2 [n_experts + 1] first sorted pair of each expert.
 void Program::group_pairs(const Record& r) {
   const int32_t n_experts = r.i[0], k = r.i[1];
   const int64_t pairs = size_.tokens * k;

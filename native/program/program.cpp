@@ -65,8 +65,8 @@ void Program::run(StepSize size, int64_t until, double* seconds, float* logits) 
 
 void Program::prepare(StepSize size) {
   size_ = size;
-  step_rows_ = {size.tokens, size.seqs, a_.seq,      a_.pos,    a_.store,     a_.parent, a_.seq_begin,
-                a_.seq_start, a_.seq_tree, a_.tables, a_.max_blocks};
+  step_rows_ = {size.tokens,  size.seqs,    a_.seq,      a_.pos,    a_.store,     a_.parent,
+                a_.seq_begin, a_.seq_start, a_.seq_tree, a_.tables, a_.max_blocks};
   for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
   tile_begin_ = tile_rows_ = 0;
   resolve_references();
@@ -90,7 +90,8 @@ void Program::cut_attention() {
   chunks_.clear();
   for (int64_t s = 0; s < size_.seqs; s++)
     for (int32_t t = a_.seq_begin[s]; t < a_.seq_begin[s + 1]; t += kAttentionTokens)
-      chunks_.push_back({int32_t(s), t, int32_t(std::min<int64_t>(t + kAttentionTokens, a_.seq_begin[s + 1]))});
+      chunks_.push_back(
+          {int32_t(s), t, int32_t(std::min<int64_t>(t + kAttentionTokens, a_.seq_begin[s + 1]))});
 }
 
 void Program::enter(void* self, int thread) { static_cast<Program*>(self)->replay(thread); }

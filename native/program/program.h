@@ -34,7 +34,8 @@ enum class OpKind : int32_t {
 // Which symbol counts a record's rows.
 enum class RowsOf : int32_t { tokens = 0, logits = 1, pairs = 2 };
 
-// One op. Meaning of the fields by kind stands in exec/cpu/records.py, which writes them; sizes are checked there.
+// One op. Meaning of the fields by kind stands in exec/cpu/records.py, which writes them; sizes are checked
+// there.
 struct Record {
   int32_t kind, phase, rows_of, tail;  // tail: repeated for every tile of logit rows
   int32_t in[3], out[3];               // buffer ids, -1 absent
@@ -96,8 +97,10 @@ struct StepSize {
 
 class Program {
  public:
-  Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSpec spec, uint8_t* arena, StepArrays arrays);
-  // until: index of the last record to run, -1 for all. seconds: [phases] or null, time per phase. logits: [R, vocab] or null.
+  Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSpec spec, uint8_t* arena,
+          StepArrays arrays);
+  // until: index of the last record to run, -1 for all. seconds: [phases] or null, time per phase. logits:
+  // [R, vocab] or null.
   void run(StepSize size, int64_t until, double* seconds, float* logits);
   int64_t phases() const { return n_phases_; }
 

@@ -1,4 +1,5 @@
-"""The native executor computes what the reference executor computes: every family, format, mode and level."""
+"""The native executor computes what the reference executor computes: every family, format, mode
+and level."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvasir.exec.cpu.records import BUFFER, RECORD
 from kvasir import _native
+from kvasir.exec.cpu.records import BUFFER, RECORD
 from tests import tiny
 from tests.loading import load, reference_logits
 from tests.native import BEST, LEVELS, native_logits
@@ -18,8 +19,9 @@ from tests.tiny import TinyModel
 FAMILIES = (tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3)
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(40))
 
-# Share of the largest logit. float32: the order of sums alone (measured 2e-6). bfloat16 and int8: a value on the edge
-# between two roundings may fall to either side, and later layers see that (measured 1.5 %).
+# Share of the largest logit. float32: the order of sums alone (measured 2e-6). bfloat16 and int8:
+# a value on the edge between two roundings may fall to either side, and later layers see that
+# (measured 1.5 %).
 BOUNDS = {"float32": 2e-5, "bfloat16": 0.04, "auto": 0.04}
 
 
@@ -29,7 +31,9 @@ def files(family: Callable[[], TinyModel], folder: Path) -> list[tuple[str, Path
     found = [("float32", hf), ("bfloat16", hf)]
     for format in ("Q8_0", "Q4_0", "Q4_1"):
         if family in (tiny.llama, tiny.mixtral):
-            found.append(("auto", tiny.write_gguf_model(family(), folder / f"{format}.gguf", format)))
+            found.append(
+                ("auto", tiny.write_gguf_model(family(), folder / f"{format}.gguf", format))
+            )
     return found
 
 

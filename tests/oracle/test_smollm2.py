@@ -1,8 +1,9 @@
-"""The default model against ``transformers``, which reads and dequantizes the same GGUF file by itself.
+"""The default model against ``transformers``, which reads and dequantizes the same GGUF file by
+itself.
 
-float32: the same greedy tokens for 128 steps on 20 prompts, and logits within FLOAT32 of the oracle's
-largest. bfloat16 and int8 (auto), teacher-forced on those texts: logits within BOUNDS, the same argmax
-wherever the oracle's margin exceeds twice the bound, and perplexity within 1 %.
+float32: the same greedy tokens for 128 steps on 20 prompts, and logits within FLOAT32 of the
+oracle's largest. bfloat16 and int8 (auto), teacher-forced on those texts: logits within BOUNDS,
+the same argmax wherever the oracle's margin exceeds twice the bound, and perplexity within 1 %.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A prompt, what the model wrote after it in float32, and the oracle's logits after each token."""
+    """A prompt, what the model wrote after it in float32, and the oracle's logits after each
+    token."""
 
     tokens: tuple[int, ...]
     n_prompt: int
@@ -126,7 +128,9 @@ def perplexity(logits: list[Logits], texts: list[Text]) -> float:
         scores = rows[text.n_prompt - 1 : -1].astype(np.float64)
         top = scores.max(axis=1)
         logsumexp = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top
-        losses.append(logsumexp - scores[np.arange(len(scores)), list(text.tokens[text.n_prompt :])])
+        losses.append(
+            logsumexp - scores[np.arange(len(scores)), list(text.tokens[text.n_prompt :])]
+        )
     return float(np.exp(np.concatenate(losses).mean()))
 
 
@@ -147,10 +151,10 @@ def test_float32_logits(texts: list[Text]) -> None:
 def test_rounded_modes_teacher_forced(dtype: str, texts: list[Text]) -> None:
     found = native_logits(dtype, texts)
     errors = relative_errors(found, texts)
-    changed = np.exp(abs(np.log(perplexity(found, texts) / perplexity([t.expected for t in texts], texts)))) - 1
-    print(f"{dtype}: largest error {max(errors):.3f} of the largest logit, perplexity {changed:.2%} off")
+    ratio = perplexity(found, texts) / perplexity([text.expected for text in texts], texts)
+    print(f"{dtype}: error {max(errors):.3f} of the largest logit, perplexity {ratio - 1:+.2%}")
     assert max(errors) <= BOUNDS[dtype]
-    assert changed < 0.01
+    assert abs(ratio - 1) < 0.01
     for logits, text in zip(found, texts, strict=True):
         two = np.sort(text.expected, axis=1)[:, -2:]
         sure = two[:, 1] - two[:, 0] > 2 * BOUNDS[dtype] * np.abs(text.expected).max()

@@ -87,8 +87,8 @@ class CpuExecutor:
         seconds: NDArray[np.float64] | None = None,
         logits: NDArray[np.float32] | None = None,
     ) -> StepResult:
-        """One step. For debugging: stop after record ``until``, add each phase's time to ``seconds`` [phases],
-        copy the raw logits to ``logits`` [logit rows, vocab]."""
+        """One step. For debugging: stop after record ``until``, add each phase's time to
+        ``seconds`` [phases], copy the raw logits to ``logits`` [logit rows, vocab]."""
         began = time.perf_counter()
         for opened in plan.opens:
             _open(self._sampler, opened)

@@ -40,7 +40,8 @@ class StepArrays:
             "top_ids": np.zeros((t, MAX_TOP), i32),
             "top_logprobs": np.zeros((t, MAX_TOP), np.float32),
         }
-        # per sequence the tuple its table row was written from: unchanged tables are not written again
+        # per sequence the tuple its table row was written from: unchanged tables are not written
+        # again
         self._written: list[tuple[int, ...] | None] = [None] * s
 
     @staticmethod

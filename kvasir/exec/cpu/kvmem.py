@@ -18,10 +18,11 @@ ITEM_BYTES = {"f32": 4, "bf16": 2}
 
 @dataclass(frozen=True, slots=True)
 class KVMemory:
-    """Layer after layer; a page holds K of every head [block/16, head_dim, 16], then V of every head [block, head_dim].
+    """Layer after layer; a page holds K of every head [block/16, head_dim, 16], then V of every
+    head [block, head_dim].
 
-    ``layout`` [layers, 8]: offset of page 0, page bytes, V offset, bytes of a head, block size, KV heads, head size,
-    dtype, as native/kernels.h's KvLayer.
+    ``layout`` [layers, 8]: offset of page 0, page bytes, V offset, bytes of a head, block size, KV
+    heads, head size, dtype, as native/kernels.h's KvLayer.
     """
 
     memory: NDArray[np.uint8]
@@ -42,8 +43,8 @@ class KVMemory:
                     spec.block_size,
                     layer.n_kv_heads,
                     layer.head_dim,
+                    DTYPES[layer.dtype],
                 )
-                + (DTYPES[layer.dtype],)
             )
             offset += 2 * values * spec.n_blocks
         return KVMemory(np.empty(offset, np.uint8), np.array(rows, np.int64))

@@ -1,8 +1,9 @@
-"""Lowers a fused, placed program to native records. All decisions are made here; the replay makes none."""
+"""Lowers a fused, placed program to native records. All decisions are made here; the replay makes
+none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -16,7 +17,8 @@ from kvasir.ir.program import Op, Program
 class WeightUse:
     """A packed weight of the native table, made of one or more weights of the program.
 
-    "matrix": one weight; "gated": gate and up, tiles interleaved (experts when 3-D); "vector": f32, concatenated.
+    "matrix": one weight; "gated": gate and up, tiles interleaved (experts when 3-D); "vector":
+    f32, concatenated.
     """
 
     kind: str
@@ -102,56 +104,45 @@ class _Lowering:
         return tail
 
     def _op(self, op: Op, phase: int, tail: bool) -> list[Record]:
-        rows_of = self.program.values[op.outs[0]].shape[0] if op.outs else "R"
-
-        def record(
-            kind: str,
-            ins: tuple[int, ...],
-            weights: tuple[int, ...] = (),
-            ints: tuple[int, ...] = (),
-            floats: tuple[float, ...] = (),
-        ) -> Record:
-            outs = self._ids(op.outs) if kind != "sample" else ()
-            return Record(kind, phase, str(rows_of), tail, ins, outs, weights, ints, floats)
-
-        match op.kind:
-            case "embed":
-                weight = self._weight("matrix", op.weights[0])
-                return [record("embed", (), (weight,), floats=(op.number("scale"),))]
-            case "norm":
-                weight = self._weight("vector", op.weights[0])
-                return [record("norm", self._ids(op.ins), (weight,), floats=(op.number("eps"),))]
-            case "cast" | "add" | "sample":
-                return [record(op.kind, self._ids(op.ins))]
-            case "gather_rows":
-                return [record("gather_rows", self._ids(op.ins[:1]))]
-            case "scale":
-                return [
-                    record(
-                        "scale",
-                        self._ids(op.ins),
-                        floats=(op.number("factor"), op.number("softcap")),
-                    )
-                ]
-            case "linear":
-                return self._linear(op, record("linear", self._ids(op.ins)))
-            case "lm_head":
-                weight = self._weight("matrix", op.weights[0])
-                return [record("linear", self._ids(op.ins), (weight,), (0, 0, 0))]
-            case "rope_write":
-                return [self._rope_write(op, record("rope_write", self._ids(op.ins[:1])))]
-            case "attention":
-                ints = (0, 0, 0, op.integer("layer"), op.integer("n_heads"), op.integer("window"))
-                floats = (op.number("scale"), op.number("softcap"))
-                return [record("attention", self._ids(op.ins[:1]), (), ints, floats)]
-            case "route":
-                return self._route(op, record("route", self._ids(op.ins)))
-            case "expert_linear":
-                return [self._expert_linear(op, record("expert_linear", self._ids(op.ins[:1])))]
-            case "combine":
-                # y, weights, sorted place of each pair
-                return [self._combine(op, record("combine", self._ids(op.ins)))]
+        rows_of = str(self.program.values[op.outs[0]].shape[0])
+        outs = self._ids(op.outs) if op.kind != "sample" else ()
+        base = Record(op.kind, phase, rows_of, tail, self._ids(op.ins), outs)
+        makers: dict[str, Callable[[Op, Record], list[Record]]] = {
+            "embed": self._embed,
+            "norm": self._norm,
+            "scale": self._scale,
+            "linear": self._linear,
+            "lm_head": self._lm_head,
+            "rope_write": self._rope_write,
+            "attention": self._attention,
+            "route": self._route,
+            "expert_linear": self._expert_linear,
+            "combine": self._combine,
+        }
+        if op.kind in makers:
+            return makers[op.kind](op, base)
+        if op.kind in ("cast", "add", "gather_rows", "sample"):
+            return [base]
         raise ValueError(f"op {op.kind} has no native record")
+
+    def _embed(self, op: Op, base: Record) -> list[Record]:
+        weight = self._weight("matrix", op.weights[0])
+        return [replace(base, weights=(weight,), floats=(op.number("scale"),))]
+
+    def _norm(self, op: Op, base: Record) -> list[Record]:
+        weight = self._weight("vector", op.weights[0])
+        return [replace(base, weights=(weight,), floats=(op.number("eps"),))]
+
+    def _scale(self, op: Op, base: Record) -> list[Record]:
+        return [replace(base, floats=(op.number("factor"), op.number("softcap")))]
+
+    def _lm_head(self, op: Op, base: Record) -> list[Record]:
+        weight = self._weight("matrix", op.weights[0])
+        return [replace(base, kind="linear", weights=(weight,), ints=(0, 0, 0))]
+
+    def _attention(self, op: Op, base: Record) -> list[Record]:
+        ints = (0, 0, 0, op.integer("layer"), op.integer("n_heads"), op.integer("window"))
+        return [replace(base, ints=ints, floats=(op.number("scale"), op.number("softcap")))]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)
@@ -175,7 +166,7 @@ class _Lowering:
             column += self.program.weights[name].shape[0]
         return records
 
-    def _rope_write(self, op: Op, base: Record) -> Record:
+    def _rope_write(self, op: Op, base: Record) -> list[Record]:
         norms = tuple(self._weight("vector", name) for name in op.weights)
         table = self.tables.setdefault(op.word("table"), len(self.tables))
         neox = int(op.word("style") == "neox")
@@ -189,7 +180,7 @@ class _Lowering:
             neox,
             table,
         )
-        return replace(base, weights=norms, ints=ints, floats=(op.number("eps"),))
+        return [replace(base, weights=norms, ints=ints, floats=(op.number("eps"),))]
 
     def _route(self, op: Op, base: Record) -> list[Record]:
         experts, k = op.integer("n_experts"), op.integer("top_k")
@@ -209,7 +200,7 @@ class _Lowering:
         self.arena_bytes += aligned(4 * n)
         return len(self.buffers) - 1
 
-    def _expert_linear(self, op: Op, base: Record) -> Record:
+    def _expert_linear(self, op: Op, base: Record) -> list[Record]:
         token, _, offsets = self.groups[op.ins[1]]
         gated = op.word("epilogue") == "gated"
         weight = self._weight("gated" if gated else "matrix", *op.weights)
@@ -221,9 +212,9 @@ class _Lowering:
             int(op.flag("per_pair")),
             experts,
         )
-        ins = (*base.ins, token, offsets)
-        return replace(base, rows_of="P", ins=ins, weights=(weight,), ints=ints)
+        ins = (base.ins[0], token, offsets)
+        return [replace(base, ins=ins, weights=(weight,), ints=ints)]
 
-    def _combine(self, op: Op, base: Record) -> Record:
+    def _combine(self, op: Op, base: Record) -> list[Record]:
         place = self.groups[op.ins[1]][1]
-        return replace(base, ins=(*base.ins, place), ints=(0, op.integer("top_k")))
+        return [replace(base, ins=(*base.ins, place), ints=(0, op.integer("top_k")))]

@@ -1,4 +1,5 @@
-"""The flat records that the native core replays; field for field those of native/program/program.h."""
+"""The flat records that the native core replays; field for field those of
+native/program/program.h."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ class Record:
     """One native op. Buffers and weights are ids, -1 absent; ``ints`` and ``floats`` by kind:
 
     embed (scale) · norm, rope_write (eps) · linear: column offset, epilogue, activation ·
-    rope_write: -, -, -, layer, heads, rotary size, neox, table · attention: -, -, -, layer, heads, window
-    (scale, softcap) · scale (factor, softcap) · route, group_pairs: experts, k, normalize ·
+    rope_write: -, -, -, layer, heads, rotary size, neox, table · attention: -, -, -, layer, heads,
+    window (scale, softcap) · scale (factor, softcap) · route, group_pairs: experts, k, normalize ·
     expert_linear: -, epilogue, activation, reads pairs, experts · combine: -, k
     """
 

@@ -1,4 +1,5 @@
-"""Packs a model's weights for the native kernels: from file rows to column tiles, without changing a value."""
+"""Packs a model's weights for the native kernels: from file rows to column tiles, without changing
+a value."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ NativeWeight = tuple[Bytes, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """Packs the weights that a lowered program uses; ``weights`` are the program's, with their layouts."""
+    """Packs the weights that a lowered program uses; ``weights`` are the program's, with their
+    layouts."""
 
     pool: _native.Pool
     weights: Mapping[str, Weight]

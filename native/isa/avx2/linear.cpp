@@ -1,5 +1,5 @@
-// Linears with vpmaddubsw. Four-bit weights: eight products of at most 15 x 127 x 2 fit in int16 (30,480), so pairs are
-// summed there first. Eight-bit weights: |w| x sign(a, w) never saturates (128 x 127 x 2 = 32,512).
+// Linears with vpmaddubsw. Four-bit weights: eight products of at most 15 x 127 x 2 fit in int16 (30,480), so
+// pairs are summed there first. Eight-bit weights: |w| x sign(a, w) never saturates (128 x 127 x 2 = 32,512).
 #include "isa/avx2/vec.h"
 //
 #include "generic/level.inl"
