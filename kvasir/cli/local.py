@@ -31,8 +31,7 @@ class LocalModel:
 
     def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """The answer in pieces. Raises RequestError when the model has no template or no room."""
-        text = self._template.render(messages)
-        return self._generate(self._tokenizer.encode(text, add_special=False), params)
+        return self._generate(self._template.encode(messages), params)
 
     def complete(self, prompt: str, params: SamplingParams) -> Iterator[str]:
         """The continuation of ``prompt`` in pieces."""

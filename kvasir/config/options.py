@@ -87,8 +87,12 @@ class EngineOptions:
     async_scheduling: bool | None = option(
         None, "flag", "Plan the next step while one runs; default: on for the cpu executor."
     )
-    seed: int = option(
-        0, "int", "Seed that the seeds of requests without one are drawn from.", minimum=0
+    seed: int | None = option(
+        None,
+        "int",
+        "Seed that the seeds of requests without one are drawn from, in the order of arrival; "
+        "default: the server draws unpredictable ones, a script's are the same every time (0).",
+        minimum=0,
     )
 
 

@@ -173,7 +173,7 @@ class _Planner:
         self.reasons["executor"] = f"{name}: {'default' if name == 'cpu' else 'as asked'}"
         if name != "cpu":
             return ExecutorConfig(name, 1, None)
-        return ExecutorConfig(name, self.threads(), self.isa(env_isa))
+        return ExecutorConfig(name, self.threads(), self.isa(env_isa), self.hardware.cache_bytes)
 
     def threads(self) -> int:
         asked, machine = self.options.threads, self.hardware

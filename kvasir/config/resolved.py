@@ -70,6 +70,8 @@ class ExecutorConfig:
     threads: int
     isa: str | None
     """None: the executor has no native code."""
+    cache_bytes: int = 0
+    """Last-level cache of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,6 @@ class EngineConfig:
     scheduler: SchedulerConfig
     executor: ExecutorConfig
     loop: LoopConfig
-    seed: int
+    seed: int | None
     reasons: dict[str, str]
     """Option name to "value: why", for the start-up report."""

@@ -104,7 +104,8 @@ def build_engine(
     if options.executor == "reference":
         executor = ReferenceExecutor(program, load_weights(program, binding), spec)
     else:
-        settings = CpuSettings(config.executor.threads, config.executor.isa or "scalar", hashes)
+        run = config.executor
+        settings = CpuSettings(run.threads, run.isa or "scalar", run.cache_bytes, hashes)
         executor = CpuExecutor(program, binding, spec, settings)
     root = key_root(
         model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)

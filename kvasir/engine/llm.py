@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
@@ -17,6 +16,7 @@ from kvasir.engine.batch import Batch, Task
 from kvasir.engine.build import build_engine, load_model
 from kvasir.engine.outputs import RequestOutput
 from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
+from kvasir.sampling.philox import seeds_from
 from kvasir.sampling.validate import check_prompt, resolve_choices
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
@@ -47,7 +47,7 @@ class LLM:
         self._tokenizer = load_tokenizer(loaded.source)
         self._template = ChatTemplate(loaded.source, self._tokenizer)
         self._built = build_engine(engine_options, loaded=loaded)
-        self._seeds = random.Random(self._built.config.seed)
+        self._draw_seed = seeds_from(self._built.config.seed or 0)
         self._n_requests = 0
         self._engine_ids = itertools.count()
         self._is_closed = False
@@ -79,12 +79,12 @@ class LLM:
         ``tools`` and ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
         """
         variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
-        texts = [
-            self._template.render(conversation, add_generation_prompt, **variables)
-            for conversation in read_conversations(messages)
-        ]
         prompts = [
-            Prompt(tuple(self._tokenizer.encode(text, add_special=False)), text) for text in texts
+            Prompt(
+                tuple(self._template.encode(conversation, add_generation_prompt, **variables)),
+                self._template.render(conversation, add_generation_prompt, **variables),
+            )
+            for conversation in read_conversations(messages)
         ]
         return self._run(prompts, sampling_params, use_tqdm)
 
@@ -121,7 +121,7 @@ class LLM:
 
     def _task(self, prompt: Prompt, params: SamplingParams) -> Task:
         if params.seed is None:
-            params = msgspec.structs.replace(params, seed=self._seeds.getrandbits(53))
+            params = msgspec.structs.replace(params, seed=self._draw_seed())
         task = Task(self._n_requests, prompt, params, self._resolve(prompt.ids, params))
         self._n_requests += 1
         return task

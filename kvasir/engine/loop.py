@@ -66,9 +66,8 @@ class OverlappedLoop:
         if running is None:
             return self._scheduler.take_events()
         following = self._scheduler.plan()
-        result = running.result.result()
         self._flight = None if following is None else self._submit(following)
-        return self._scheduler.commit(running.plan, result)
+        return self._scheduler.commit(running.plan, running.result.result())
 
     def close(self) -> None:
         self._worker.shutdown(wait=True)

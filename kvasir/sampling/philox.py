@@ -8,8 +8,11 @@ same in any batch, after any preemption and under speculation.
 from __future__ import annotations
 
 import hashlib
+import random
 import secrets
 import struct
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +72,15 @@ def choice_seed(seed: int, choice: int) -> int:
     return int.from_bytes(digest, "little")
 
 
+SEED_BITS = 53
+"""Of a drawn seed, so that JSON numbers carry it unharmed."""
+
+
 def draw_seed() -> int:
-    """A seed for a request that names none; 53 bits, so that JSON numbers carry it unharmed."""
-    return secrets.randbits(53)
+    """A seed for a request that names none."""
+    return secrets.randbits(SEED_BITS)
+
+
+def seeds_from(seed: int | None) -> Callable[[], int]:
+    """Draws seeds that repeat with ``seed``; without one nobody can tell the next."""
+    return draw_seed if seed is None else partial(random.Random(seed).getrandbits, SEED_BITS)

@@ -7,8 +7,10 @@ states the bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams, TokenParams
@@ -130,9 +132,15 @@ def resolve_choices(
     max_model_len: int,
     n_prompt: int,
     eos_ids: Iterable[int],
+    draw: Callable[[], int] = draw_seed,
 ) -> tuple[TokenParams, ...]:
-    """``resolve`` for each of the ``n`` choices; only the first computes the prompt's logprobs."""
+    """``resolve`` for each of the ``n`` choices; only the first computes the prompt's logprobs.
+
+    ``draw`` gives the seed when ``params`` have none.
+    """
     eos = tuple(eos_ids)
+    if params.seed is None:
+        params = msgspec.structs.replace(params, seed=draw())
     first = resolve(
         params, vocab_size=vocab_size, max_model_len=max_model_len, n_prompt=n_prompt, eos_ids=eos
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
@@ -19,18 +19,21 @@ MAX_JOB_TOKENS = 16 * 2**20
 """Prompt ids that one request sends to the engine, each choice counted."""
 
 Ids = tuple[int, ...]
+DrawSeed = Callable[[], int]
 
 
-async def completion_job(request: CompletionRequest, text: TextModel, info: Ready) -> Job:
-    """Raises RequestError (400)."""
+async def completion_job(
+    request: CompletionRequest, text: TextModel, info: Ready, draw: DrawSeed
+) -> Job:
+    """Each prompt of a request without a seed has one from ``draw``. Raises RequestError (400)."""
     params = completions.sampling_params(request)
     _check_before_tokenizing(params, info)
     prompts = await _prompts(request, text, info.max_model_len)
-    return _job(prompts, params, text, info)
+    return _job(prompts, params, text, info, draw)
 
 
 async def chat_job(
-    request: ChatRequest, text: TextModel, info: Ready
+    request: ChatRequest, text: TextModel, info: Ready, draw: DrawSeed
 ) -> tuple[Job, tuple[str, ...]]:
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
     params = chat.sampling_params(request)
@@ -43,7 +46,7 @@ async def chat_job(
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    return _job((prompt,), params, text, info), warnings
+    return _job((prompt,), params, text, info, draw), warnings
 
 
 async def chat_prompt(
@@ -118,7 +121,13 @@ def _split(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
     raise RequestError("prompt mixes texts, ids and lists of ids: use one of them", param="prompt")
 
 
-def _job(prompts: tuple[Ids, ...], params: SamplingParams, text: TextModel, info: Ready) -> Job:
+def _job(
+    prompts: tuple[Ids, ...],
+    params: SamplingParams,
+    text: TextModel,
+    info: Ready,
+    draw: DrawSeed,
+) -> Job:
     for prompt in prompts:
         check_prompt(prompt, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
     n_tokens = sum(map(len, prompts)) * params.n
@@ -137,6 +146,7 @@ def _job(prompts: tuple[Ids, ...], params: SamplingParams, text: TextModel, info
             max_model_len=info.max_model_len,
             n_prompt=len(prompt),
             eos_ids=text.tokenizer.eos_ids,
+            draw=draw,
         )
     ]
     return Job(prompts, params, tuple(resolved))

@@ -19,6 +19,7 @@ import uvloop
 from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
+from kvasir.sampling.philox import seeds_from
 from kvasir.serve.app import build_app
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.http_limits import HttpLimits
@@ -77,6 +78,7 @@ class _Main:
         child: EngineChild,
     ) -> None:
         self._options = options
+        self._engine_options = engine_options
         self._source = source
         self._listener = listener
         self._child = child
@@ -115,6 +117,7 @@ class _Main:
             metrics=metrics,
             names=tuple(self._names),
             text=text,
+            draw_seed=seeds_from(self._engine_options.seed),
             created=int(time.time()),
         )
 

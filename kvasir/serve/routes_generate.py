@@ -26,7 +26,7 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
     )
     model = service.check_model(request.model)
     text, info = await service.open()
-    job = await completion_job(request, text, info)
+    job = await completion_job(request, text, info, service.draw_seed)
     answer = CompletionAnswer(
         new_envelope("cmpl", "text_completion", model, fingerprint(info), warnings),
         job,
@@ -48,7 +48,7 @@ async def post_chat_completions(service: Service, exchange: Exchange) -> None:
     )
     model = service.check_model(request.model)
     text, info = await service.open()
-    job, notes = await chat_job(request, text, info)
+    job, notes = await chat_job(request, text, info, service.draw_seed)
     if notes and service.options.strict:
         raise RequestError(notes[0], param="messages", code="unknown_parameter")
     answer = ChatAnswer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvasir.config.serving import ServeOptions
@@ -23,6 +24,8 @@ class Service:
     names: tuple[str, ...]
     """Names of the model; the first is its own, the others are accepted too."""
     text: asyncio.Task[TextModel]
+    draw_seed: Callable[[], int]
+    """For requests without a seed."""
     created: int
     """Unix time of the start, seconds."""
 

@@ -71,8 +71,8 @@ class TextModel:
         add_generation_prompt: bool,
         add_special: bool,
     ) -> tuple[int, ...]:
-        text = self.template.render(messages, add_generation_prompt)
-        return tuple(self.tokenizer.encode(text, add_special))
+        ids = self.template.encode(messages, add_generation_prompt)
+        return tuple(self.tokenizer.surround(ids) if add_special else ids)
 
     @cached_property
     def _longest_token(self) -> int:

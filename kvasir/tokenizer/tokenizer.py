@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -12,6 +12,7 @@ import tokenizers
 from kvasir.core.errors import RequestError
 
 PieceStyle = Literal["byte_level", "metaspace"]
+_PROBE = "a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,12 @@ class Tokenizer:
             raise RequestError(
                 "the text holds a lone surrogate, which is not valid Unicode"
             ) from None
+
+    def surround(self, ids: Sequence[int]) -> list[int]:
+        """``ids`` of a text with what ``add_special`` puts before and after them."""
+        inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
+        n_before = next(i for i in range(len(outer)) if outer[i : i + len(inner)] == inner)
+        return [*outer[:n_before], *ids, *outer[n_before + len(inner) :]]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True, continues: bool = False) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD.

@@ -57,6 +57,7 @@ struct Weight {
   const uint8_t* data;
   Layout layout;
   int64_t N, K, tiles;  // tiles per expert
+  bool resident;        // small and early enough to stay in the last-level cache
 };
 
 // Arrays of one step, filled in place by the caller before run(). Sizes are the planned maxima.
@@ -88,6 +89,7 @@ struct ProgramSpec {
   std::vector<const float*> tables;  // rope cos | sin
   int64_t max_tokens, max_logits, logits_tile, top_k;
   int64_t head_dim_max, group_max;
+  int64_t cache_bytes;  // of the last-level cache
   bool hashes;
 };
 
@@ -115,6 +117,7 @@ class Program {
   static void enter(void* self, int thread);
   void replay(int thread);
   void run_phase(int64_t phase, int thread, int64_t counter);
+  void choose_resident();
   void prepare(StepSize size);
   void resolve_references();
   void cut_attention();

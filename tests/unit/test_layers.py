@@ -54,8 +54,9 @@ THIRD_PARTY = {
     "uvloop": ("serve",),
 }
 # These import late on purpose: commands, so that help is instant; the package's lazy exports; and
-# the server, whose engine process loads the model while the rest of the server is imported.
-LATE = ("kvasir.cli.", "kvasir.__init__", "kvasir.serve.server")
+# the server, whose engine process loads the model while the rest of the server is imported; and
+# what fetches the default model, once in the life of a machine.
+LATE = ("kvasir.cli.", "kvasir.__init__", "kvasir.serve.server", "kvasir.weights.default")
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "importlib"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

@@ -49,6 +49,13 @@ def test_merges_apply_in_their_order() -> None:
     assert pieces(tokenizer, "the quick 42 dog") == ["the", "Ġquick", "Ġ", "4", "2", "Ġdog"]
 
 
+@pytest.mark.parametrize("make", [byte_level, sentence_piece])
+def test_ids_are_surrounded_like_their_text(make: type) -> None:
+    tokenizer = Tokenizer(spec_from_gguf(make(**{"tokenizer.ggml.add_bos_token": True})))
+    ids = tokenizer.encode("the quick", add_special=False)
+    assert tokenizer.surround(ids) == tokenizer.encode("the quick") == [tokenizer.bos_id, *ids]
+
+
 def test_special_tokens() -> None:
     tokenizer = build()
     text = "<|im_start|>the<|im_end|>"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams, TokenParams
-from kvasir.sampling.philox import choice_seed
+from kvasir.sampling.philox import choice_seed, seeds_from
 from kvasir.sampling.validate import check, check_prompt, resolve, resolve_choices
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
@@ -189,6 +189,18 @@ def test_choices_differ_in_seed_only_and_score_the_prompt_once() -> None:
 
 def test_missing_seeds_are_drawn_anew() -> None:
     assert len({resolved(SamplingParams()).seed for _ in range(20)}) == 20
+
+
+def test_seeds_drawn_from_a_seed_repeat() -> None:
+    limits = {"vocab_size": VOCAB, "max_model_len": CONTEXT, "n_prompt": PROMPT, "eos_ids": ()}
+
+    def drawn(seed: int | None) -> list[int]:
+        draw = seeds_from(seed)
+        return [resolve_choices(SamplingParams(), **limits, draw=draw)[0].seed for _ in range(3)]
+
+    assert drawn(3) == drawn(3) != drawn(4)
+    assert drawn(None) != drawn(None)
+    assert resolve_choices(SamplingParams(seed=8), **limits, draw=seeds_from(3))[0].seed == 8
 
 
 @given(st.integers(-(2**63), 2**64 - 1))

@@ -29,6 +29,8 @@ LOGITS_TILE = 64
 class CpuSettings:
     threads: int
     isa: str
+    cache_bytes: int = 0
+    """Last-level cache that weights may stay in from step to step."""
     hashes: bool = False
     """Record a hash of every logit row (exactness tests)."""
 
@@ -129,6 +131,7 @@ def _sizes(
         "top_k": lowered.top_k,
         "head_dim_max": max((kv.head_dim for kv in program.kv), default=16),
         "group_max": max(heads, default=1),
+        "cache_bytes": settings.cache_bytes,
         "hashes": settings.hashes,
         "max_blocks": StepArrays.max_blocks(spec),
         "max_top": MAX_TOP,
