@@ -101,6 +101,22 @@ def serve(url: str, api_key: str | None, output: Path | None, **values: Any) -> 
 
 
 @bench.command()
+@_count("--repeat", 5, "Measured starts of each; all are in the report.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+@with_options(EngineOptions, skip=("seed", "served_model_name"))
+def start(repeat: int, output: Path | None, **values: Any) -> None:
+    """From the start of a process to its first token: ``kvasir run``, and ``kvasir serve``."""
+    from kvasir.bench.report import write
+    from kvasir.bench.start import measure_start
+
+    document = measure_start(take(EngineOptions, values), repeat)
+    write(document, output)
+    _warn(document)
+
+
+@bench.command()
 @_count("--threads", 1, "Threads that measure together.")
 @_count("--repeat", 3, "Runs; the report has their median and the best.")
 @click.option(
@@ -124,6 +140,10 @@ def _measure(kind: str, measure: Callable[[Any], dict[str, Any]], values: dict[s
     output, wants_ceilings = values.pop("output"), values.pop("ceilings")
     document = measured(kind, take(EngineOptions, values), measure, wants_ceilings)
     write(document, output)
+    _warn(document)
+
+
+def _warn(document: dict[str, Any]) -> None:
     if document["disturbed"]:
         print(
             "kvasir: other processes took more than 10 % of the machine: repeat it", file=sys.stderr

@@ -1,8 +1,10 @@
 // The frame that every linear kernel shares: rows in blocks, tiles, epilogues. Include after vec.h and
 // math.inl; a format brings `Tile` with
 //   static int64_t bytes(int64_t K);                     packed bytes of one tile of 16 columns
-//   template <int MR> static void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf* total);
-// where r[i] is the input row of total[i]. Row blocking never changes a row's order of operations.
+//   template <int MR, int NT> static void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf*
+//   total);
+// for NT neighbouring tiles from w on; total[t * MR + i] is of tile t and input row r[i]. Row blocking never
+// changes a row's order of operations.
 #pragma once
 #include "kernels.h"
 
@@ -27,39 +29,56 @@ KVASIR_INLINE vf add_bias(const float* bias, int64_t column, int64_t n_columns, 
   return add(y, left >= kTileCols ? load(bias + column) : load_n(bias + column, int(left)));
 }
 
-template <class Tile, int MR>
-KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
-  const int64_t bytes = Tile::bytes(a.K);
-  int64_t r[MR];
-  for (int i = 0; i < MR; i++) r[i] = a.row_index ? a.row_index[m + i] : m + i;
-  vf y[MR];
-  Tile::template rows<MR>(a.w + tile * bytes, a, r, y);
-  if (a.epilogue != Epilogue::gated) {
-    const int64_t column = tile * kTileCols;
-    for (int i = 0; i < MR; i++) store_tile(a, m + i, column, a.N, add_bias(a.bias, column, a.N, y[i]));
-    return;
-  }
-  vf up[MR];
-  Tile::template rows<MR>(a.w + (tile + 1) * bytes, a, r, up);
-  const int64_t column = tile / 2 * kTileCols, half = a.N / 2;
+// y: gate rows, then up rows, of one pair of tiles.
+template <int MR>
+KVASIR_INLINE void store_gated(const LinearArgs& a, int64_t column, int64_t m, const vf* y) {
+  const int64_t half = a.N / 2;
   const float* up_bias = a.bias ? a.bias + half : nullptr;
   for (int i = 0; i < MR; i++) {
     const vf gate = activate(a.act, add_bias(a.bias, column, half, y[i]));
-    store_tile(a, m + i, column, half, mul(gate, add_bias(up_bias, column, half, up[i])));
+    store_tile(a, m + i, column, half, mul(gate, add_bias(up_bias, column, half, y[MR + i])));
   }
 }
 
+template <class Tile, int MR, int NT>
+KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
+  int64_t r[MR];
+  for (int i = 0; i < MR; i++) r[i] = a.row_index ? a.row_index[m + i] : m + i;
+  vf y[MR * NT];
+  const int64_t bytes = Tile::bytes(a.K);
+  if constexpr (MR > 2) {
+    Tile::template rows<MR, NT>(a.w + tile * bytes, a, r, y);
+  } else {  // bound by memory: one stream at a time
+    for (int t = 0; t < NT; t++) Tile::template rows<MR, 1>(a.w + (tile + t) * bytes, a, r, y + t * MR);
+  }
+  if (a.epilogue == Epilogue::gated) {
+    if constexpr (NT == 2) store_gated<MR>(a, tile / 2 * kTileCols, m, y);
+    return;
+  }
+  for (int t = 0; t < NT; t++) {
+    const int64_t column = (tile + t) * kTileCols;
+    for (int i = 0; i < MR; i++)
+      store_tile(a, m + i, column, a.N, add_bias(a.bias, column, a.N, y[t * MR + i]));
+  }
+}
+
+template <class Tile, int NT>
+KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {
+  int64_t m = a.m0;
+  if (a.m1 - m < 16)  // bound by memory still: one pass over the weights
+    for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
+  for (; m + Tile::kRows <= a.m1; m += Tile::kRows) linear_block<Tile, Tile::kRows, NT>(a, tile, m);
+  if constexpr (Tile::kRows > 2)
+    for (; m + 2 <= a.m1; m += 2) linear_block<Tile, 2, NT>(a, tile, m);
+  for (; m < a.m1; m++) linear_block<Tile, 1, NT>(a, tile, m);
+}
+
+// Two tiles at a time: a gate and its up, or two neighbours.
 template <class Tile>
 KVASIR_INLINE void run_linear(const LinearArgs& a) {
-  const int64_t step = a.epilogue == Epilogue::gated ? 2 : 1;
-  for (int64_t tile = a.tile0; tile < a.tile1; tile += step) {
-    int64_t m = a.m0;
-    for (; m + Tile::kRows <= a.m1; m += Tile::kRows) linear_block<Tile, Tile::kRows>(a, tile, m);
-    if constexpr (Tile::kRows > 4)
-      for (; m + 4 <= a.m1; m += 4) linear_block<Tile, 4>(a, tile, m);
-    for (; m + 2 <= a.m1; m += 2) linear_block<Tile, 2>(a, tile, m);
-    for (; m < a.m1; m++) linear_block<Tile, 1>(a, tile, m);
-  }
+  int64_t tile = a.tile0;
+  for (; tile + 2 <= a.tile1; tile += 2) linear_tiles<Tile, 2>(a, tile);
+  if (tile < a.tile1) linear_tiles<Tile, 1>(a, tile);
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -14,24 +14,27 @@ struct Bf16Tile {
     return int32_t(x[k] | (k + 1 < K ? uint32_t(x[k + 1]) << 16 : 0));
   }
 
-  template <int MR>
+  template <int MR, int NT>
   static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
                                                          const int64_t* r, vf* total) {
     const int32_t* pairs = reinterpret_cast<const int32_t*>(w);
+    const int64_t tile = bytes(a.K) / int64_t(sizeof(int32_t));
     const uint16_t* x[MR];
-    for (int i = 0; i < MR; i++) {
-      x[i] = static_cast<const uint16_t*>(a.x->data) + r[i] * a.x->ld;
-      total[i] = zero();
-    }
+    for (int i = 0; i < MR; i++) x[i] = static_cast<const uint16_t*>(a.x->data) + r[i] * a.x->ld;
+    for (int n = 0; n < MR * NT; n++) total[n] = zero();
     for (int64_t k0 = 0; k0 < a.K; k0 += kSegment) {
       const int64_t k1 = k0 + kSegment < a.K ? k0 + kSegment : a.K;
-      vf acc[MR];
-      for (int i = 0; i < MR; i++) acc[i] = zero();
+      vf acc[MR * NT];
+      for (int n = 0; n < MR * NT; n++) acc[n] = zero();
       for (int64_t k = k0; k < k1; k += 2) {
-        const vi weights = loadi(pairs + k / 2 * kTileCols);
-        for (int i = 0; i < MR; i++) acc[i] = bf16_pair(acc[i], weights, pair_at(x[i], k, a.K));
+        vi weights[NT];
+        for (int t = 0; t < NT; t++) weights[t] = loadi(pairs + t * tile + k / 2 * kTileCols);
+        for (int i = 0; i < MR; i++) {
+          const int32_t value = pair_at(x[i], k, a.K);
+          for (int t = 0; t < NT; t++) acc[t * MR + i] = bf16_pair(acc[t * MR + i], weights[t], value);
+        }
       }
-      for (int i = 0; i < MR; i++) total[i] = add(total[i], acc[i]);
+      for (int n = 0; n < MR * NT; n++) total[n] = add(total[n], acc[n]);
     }
   }
 };

@@ -11,24 +11,26 @@ struct F32Tile {
   static constexpr int kRows = kFloatRows;
   static int64_t bytes(int64_t K) { return K * kTileCols * 4; }
 
-  template <int MR>
+  template <int MR, int NT>
   static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
                                                          const int64_t* r, vf* total) {
     const float* weights = reinterpret_cast<const float*>(w);
     const float* x[MR];
-    for (int i = 0; i < MR; i++) {
-      x[i] = static_cast<const float*>(a.x->data) + r[i] * a.x->ld;
-      total[i] = zero();
-    }
+    for (int i = 0; i < MR; i++) x[i] = static_cast<const float*>(a.x->data) + r[i] * a.x->ld;
+    for (int n = 0; n < MR * NT; n++) total[n] = zero();
     for (int64_t k0 = 0; k0 < a.K; k0 += kSegment) {
       const int64_t k1 = k0 + kSegment < a.K ? k0 + kSegment : a.K;
-      vf acc[MR];
-      for (int i = 0; i < MR; i++) acc[i] = zero();
+      vf acc[MR * NT];
+      for (int n = 0; n < MR * NT; n++) acc[n] = zero();
       for (int64_t k = k0; k < k1; k++) {
-        const vf column = load(weights + k * kTileCols);
-        for (int i = 0; i < MR; i++) acc[i] = fma(set1(x[i][k]), column, acc[i]);
+        vf columns[NT];
+        for (int t = 0; t < NT; t++) columns[t] = load(weights + (t * a.K + k) * kTileCols);
+        for (int i = 0; i < MR; i++) {
+          const vf value = set1(x[i][k]);
+          for (int t = 0; t < NT; t++) acc[t * MR + i] = fma(value, columns[t], acc[t * MR + i]);
+        }
       }
-      for (int i = 0; i < MR; i++) total[i] = add(total[i], acc[i]);
+      for (int n = 0; n < MR * NT; n++) total[n] = add(total[n], acc[n]);
     }
   }
 };

@@ -1,6 +1,7 @@
 // Integer linears: exact int8 dots per group of 32, floats above (kernels.h, "Rows"). A level brings
 //   struct Unpacked; void unpack4(const uint8_t*, Unpacked&); void unpack8(const uint8_t*, Unpacked&);
-//   vf int_dot(const Unpacked&, const int8_t* a): float(sum of a * weight) per column, exact;
+//   int_dots<MR, NT>(const Unpacked* u, const int8_t* const* a, int64_t offset, vf* dots): for each of NT
+//   tiles and MR rows float(sum of a * weight) per column, exact, the row's 32 values being at a[i] + offset;
 //   kQ8Zero: what unpack8 leaves to be subtracted (128 where the instruction wants unsigned weights, else 0).
 #pragma once
 #include "kernels.h"
@@ -38,58 +39,58 @@ KVASIR_INLINE void fetch_ahead(const uint8_t* w, bool stream) {
 
 KVASIR_INLINE vf load_half(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
 
-// Per column and row: blk = fma(dot_g, scale_g, blk) over the groups of an activation block, total = fma(blk,
-// d, total) over the blocks; the mins make a second pair of chains, added last.
+// Per column and row: blk = fma(dot_g, scale_g, blk), then blk = fma(min_g, sum_g, blk) where the format has
+// mins, over the groups of an activation block; total = fma(blk, d, total) over the blocks.
 template <class F>
 struct IntTile {
   static constexpr int kRows = kIntRows;
   static int64_t bytes(int64_t K) { return K / kGroup * F::kBytes; }
 
-  template <int MR>
+  template <int MR, int NT>
   static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
                                                          const int64_t* r, vf* total) {
     const Rows& x = *a.x;
     const int64_t per_block = x.block / kGroup, n_blocks = a.K / x.block, groups = a.K / kGroup;
     const int8_t* q[MR];
     const float *sums[MR], *scales[MR];
-    vf mins[MR];
     for (int i = 0; i < MR; i++) {
       q[i] = static_cast<const int8_t*>(x.data) + r[i] * x.ld;
       sums[i] = x.sums + r[i] * groups;
       scales[i] = x.scales + r[i] * n_blocks;
-      total[i] = mins[i] = zero();
     }
+    for (int n = 0; n < MR * NT; n++) total[n] = zero();
     for (int64_t b = 0, g = 0; b < n_blocks; b++) {
-      vf blk[MR], bm[MR];
-      for (int i = 0; i < MR; i++) blk[i] = bm[i] = zero();
+      vf blk[MR * NT];
+      for (int n = 0; n < MR * NT; n++) blk[n] = zero();
       for (const int64_t end = g + per_block; g < end; g++, w += F::kBytes)
-        group<MR>(w, g, a.stream, q, sums, blk, bm);
+        group<MR, NT>(w, bytes(a.K), g, a.stream, q, sums, blk);
       for (int i = 0; i < MR; i++) {
         const vf d = set1(scales[i][b]);
-        total[i] = fma(blk[i], d, total[i]);
-        if constexpr (F::kMins) mins[i] = fma(bm[i], d, mins[i]);
+        for (int t = 0; t < NT; t++) total[t * MR + i] = fma(blk[t * MR + i], d, total[t * MR + i]);
       }
     }
-    if constexpr (F::kMins)
-      for (int i = 0; i < MR; i++) total[i] = add(total[i], mins[i]);
   }
 
-  template <int MR>
-  static __attribute__((always_inline)) inline void group(const uint8_t* w, int64_t g, bool stream,
-                                                          const int8_t* const* q, const float* const* sums,
-                                                          vf* blk, vf* bm) {
-    fetch_ahead<F::kBytes>(w, stream);
-    Unpacked u;
-    F::unpack(w, u);
-    const vf scale = load_half(w + F::kQuants);
-    for (int i = 0; i < MR; i++) {
-      vf dot = int_dot(u, q[i] + g * kGroup);
-      if constexpr (F::kZero != 0) dot = fma(set1(-F::kZero), set1(sums[i][g]), dot);
-      blk[i] = fma(dot, scale, blk[i]);
+  template <int MR, int NT>
+  static __attribute__((always_inline)) inline void group(const uint8_t* w, int64_t stride, int64_t g,
+                                                          bool stream, const int8_t* const* q,
+                                                          const float* const* sums, vf* blk) {
+    Unpacked u[NT];
+    for (int t = 0; t < NT; t++) {
+      fetch_ahead<F::kBytes>(w + t * stride, stream);
+      F::unpack(w + t * stride, u[t]);
     }
-    if constexpr (F::kMins) {
-      const vf min = load_half(w + F::kQuants + 32);
-      for (int i = 0; i < MR; i++) bm[i] = fma(min, set1(sums[i][g]), bm[i]);
+    vf dot[MR * NT];
+    int_dots<MR, NT>(u, q, g * kGroup, dot);
+    for (int t = 0; t < NT; t++) {
+      const uint8_t* tail = w + t * stride + F::kQuants;
+      const vf scale = load_half(tail), min = F::kMins ? load_half(tail + 32) : zero();
+      for (int i = 0; i < MR; i++) {
+        const int n = t * MR + i;
+        if constexpr (F::kZero != 0) dot[n] = fma(set1(-F::kZero), set1(sums[i][g]), dot[n]);
+        blk[n] = fma(dot[n], scale, blk[n]);
+        if constexpr (F::kMins) blk[n] = fma(min, set1(sums[i][g]), blk[n]);
+      }
     }
   }
 };

@@ -26,6 +26,10 @@ ROOT = Path(__file__).parents[2]
 FAULT_ENGINE = "tests.e2e.fault_engine"
 REAL_ENGINE = "kvasir.serve.engine_process"
 MODEL = "toy"
+PATIENCE = 60.0
+"""Seconds that anything may take on a busy machine before a test gives up."""
+AT_ONCE = 10.0
+"""Seconds that still count as at once there: what is waited for would last longer otherwise."""
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Server:
     model: str = MODEL
     http: httpx.Client = field(
         default_factory=lambda: httpx.Client(
-            timeout=30,
+            timeout=PATIENCE,
             trust_env=False,
             verify=False,
             limits=httpx.Limits(max_keepalive_connections=0),
@@ -78,7 +82,7 @@ class Server:
         return int(psutil.Process(self.process.pid).children()[0].pid)
 
 
-def wait_until(condition: Any, seconds: float = 10.0) -> None:
+def wait_until(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -115,7 +119,7 @@ def running_server(
     reader = threading.Thread(target=_read_log, args=(process.stderr, lines, started))
     reader.start()
     try:
-        port = started.get(timeout=30)
+        port = started.get(timeout=PATIENCE)
         assert port is not None, "the server did not start:\n" + "".join(lines)
         server = Server(process, port, lines, name)
         with server.http:
@@ -123,7 +127,7 @@ def running_server(
     finally:
         process.send_signal(signal.SIGTERM) if process.poll() is None else None
         try:
-            process.wait(10)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -144,7 +148,7 @@ def n_open_files(server: Server) -> int:
     return int(psutil.Process(server.process.pid).num_fds())
 
 
-def connect(server: Server, timeout: float = 10.0) -> socket.socket:
+def connect(server: Server, timeout: float = PATIENCE) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=timeout)
 
 
@@ -199,7 +203,7 @@ def _read_body(stream: Any, headers: dict[str, str]) -> bytes:
     return body
 
 
-def exchange(server: Server, data: bytes, timeout: float = 10.0) -> Reply | None:
+def exchange(server: Server, data: bytes, timeout: float = PATIENCE) -> Reply | None:
     """Send ``data``, read one response."""
     with connect(server, timeout) as sock:
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -228,6 +232,26 @@ def sing(server: Server, song: dict[str, Any]) -> list[str]:
         text.append(choice["text"])
         finish = choice["finish_reason"] or finish
     return ["".join(text), finish]
+
+
+def last_event(server: Server, body: dict[str, Any]) -> str:
+    """The last event of a stream, however it ends."""
+    asked = {"model": server.model, "stream": True, **body}
+    with server.http.stream("POST", server.url + "/v1/completions", json=asked) as response:
+        return [line for line in response.iter_lines() if line][-1]
+
+
+def first_refusal(server: Server, path: str) -> httpx.Response:
+    """Asks until the answer is not 200, which a dying server gives for a second."""
+    while (reply := server.get(path)).status_code == 200:
+        time.sleep(0.02)
+    return reply
+
+
+def n_known(server: Server) -> float:
+    """Choices that the engine has."""
+    waiting = server.metric("kvasir:num_requests_waiting")
+    return waiting + server.metric("kvasir:num_requests_running")
 
 
 @contextmanager

@@ -113,3 +113,23 @@ def test_bench_writes_a_complete_report(model: str, kind: str, tmp_path: Path) -
     name = "tokens_per_second" if kind == "latency" else "output_tokens_per_second"
     results = report["results"]["decode"] if kind == "latency" else report["results"]
     assert len(results[name]["runs"]) == 2
+
+
+def test_bench_start_measures_both_commands(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert (
+        run_command(["bench", "start", model, "--repeat", "1", "--output", str(path), *SMALL]) == 0
+    )
+    report = json.loads(path.read_text())
+    assert report["engine"]["options"] == SMALL
+    for name in ("run", "serve"):
+        assert 0.1 < report["results"][name]["seconds_to_first_token"]["median"] < 60
+
+
+def test_bench_start_tells_why_a_process_failed(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["bench", "start", model, "--repeat", "1", "--isa", "none"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("kvasir: kvasir run failed: ")
+    assert "isa" in said

@@ -7,33 +7,30 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 
 from tests.e2e.conftest import StartServer
-from tests.e2e.harness import MODEL, ROOT, Server, is_alive, running_server, sing, wait_until
+from tests.e2e.harness import (
+    AT_ONCE,
+    MODEL,
+    PATIENCE,
+    ROOT,
+    Server,
+    first_refusal,
+    is_alive,
+    last_event,
+    n_known,
+    running_server,
+    sing,
+    wait_until,
+)
 
 SLOW = {"seconds": 0.005}
 SONG = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "seed": 3}
-
-
-def last_event(server: Server, body: dict[str, Any]) -> str:
-    """The last event of a stream, however it ends."""
-    asked = {"model": MODEL, "stream": True, **body}
-    with server.http.stream("POST", server.url + "/v1/completions", json=asked) as response:
-        return [line for line in response.iter_lines() if line][-1]
-
-
-def n_known(server: Server) -> float:
-    """Choices that the engine has."""
-    return server.metric("kvasir:num_requests_waiting") + server.metric(
-        "kvasir:num_requests_running"
-    )
 
 
 def test_ready_server_is_well(toy: Server) -> None:
@@ -44,19 +41,19 @@ def test_ready_server_is_well(toy: Server) -> None:
 
 def test_r19_sigterm_drains(server: StartServer) -> None:
     with server(faults=SLOW) as running, ThreadPoolExecutor(100) as pool:
-        song = {**SONG, "max_tokens": 60}
+        song = {**SONG, "max_tokens": 120}
         alone = sing(running, song)
         songs = [pool.submit(sing, running, song) for _ in range(100)]
         wait_until(lambda: running.metric("kvasir:num_requests_waiting") > 0)
         wait_until(lambda: n_known(running) == 100)
         running.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: running.get("/ready").status_code == 503, 1)
+        wait_until(lambda: running.get("/ready").status_code == 503, AT_ONCE)
         assert running.get("/live").status_code == 200
         refused = running.post("/v1/completions", SONG)
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "draining"
         assert all(song.result() == alone for song in songs)
-        assert running.process.wait(10) == 0
+        assert running.process.wait(PATIENCE) == 0
 
 
 def test_r19_drain_limit_ends_streams_with_an_error(server: StartServer) -> None:
@@ -65,7 +62,7 @@ def test_r19_drain_limit_ends_streams_with_an_error(server: StartServer) -> None
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 1)
         running.process.send_signal(signal.SIGTERM)
         assert json.loads(event.result().removeprefix("data: "))["error"]["code"] == "draining"
-        assert running.process.wait(10) == 0
+        assert running.process.wait(PATIENCE) == 0
 
 
 def test_r19_second_sigterm_exits_now(server: StartServer) -> None:
@@ -83,41 +80,38 @@ def test_r19_second_sigterm_exits_now(server: StartServer) -> None:
         thread.start()
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 1)
         running.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: running.get("/ready").status_code == 503, 1)
+        wait_until(lambda: running.get("/ready").status_code == 503, AT_ONCE)
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(2) != 0
-        thread.join(5)
+        assert running.process.wait(AT_ONCE) != 0
+        thread.join(PATIENCE)
         assert done.is_set()
-        wait_until(lambda: not is_alive(engine), 2)
+        wait_until(lambda: not is_alive(engine), AT_ONCE)
 
 
 def test_r19_idle_server_stops_at_once(server: StartServer) -> None:
     with server() as running:
         engine = running.engine_pid()
-        started = time.monotonic()
         running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(5) == 0
-        assert time.monotonic() - started < 2
+        assert running.process.wait(AT_ONCE) == 0
         assert not is_alive(engine)
 
 
 def test_r20_engine_killed_under_load(server: StartServer) -> None:
-    with server(faults=SLOW) as running, ThreadPoolExecutor(4) as pool:
+    with server(faults=SLOW) as running, ThreadPoolExecutor(6) as pool:
         events = [pool.submit(last_event, running, {**SONG, "max_tokens": 4000}) for _ in range(3)]
         whole = pool.submit(running.post, "/v1/completions", {**SONG, "max_tokens": 4000})
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 4)
+        found = {path: pool.submit(first_refusal, running, path) for path in ("/health", "/ready")}
         psutil.Process(running.engine_pid()).kill()
         for event in events:
             assert (
                 json.loads(event.result().removeprefix("data: "))["error"]["code"] == "engine_down"
             )
         assert whole.result().status_code == 503
-        for path in ("/health", "/ready"):
-            reply = running.get(path)
-            assert reply.status_code == 503
-            assert "engine" in reply.json()["status"]
-        assert running.get("/live").status_code == 200
-        assert running.process.wait(10) == 1
+        for reply in found.values():
+            assert reply.result().status_code == 503
+            assert "engine" in reply.result().json()["status"]
+        assert running.process.wait(PATIENCE) == 1
 
 
 def test_r20_executor_error_is_told(server: StartServer) -> None:
@@ -125,15 +119,15 @@ def test_r20_executor_error_is_told(server: StartServer) -> None:
         error = running.post("/v1/completions", SONG).json()["error"]
         assert error["code"] == "engine_down"
         assert "injected" in error["message"]
-        assert running.process.wait(10) == 1
+        assert running.process.wait(PATIENCE) == 1
 
 
 def test_engine_ends_with_its_parent(server: StartServer) -> None:
     with server(faults=SLOW) as running:
         engine = running.engine_pid()
         running.process.kill()
-        running.process.wait(5)
-        wait_until(lambda: not is_alive(engine), 8)
+        running.process.wait(PATIENCE)
+        wait_until(lambda: not is_alive(engine), PATIENCE)
 
 
 def test_missing_model_ends_with_a_message(tmp_path: Path) -> None:
@@ -143,7 +137,7 @@ def test_missing_model_ends_with_a_message(tmp_path: Path) -> None:
         "module": "tests.e2e.fault_engine",
     }
     command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
     assert "none.gguf" in ended.stderr
 
@@ -155,7 +149,7 @@ def test_taken_port_ends_with_a_message(toy: Server, toy_folder: Path) -> None:
         "module": "tests.e2e.fault_engine",
     }
     command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 2
     assert str(toy.port) in ended.stderr
 
@@ -167,5 +161,5 @@ def test_unix_socket(toy_folder: Path, tmp_path: Path) -> None:
         with httpx.Client(transport=transport, base_url="http://localhost") as client:
             assert client.get("/v1/models").json()["data"][0]["id"] == MODEL
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(5) == 0
+        assert running.process.wait(PATIENCE) == 0
     assert not Path(path).exists()

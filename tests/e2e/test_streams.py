@@ -13,7 +13,9 @@ import pytest
 
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import (
+    AT_ONCE,
     MODEL,
+    PATIENCE,
     Server,
     canaries,
     connect,
@@ -59,14 +61,14 @@ def test_r16_disconnect_mid_decode(steady: Server, stream: bool) -> None:
         with open_request(steady, {**LONG, "stream": stream, "n": 2}):
             wait_until(lambda: steady.metric("kvasir:num_requests_running") >= 2)
             time.sleep(0.1)
-        wait_until(lambda: cancelled(steady) == 1, 2)
+        wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
     assert steady.metric("kvasir:request_success_total", finished_reason="abort") == 1
 
 
 def test_r16_disconnect_frees_within_a_step(steady: Server) -> None:
     with open_request(steady, LONG):
         wait_until(lambda: steady.metric("kvasir:kv_cache_usage_perc") > 0)
-    wait_until(lambda: cancelled(steady) == 1, 2)
+    wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
     steps = steady.metric("kvasir:iterations_total")
     steady.wait_idle()
     assert steady.metric("kvasir:iterations_total") <= steps + 2
@@ -77,7 +79,7 @@ def test_r16_disconnect_mid_prefill(steady: Server) -> None:
     with canaries(steady):
         with open_request(steady, body):
             wait_until(lambda: steady.metric("kvasir:num_requests_waiting") > 0)
-        wait_until(lambda: cancelled(steady) == 1, 2)
+        wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
 
 
 def test_r16_disconnect_before_the_engine_knows(steady: Server) -> None:
@@ -101,7 +103,7 @@ def test_r17_slow_reader_is_cancelled(server: StartServer) -> None:
     with server(stream_buffer=64, write_timeout=1) as running, canaries(running):
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.settimeout(10)
+        sock.settimeout(PATIENCE)
         with sock:
             sock.connect(("127.0.0.1", running.port))
             body = {**LONG, "stream": True, "logprobs": 20, "n": 8, "max_tokens": 1000}
@@ -194,5 +196,5 @@ def test_too_many_requests(server: StartServer) -> None:
             assert response.status_code == 429
             assert int(response.headers["retry-after"]) >= 1
             assert running.get("/health").status_code == 200
-        wait_until(lambda: cancelled(running) == 2, 2)
+        wait_until(lambda: cancelled(running) == 2, AT_ONCE)
         assert sing(running, {"prompt": "x", "max_tokens": 2, "ignore_eos": True})[1] == "length"

@@ -7,6 +7,8 @@ import json
 import struct
 from pathlib import Path
 
+from tokenizers.pre_tokenizers import ByteLevel
+
 START, END = 250, 251
 """Ids of <|im_start|> and <|im_end|>: bytes that UTF-8 never has."""
 NAMES = {START: "<|im_start|>", END: "<|im_end|>"}
@@ -79,10 +81,10 @@ def _tokenizer() -> dict[str, object]:
 
 
 def _byte_names() -> list[str]:
-    """GPT-2's printable character for each byte."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(256, 512))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+    """The character of each byte: its own where that is printable, else the next one above 255."""
+    alphabet = ByteLevel.alphabet()
+    others = iter(sorted(char for char in alphabet if ord(char) > 255))
+    return [chr(byte) if chr(byte) in alphabet else next(others) for byte in range(256)]
 
 
 def _safetensors() -> bytes:

@@ -14,6 +14,7 @@ from kvasir.bench.ceilings import READ_SIZES, bandwidth_for
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.latency import LatencySettings, measure_latency
 from kvasir.bench.report import is_disturbed, summary, write
+from kvasir.bench.start import flags
 from kvasir.bench.throughput import ThroughputSettings, measure_throughput
 from kvasir.bench.workload import Timeline, Workload
 from kvasir.config.options import EngineOptions
@@ -131,3 +132,12 @@ def test_bandwidth_is_that_of_the_size() -> None:
     assert bandwidth_for(ceilings, 100 << 20) == 2.0
     assert bandwidth_for(ceilings, 1) == 0.0
     assert bandwidth_for({"read_8MB": {"missing": "memory"}}, 1) is None
+
+
+def test_a_start_gives_its_options_on() -> None:
+    assert flags(EngineOptions(model="m")) == []
+    chosen = EngineOptions(threads=1, kv_memory="1MiB", async_scheduling=False, dtype="float32")
+    assert flags(chosen) == [
+        *("--dtype", "float32", "--kv-memory", "1MiB"),
+        *("--threads", "1", "--no-async-scheduling"),
+    ]

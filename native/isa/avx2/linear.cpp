@@ -68,5 +68,7 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
 //
 #include "generic/bf16_pair.inl"
 //
+#include "generic/int_dots.inl"
 #include "generic/linear_bf16.inl"
+//
 #include "generic/linear_int.inl"
