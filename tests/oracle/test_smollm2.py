@@ -55,7 +55,8 @@ PROMPTS = (
 FLOAT32 = 2e-5
 """Largest difference over the oracle's largest logit (measured 7.5e-6)."""
 BOUNDS = {"bfloat16": 0.05, "auto": 0.12}
-"""As FLOAT32, for the modes that round activations (measured 0.025 and 0.076; perplexity 0.02 % and 0.08 % off)."""
+"""As FLOAT32, for the modes that round activations (measured 0.025 and 0.076; perplexity 0.02 % and
+0.08 % off)."""
 
 Logits = NDArray[np.float32]
 
