@@ -26,32 +26,31 @@ int32_t* Program::ints(int32_t id) const {
   return reinterpret_cast<int32_t*>(arena_ + spec_.buffers[size_t(id)].offset);
 }
 
-bool Program::share(const Record& r, int64_t item, int64_t* m0, int64_t* m1) const {
+void Program::share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const {
   *m0 = item * kRowsPerItem;
-  *m1 = std::min(*m0 + kRowsPerItem, rows(r));
-  return *m0 < *m1;
+  *m1 = std::min(*m0 + kRowsPerItem, rows(r, tile));
 }
 
-void Program::embed(const Record& r, int64_t item) {
+void Program::embed(const Record& r, const Tile& tile, int64_t item) {
   const Weight& w = spec_.weights[size_t(r.weight[0])];
   EmbedArgs args{w.data, w.layout, int32_t(w.K), a_.tokens, r.f[0], floats(r.out[0]), w.K, 0, 0};
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.embed(args);
 }
 
-void Program::norm(const Record& r, int64_t item) {
+void Program::norm(const Record& r, const Tile& tile, int64_t item) {
   const int32_t K = spec_.buffers[size_t(r.in[0])].columns;
   const float* weight =
       r.weight[0] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[0])].data);
   NormArgs args{floats(r.in[0]), K, weight, K, r.f[0], view(r.out[0]), 0, 0};
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.norm(args);
 }
 
-void Program::cast(const Record& r, int64_t item) {
+void Program::cast(const Record& r, const Tile& tile, int64_t item) {
   const int32_t K = spec_.buffers[size_t(r.in[0])].columns;
   CastArgs args{floats(r.in[0]), K, K, view(r.out[0]), 0, 0};
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.cast(args);
 }
 
@@ -70,9 +69,9 @@ void Program::call_linear(Layout layout, const LinearArgs& args) const {
   }
 }
 
-void Program::linear(const Record& r, int64_t item) {
+void Program::linear(const Record& r, const Tile& tile, int64_t item) {
   const Weight& w = spec_.weights[size_t(r.weight[0])];
-  const int64_t n = rows(r), chunks = (n + kLinearRows - 1) / kLinearRows;
+  const int64_t n = rows(r, tile), chunks = (n + kLinearRows - 1) / kLinearRows;
   const int64_t per_item = tiles_per_item(r, w.tiles, chunks);
   const Rows x = view(r.in[0]);
   LinearArgs args{};
@@ -120,7 +119,7 @@ void Program::expert_linear(const Record& r, int64_t item) {
   if (args.m0 < args.m1) call_linear(w.layout, args);
 }
 
-void Program::rope_write(const Record& r, int64_t item) {
+void Program::rope_write(const Record& r, const Tile& tile, int64_t item) {
   const auto vector = [this](int32_t id) {
     return id < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(id)].data);
   };
@@ -140,7 +139,7 @@ void Program::rope_write(const Record& r, int64_t item) {
   args.k_norm = vector(r.weight[1]);
   args.eps = r.f[0];
   args.rows = &step_rows_;
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.rope_write(args);
 }
 
@@ -165,30 +164,30 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   kernels_.attention(args);
 }
 
-void Program::add(const Record& r, int64_t item) {
+void Program::add(const Record& r, const Tile& tile, int64_t item) {
   const int32_t N = spec_.buffers[size_t(r.out[0])].columns;
   AddArgs args{floats(r.in[0]), floats(r.in[1]), floats(r.out[0]), N, N, 0, 0};
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.add(args);
 }
 
-void Program::scale(const Record& r, int64_t item) {
+void Program::scale(const Record& r, const Tile& tile, int64_t item) {
   const int32_t N = spec_.buffers[size_t(r.out[0])].columns;
   ScaleArgs args{floats(r.in[0]), floats(r.out[0]), N, N, r.f[0], r.f[1], 0, 0};
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.scale(args);
 }
 
-void Program::gather_rows(const Record& r, int64_t item) {
+void Program::gather_rows(const Record& r, const Tile& tile, int64_t item) {
   const size_t K = size_t(spec_.buffers[size_t(r.in[0])].columns);
   int64_t m0, m1;
-  share(r, item, &m0, &m1);
+  share(r, tile, item, &m0, &m1);
   for (int64_t m = m0; m < m1; m++)
     std::memcpy(floats(r.out[0]) + size_t(m) * K,
-                floats(r.in[0]) + size_t(a_.logit_token[tile_begin_ + m]) * K, K * 4);
+                floats(r.in[0]) + size_t(a_.logit_token[tile.begin + m]) * K, K * 4);
 }
 
-void Program::route(const Record& r, int64_t item) {
+void Program::route(const Record& r, const Tile& tile, int64_t item) {
   RouteArgs args{};
   args.logits = floats(r.in[0]);
   args.ld = spec_.buffers[size_t(r.in[0])].columns;
@@ -197,7 +196,7 @@ void Program::route(const Record& r, int64_t item) {
   args.normalize = r.i[2] != 0;
   args.ids = ints(r.out[0]);
   args.weights = floats(r.out[1]);
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.route(args);
 }
 
@@ -219,15 +218,15 @@ void Program::group_pairs(const Record& r) {
   offsets[0] = 0;
 }
 
-void Program::combine(const Record& r, int64_t item) {
+void Program::combine(const Record& r, const Tile& tile, int64_t item) {
   const int32_t N = spec_.buffers[size_t(r.out[0])].columns;
   CombineArgs args{floats(r.in[0]), N, ints(r.in[2]), floats(r.in[1]), r.i[1], N, floats(r.out[0]), N, 0, 0};
-  share(r, item, &args.m0, &args.m1);
+  share(r, tile, item, &args.m0, &args.m1);
   kernels_.combine(args);
 }
 
-void Program::sample(const Record& r, int64_t item) {
-  const int64_t row = tile_begin_ + item, vocab = spec_.buffers[size_t(r.in[0])].columns;
+void Program::sample(const Record& r, const Tile& tile, int64_t item) {
+  const int64_t row = tile.begin + item, vocab = spec_.buffers[size_t(r.in[0])].columns;
   float* logits = floats(r.in[0]) + item * vocab;
   if (spec_.hashes) a_.hash[row] = hash_row(logits, vocab);
   if (logits_out_) std::memcpy(logits_out_ + row * vocab, logits, size_t(vocab) * 4);

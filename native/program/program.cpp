@@ -1,5 +1,7 @@
 #include "program/program.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +13,7 @@ namespace kvasir {
 namespace {
 
 constexpr int64_t kAttentionTokens = 16;  // query tokens of one attention item
+constexpr int kSpins = 1000;              // tens of microseconds
 constexpr double kResidentShare = 0.5;    // of the last-level cache, for weights
 constexpr int64_t kItemsPerThread = 6;    // tiles are cut so that a preempted thread delays little
 
@@ -24,13 +27,7 @@ double now() {
 
 Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSpec spec, uint8_t* arena,
                  StepArrays arrays)
-    : pool_(pool),
-      kernels_(kernels),
-      sampler_(sampler),
-      spec_(std::move(spec)),
-      arena_(arena),
-      a_(arrays),
-      barrier_(pool.size()) {
+    : pool_(pool), kernels_(kernels), sampler_(sampler), spec_(std::move(spec)), arena_(arena), a_(arrays) {
   const int64_t n = int64_t(spec_.records.size());
   first_tail_ = -1;
   for (int64_t r = 0; r < n; r++) {
@@ -77,6 +74,7 @@ void Program::run(StepSize size, int64_t until, double* seconds, float* logits) 
   logits_out_ = logits;
   prepare(size);
   pool_.run(enter, this);
+  if (failure_) std::rethrow_exception(failure_);
   previous_.assign(a_.drawn, a_.drawn + size.logits);
 }
 
@@ -84,8 +82,11 @@ void Program::prepare(StepSize size) {
   size_ = size;
   step_rows_ = {size.tokens,  size.seqs,    a_.seq,      a_.pos,    a_.store,     a_.parent,
                 a_.seq_begin, a_.seq_start, a_.seq_tree, a_.tables, a_.max_blocks};
-  for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
-  tile_begin_ = tile_rows_ = 0;
+  for (Counter& counter : counters_) {
+    counter.next.store(0, std::memory_order_relaxed);
+    counter.done.store(0, std::memory_order_relaxed);
+  }
+  failure_ = nullptr;
   resolve_references();
   cut_attention();
 }
@@ -115,45 +116,60 @@ void Program::enter(void* self, int thread) { static_cast<Program*>(self)->repla
 
 void Program::replay(int thread) {
   double mark = seconds_ && thread == 0 ? now() : 0;
-  int64_t counter = 0;
-  const auto step = [&](int64_t phase) {
-    run_phase(phase, thread, counter++);
-    barrier_.wait();
+  auto counter = counters_.begin();
+  const auto step = [&](int64_t phase, const Tile& tile) {
+    run_phase(phase, tile, thread, *counter++);
     if (seconds_ == nullptr || thread != 0) return;
     const double t = now();
     seconds_[phase] += t - mark;
     mark = t;
   };
-  for (int64_t p = 0; p < first_tail_; p++) step(p);
-  for (int64_t r = 0; r < size_.logits; r += spec_.logits_tile) {
-    if (thread == 0) {
-      tile_begin_ = r;
-      tile_rows_ = std::min(spec_.logits_tile, size_.logits - r);
-    }
-    barrier_.wait();
-    for (int64_t p = first_tail_; p < n_phases_; p++) step(p);
-  }
+  for (int64_t p = 0; p < first_tail_; p++) step(p, {});
+  for (int64_t r = 0; r < size_.logits; r += spec_.logits_tile)
+    for (int64_t p = first_tail_; p < n_phases_; p++)
+      step(p, {r, std::min(spec_.logits_tile, size_.logits - r)});
 }
 
-void Program::run_phase(int64_t phase, int thread, int64_t counter) {
+int64_t Program::phase_items(const Phase& phase, const Tile& tile) const {
+  int64_t n = 0;
+  for (int64_t r = phase.begin; r < phase.end; r++) n += items(spec_.records[size_t(r)], tile);
+  return n;
+}
+
+// A phase ends when its items are done, not when all threads have arrived: a thread that another process
+// keeps from its core delays the others only while it holds an item. A waiting thread soon sleeps, because
+// the core that it leaves idle is where the scheduler can move the one that was preempted.
+void Program::run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter) {
   const Phase& range = phases_[size_t(phase)];
   if (until_ >= 0 && range.begin > until_) return;
-  std::atomic<int64_t>& next = counters_[size_t(counter)].next;
+  const int64_t total = phase_items(range, tile);
   int64_t base = 0, record = range.begin;
-  int64_t count = items(spec_.records[size_t(record)]);
-  for (int64_t item = next.fetch_add(1, std::memory_order_relaxed);;
-       item = next.fetch_add(1, std::memory_order_relaxed)) {
-    while (item >= base + count) {
-      base += count;
-      if (++record == range.end) return;
-      count = items(spec_.records[size_t(record)]);
-    }
-    run_item(spec_.records[size_t(record)], item - base, thread);
+  for (;;) {
+    const int64_t item = counter.next.fetch_add(1, std::memory_order_relaxed);
+    if (item >= total) break;
+    for (int64_t n; item >= base + (n = items(spec_.records[size_t(record)], tile)); record++) base += n;
+    try_item(spec_.records[size_t(record)], tile, item - base, thread);
+    if (counter.done.fetch_add(1, std::memory_order_acq_rel) == total - 1) counter.done.notify_all();
+  }
+  for (int spins = 0; counter.done.load(std::memory_order_acquire) < total; spins++) {
+    if (spins < kSpins)
+      _mm_pause();
+    else if (const int32_t done = counter.done.load(std::memory_order_acquire); done < total)
+      counter.done.wait(done, std::memory_order_acquire);
   }
 }
 
-int64_t Program::rows(const Record& r) const {
-  if (r.tail) return tile_rows_;
+void Program::try_item(const Record& r, const Tile& tile, int64_t item, int thread) {
+  try {
+    run_item(r, tile, item, thread);
+  } catch (...) {
+    const std::scoped_lock lock(failed_);
+    if (!failure_) failure_ = std::current_exception();
+  }
+}
+
+int64_t Program::rows(const Record& r, const Tile& tile) const {
+  if (r.tail) return tile.rows;
   return RowsOf(r.rows_of) == RowsOf::pairs ? size_.tokens * spec_.top_k : size_.tokens;
 }
 
@@ -163,8 +179,8 @@ int64_t Program::tiles_per_item(const Record& r, int64_t tiles, int64_t row_chun
   return std::clamp<int64_t>(wanted / unit * unit, unit, 32);
 }
 
-int64_t Program::items(const Record& r) const {
-  const int64_t n = rows(r);
+int64_t Program::items(const Record& r, const Tile& tile) const {
+  const int64_t n = rows(r, tile);
   switch (OpKind(r.kind)) {
     case OpKind::linear: {
       const int64_t tiles = spec_.weights[size_t(r.weight[0])].tiles, chunks = ceil_div(n, kLinearRows);
@@ -185,36 +201,36 @@ int64_t Program::items(const Record& r) const {
   }
 }
 
-void Program::run_item(const Record& r, int64_t item, int thread) {
+void Program::run_item(const Record& r, const Tile& tile, int64_t item, int thread) {
   switch (OpKind(r.kind)) {
     case OpKind::embed:
-      return embed(r, item);
+      return embed(r, tile, item);
     case OpKind::norm:
-      return norm(r, item);
+      return norm(r, tile, item);
     case OpKind::cast:
-      return cast(r, item);
+      return cast(r, tile, item);
     case OpKind::linear:
-      return linear(r, item);
+      return linear(r, tile, item);
     case OpKind::rope_write:
-      return rope_write(r, item);
+      return rope_write(r, tile, item);
     case OpKind::attention:
       return attention(r, item, thread);
     case OpKind::add:
-      return add(r, item);
+      return add(r, tile, item);
     case OpKind::scale:
-      return scale(r, item);
+      return scale(r, tile, item);
     case OpKind::gather_rows:
-      return gather_rows(r, item);
+      return gather_rows(r, tile, item);
     case OpKind::route:
-      return route(r, item);
+      return route(r, tile, item);
     case OpKind::group_pairs:
       return group_pairs(r);
     case OpKind::expert_linear:
       return expert_linear(r, item);
     case OpKind::combine:
-      return combine(r, item);
+      return combine(r, tile, item);
     case OpKind::sample:
-      return sample(r, item);
+      return sample(r, tile, item);
   }
 }
 

@@ -2,11 +2,12 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <vector>
 
 #include "kernels.h"
 #include "pool/pool.h"
-#include "program/barrier.h"
 #include "sample/sampler.h"
 
 namespace kvasir {
@@ -110,42 +111,50 @@ class Program {
   struct Phase {
     int64_t begin, end;  // records
   };
-  struct alignas(64) Counter {
-    std::atomic<int64_t> next{0};
+  // Of one phase: the next item to claim, and how many are done.
+  struct Counter {
+    alignas(64) std::atomic<int64_t> next{0};
+    alignas(64) std::atomic<int32_t> done{0};  // the width that a futex waits on
+  };
+  // Logit rows that the tail records compute at a time.
+  struct Tile {
+    int64_t begin = 0, rows = 0;
   };
 
   static void enter(void* self, int thread);
   void replay(int thread);
-  void run_phase(int64_t phase, int thread, int64_t counter);
+  void run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter);
+  int64_t phase_items(const Phase& phase, const Tile& tile) const;
   void choose_resident();
   void prepare(StepSize size);
   void resolve_references();
   void cut_attention();
-  int64_t rows(const Record& r) const;
-  int64_t items(const Record& r) const;
+  int64_t rows(const Record& r, const Tile& tile) const;
+  int64_t items(const Record& r, const Tile& tile) const;
   int64_t tiles_per_item(const Record& r, int64_t tiles, int64_t row_chunks) const;
-  void run_item(const Record& r, int64_t item, int thread);
+  void run_item(const Record& r, const Tile& tile, int64_t item, int thread);
+  void try_item(const Record& r, const Tile& tile, int64_t item, int thread);
 
-  void embed(const Record& r, int64_t item);
-  void norm(const Record& r, int64_t item);
-  void cast(const Record& r, int64_t item);
-  void linear(const Record& r, int64_t item);
-  void rope_write(const Record& r, int64_t item);
+  void embed(const Record& r, const Tile& tile, int64_t item);
+  void norm(const Record& r, const Tile& tile, int64_t item);
+  void cast(const Record& r, const Tile& tile, int64_t item);
+  void linear(const Record& r, const Tile& tile, int64_t item);
+  void rope_write(const Record& r, const Tile& tile, int64_t item);
   void attention(const Record& r, int64_t item, int thread);
-  void add(const Record& r, int64_t item);
-  void scale(const Record& r, int64_t item);
-  void gather_rows(const Record& r, int64_t item);
-  void route(const Record& r, int64_t item);
+  void add(const Record& r, const Tile& tile, int64_t item);
+  void scale(const Record& r, const Tile& tile, int64_t item);
+  void gather_rows(const Record& r, const Tile& tile, int64_t item);
+  void route(const Record& r, const Tile& tile, int64_t item);
   void group_pairs(const Record& r);
   void expert_linear(const Record& r, int64_t item);
-  void combine(const Record& r, int64_t item);
-  void sample(const Record& r, int64_t item);
+  void combine(const Record& r, const Tile& tile, int64_t item);
+  void sample(const Record& r, const Tile& tile, int64_t item);
 
   Rows view(int32_t buffer) const;
   float* floats(int32_t buffer) const;
   int32_t* ints(int32_t buffer) const;
   void call_linear(Layout layout, const LinearArgs& args) const;
-  bool share(const Record& r, int64_t item, int64_t* m0, int64_t* m1) const;
+  void share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const;
 
   Pool& pool_;
   const Kernels kernels_;
@@ -156,7 +165,6 @@ class Program {
   std::vector<Phase> phases_;
   int64_t n_phases_ = 0, first_tail_ = 0;
   std::vector<Counter> counters_;
-  Barrier barrier_;
   std::vector<float*> scratch_;  // per thread, owned by scratch_memory_
   std::vector<std::vector<float>> scratch_memory_;
   std::vector<int32_t> previous_;  // tokens drawn by the previous step
@@ -168,10 +176,11 @@ class Program {
   // of the running step
   StepSize size_{};
   StepRows step_rows_{};
-  int64_t tile_begin_ = 0, tile_rows_ = 0;
   int64_t until_ = -1;
   double* seconds_ = nullptr;
   float* logits_out_ = nullptr;
+  std::mutex failed_;
+  std::exception_ptr failure_;  // the first of this step
 };
 
 }  // namespace kvasir
