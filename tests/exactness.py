@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
@@ -68,6 +69,10 @@ class Variant:
     drafts: Drafts | None = None
     replay_after: int | None = None
     """Tokens emitted in total before the engine is dropped and a new one replays the requests."""
+    cache: bool = False
+    """With the prefix cache."""
+    reset_every: int = 0
+    """Steps between resets of the prefix cache; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,39 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
     Variant("replayed, tree drafts", replay_after=30, drafts=Drafts(6, n_siblings=1)),
+)
+
+
+CACHE_VARIANTS: tuple[Variant, ...] = tuple(
+    replace_fields(variant, cache=True)
+    for variant in (
+        Variant("one after the other", n_seqs=1, chunk=WHOLE),
+        Variant("all at once", n_seqs=64, chunk=WHOLE),
+        Variant("shuffled, chunks of 7", chunk=7, order=11),
+        Variant("chunks of 1", chunk=1, n_seqs=3, order=12),
+        Variant("arriving one by one", n_seqs=16, stagger=2, order=13),
+        Variant("evicted and computed again", n_seqs=2, n_spare_blocks=1, stagger=2, order=14),
+        Variant("preempted", n_seqs=16, n_spare_blocks=2, order=15),
+        Variant("preempted, no spare block, chunks of 7", n_seqs=16, chunk=7, n_spare_blocks=0),
+        Variant("overlapped", overlap=True, order=16),
+        Variant("overlapped, chunks of 7, staggered", overlap=True, chunk=7, stagger=1),
+        Variant("overlapped, preempted", overlap=True, n_seqs=16, n_spare_blocks=1, order=17),
+        Variant("chain drafts", drafts=_chain(5, 3), order=18),
+        Variant("tree drafts, one after the other", n_seqs=1, drafts=Drafts(9, n_siblings=2)),
+        Variant("tree drafts, overlapped", drafts=Drafts(6, 1), overlap=True, chunk=7, order=19),
+        Variant(
+            "tree drafts, overlapped, preempted",
+            drafts=Drafts(8, 1, frozenset({3})),
+            overlap=True,
+            n_spare_blocks=1,
+            order=20,
+        ),
+        Variant("replayed", replay_after=200, order=21),
+        Variant(
+            "replayed, overlapped, preempted", replay_after=150, overlap=True, n_spare_blocks=1
+        ),
+        Variant("reset again and again", n_seqs=4, reset_every=12, overlap=True, order=22),
+    )
 )
 
 
@@ -207,6 +245,8 @@ class _Client:
             events = self.engine.step().events
             self.engine.check()
             n_steps += 1
+            if self._variant.reset_every and n_steps % self._variant.reset_every == 0:
+                self.engine.reset_prefix_cache()
             n_tokens += self._record(events)
             if stop_after is not None and n_tokens >= stop_after:
                 return
@@ -286,6 +326,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         n_blocks=enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks,
         block_size=sizes.block_size,
         max_draft_tokens=n_drafted,
+        enable_prefix_caching=variant.cache,
     )
 
 
@@ -300,6 +341,25 @@ def make_requests(
         params = TokenParams(seed=rng.getrandbits(64), max_tokens=rng.randint(1, max_tokens))
         kind = KINDS[i % len(KINDS)]
         requests.append(EngineRequest(i, prompt, kind(params, rng, vocab_size)))
+    return requests
+
+
+def make_sharing_requests(
+    n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 60, max_tokens: int = 24
+) -> list[EngineRequest]:
+    """As ``make_requests``, with prompts that branch off each other, at block borders and inside
+    blocks, and some that are equal; in two salts."""
+    rng = random.Random(seed)
+    trunks = [tuple(rng.randrange(vocab_size) for _ in range(max_prompt)) for _ in range(3)]
+    requests: list[EngineRequest] = []
+    for request in make_requests(n, vocab_size, seed=seed + 1, max_tokens=max_tokens):
+        common = rng.choice((0, 5, 16, 17, 31, 32, 33, 48, max_prompt))
+        tail = request.prompt[: rng.choice((0, 1, 3, 16, 20))]
+        prompt = (rng.choice(trunks)[:common] + tail)[:max_prompt] or request.prompt
+        salt = rng.choice(("", "", "", "another tenant"))
+        if requests and rng.random() < 0.2:
+            prompt = rng.choice(requests).prompt
+        requests.append(replace(request, prompt=prompt, cache_salt=salt))
     return requests
 
 
