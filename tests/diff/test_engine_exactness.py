@@ -10,18 +10,8 @@ import pytest
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
-from tests.exactness import (
-    CACHE_VARIANTS,
-    VARIANTS,
-    Drafts,
-    Outcome,
-    Sizes,
-    Variant,
-    baseline,
-    make_requests,
-    make_sharing_requests,
-    run,
-)
+from tests.exactness import CACHE_VARIANTS, VARIANTS, Drafts, Outcome, Sizes, Variant, baseline, run
+from tests.request_sets import make_requests, make_sharing_requests
 
 Damage = Callable[[StepPlan], StepPlan]
 

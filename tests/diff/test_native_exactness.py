@@ -10,19 +10,10 @@ import pytest
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from tests import tiny
-from tests.exactness import (
-    CACHE_VARIANTS,
-    VARIANTS,
-    Outcome,
-    Sizes,
-    Variant,
-    baseline,
-    make_requests,
-    make_sharing_requests,
-    run,
-)
+from tests.exactness import CACHE_VARIANTS, VARIANTS, Outcome, Sizes, Variant, baseline, run
 from tests.loading import Loaded, load
 from tests.native import BEST
+from tests.request_sets import make_requests, make_sharing_requests
 
 MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
