@@ -75,7 +75,7 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     blocks_total: int = 0
     blocks_free: int = 0
     blocks_cached: int = 0
-    """Blocks that no request holds and whose contents are kept: free + used + cached is the total."""
+    """Blocks without owner whose contents are kept: free + used + cached is the total."""
     n_preemptions: int = 0
     n_cancelled: int = 0
     n_failed: int = 0

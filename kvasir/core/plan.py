@@ -33,7 +33,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the first ``n_rows`` KV entries of physical block ``src`` to block ``dst`` before the step.
+    """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step.
 
     What ``dst`` holds after them is unspecified.
     """
@@ -82,7 +82,7 @@ class StepPlan:
     before the step."""
     moves: tuple[Move, ...] = ()
     copies: tuple[Copy, ...] = ()
-    """Applied in order, after ``moves``: a block may be the source of one and the target of a later one."""
+    """Applied in order, after ``moves``: the source of one may be the target of a later one."""
 
     @property
     def n_tokens(self) -> int:

@@ -61,7 +61,7 @@ class Engine:
         self._scheduler.reset_prefix_cache()
 
     def check(self) -> None:
-        """Raises KvasirError unless free, cached and used blocks add up and every block has an owner."""
+        """Raises KvasirError unless free, cached and used blocks add up and have their owners."""
         self._scheduler.check()
 
     def close(self) -> None:

@@ -31,9 +31,9 @@ class _Unknown:
 class BlockPool:
     """Ids 0 … n_blocks - 1, each free, cached, or held by one or more owners.
 
-    A block written by one owner must have one owner; shared blocks are read only. A block whose last
-    owner leaves stays cached while ``contents`` knows it, until its space is needed: the one that was
-    given up first goes first.
+    A block written by one owner must have one owner; shared blocks are read only. A block whose
+    last owner leaves stays cached while ``contents`` knows it, until its space is needed: the one
+    that was given up first goes first.
     """
 
     def __init__(self, n_blocks: int, contents: Contents | None = None) -> None:

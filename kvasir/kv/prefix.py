@@ -26,9 +26,9 @@ class Hit:
 class PrefixCache:
     """Blocks, and what the full ones among them hold.
 
-    Whoever holds a block that the index knows also holds all blocks before it, and gives up the last
-    one first. So in the order in which cached blocks were given up, each comes before the ones it
-    follows, and taking the oldest always takes a leaf.
+    Whoever holds a block that the index knows also holds all blocks before it, and gives up the
+    last one first. So in the order in which cached blocks were given up, each comes before the ones
+    it follows, and taking the oldest always takes a leaf.
     """
 
     def __init__(self, n_blocks: int, block_size: int) -> None:

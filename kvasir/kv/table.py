@@ -60,8 +60,8 @@ class BlockTable:
         self._covering = ()
 
     def trim(self, n_tokens: int) -> None:
-        """Give back the blocks past ``n_tokens``, the last one first: what is cached of them goes in
-        that order, so that no block goes before those that follow it."""
+        """Give back the blocks past ``n_tokens``, the last one first: what is cached of them goes
+        in that order, so that no block goes before those that follow it."""
         keep = blocks_for(n_tokens, self._block_size)
         self._pool.free(reversed(self._blocks[keep:]))
         del self._blocks[keep:]

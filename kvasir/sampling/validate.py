@@ -74,7 +74,7 @@ MAX_SALT = 256
 
 
 def check_salt(salt: object) -> str:
-    """The salt of a request, empty without one. Refuses an empty text, a long one, one that is none."""
+    """The salt of a request, empty without one. Refuses what is no text, empty or too long."""
     if salt is None:
         return ""
     if not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT:

@@ -44,10 +44,10 @@ class Queues:
         self._slots = list(range(max_num_seqs - 1, -1, -1))
 
     def newcomers(self) -> Iterator[Newcomer]:
-        """Starts waiting requests one by one, while slots and blocks for their known tokens are free.
+        """Starts waiting requests, while slots and blocks for their known tokens are available.
 
-        One block per running request stays free, so that their next tokens do not preempt the
-        newcomer at once.
+        One block per running request is left, so that their next tokens do not preempt the newcomer
+        at once.
         """
         n_passed = 0
         for request in tuple(islice(self.waiting, MAX_PASSED + len(self._slots))):
@@ -109,7 +109,7 @@ class Queues:
         return Newcomer(request, request.open(self._slots.pop()), (copy,) if copy else ())
 
     def _preempt(self) -> Request:
-        """The latest running request waits again: outputs stay, KV is recomputed or still cached."""
+        """The latest running request waits again: outputs stay, KV is computed again or cached."""
         victim = self.running.pop()
         self._give_up(victim)
         victim.restart()

@@ -168,7 +168,7 @@ def test_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch, most: int, starts_i
     expected = [1, 0, 0]
     expected[starts_in] += 1
     assert opened == expected
-    assert third.rows[-1].start == (16 if starts_in == 2 else 21)
+    assert third.rows[-1].start == (21, 20, 16)[starts_in]
 
 
 def test_nobody_waits_for_a_cancelled_request() -> None:

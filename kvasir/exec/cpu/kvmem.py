@@ -58,7 +58,7 @@ class KVMemory:
         return KVMemory(memory, np.array(rows, np.int64), tuple(pages))
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copy a block in every layer: whole pages, one run of bytes each, whatever rows are wanted."""
+        """Copy a block in every layer: whole pages, a run of bytes each, whatever rows matter."""
         for pages in self.pages:
             pages[target] = pages[source]
 
