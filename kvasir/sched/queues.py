@@ -53,6 +53,8 @@ class Queues:
         for request in tuple(islice(self.waiting, MAX_PASSED + len(self._slots))):
             if not self._slots or not request.n_left or n_passed == MAX_PASSED:
                 return
+            if self.pool.n_available <= len(self.running):
+                return
             found = self.prefixes.find(request)
             if found.is_coming and request.n_waits < MAX_WAITS:
                 request.n_waits += 1

@@ -265,6 +265,8 @@ def test_num_cached_tokens(folder: Path) -> None:
         outputs = [one(llm, asked) for asked in (prompt, prompt, salted, salted)]
         assert [output.num_cached_tokens for output in outputs] == [0, 59, 0, 59]
         assert {output.outputs[0].text for output in outputs} == set(texts)
+        assert llm.reset_prefix_cache()
+        assert one(llm, prompt).num_cached_tokens == 0
         with pytest.raises(RequestError, match="cache_salt must be text of 1 to 256 characters"):
             llm.generate({**prompt, "cache_salt": ""})
 
