@@ -93,10 +93,10 @@ class Prefixes:
         lease = self._leases.get(request)
         if lease is None or lease.node is None:
             return
-        n_full = min(n_tokens // self.cache.block_size, lease.chain.n_full)
+        n_full = n_tokens // self.cache.block_size
         if lease.node.depth < n_full:
-            self._advance(lease, request, n_full)
-        if is_proven and lease.node is not None:
+            self._advance(lease, request, min(n_full, lease.chain.n_full))
+        if is_proven and lease.node is not None and not lease.node.is_proven:
             self.cache.index.prove(lease.node)
 
     def distrust(self, request: Request) -> None:
