@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -42,6 +42,18 @@ def make_sharing_requests(
             prompt = rng.choice(requests).prompt
         requests.append(replace(request, prompt=prompt, cache_salt=salt))
     return requests
+
+
+def next_turns(
+    requests: Sequence[EngineRequest], outputs: Mapping[int, tuple[int, ...]], max_prompt: int
+) -> list[EngineRequest]:
+    """The same requests again, after their prompts and what was answered; ids go on."""
+    turns = []
+    for i, request in enumerate(requests):
+        told = request.prompt + outputs[request.id]
+        prompt = (told + request.prompt[:1])[:max_prompt]
+        turns.append(replace(request, id=len(requests) + i, prompt=prompt))
+    return turns
 
 
 Kind = Callable[[TokenParams, random.Random, int], TokenParams]

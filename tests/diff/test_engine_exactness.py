@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from kvasir.core.messages import EngineRequest
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Drafts, Outcome, Sizes, Variant, baseline, run
-from tests.request_sets import make_requests, make_sharing_requests
+from tests.request_sets import make_requests, make_sharing_requests, next_turns
 
 Damage = Callable[[StepPlan], StepPlan]
 
 SIZES = Sizes(vocab_size=97)
 REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
-SHARING = make_sharing_requests(60, SIZES.vocab_size, seed=2, max_tokens=70)
+SHARING = make_sharing_requests(40, SIZES.vocab_size, seed=2, max_tokens=70)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,14 @@ def test_answers_do_not_depend_on_how_they_are_computed(
 
 @pytest.fixture(scope="module")
 def expected_of_sharing() -> Outcome:
-    return baseline(FakeExecutor, SHARING, SIZES)
+    first = baseline(FakeExecutor, SHARING, SIZES)
+    second = baseline(FakeExecutor, second_turns(first), SIZES)
+    return Outcome(first.answers | second.answers, second.stats)
+
+
+def second_turns(known: Outcome) -> list[EngineRequest]:
+    outputs = {i: answer.tokens for i, answer in known.answers.items()}
+    return next_turns(SHARING, outputs, max_prompt=140)
 
 
 @pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
@@ -48,8 +56,9 @@ def test_answers_do_not_depend_on_what_is_cached(
     variant: Variant, expected_of_sharing: Outcome
 ) -> None:
     expected = expected_of_sharing.answers
-    outcome = run(FakeExecutor, SHARING, SIZES, variant, expected)
-    for request in SHARING:
+    requests = SHARING + second_turns(expected_of_sharing)
+    outcome = run(FakeExecutor, requests, SIZES, variant, expected)
+    for request in requests:
         assert outcome.answers[request.id] == expected[request.id], request.params
     stats = outcome.stats
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
@@ -137,7 +146,7 @@ def test_the_harness_notices_a_damaged_plan(damage: Damage, name: str, expected:
 @pytest.mark.parametrize("damage", [_without_copies, _with_short_copies])
 def test_the_harness_notices_damaged_copies(damage: Damage, expected_of_sharing: Outcome) -> None:
     outcome = run(_Broken(damage), SHARING, SIZES, CACHE_VARIANTS[0])
-    assert outcome.answers != expected_of_sharing.answers
+    assert any(outcome.answers[i] != expected_of_sharing.answers[i] for i in outcome.answers)
 
 
 def test_right_drafts_save_steps(expected: Outcome) -> None:

@@ -13,7 +13,7 @@ from tests import tiny
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Outcome, Sizes, Variant, baseline, run
 from tests.loading import Loaded, load
 from tests.native import BEST
-from tests.request_sets import make_requests, make_sharing_requests
+from tests.request_sets import make_requests, make_sharing_requests, next_turns
 
 MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
@@ -34,8 +34,12 @@ class Case:
             40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20
         )
         self.expected: Outcome = baseline(self.make(1), self.requests, self.sizes)
-        self.sharing = make_sharing_requests(30, self.sizes.vocab_size, seed=6, max_tokens=20)
-        self.expected_of_sharing = baseline(self.make(1), self.sharing, self.sizes).answers
+        self.sharing = make_sharing_requests(24, self.sizes.vocab_size, seed=6, max_tokens=20)
+        first = baseline(self.make(1), self.sharing, self.sizes).answers
+        outputs = {i: answer.tokens for i, answer in first.items()}
+        second = next_turns(self.sharing, outputs, max_prompt=100)
+        self.expected_of_sharing = first | baseline(self.make(1), second, self.sizes).answers
+        self.sharing += second
 
     def make(self, threads: int) -> MakeExecutor:
         settings = CpuSettings(threads, BEST, hashes=True)

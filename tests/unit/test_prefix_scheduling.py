@@ -181,6 +181,32 @@ def test_nobody_waits_for_a_cancelled_request() -> None:
     assert starts([step(made)[0]]) == [(0, 8)]
 
 
+def test_what_runs_is_not_cached_before_it_is_committed() -> None:
+    made = Scheduler(CONFIG)
+    made.add(ask(1, range(100)))
+    first, second = made.plan(), made.plan()
+    assert first is not None and second is not None
+    made.commit(first, StepResult(()))
+    made.cancel(1)
+    assert made.stats().blocks_cached == 2
+    made.commit(second, StepResult(()))
+    assert made.stats().blocks_cached == 2
+    made.check()
+
+
+def test_a_rejected_draft_is_not_cached() -> None:
+    """The last token ends a block, and where its entries belong a rejected draft has written."""
+    made = Scheduler(replace(CONFIG, max_draft_tokens=4), _Sibling())
+    made.add(ask(1, range(30), max_tokens=20, stop_ids=(9,)))
+    step(made)
+    plan = made.plan()
+    assert plan is not None and plan.rows[0].start == 30
+    made.commit(plan, StepResult(tuple(map(RowOutput, (9, 1, 1, 1)))))
+    made.check()
+    assert not made.has_work
+    assert made.stats().blocks_cached == 1
+
+
 def test_a_preempted_request_finds_its_blocks_again() -> None:
     made = Scheduler(replace(CONFIG, n_blocks=7, max_num_batched_tokens=64))
     made.add(ask(1, range(30), max_tokens=40))
