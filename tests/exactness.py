@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
-from kvasir.core.params import TokenParams
 from kvasir.engine.engine import Engine
 from kvasir.engine.tokenlog import decode, encode, open_log, replay
 from kvasir.exec.base import Executor, ExecutorSpec
@@ -68,6 +65,10 @@ class Variant:
     drafts: Drafts | None = None
     replay_after: int | None = None
     """Tokens emitted in total before the engine is dropped and a new one replays the requests."""
+    cache: bool = False
+    """With the prefix cache."""
+    reset_every: int = 0
+    """Steps between resets of the prefix cache; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,39 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
     Variant("replayed, tree drafts", replay_after=30, drafts=Drafts(6, n_siblings=1)),
+)
+
+
+CACHE_VARIANTS: tuple[Variant, ...] = tuple(
+    replace(variant, cache=True)
+    for variant in (
+        Variant("one after the other", n_seqs=1, chunk=WHOLE),
+        Variant("all at once", n_seqs=64, chunk=WHOLE),
+        Variant("shuffled, chunks of 7", chunk=7, order=11),
+        Variant("chunks of 1", chunk=1, n_seqs=3, order=12),
+        Variant("arriving one by one", n_seqs=16, stagger=2, order=13),
+        Variant("evicted and computed again", n_seqs=2, n_spare_blocks=1, stagger=2, order=14),
+        Variant("preempted", n_seqs=16, n_spare_blocks=2, order=15),
+        Variant("preempted, no spare block, chunks of 7", n_seqs=16, chunk=7, n_spare_blocks=0),
+        Variant("overlapped", overlap=True, order=16),
+        Variant("overlapped, chunks of 7, staggered", overlap=True, chunk=7, stagger=1),
+        Variant("overlapped, preempted", overlap=True, n_seqs=16, n_spare_blocks=1, order=17),
+        Variant("chain drafts", drafts=_chain(5, 3), order=18),
+        Variant("tree drafts, one after the other", n_seqs=1, drafts=Drafts(9, n_siblings=2)),
+        Variant("tree drafts, overlapped", drafts=Drafts(6, 1), overlap=True, chunk=7, order=19),
+        Variant(
+            "tree drafts, overlapped, preempted",
+            drafts=Drafts(8, 1, frozenset({3})),
+            overlap=True,
+            n_spare_blocks=1,
+            order=20,
+        ),
+        Variant("replayed", replay_after=200, order=21),
+        Variant(
+            "replayed, overlapped, preempted", replay_after=150, overlap=True, n_spare_blocks=1
+        ),
+        Variant("reset again and again", n_seqs=4, reset_every=12, overlap=True, order=22),
+    )
 )
 
 
@@ -207,6 +241,8 @@ class _Client:
             events = self.engine.step().events
             self.engine.check()
             n_steps += 1
+            if self._variant.reset_every and n_steps % self._variant.reset_every == 0:
+                self.engine.reset_prefix_cache()
             n_tokens += self._record(events)
             if stop_after is not None and n_tokens >= stop_after:
                 return
@@ -286,76 +322,5 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         n_blocks=enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks,
         block_size=sizes.block_size,
         max_draft_tokens=n_drafted,
+        enable_prefix_caching=variant.cache,
     )
-
-
-def make_requests(
-    n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 40, max_tokens: int = 24
-) -> list[EngineRequest]:
-    """A mix of what requests can ask for: greedy, seeded, filtered, penalised, stopped, scored."""
-    rng = random.Random(seed)
-    requests = []
-    for i in range(n):
-        prompt = tuple(rng.randrange(vocab_size) for _ in range(rng.randint(1, max_prompt)))
-        params = TokenParams(seed=rng.getrandbits(64), max_tokens=rng.randint(1, max_tokens))
-        kind = KINDS[i % len(KINDS)]
-        requests.append(EngineRequest(i, prompt, kind(params, rng, vocab_size)))
-    return requests
-
-
-Kind = Callable[[TokenParams, random.Random, int], TokenParams]
-
-
-def _greedy(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    return replace(p, temperature=0.0)
-
-
-def _sampled(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    return replace(p, temperature=rng.uniform(0.3, 1.5), n_logprobs=rng.choice((-1, 0, 3)))
-
-
-def _filtered(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    return replace(
-        p, top_k=rng.randint(0, vocab), top_p=rng.uniform(0.2, 1), min_p=rng.uniform(0, 0.2)
-    )
-
-
-def _penalised(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    return replace(
-        p,
-        temperature=rng.choice((0.0, 0.8)),
-        repetition_penalty=rng.uniform(1, 1.6),
-        presence_penalty=rng.uniform(-1, 2),
-        frequency_penalty=rng.uniform(-1, 2),
-        n_logprobs=2,
-    )
-
-
-def _stopping(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    stops = tuple(sorted(rng.sample(range(vocab), max(1, vocab // 8))))
-    return replace(p, stop_ids=stops, min_tokens=rng.randint(0, 4), n_logprobs=1)
-
-
-def _biased(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    bias = tuple((token, rng.uniform(-5, 5)) for token in sorted(rng.sample(range(vocab), 5)))
-    return replace(p, logit_bias=bias)
-
-
-def _scored(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    return replace(p, n_prompt_logprobs=rng.randint(0, 3), n_logprobs=0)
-
-
-def _scored_only(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
-    return replace(p, n_prompt_logprobs=1, max_tokens=0)
-
-
-KINDS: tuple[Kind, ...] = (
-    _greedy,
-    _sampled,
-    _filtered,
-    _penalised,
-    _stopping,
-    _biased,
-    _scored,
-    _scored_only,
-)

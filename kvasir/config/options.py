@@ -72,6 +72,9 @@ class EngineOptions:
         "Type of cached keys and values. auto: float32 with --dtype float32, else bfloat16.",
         choices=("auto", "float32", "bfloat16"),
     )
+    enable_prefix_caching: bool = option(
+        True, "flag", "Keep computed KV blocks for requests that begin with the same tokens."
+    )
     threads: int | None = option(
         None, "int", "Threads that compute; default: the cores this process may use."
     )

@@ -62,6 +62,7 @@ def resolve(
             n_blocks=kv.n_blocks,
             block_size=kv.block_size,
             max_draft_tokens=max_draft_tokens,
+            enable_prefix_caching=options.enable_prefix_caching,
         ),
         executor=planner.executor(isa),
         loop=LoopConfig(planner.overlap()),

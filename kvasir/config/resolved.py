@@ -62,6 +62,8 @@ class SchedulerConfig:
     block_size: int
     max_draft_tokens: int = 0
     """Drafted tokens of one row; 0 without speculation."""
+    enable_prefix_caching: bool = False
+    """Keep full blocks whose request is done, for requests that begin with the same tokens."""
 
 
 @dataclass(frozen=True, slots=True)

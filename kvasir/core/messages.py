@@ -16,6 +16,8 @@ class EngineRequest(msgspec.Struct, frozen=True, tag="request"):
     params: TokenParams
     emitted: tuple[int, ...] = ()
     """Output tokens that already reached the client: a replay continues after them."""
+    cache_salt: str = ""
+    """Cached blocks are shared between requests of equal salt only."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
@@ -60,6 +62,8 @@ class TokenEvent(msgspec.Struct, frozen=True, tag="token"):
     error_code: str | None = None
     logits_hashes: tuple[int, ...] = ()
     """Per token the hash of its raw logits, when the executor records hashes (tests)."""
+    n_cached: int = 0
+    """Prompt tokens that the prefix cache gave; sent once, with the first news."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
@@ -70,12 +74,18 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     n_waiting: int = 0
     blocks_total: int = 0
     blocks_free: int = 0
+    blocks_cached: int = 0
+    """Blocks without owner whose contents are kept: free + used + cached is the total."""
     n_preemptions: int = 0
     n_cancelled: int = 0
     n_failed: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     step_seconds: float = 0.0
+    prefix_queries: int = 0
+    """Tokens looked up in the prefix cache."""
+    prefix_hits: int = 0
+    """Tokens of them that it gave."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):

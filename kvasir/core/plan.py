@@ -32,6 +32,18 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step.
+
+    What ``dst`` holds after them is unspecified.
+    """
+
+    src: int
+    dst: int
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """Consecutive tokens of one request in one step; prefill, decode and speculation are all rows.
 
@@ -69,6 +81,8 @@ class StepPlan:
     """(slot, token) pairs emitted since the previous plan, for the penalties' counts; applied
     before the step."""
     moves: tuple[Move, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    """Applied in order, after ``moves``: the source of one may be the target of a later one."""
 
     @property
     def n_tokens(self) -> int:

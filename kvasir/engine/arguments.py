@@ -33,7 +33,6 @@ UNUSED: Mapping[str, Unused] = {
     "gpu_memory_utilization": _NO_GPU,
     "quantization": Unused("weights keep the format of the model file"),
     "load_format": Unused("the format is read from the model file", (None, "auto")),
-    "enable_prefix_caching": Unused("every prompt is computed in full", (None, False)),
     "enable_chunked_prefill": Unused(
         "prompts longer than max_num_batched_tokens are computed in chunks", (None, True)
     ),

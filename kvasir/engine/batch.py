@@ -46,6 +46,7 @@ class _Growing:
         self._finish: str | None = None
         self._stop_reason: int | str | None = None
         self.prompt_logprobs: list[TokenLogprob] = []
+        self.n_cached = 0
 
     @property
     def is_finished(self) -> bool:
@@ -59,6 +60,7 @@ class _Growing:
             self._finish, self._stop_reason = "error", failure.message
             return
         self._texts.append(delta.text)
+        self.n_cached += delta.n_cached
         self._token_ids.extend(event.tokens[: delta.n_tokens])
         self._logprobs.extend(delta.logprobs)
         self.prompt_logprobs.extend(delta.prompt_logprobs)
@@ -136,7 +138,10 @@ class Batch:
         for task, own in zip(self._tasks, self._choices, strict=True):
             for params, growing in zip(task.choices, own, strict=True):
                 number = next(self._ids)
-                self._engine.add(EngineRequest(number, task.prompt.ids, params))
+                request = EngineRequest(
+                    number, task.prompt.ids, params, cache_salt=task.prompt.cache_salt
+                )
+                self._engine.add(request)
                 self._open[number] = growing
 
     def _step(self) -> tuple[int, int]:
@@ -172,4 +177,5 @@ class Batch:
             prompt_logprobs=logprobs,
             outputs=[growing.output() for growing in own],
             finished=True,
+            num_cached_tokens=own[0].n_cached,
         )

@@ -176,6 +176,6 @@ def _spec(config: EngineConfig, facts: ModelFacts, numerics: str) -> ExecutorSpe
 def _assemble(
     executor: Executor, config: EngineConfig, proposer: Proposer | None, root: str
 ) -> BuiltEngine:
-    scheduler = Scheduler(config.scheduler, proposer)
+    scheduler = Scheduler(config.scheduler, proposer, root)
     engine = Engine(executor, scheduler, overlap=config.loop.overlap)
     return BuiltEngine(engine, executor, config, root)

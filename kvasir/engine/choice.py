@@ -20,6 +20,8 @@ class Delta:
     index: int
     text: str = ""
     n_tokens: int = 0
+    n_cached: int = 0
+    """Prompt tokens that were not computed; told once."""
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish: str | None = None
@@ -88,6 +90,7 @@ class Choice:
             index=self._index,
             text=text,
             n_tokens=count,
+            n_cached=event.n_cached,
             logprobs=event.logprobs[:count],
             prompt_logprobs=event.prompt_logprobs,
             finish=finish,

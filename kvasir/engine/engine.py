@@ -56,8 +56,12 @@ class Engine:
     def stats(self) -> EngineStats:
         return self._scheduler.stats()
 
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached blocks; what runs goes on."""
+        self._scheduler.reset_prefix_cache()
+
     def check(self) -> None:
-        """Raises KvasirError unless free and used blocks add up and every block has an owner."""
+        """Raises KvasirError unless free, cached and used blocks add up and have their owners."""
         self._scheduler.check()
 
     def close(self) -> None:

@@ -92,6 +92,11 @@ class LLM:
         """The model's tokenizer: ``encode`` and ``decode``."""
         return self._tokenizer
 
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached KV blocks; True as in vLLM, where it may be refused."""
+        self._built.engine.reset_prefix_cache()
+        return True
+
     def close(self) -> None:
         """Gives memory and threads back. Closing again does nothing."""
         if not self._is_closed:

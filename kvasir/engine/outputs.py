@@ -55,6 +55,8 @@ class RequestOutput:
     """One entry per prompt token; None for the first, which has no probability."""
     outputs: list[CompletionOutput]
     finished: bool
+    num_cached_tokens: int = 0
+    """Prompt tokens that the prefix cache gave to the first choice."""
 
 
 def logprobs_by_id(items: Iterable[TokenLogprob], tokenizer: Tokenizer) -> list[LogprobsOfToken]:

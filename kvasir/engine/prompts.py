@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvasir.core.errors import RequestError
+from kvasir.sampling.validate import check_salt
 from kvasir.tokenizer.tokenizer import Tokenizer
 
-PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids"})
+PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Prompt:
     ids: tuple[int, ...]
     text: str | None = None
     """None when it was given as ids."""
+    cache_salt: str = ""
 
 
 def read_prompts(prompts: object, tokenizer: Tokenizer) -> list[Prompt]:
@@ -42,15 +44,16 @@ def _read_mapping(prompt: Mapping[str, object], tokenizer: Tokenizer) -> Prompt:
     if unknown:
         raise RequestError(f"a prompt has unknown keys: {', '.join(unknown)}", param="prompt")
     text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    salt = check_salt(prompt.get("cache_salt"))
     if text is not None and not isinstance(text, str):
         raise _wrong(text)
     if ids is None:
         if text is None:
             raise RequestError("a prompt needs the key prompt or prompt_token_ids", param="prompt")
-        return _read_prompt(text, tokenizer)
+        return replace(_read_prompt(text, tokenizer), cache_salt=salt)
     if isinstance(ids, str) or not isinstance(ids, Sequence):
         raise RequestError("prompt_token_ids must be a list of token ids", param="prompt")
-    return Prompt(tuple(ids), text)
+    return Prompt(tuple(ids), text, salt)
 
 
 def _is_ids(value: object) -> bool:

@@ -33,6 +33,7 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish: str | None = None
     version: int = VERSION
+    cache_salt: str = ""
 
     def record(self, event: TokenEvent) -> None:
         """Append one event of this choice. Raises KvasirError on another's, or after the end."""
@@ -55,6 +56,7 @@ def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> Toke
         key_root=key_root,
         numerics_id=numerics_id,
         emitted=list(request.emitted),
+        cache_salt=request.cache_salt,
     )
 
 
@@ -77,7 +79,7 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
             f"request {log.id} ran with key root {log.key_root[:16]}, the engine has "
             f"{key_root[:16]}: weights, block size or position encoding changed"
         )
-    return EngineRequest(log.id, log.prompt, log.params, tuple(log.emitted))
+    return EngineRequest(log.id, log.prompt, log.params, tuple(log.emitted), log.cache_salt)
 
 
 def encode(log: TokenLog) -> bytes:

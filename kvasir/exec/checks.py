@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import Row, StepPlan
+from kvasir.core.plan import Copy, Row, StepPlan
 from kvasir.exec.base import ExecutorSpec
 
 
@@ -24,9 +24,19 @@ def check_plan(
     _need(all(0 <= slot < spec.max_num_seqs for slot in slots), f"slots {sorted(slots)}")
     _need(slots.issuperset(rows), f"rows of slots {rows}, open are {sorted(slots)}")
     _need(slots.issuperset(slot for slot, _ in plan.commits), "a commit to a slot never opened")
+    for copy in plan.copies:
+        _check_copy(copy, spec)
     for row in plan.rows:
         _check_row(row, spec, n_drawn)
     _check_owners(plan, spec.block_size)
+
+
+def _check_copy(copy: Copy, spec: ExecutorSpec) -> None:
+    _need(
+        0 <= copy.src < spec.n_blocks and 0 <= copy.dst < spec.n_blocks,
+        f"a copy from block {copy.src} to {copy.dst} of {spec.n_blocks}",
+    )
+    _need(0 < copy.n_rows <= spec.block_size, f"{copy.n_rows} rows of {spec.block_size} copied")
 
 
 def _check_row(row: Row, spec: ExecutorSpec, n_drawn: int) -> None:

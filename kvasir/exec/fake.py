@@ -62,6 +62,8 @@ class FakeExecutor:
             self._states[slot].commit(token)
         for move in plan.moves:
             self._move(move)
+        for copy in plan.copies:
+            self._kv[copy.dst, : copy.n_rows] = self._kv[copy.src, : copy.n_rows]
         outputs = tuple(output for row in plan.rows for output in self._run_row(row))
         self._drawn = tuple(output.token for output in outputs)
         return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0)

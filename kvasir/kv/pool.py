@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from kvasir.core.errors import CapacityError, KvasirError
 
 
-class BlockPool:
-    """Ids 0 … n_blocks - 1, each free or held by one or more owners.
+class Contents(Protocol):
+    """Knows which blocks hold what may be wanted again."""
 
-    A block written by one owner must have one owner; shared blocks are read only.
+    def __contains__(self, block: int) -> bool: ...
+
+    def evict(self, block: int) -> None:
+        """The block is about to be given to another owner."""
+        ...
+
+
+class _Unknown:
+    """Nothing is wanted again."""
+
+    def __contains__(self, block: int) -> bool:
+        return False
+
+    def evict(self, block: int) -> None:
+        raise KvasirError(f"block {block} was cached without contents")
+
+
+class BlockPool:
+    """Ids 0 … n_blocks - 1, each free, cached, or held by one or more owners.
+
+    A block written by one owner must have one owner; shared blocks are read only. A block whose
+    last owner leaves stays cached while ``contents`` knows it, until its space is needed: the one
+    that was given up first goes first.
     """
 
-    def __init__(self, n_blocks: int) -> None:
+    def __init__(self, n_blocks: int, contents: Contents | None = None) -> None:
         if n_blocks < 1:
             raise KvasirError(f"a pool of {n_blocks} blocks: needs at least 1")
         self._refs = [0] * n_blocks
         self._free = list(range(n_blocks - 1, -1, -1))
+        self._cached: dict[int, None] = {}
+        self._contents: Contents = _Unknown() if contents is None else contents
 
     @property
     def n_blocks(self) -> int:
@@ -25,55 +50,105 @@ class BlockPool:
 
     @property
     def n_free(self) -> int:
+        """Blocks that hold nothing."""
         return len(self._free)
 
     @property
+    def n_cached(self) -> int:
+        """Blocks without owner whose contents are kept."""
+        return len(self._cached)
+
+    @property
+    def n_available(self) -> int:
+        """Blocks that can be allocated."""
+        return len(self._free) + len(self._cached)
+
+    @property
     def n_used(self) -> int:
-        return len(self._refs) - len(self._free)
+        return len(self._refs) - self.n_available
 
     def refs(self, block: int) -> int:
         """Owners of ``block``."""
         self._known(block)
         return self._refs[block]
 
+    def cached(self) -> tuple[int, ...]:
+        """Cached blocks, the next to go first."""
+        return tuple(self._cached)
+
     def allocate(self, n: int) -> tuple[int, ...]:
-        """``n`` free blocks, one owner each. Raises CapacityError, taking none, if they are not."""
+        """``n`` blocks, one owner each: free ones, then cached ones, which lose their contents.
+
+        Raises CapacityError, taking none, if there are too few.
+        """
         if n < 0:
             raise KvasirError(f"allocation of {n} blocks: needs at least 0")
-        if n > len(self._free):
-            raise CapacityError(f"needs {n} blocks, {len(self._free)} of {self.n_blocks} are free")
-        taken = tuple(self._free.pop() for _ in range(n))
+        if n > self.n_available:
+            raise CapacityError(
+                f"needs {n} blocks, {self.n_available} of {self.n_blocks} are free or cached"
+            )
+        taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(n))
         for block in taken:
             self._refs[block] = 1
         return taken
 
     def share(self, blocks: Iterable[int]) -> None:
-        """One more owner for each of ``blocks``."""
+        """One more owner for each of ``blocks``, which are used or cached."""
         held = tuple(blocks)
         for block in held:
-            self._owned(block)
+            if block not in self._cached:
+                self._owned(block)
         for block in held:
+            if not self._refs[block]:
+                del self._cached[block]
             self._refs[block] += 1
 
     def free(self, blocks: Iterable[int]) -> None:
-        """One owner less for each of ``blocks``; a block without owners is free again."""
+        """One owner less for each of ``blocks``; without owners it is cached or free again."""
         for block in blocks:
             self._owned(block)
             self._refs[block] -= 1
-            if not self._refs[block]:
+            if self._refs[block]:
+                continue
+            if block in self._contents:
+                self._cached[block] = None
+            else:
+                self._free.append(block)
+
+    def touch(self, block: int) -> None:
+        """A cached block was useful: it goes last."""
+        if block in self._cached:
+            del self._cached[block]
+            self._cached[block] = None
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """The contents of ``blocks`` are not wanted any more: those without owners are free."""
+        for block in blocks:
+            if block in self._cached:
+                del self._cached[block]
                 self._free.append(block)
 
     def check(self) -> None:
-        """Raises KvasirError unless every block is either free, once, or owned."""
-        free = set(self._free)
+        """Raises KvasirError unless every block is either free, once, or cached, or owned."""
+        free, cached = set(self._free), set(self._cached)
         if len(free) != len(self._free):
             raise KvasirError(f"{len(self._free) - len(free)} blocks are free twice")
         owned = {block for block, refs in enumerate(self._refs) if refs > 0}
-        if free & owned or len(free) + len(owned) != self.n_blocks or min(self._refs) < 0:
+        n_known = len(free) + len(cached) + len(owned)
+        if len(free | cached | owned) != n_known or n_known != self.n_blocks or min(self._refs) < 0:
             raise KvasirError(
-                f"free {len(free)} + used {len(owned)} != total {self.n_blocks}, "
-                f"{len(free & owned)} both"
+                f"free {len(free)} + cached {len(cached)} + used {len(owned)} "
+                f"!= total {self.n_blocks}, or a block is two of them"
             )
+        lost = [block for block in cached if block not in self._contents]
+        if lost:
+            raise KvasirError(f"blocks {lost} are cached without contents")
+
+    def _evict(self) -> int:
+        block = next(iter(self._cached))
+        del self._cached[block]
+        self._contents.evict(block)
+        return block
 
     def _known(self, block: int) -> None:
         if not 0 <= block < len(self._refs):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kvasir.core.errors import KvasirError
 from kvasir.kv.pool import BlockPool
 
 
@@ -19,6 +22,9 @@ class BlockTable:
         self._blocks: list[int] = []
         self._covering: tuple[int, ...] = ()
 
+    def __getitem__(self, index: int) -> int:
+        return self._blocks[index]
+
     def __len__(self) -> int:
         return len(self._blocks)
 
@@ -35,10 +41,29 @@ class BlockTable:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
         self._blocks.extend(self._pool.allocate(self.missing(n_tokens)))
 
+    def adopt(self, blocks: Sequence[int]) -> None:
+        """Begin an empty table with a share of ``blocks``, which are full and read only."""
+        if self._blocks:
+            raise KvasirError(f"a table of {len(self._blocks)} blocks cannot begin with others")
+        self._pool.share(blocks)
+        self._blocks.extend(blocks)
+
+    def replace(self, index: int, block: int) -> None:
+        """Hold ``block`` at ``index`` instead of an own one with equal contents.
+
+        Rows planned before may still read the old block: steps run in order, so they do before
+        any new owner writes it.
+        """
+        self._pool.share((block,))
+        self._pool.free((self._blocks[index],))
+        self._blocks[index] = block
+        self._covering = ()
+
     def trim(self, n_tokens: int) -> None:
-        """Give back the blocks past ``n_tokens``."""
+        """Give back the blocks past ``n_tokens``, the last one first: what is cached of them goes
+        in that order, so that no block goes before those that follow it."""
         keep = blocks_for(n_tokens, self._block_size)
-        self._pool.free(self._blocks[keep:])
+        self._pool.free(reversed(self._blocks[keep:]))
         del self._blocks[keep:]
         self._covering = ()
 

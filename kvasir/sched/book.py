@@ -35,6 +35,15 @@ def book_draft(
     return _event(request, drawn)
 
 
+def n_settled(request: Request, row: Row, *, is_draft: bool) -> int:
+    """Tokens of a request, whose ``row`` was just booked, with KV entries that stay as they are.
+
+    Entries that wait for a move are not in their place yet.
+    """
+    n = request.n_computed if is_draft else row.start + len(row.tokens)
+    return min(n, request.moves[0].dst) if request.moves else n
+
+
 def _score(request: Request, outputs: tuple[RowOutput, ...]) -> bool:
     """True when these outputs complete the prompt's scores."""
     for output in outputs:
@@ -77,6 +86,7 @@ def _event(
         error=request.error,
         error_code=request.error_code,
         logits_hashes=tuple(output.logits_hash for output in drawn) if has_hashes else (),
+        n_cached=request.n_cached if request.n_outputs == len(tokens) else 0,
     )
 
 

@@ -2,51 +2,75 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import SlotOpen
-from kvasir.kv.pool import BlockPool
+from kvasir.core.plan import Copy, SlotOpen
+from kvasir.sched.prefix import MAX_WAITS, Found, Prefixes
 from kvasir.sched.request import Request
+
+MAX_PASSED = 16
+"""Waiting requests that may be passed by later ones while others compute what they need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A request that starts with the next plan."""
+
+    request: Request
+    opening: SlotOpen
+    copies: tuple[Copy, ...]
 
 
 class Queues:
-    """Running requests in order of arrival, and behind them the waiting ones in the same order.
+    """Running and waiting requests, each in order of arrival.
 
-    So the latest arrival gives up its blocks first and comes back last, and the oldest always
-    advances: no livelock.
+    The latest arrival gives up its blocks first and comes back last, and the oldest always
+    advances: no livelock. A request waits behind later ones only while a running one computes the
+    block that it needs next, and not for ever.
     """
 
-    def __init__(self, pool: BlockPool, max_num_seqs: int) -> None:
-        self.pool = pool
+    def __init__(self, prefixes: Prefixes, max_num_seqs: int) -> None:
+        self.prefixes = prefixes
+        self.pool = prefixes.cache.pool
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.n_preemptions = 0
         self._max_num_seqs = max_num_seqs
         self._slots = list(range(max_num_seqs - 1, -1, -1))
 
-    def admit(self) -> SlotOpen | None:
-        """Start the first waiting request if a slot and blocks for its known tokens are free.
+    def newcomers(self) -> Iterator[Newcomer]:
+        """Starts waiting requests, while slots and blocks for their known tokens are available.
 
-        One block per running request stays free, so that their next tokens do not preempt the
-        newcomer at once.
+        One block per running request is left, so that their next tokens do not preempt the newcomer
+        at once.
         """
-        if not self.waiting or not self._slots:
-            return None
-        request = self.waiting[0]
-        n_blocks = request.table.missing(request.n_known)
-        if not request.n_left or self.pool.n_free < n_blocks + len(self.running):
-            return None
-        self.running.append(self.waiting.popleft())
-        request.table.grow(request.n_known)
-        return request.open(self._slots.pop())
+        n_passed = 0
+        for request in tuple(islice(self.waiting, MAX_PASSED + len(self._slots))):
+            if not self._slots or not request.n_left or n_passed == MAX_PASSED:
+                return
+            if self.pool.n_available <= len(self.running):
+                return
+            found = self.prefixes.find(request)
+            if found.is_coming and request.n_waits < MAX_WAITS:
+                request.n_waits += 1
+                n_passed += 1
+                continue
+            missing = self.prefixes.missing(request, found) + len(self.running)
+            if self.pool.n_available < missing:
+                return
+            yield self._start(request, found)
 
     def reserve(self, request: Request, n_tokens: int) -> bool:
         """Blocks for ``n_tokens`` of a running request, preempting the latest ones for them.
 
         False when the request itself was the latest.
         """
-        while request.table.missing(n_tokens) > self.pool.n_free:
+        while request.table.missing(n_tokens) > self.pool.n_available:
             if self._preempt() is request:
                 return False
         request.table.grow(n_tokens)
@@ -54,7 +78,8 @@ class Queues:
 
     def release(self, request: Request) -> None:
         """Forget a finished request. What a running step still writes to its blocks and slot is
-        harmless: steps run in order, so it is written before any new owner writes."""
+        harmless: it is past what is cached, and steps run in order, so it is written before any new
+        owner writes."""
         if request.slot < 0:
             self.waiting.remove(request)
         else:
@@ -63,10 +88,12 @@ class Queues:
 
     def check(self) -> None:
         """Raises KvasirError unless blocks, slots and order are consistent."""
-        self.pool.check()
-        held = sum(len(request.table) for request in self.running)
-        if held != self.pool.n_used:
-            raise KvasirError(f"running requests hold {held} blocks, {self.pool.n_used} are used")
+        self.prefixes.check(self.running)
+        held = {request.table[i] for request in self.running for i in range(len(request.table))}
+        if len(held) != self.pool.n_used:
+            raise KvasirError(
+                f"running requests hold {len(held)} blocks, {self.pool.n_used} are used"
+            )
         if any(len(request.table) or request.slot >= 0 for request in self.waiting):
             raise KvasirError("a waiting request holds blocks or a slot")
         slots = sorted(self._slots + [request.slot for request in self.running])
@@ -74,20 +101,41 @@ class Queues:
             raise KvasirError(
                 f"slots free or running are {slots}, not each of {self._max_num_seqs}"
             )
-        arrivals = [request.arrival for request in (*self.running, *self.waiting)]
-        if arrivals != sorted(arrivals):
-            raise KvasirError(f"requests are out of order of arrival: {arrivals}")
+        for queue in (self.running, self.waiting):
+            _check_order(queue)
+
+    def _start(self, request: Request, found: Found) -> Newcomer:
+        self.waiting.remove(request)
+        insort(self.running, request, key=_arrival)
+        copy = self.prefixes.start(request, found)
+        return Newcomer(request, request.open(self._slots.pop()), (copy,) if copy else ())
 
     def _preempt(self) -> Request:
-        """The latest running request waits again, in front: outputs stay, KV is recomputed."""
+        """The latest running request waits again: outputs stay, KV is computed again or cached."""
         victim = self.running.pop()
         self._give_up(victim)
         victim.restart()
-        self.waiting.appendleft(victim)
+        older = sum(1 for request in islice(self.waiting, MAX_PASSED) if _is_older(request, victim))
+        self.waiting.insert(older, victim)
         self.n_preemptions += 1
         return victim
 
     def _give_up(self, request: Request) -> None:
+        self.prefixes.end(request)
         request.table.release()
         self._slots.append(request.slot)
         request.slot = -1
+
+
+def _arrival(request: Request) -> int:
+    return request.arrival
+
+
+def _is_older(a: Request, b: Request) -> bool:
+    return a.arrival < b.arrival
+
+
+def _check_order(queue: Sequence[Request] | deque[Request]) -> None:
+    arrivals = [request.arrival for request in queue]
+    if arrivals != sorted(arrivals):
+        raise KvasirError(f"requests are out of order of arrival: {arrivals}")

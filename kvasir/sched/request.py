@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from kvasir.core.messages import EngineRequest, TokenLogprob
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen
+from kvasir.kv.keys import Chain
 from kvasir.kv.table import BlockTable
 
 
@@ -23,6 +24,13 @@ class Request:
     max_outputs: int
     """Outputs after which it ends: its own limit or what the context leaves."""
     table: BlockTable
+    cache_salt: str = ""
+    chain: Chain | None = None
+    """Keys of its full blocks, once the prefix cache was asked."""
+    n_waits: int = 0
+    """Plans that it waited for a block that another computes."""
+    n_cached: int = 0
+    """Prompt tokens that the cache gave when it first ran."""
     n_computed: int = 0
     """Tokens whose KV entries are written once every plan made so far has run."""
     n_drawn: int = 0
@@ -85,6 +93,12 @@ class Request:
         self.uncommitted.clear()
         return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
 
+    def begin(self, n_cached: int) -> None:
+        """Start with the KV entries of the first ``n_cached`` tokens."""
+        self.n_computed = n_cached
+        if not self.epoch:
+            self.n_cached = min(n_cached, self.n_prompt)
+
     def restart(self) -> None:
         """Forget the KV entries; what was drawn and scored stays."""
         self.n_computed = 0
@@ -132,6 +146,7 @@ def new_request(
         n_prompt=n_prompt,
         max_outputs=max_outputs,
         table=table,
+        cache_salt=request.cache_salt,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else 0,
     )

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
-from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult
-from kvasir.kv.pool import BlockPool
+from kvasir.core.plan import Copy, Row, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.sched.admit import max_outputs_of
-from kvasir.sched.book import book, book_draft
+from kvasir.sched.book import book, book_draft, n_settled
+from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.rows import chunk_row, draft_row
@@ -46,6 +47,7 @@ class _Making:
     rows: list[Row] = field(default_factory=list)
     owners: list[_Owner] = field(default_factory=list)
     opens: list[SlotOpen] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
     n_logits: int = 0
 
     def add(self, request: Request, row: Row, *, is_draft: bool = False) -> None:
@@ -68,10 +70,18 @@ class _Counters:
 class Scheduler:
     """Not thread-safe. At most two plans are uncommitted; they are committed in their order."""
 
-    def __init__(self, config: SchedulerConfig, proposer: Proposer | None = None) -> None:
+    def __init__(
+        self, config: SchedulerConfig, proposer: Proposer | None = None, key_root: str = ""
+    ) -> None:
+        """``key_root``: names what cached entries depend on besides tokens (``engine.keys``)."""
         self.config = config
         self._proposer = proposer if config.max_draft_tokens else None
-        self._queues = Queues(BlockPool(config.n_blocks), config.max_num_seqs)
+        self._prefixes = Prefixes(
+            PrefixCache(config.n_blocks, config.block_size),
+            key_root,
+            enabled=config.enable_prefix_caching,
+        )
+        self._queues = Queues(self._prefixes, config.max_num_seqs)
         self._requests: dict[int, Request] = {}
         self._flights: deque[tuple[StepPlan, list[_Owner]]] = deque()
         self._events: list[TokenEvent] = []
@@ -147,6 +157,10 @@ class Scheduler:
                 self._book(owner, row, outputs)
         return self.take_events()
 
+    def reset_prefix_cache(self) -> None:
+        """Requests from now on find nothing of what was computed before."""
+        self._prefixes.reset()
+
     def take_events(self) -> tuple[TokenEvent, ...]:
         """News that no commit has handed out yet: cancelled and immediately finished requests."""
         events = tuple(self._events)
@@ -166,12 +180,15 @@ class Scheduler:
             n_waiting=len(queues.waiting),
             blocks_total=queues.pool.n_blocks,
             blocks_free=queues.pool.n_free,
+            blocks_cached=queues.pool.n_cached,
             n_preemptions=queues.n_preemptions,
             n_cancelled=counters.n_cancelled,
             n_failed=counters.n_failed,
             prompt_tokens=counters.prompt_tokens,
             output_tokens=counters.output_tokens,
             step_seconds=counters.step_seconds,
+            prefix_queries=self._prefixes.n_queried,
+            prefix_hits=self._prefixes.n_hit,
         )
 
     def check(self) -> None:
@@ -214,10 +231,15 @@ class Scheduler:
                 self._add_chunk(making, request, min(request.n_left, making.budget))
 
     def _plan_newcomers(self, making: _Making) -> None:
-        while making.budget and (opening := self._queues.admit()) is not None:
-            making.opens.append(opening)
-            request = self._queues.running[-1]
+        if not making.budget:
+            return
+        for newcomer in self._queues.newcomers():
+            making.opens.append(newcomer.opening)
+            making.copies.extend(newcomer.copies)
+            request = newcomer.request
             self._add_chunk(making, request, min(request.n_left, making.budget))
+            if not making.budget:
+                return
 
     def _add_chunk(self, making: _Making, request: Request, n_tokens: int) -> None:
         row = chunk_row(request, n_tokens)
@@ -233,7 +255,7 @@ class Scheduler:
         """A draft within budget, context and free blocks; empty when off or pointless."""
         if self._proposer is None:
             return Draft()
-        room = request.table.n_tokens + self._queues.pool.n_free * self.config.block_size
+        room = request.table.n_tokens + self._queues.pool.n_available * self.config.block_size
         k = min(
             spare,
             self.config.max_draft_tokens,
@@ -252,6 +274,7 @@ class Scheduler:
             opens=tuple(making.opens),
             commits=tuple((r.slot, token) for r in running for token in r.uncommitted),
             moves=tuple(move for r in running for move in r.moves),
+            copies=tuple(making.copies),
         )
         self._n_plans += 1
         for request in running:
@@ -260,12 +283,17 @@ class Scheduler:
         return plan
 
     def _book(self, owner: _Owner, row: Row, outputs: tuple[RowOutput, ...]) -> None:
-        request = owner.request
+        request, is_current = owner.request, owner.epoch == owner.request.epoch
         event: TokenEvent | None
         if owner.is_draft:
-            event = book_draft(request, row, outputs, owner.epoch == request.epoch)
+            event = book_draft(request, row, outputs, is_current)
         else:
             event = book(request, row, outputs)
+        if is_current and request.finish != "error":
+            n_tokens = n_settled(request, row, is_draft=owner.is_draft)
+            self._prefixes.commit(request, n_tokens, is_proven=bool(outputs))
+        elif request.error_code == "model_numerics":
+            self._prefixes.distrust(request)
         if event is not None:
             self._events.append(event)
             self._counters.output_tokens += len(event.tokens)

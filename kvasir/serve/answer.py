@@ -44,12 +44,12 @@ def new_envelope(
     return Envelope(name, kind, int(time.time()), model, fingerprint, warnings)
 
 
-def usage(n_prompt: int, n_output: int) -> Json:
+def usage(n_prompt: int, n_output: int, n_cached: int) -> Json:
     return {
         "prompt_tokens": n_prompt,
         "total_tokens": n_prompt + n_output,
         "completion_tokens": n_output,
-        "prompt_tokens_details": None,
+        "prompt_tokens_details": {"cached_tokens": n_cached},
     }
 
 
@@ -61,6 +61,7 @@ class Whole:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     n_tokens: int = 0
+    n_cached: int = 0
     finish: str | None = None
     stop_reason: int | str | None = None
 
@@ -69,6 +70,7 @@ class Whole:
         self.logprobs.extend(delta.logprobs)
         self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
         self.n_tokens += delta.n_tokens
+        self.n_cached += delta.n_cached
         self.finish, self.stop_reason = delta.finish, delta.stop_reason
 
     @property

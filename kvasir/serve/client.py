@@ -95,7 +95,7 @@ class AsyncClient:
             raise EngineDown(self.failure)
         return self.info
 
-    def submit(self, prompts: Sequence[Prompt]) -> EventStream:
+    def submit(self, prompts: Sequence[Prompt], cache_salt: str = "") -> EventStream:
         """One stream for all ``prompts``. Raises EngineDown, or CapacityError at
         ``max_requests``."""
         info = self.info
@@ -109,7 +109,7 @@ class AsyncClient:
         first = self._next_id
         stream = EventStream(first, len(prompts), self._stream_buffer)
         requests = tuple(
-            EngineRequest(id=first + i, prompt=prompt, params=params)
+            EngineRequest(id=first + i, prompt=prompt, params=params, cache_salt=cache_salt)
             for i, (prompt, params) in enumerate(prompts)
         )
         self._send(Submit(requests))

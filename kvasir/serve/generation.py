@@ -26,6 +26,7 @@ class Job:
     params: SamplingParams
     resolved: tuple[TokenParams, ...]
     """One per choice, len(prompts) * params.n."""
+    cache_salt: str = ""
 
     @property
     def n_choices(self) -> int:
@@ -35,6 +36,10 @@ class Job:
     def n_prompt_tokens(self) -> int:
         """Each prompt counted once, as it is computed once for all its choices."""
         return sum(map(len, self.prompts))
+
+    def is_first(self, choice: int) -> bool:
+        """Of its prompt: what the prompt cost is what its first choice cost."""
+        return choice % self.params.n == 0
 
     def prompt_of(self, choice: int) -> tuple[int, ...]:
         return self.prompts[choice // self.params.n]
@@ -65,7 +70,7 @@ class Generation:
     async def __aenter__(self) -> Generation:
         self._started = time.perf_counter()
         prompts = [(self.job.prompt_of(i), params) for i, params in enumerate(self.job.resolved)]
-        self._stream = self._client.submit(prompts)
+        self._stream = self._client.submit(prompts, self.job.cache_salt)
         self._watch = asyncio.create_task(self._watch_client())
         return self
 

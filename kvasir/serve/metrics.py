@@ -50,18 +50,23 @@ Family = tuple[str, str, Callable[[EngineStats], float]]
 GAUGES: tuple[Family, ...] = (
     ("num_requests_running", "Choices being computed.", lambda s: s.n_running),
     ("num_requests_waiting", "Choices waiting for a slot or blocks.", lambda s: s.n_waiting),
+    ("kv_cache_blocks_cached", "Blocks kept for later requests.", lambda s: s.blocks_cached),
     ("kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", lambda s: _usage(s)),
 )
 COUNTERS: tuple[Family, ...] = (
-    ("prompt_tokens", "Prompt tokens computed.", lambda s: s.prompt_tokens),
+    ("prompt_tokens", "Prompt tokens received, cached ones included.", lambda s: s.prompt_tokens),
     ("generation_tokens", "Tokens generated.", lambda s: s.output_tokens),
     ("num_preemptions", "Requests preempted.", lambda s: s.n_preemptions),
+    ("prefix_cache_queries", "Tokens looked up in the prefix cache.", lambda s: s.prefix_queries),
+    ("prefix_cache_hits", "Tokens that the prefix cache gave.", lambda s: s.prefix_hits),
     ("iterations", "Engine steps.", lambda s: s.step),
 )
 
 
 def _usage(stats: EngineStats) -> float:
-    return 1 - stats.blocks_free / stats.blocks_total if stats.blocks_total else 0.0
+    """Cached blocks count as unused: they are given to whoever needs them."""
+    n_available = stats.blocks_free + stats.blocks_cached
+    return 1 - n_available / stats.blocks_total if stats.blocks_total else 0.0
 
 
 class Metrics:

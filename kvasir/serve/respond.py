@@ -17,9 +17,10 @@ class _Counts:
 
     n_prompt: int
     n_output: int = 0
+    n_cached: int = 0
 
     def usage(self) -> Json:
-        return usage(self.n_prompt, self.n_output)
+        return usage(self.n_prompt, self.n_output, self.n_cached)
 
 
 async def respond(
@@ -39,7 +40,10 @@ async def _send_whole(generation: Generation, answer: Answer, exchange: Exchange
         for delta in deltas:
             wholes[delta.index].add(delta)
     body = answer.envelope.wrap(answer.whole(wholes))
-    body["usage"] = usage(generation.job.n_prompt_tokens, sum(whole.n_tokens for whole in wholes))
+    job = generation.job
+    n_output = sum(whole.n_tokens for whole in wholes)
+    n_cached = sum(whole.n_cached for i, whole in enumerate(wholes) if job.is_first(i))
+    body["usage"] = usage(job.n_prompt_tokens, n_output, n_cached)
     if answer.envelope.warnings:
         body["warnings"] = list(answer.envelope.warnings)
     await exchange.send_json(body)
@@ -55,6 +59,7 @@ async def _stream(
         chunks: list[Json] = []
         for delta in deltas:
             counts.n_output += delta.n_tokens
+            counts.n_cached += delta.n_cached if generation.job.is_first(delta.index) else 0
             chunks.extend(answer.chunks(delta))
         await _send(exchange, chunks, counts, options)
     last = b""

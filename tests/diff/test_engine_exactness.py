@@ -7,24 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from kvasir.core.messages import EngineRequest
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
-from tests.exactness import (
-    VARIANTS,
-    Drafts,
-    Outcome,
-    Sizes,
-    Variant,
-    baseline,
-    make_requests,
-    run,
-)
+from tests.exactness import CACHE_VARIANTS, VARIANTS, Drafts, Outcome, Sizes, Variant, baseline, run
+from tests.request_sets import make_requests, make_sharing_requests, next_turns
 
 Damage = Callable[[StepPlan], StepPlan]
 
 SIZES = Sizes(vocab_size=97)
 REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
+SHARING = make_sharing_requests(40, SIZES.vocab_size, seed=2, max_tokens=70)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +37,34 @@ def test_answers_do_not_depend_on_how_they_are_computed(
     assert outcome.stats.blocks_free == outcome.stats.blocks_total
     if variant.n_spare_blocks is not None:
         assert outcome.stats.n_preemptions > 0
+
+
+@pytest.fixture(scope="module")
+def expected_of_sharing() -> Outcome:
+    first = baseline(FakeExecutor, SHARING, SIZES)
+    second = baseline(FakeExecutor, second_turns(first), SIZES)
+    return Outcome(first.answers | second.answers, second.stats)
+
+
+def second_turns(known: Outcome) -> list[EngineRequest]:
+    outputs = {i: answer.tokens for i, answer in known.answers.items()}
+    return next_turns(SHARING, outputs, max_prompt=140)
+
+
+@pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_what_is_cached(
+    variant: Variant, expected_of_sharing: Outcome
+) -> None:
+    expected = expected_of_sharing.answers
+    requests = SHARING + second_turns(expected_of_sharing)
+    outcome = run(FakeExecutor, requests, SIZES, variant, expected)
+    for request in requests:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+    stats = outcome.stats
+    assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
+    assert stats.prefix_queries > stats.prefix_hits > 20
+    if variant.n_spare_blocks is not None and variant.n_seqs > 2:
+        assert stats.n_preemptions > 0
 
 
 def test_the_requests_use_every_feature(expected: Outcome) -> None:
@@ -83,6 +105,15 @@ def _without_commits(plan: StepPlan) -> StepPlan:
     return replace(plan, commits=())
 
 
+def _without_copies(plan: StepPlan) -> StepPlan:
+    return replace(plan, copies=())
+
+
+def _with_short_copies(plan: StepPlan) -> StepPlan:
+    copies = tuple(replace(c, n_rows=max(1, c.n_rows - 1)) for c in plan.copies)
+    return replace(plan, copies=copies)
+
+
 def _with_rotated_blocks(plan: StepPlan) -> StepPlan:
     """Full blocks are read in another order: only what was written elsewhere shows it."""
     rows = tuple(
@@ -110,6 +141,12 @@ def test_the_harness_notices_a_damaged_plan(damage: Damage, name: str, expected:
     variant = next(variant for variant in VARIANTS if variant.name == name)
     outcome = run(_Broken(damage), REQUESTS, SIZES, variant, expected.answers)
     assert outcome.answers != expected.answers
+
+
+@pytest.mark.parametrize("damage", [_without_copies, _with_short_copies])
+def test_the_harness_notices_damaged_copies(damage: Damage, expected_of_sharing: Outcome) -> None:
+    outcome = run(_Broken(damage), SHARING, SIZES, CACHE_VARIANTS[0])
+    assert any(outcome.answers[i] != expected_of_sharing.answers[i] for i in outcome.answers)
 
 
 def test_right_drafts_save_steps(expected: Outcome) -> None:

@@ -10,9 +10,10 @@ import pytest
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from tests import tiny
-from tests.exactness import VARIANTS, Outcome, Sizes, Variant, baseline, make_requests, run
+from tests.exactness import CACHE_VARIANTS, VARIANTS, Outcome, Sizes, Variant, baseline, run
 from tests.loading import Loaded, load
 from tests.native import BEST
+from tests.request_sets import make_requests, make_sharing_requests, next_turns
 
 MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
@@ -33,6 +34,12 @@ class Case:
             40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20
         )
         self.expected: Outcome = baseline(self.make(1), self.requests, self.sizes)
+        self.sharing = make_sharing_requests(24, self.sizes.vocab_size, seed=6, max_tokens=20)
+        first = baseline(self.make(1), self.sharing, self.sizes).answers
+        outputs = {i: answer.tokens for i, answer in first.items()}
+        second = next_turns(self.sharing, outputs, max_prompt=100)
+        self.expected_of_sharing = first | baseline(self.make(1), second, self.sizes).answers
+        self.sharing += second
 
     def make(self, threads: int) -> MakeExecutor:
         settings = CpuSettings(threads, BEST, hashes=True)
@@ -53,3 +60,12 @@ def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Var
         for request in case.requests:
             assert outcome.answers[request.id] == expected[request.id], (threads, request.params)
     assert sum(len(answer.hashes) for answer in expected.values()) > 300
+
+
+@pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -> None:
+    expected = case.expected_of_sharing
+    outcome = run(case.make(2), case.sharing, case.sizes, variant, expected)
+    for request in case.sharing:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+    assert outcome.stats.prefix_hits > 0

@@ -10,8 +10,9 @@ import pytest
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from tests import tiny
-from tests.exactness import VARIANTS, Sizes, baseline, make_requests, run
+from tests.exactness import VARIANTS, Sizes, baseline, run
 from tests.loading import load
+from tests.request_sets import make_requests
 
 NAMES = (
     "batch of 7, shuffled",

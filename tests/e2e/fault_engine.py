@@ -71,6 +71,7 @@ def build(options: EngineOptions) -> ToyEngine:
         max_num_batched_tokens=512,
         n_blocks=n_blocks,
         block_size=16,
+        enable_prefix_caching=True,
     )
     engine = Engine(FaultyExecutor(spec, faults), Scheduler(config), overlap=False)
     return ToyEngine(engine, spec)

@@ -129,6 +129,47 @@ def test_r36_empty_and_malformed_prompts(
     assert str(refused(toy, path, body)["param"]).startswith(param)
 
 
+def cached_tokens(answer: dict[str, Any]) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_usage_tells_cached_tokens(toy: Server) -> None:
+    body = {"prompt": "of more than 16 bytes", "cache_salt": "used here alone", "seed": 1}
+    cold, warm = answered(toy, TEXT, body), answered(toy, TEXT, body)
+    assert cold["choices"] == warm["choices"]
+    n_prompt = warm["usage"]["prompt_tokens"]
+    assert cached_tokens(cold) == 0
+    assert 16 <= cached_tokens(warm) < n_prompt
+    twice = answered(toy, TEXT, {**body, "prompt": [body["prompt"]] * 2, "n": 2})
+    assert cached_tokens(twice) == 2 * cached_tokens(warm)
+    assert toy.metric("vllm:prefix_cache_hits_total") >= 3 * cached_tokens(warm)
+
+
+def test_streams_tell_cached_tokens(toy: Server) -> None:
+    body = {"prompt": "of more than 16 bytes", "cache_salt": "used by streams alone"}
+    asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    found = []
+    for _ in range(2):
+        events = toy.post(TEXT, asked).text.split("\n\n")
+        found.append(cached_tokens(json.loads(events[-3].removeprefix("data: "))))
+    assert found[0] == 0 < found[1]
+
+
+@pytest.mark.parametrize("path", [TEXT, CHAT])
+@pytest.mark.parametrize("salt", ["", "a" * 257, 7, ["a"], {"a": 1}])
+def test_bad_cache_salts(toy: Server, path: str, salt: Any) -> None:
+    assert refused(toy, path, {"cache_salt": salt})["param"] == "cache_salt"
+
+
+def test_r104_salts_do_not_share(toy: Server) -> None:
+    body = {"prompt": "what one tenant asks is nobody else's business at all", "seed": 1}
+    salts = ("one", "two", "one", "two")
+    answers = [answered(toy, TEXT, {**body, "cache_salt": salt}) for salt in salts]
+    found = [cached_tokens(answer) for answer in answers]
+    assert found[:2] == [0, 0] and found[2] == found[3] > 0
+    assert cached_tokens(answered(toy, TEXT, body)) < 16
+
+
 def test_r36_only_a_system_message(toy: Server) -> None:
     answered(toy, CHAT, {"messages": [{"role": "system", "content": "be brief"}]})
 

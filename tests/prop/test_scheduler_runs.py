@@ -44,12 +44,14 @@ def cases(draw: st.DrawFn) -> Case:
         n_blocks=n_blocks,
         block_size=16,
         max_draft_tokens=draw(st.sampled_from((0, 0, 3))),
+        enable_prefix_caching=draw(st.booleans()),
     )
     requests = [
         EngineRequest(
             i,
             tuple(
-                j * (i + 3) % VOCAB for j in range(draw(st.integers(1, config.max_model_len + 2)))
+                j * (i % 2 + 3) * (1 + (j > i * 5)) % VOCAB
+                for j in range(draw(st.integers(1, config.max_model_len + 2)))
             ),
             TokenParams(
                 seed=i,
@@ -93,6 +95,8 @@ class Watched:
     """Per slot the outputs that a sampler's state would count."""
     blocks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Per slot the blocks of its latest row."""
+    may_start_late: bool = False
+    """A hit gives the first tokens."""
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -116,7 +120,7 @@ class Watched:
             assert move.blocks in self.blocks.values()
         for row in plan.rows:
             self.blocks[row.slot] = row.blocks
-            assert row.start == 0 or row.slot not in opened
+            assert not row.start or row.slot not in opened or self.may_start_late
             for drawn in logit_rows(row):
                 if drawn.target < 0:
                     assert drawn.out_index == self.n_counted[row.slot] + len(drawn.path)
@@ -133,7 +137,7 @@ def play(
     spec = ExecutorSpec(
         VOCAB, c.max_model_len, c.max_num_seqs, c.max_num_batched_tokens, c.n_blocks, 16, "test"
     )
-    executor = Watched(FakeExecutor(spec))
+    executor = Watched(FakeExecutor(spec), may_start_late=c.enable_prefix_caching)
     engine = Engine(executor, Scheduler(c, proposer or Guesser()), overlap=case.overlap)
     events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
     step = n_idle = 0
@@ -161,7 +165,7 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
     events, executor, engine = play(case)
     stats = engine.stats()
     assert (stats.n_running, stats.n_waiting) == (0, 0)
-    assert stats.blocks_free == stats.blocks_total == case.config.n_blocks
+    assert stats.blocks_free + stats.blocks_cached == stats.blocks_total == case.config.n_blocks
     assert stats.step == len(executor.plans)
     for request in case.requests:
         news = events[request.id]
@@ -199,6 +203,7 @@ def crowded(seed: int) -> Case:
         n_blocks=n_blocks,
         block_size=16,
         max_draft_tokens=rng.choice((0, 5, 7)),
+        enable_prefix_caching=seed % 4 > 1,
     )
     requests = [
         EngineRequest(

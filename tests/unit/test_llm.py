@@ -254,6 +254,23 @@ def test_arguments_without_effect_are_told(folder: Path, caplog: pytest.LogCaptu
         assert [record.getMessage() for record in caplog.records] == list(llm.warnings)
 
 
+def test_num_cached_tokens(folder: Path) -> None:
+    prompt = {"prompt_token_ids": [i % 50 for i in range(60)]}
+    salted = {**prompt, "cache_salt": "tenant"}
+    with LLM(str(folder), max_model_len=96, threads=1, enable_prefix_caching=False) as llm:
+        texts = [one(llm, prompt).outputs[0].text for _ in range(2)]
+        assert one(llm, prompt).num_cached_tokens == 0
+    with LLM(str(folder), max_model_len=96, threads=1) as llm:
+        assert llm.warnings == ()
+        outputs = [one(llm, asked) for asked in (prompt, prompt, salted, salted)]
+        assert [output.num_cached_tokens for output in outputs] == [0, 59, 0, 59]
+        assert {output.outputs[0].text for output in outputs} == set(texts)
+        assert llm.reset_prefix_cache()
+        assert one(llm, prompt).num_cached_tokens == 0
+        with pytest.raises(RequestError, match="cache_salt must be text of 1 to 256 characters"):
+            llm.generate({**prompt, "cache_salt": ""})
+
+
 def test_neutral_values_are_silent() -> None:
     _, warnings = split(None, {"tensor_parallel_size": 1, "quantization": None, "swap_space": 0})
     assert warnings == ()

@@ -128,12 +128,22 @@ def test_r107_labels_are_bounded() -> None:
 
 
 def test_both_metric_names() -> None:
-    stats = EngineStats(n_running=3, blocks_total=4, blocks_free=1, output_tokens=7)
+    stats = EngineStats(
+        n_running=3,
+        blocks_total=8,
+        blocks_free=1,
+        blocks_cached=1,
+        output_tokens=7,
+        prefix_queries=40,
+        prefix_hits=32,
+    )
     text = Metrics("m", lambda: stats).text().decode()
     for prefix in ("kvasir", "vllm"):
         assert f'{prefix}:num_requests_running{{model_name="m"}} 3.0' in text
         assert f'{prefix}:kv_cache_usage_perc{{model_name="m"}} 0.75' in text
         assert f'{prefix}:generation_tokens_total{{model_name="m"}} 7.0' in text
+        assert f'{prefix}:prefix_cache_queries_total{{model_name="m"}} 40.0' in text
+        assert f'{prefix}:prefix_cache_hits_total{{model_name="m"}} 32.0' in text
         assert (
             f'{prefix}:time_to_first_token_seconds_bucket{{le="+Inf",model_name="m"}} 0.0' in text
         )

@@ -27,6 +27,8 @@ class KVMemory:
 
     memory: NDArray[np.uint8]
     layout: NDArray[np.int64]
+    pages: tuple[NDArray[np.uint8], ...]
+    """Views of ``memory``, per layer [n_blocks, page bytes]."""
 
     @staticmethod
     def allocate(kv: Sequence[KVSpec], spec: ExecutorSpec) -> KVMemory:
@@ -47,7 +49,18 @@ class KVMemory:
                 )
             )
             offset += 2 * values * spec.n_blocks
-        return KVMemory(np.empty(offset, np.uint8), np.array(rows, np.int64))
+        memory = np.empty(offset, np.uint8)
+        ends = [*(row[0] for row in rows[1:]), offset]
+        pages = [
+            memory[row[0] : end].reshape(spec.n_blocks, row[1])
+            for row, end in zip(rows, ends, strict=True)
+        ]
+        return KVMemory(memory, np.array(rows, np.int64), tuple(pages))
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy a block in every layer: whole pages, a run of bytes each, whatever rows matter."""
+        for pages in self.pages:
+            pages[target] = pages[source]
 
     def copy(self, source: int, source_row: int, target: int, target_row: int) -> None:
         """Copy one token's K and V of every layer between pages."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.plan import Move, Row
+from kvasir.core.plan import Copy, Move, Row
 from kvasir.exec.rows import depths
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView
@@ -49,6 +49,14 @@ class PagedCache:
     def move(self, move: Move) -> None:
         """Copies one entry in all layers."""
         src, dst = self.slots(move.blocks, np.array([move.src, move.dst]))
+        for layer in self._specs:
+            self._k[layer][dst] = self._k[layer][src]
+            self._v[layer][dst] = self._v[layer][src]
+
+    def copy(self, copy: Copy) -> None:
+        """Copies the first entries of a block in all layers."""
+        rows = np.arange(copy.n_rows)
+        src, dst = copy.src * self.block_size + rows, copy.dst * self.block_size + rows
         for layer in self._specs:
             self._k[layer][dst] = self._k[layer][src]
             self._v[layer][dst] = self._v[layer][src]

@@ -136,6 +136,8 @@ class ReferenceExecutor:
             self._states[slot].commit(token)
         for move in plan.moves:
             self._cache.move(move)
+        for copy in plan.copies:
+            self._cache.copy(copy)
 
     def _open(self, opening: SlotOpen) -> None:
         self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)

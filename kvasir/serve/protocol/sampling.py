@@ -36,6 +36,8 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    cache_salt: str | None = None
+    """Cached prefixes are shared among requests of equal salt only: others cannot time them."""
     user: str | None = None
     """Names the end user to the operator; has no effect on the answer."""
 
@@ -64,7 +66,6 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "priority": (0,),
-    "cache_salt": (),
     "request_id": (),
     "kv_transfer_params": (),
     "vllm_xargs": (),

@@ -1,0 +1,56 @@
+"""Names of cached blocks: a block's key stands for everything that its entries depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from struct import Struct
+
+import msgspec
+
+KEY_BYTES = 32
+TOKEN_BYTES = 4
+
+
+def chain_root(key_root: str, salt: str, *contents: bytes) -> bytes:
+    """The key before the first block: of an engine, a tenant's salt, and what else (an adapter, the
+    images of a prompt) changes the entries of equal tokens."""
+    material = msgspec.msgpack.encode((key_root, salt, contents))
+    return blake2b(material, digest_size=KEY_BYTES, person=b"kvasir-chain").digest()
+
+
+class Chain:
+    """Keys of the full blocks of one sequence: BLAKE2b-256 of the parent's key and the tokens.
+
+    ``tokens`` is not copied and may grow. Keys are computed once, when asked for.
+    """
+
+    def __init__(self, root: bytes, tokens: Sequence[int], block_size: int) -> None:
+        self.root = root
+        self._tokens = tokens
+        self._block_size = block_size
+        self._keys: list[bytes] = []
+
+    @property
+    def n_full(self) -> int:
+        """Blocks that the tokens fill now."""
+        return len(self._tokens) // self._block_size
+
+    def keys(self, n: int) -> Sequence[bytes]:
+        """Keys of the first ``n`` <= ``n_full`` blocks, or more."""
+        if n > len(self._keys):
+            self._extend(n)
+        return self._keys
+
+    def packed(self, start: int, stop: int) -> bytes:
+        """Tokens [start, stop), little endian, 4 bytes each."""
+        return Struct(f"<{stop - start}I").pack(*self._tokens[start:stop])
+
+    def _extend(self, n: int) -> None:
+        size, first = self._block_size, len(self._keys)
+        data = self.packed(first * size, n * size)
+        key = self._keys[-1] if self._keys else self.root
+        step = size * TOKEN_BYTES
+        for at in range(0, len(data), step):
+            key = blake2b(key + data[at : at + step], digest_size=KEY_BYTES).digest()
+            self._keys.append(key)

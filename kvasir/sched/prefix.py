@@ -1,0 +1,162 @@
+"""When the prefix cache is asked, and when a computed block becomes known to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.plan import Copy
+from kvasir.kv.index import Node
+from kvasir.kv.keys import Chain, chain_root
+from kvasir.kv.prefix import Hit, PrefixCache
+from kvasir.sched.request import Request
+
+MAX_WAITS = 256
+"""Plans that a request waits, in all, for others that compute what it needs next."""
+
+
+@dataclass(slots=True)
+class _Lease:
+    """What a running request has in the cache."""
+
+    chain: Chain
+    node: Node | None
+    """Of its last block that is known; None when it tells the cache nothing more."""
+    computing: bytes = b""
+    """Key of the full block that comes next; empty when its tokens are not all known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a waiting request would begin with."""
+
+    chain: Chain
+    hit: Hit
+    n_queried: int
+    """Tokens looked up."""
+    n_tokens: int
+    """Tokens of the hit."""
+    is_coming: bool
+    """A running request computes the block that comes next."""
+
+
+class Prefixes:
+    """Not asked for a prompt whose logprobs are wanted: those need every token computed."""
+
+    def __init__(self, cache: PrefixCache, key_root: str, *, enabled: bool) -> None:
+        self.cache = cache
+        self.n_queried = 0
+        self.n_hit = 0
+        self._key_root = key_root
+        self._enabled = enabled
+        self._leases: dict[Request, _Lease] = {}
+        self._computing: Counter[bytes] = Counter()
+
+    def find(self, request: Request) -> Found:
+        """Stops one token before the last known one: its logits are wanted."""
+        chain = request.chain or self._chain(request)
+        n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
+        hit = self.cache.find(chain, n_tokens)
+        depth = hit.node.depth
+        next_full = (depth + 1) * self.cache.block_size
+        is_coming = next_full <= n_tokens and chain.keys(depth + 1)[depth] in self._computing
+        n_found = depth * self.cache.block_size + hit.n_rows
+        return Found(chain, hit, n_tokens, n_found, is_coming)
+
+    def missing(self, request: Request, found: Found) -> int:
+        """Blocks that must be available before ``request`` can start with ``found``."""
+        n_fresh = request.table.missing(request.n_known) - len(found.hit.blocks)
+        return n_fresh + self.cache.n_idle(found.hit)
+
+    def start(self, request: Request, found: Found) -> Copy | None:
+        """Give ``request`` its blocks; the copy that completes the hit."""
+        hit = found.hit
+        self.cache.adopt(hit, request.table)
+        request.table.grow(request.n_known)
+        request.begin(found.n_tokens)
+        self.n_queried += found.n_queried
+        self.n_hit += found.n_tokens
+        if self._enabled:
+            lease = self._leases[request] = _Lease(found.chain, hit.node)
+            self._expect(lease)
+        if not hit.n_rows:
+            return None
+        return Copy(hit.source, request.table[len(hit.blocks)], hit.n_rows)
+
+    def commit(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
+        """The first ``n_tokens`` of a running request are computed and will not be written again.
+
+        ``is_proven``: logits after them were finite.
+        """
+        lease = self._leases.get(request)
+        if lease is None or lease.node is None:
+            return
+        n_full = n_tokens // self.cache.block_size
+        if lease.node.depth < n_full:
+            self._advance(lease, request, min(n_full, lease.chain.n_full))
+        if is_proven and lease.node is not None and not lease.node.is_proven:
+            self.cache.index.prove(lease.node)
+
+    def distrust(self, request: Request) -> None:
+        """The logits of a request were not finite: forget its blocks that nobody vouches for."""
+        lease = self._leases.get(request)
+        if lease is not None and lease.node is not None:
+            self.cache.drop_unproven(lease.node)
+
+    def end(self, request: Request) -> None:
+        """The request runs no more; before it gives up its blocks."""
+        lease = self._leases.pop(request, None)
+        if lease is not None:
+            self._forget(lease)
+
+    def reset(self) -> None:
+        """Forget all that is cached. What runs goes on, and tells the cache nothing more."""
+        self.cache.reset()
+        for lease in self._leases.values():
+            lease.node = None
+            self._forget(lease)
+
+    def check(self, running: Iterable[Request]) -> None:
+        """Raises KvasirError unless the requests hold the blocks that they made known."""
+        self.cache.check()
+        requests = set(running)
+        if self._enabled and requests != self._leases.keys():
+            raise KvasirError(f"{len(self._leases)} leases of {len(requests)} running requests")
+        if +self._computing != Counter(x.computing for x in self._leases.values() if x.computing):
+            raise KvasirError("the blocks being computed are not those of the running requests")
+        for request, lease in self._leases.items():
+            node = lease.node
+            while node is not None and node.is_live and node.parent is not None:
+                if request.table[node.depth - 1] != node.block:
+                    raise KvasirError(f"request {request.id} does not hold block {node.block}")
+                node = node.parent
+
+    def _advance(self, lease: _Lease, request: Request, n_full: int) -> None:
+        node = lease.node
+        while node is not None and node.depth < n_full:
+            node = self.cache.insert(node, lease.chain, request.table)
+        lease.node = node
+        self._expect(lease)
+
+    def _chain(self, request: Request) -> Chain:
+        root = chain_root(self._key_root, request.cache_salt)
+        request.chain = Chain(root, request.tokens, self.cache.block_size)
+        return request.chain
+
+    def _expect(self, lease: _Lease) -> None:
+        """Others may wait for the next block, if it can be named."""
+        self._forget(lease)
+        node = lease.node
+        if node is not None and node.depth < lease.chain.n_full:
+            lease.computing = lease.chain.keys(node.depth + 1)[node.depth]
+            self._computing[lease.computing] += 1
+
+    def _forget(self, lease: _Lease) -> None:
+        if not lease.computing:
+            return
+        self._computing[lease.computing] -= 1
+        if not self._computing[lease.computing]:
+            del self._computing[lease.computing]
+        lease.computing = b""

@@ -1,0 +1,114 @@
+"""Requests that ask for everything, alone and with prompts that share beginnings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kvasir.core.messages import EngineRequest
+from kvasir.core.params import TokenParams
+
+
+def make_requests(
+    n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 40, max_tokens: int = 24
+) -> list[EngineRequest]:
+    """A mix of what requests can ask for: greedy, seeded, filtered, penalised, stopped, scored."""
+    rng = random.Random(seed)
+    requests = []
+    for i in range(n):
+        prompt = tuple(rng.randrange(vocab_size) for _ in range(rng.randint(1, max_prompt)))
+        params = TokenParams(seed=rng.getrandbits(64), max_tokens=rng.randint(1, max_tokens))
+        kind = KINDS[i % len(KINDS)]
+        requests.append(EngineRequest(i, prompt, kind(params, rng, vocab_size)))
+    return requests
+
+
+def make_sharing_requests(
+    n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 60, max_tokens: int = 24
+) -> list[EngineRequest]:
+    """As ``make_requests``, with prompts that branch off each other, at block borders and inside
+    blocks, and some that are equal; in two salts."""
+    rng = random.Random(seed)
+    trunks = [tuple(rng.randrange(vocab_size) for _ in range(max_prompt)) for _ in range(3)]
+    requests: list[EngineRequest] = []
+    for request in make_requests(n, vocab_size, seed=seed + 1, max_tokens=max_tokens):
+        common = rng.choice((0, 5, 16, 17, 31, 32, 33, 48, max_prompt))
+        tail = request.prompt[: rng.choice((0, 1, 3, 16, 20))]
+        prompt = (rng.choice(trunks)[:common] + tail)[:max_prompt] or request.prompt
+        salt = rng.choice(("", "", "", "another tenant"))
+        if requests and rng.random() < 0.2:
+            prompt = rng.choice(requests).prompt
+        requests.append(replace(request, prompt=prompt, cache_salt=salt))
+    return requests
+
+
+def next_turns(
+    requests: Sequence[EngineRequest], outputs: Mapping[int, tuple[int, ...]], max_prompt: int
+) -> list[EngineRequest]:
+    """The same requests again, after their prompts and what was answered; ids go on."""
+    turns = []
+    for i, request in enumerate(requests):
+        told = request.prompt + outputs[request.id]
+        prompt = (told + request.prompt[:1])[:max_prompt]
+        turns.append(replace(request, id=len(requests) + i, prompt=prompt))
+    return turns
+
+
+Kind = Callable[[TokenParams, random.Random, int], TokenParams]
+
+
+def _greedy(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, temperature=0.0)
+
+
+def _sampled(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, temperature=rng.uniform(0.3, 1.5), n_logprobs=rng.choice((-1, 0, 3)))
+
+
+def _filtered(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(
+        p, top_k=rng.randint(0, vocab), top_p=rng.uniform(0.2, 1), min_p=rng.uniform(0, 0.2)
+    )
+
+
+def _penalised(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(
+        p,
+        temperature=rng.choice((0.0, 0.8)),
+        repetition_penalty=rng.uniform(1, 1.6),
+        presence_penalty=rng.uniform(-1, 2),
+        frequency_penalty=rng.uniform(-1, 2),
+        n_logprobs=2,
+    )
+
+
+def _stopping(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    stops = tuple(sorted(rng.sample(range(vocab), max(1, vocab // 8))))
+    return replace(p, stop_ids=stops, min_tokens=rng.randint(0, 4), n_logprobs=1)
+
+
+def _biased(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    bias = tuple((token, rng.uniform(-5, 5)) for token in sorted(rng.sample(range(vocab), 5)))
+    return replace(p, logit_bias=bias)
+
+
+def _scored(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, n_prompt_logprobs=rng.randint(0, 3), n_logprobs=0)
+
+
+def _scored_only(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    return replace(p, n_prompt_logprobs=1, max_tokens=0)
+
+
+KINDS: tuple[Kind, ...] = (
+    _greedy,
+    _sampled,
+    _filtered,
+    _penalised,
+    _stopping,
+    _biased,
+    _scored,
+    _scored_only,
+)
