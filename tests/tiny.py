@@ -125,6 +125,47 @@ def mixtral() -> TinyModel:
     return TinyModel(name, config, tensors)
 
 
+def qwen2(**overrides: object) -> TinyModel:
+    """Biases of q, k and v, tied head, no stated head size."""
+    name = "tiny-qwen2"
+    config = {
+        **_BASE,
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "use_sliding_window": False,
+    }
+    config |= overrides
+    tensors = _trunk(name, {**config, "attention_bias": True})
+    for layer in range(_int(config, "num_hidden_layers")):
+        del tensors[f"model.layers.{layer}.self_attn.o_proj.bias"]
+        tensors |= _mlp(f"{name}/", f"model.layers.{layer}.mlp", config)
+    return TinyModel(name, config, tensors)
+
+
+def qwen3(**overrides: object) -> TinyModel:
+    """QK norm, heads wider than hidden / heads."""
+    name = "tiny-qwen3"
+    config = {
+        **_BASE,
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "hidden_act": "silu",
+        "head_dim": 32,
+        "attention_bias": False,
+    }
+    config |= overrides
+    tensors = _trunk(name, config)
+    dim = _int(config, "head_dim")
+    for layer in range(_int(config, "num_hidden_layers")):
+        part = f"model.layers.{layer}"
+        tensors |= _mlp(f"{name}/", f"{part}.mlp", config)
+        keys = [f"{part}.self_attn.{head}_norm.weight" for head in ("q", "k")]
+        tensors |= {key: uniform(f"{name}/{key}", (dim,), 0.3, 1.0) for key in keys}
+    return TinyModel(name, config, tensors)
+
+
 def gemma3(**overrides: object) -> TinyModel:
     """Windows of 8, two ropes, QK norm, both soft caps, post-norms, tied head."""
     name = "tiny-gemma3"
@@ -258,12 +299,15 @@ _GGUF_NAMES = {
 }
 _GGUF_NORMS = {
     "llama": {"post_attention_layernorm": "ffn_norm"},
+    "qwen2": {"post_attention_layernorm": "ffn_norm"},
+    "qwen3": {"post_attention_layernorm": "ffn_norm"},
     "gemma3": {
         "post_attention_layernorm": "post_attention_norm",
         "pre_feedforward_layernorm": "ffn_norm",
         "post_feedforward_layernorm": "post_ffw_norm",
     },
 }
+_GGUF_ARCH = {"gemma3_text": "gemma3", "qwen2": "qwen2", "qwen3": "qwen3"}
 _GGUF_TOP = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -274,7 +318,7 @@ _GGUF_EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exp
 
 def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
     """A GGUF file with matrices in ``format``; norms, router and biases stay F32."""
-    arch = "gemma3" if model.config["model_type"] == "gemma3_text" else "llama"
+    arch = _GGUF_ARCH.get(str(model.config["model_type"]), "llama")
     plain: dict[str, tuple[str, Array]] = {}
     for name, tensor in (_stack_experts(model) if arch == "llama" else model.tensors).items():
         target = _gguf_name(name, arch)
