@@ -75,15 +75,13 @@ _BASE: dict[str, object] = {
 }
 
 
+def _silu(architecture: str, kind: str) -> dict[str, object]:
+    return {**_BASE, "architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
+
+
 def llama(name: str = "tiny-llama", **overrides: object) -> TinyModel:
     """GQA, untied head."""
-    config = {
-        **_BASE,
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-    }
-    config |= overrides
+    config = _silu("LlamaForCausalLM", "llama") | overrides
     tensors = _trunk(name, config)
     for layer in range(_int(config, "num_hidden_layers")):
         tensors |= _mlp(f"{name}/", f"model.layers.{layer}.mlp", config)
@@ -100,10 +98,7 @@ def mixtral() -> TinyModel:
     """Four experts, two for each token."""
     name, n_experts = "tiny-mixtral", 4
     config = {
-        **_BASE,
-        "architectures": ["MixtralForCausalLM"],
-        "model_type": "mixtral",
-        "hidden_act": "silu",
+        **_silu("MixtralForCausalLM", "mixtral"),
         "num_hidden_layers": 2,
         "num_local_experts": n_experts,
         "num_experts_per_tok": 2,
@@ -126,17 +121,10 @@ def mixtral() -> TinyModel:
 
 
 def qwen2(**overrides: object) -> TinyModel:
-    """Biases of q, k and v, tied head, no stated head size."""
+    """Biases of q, k and v, tied head."""
     name = "tiny-qwen2"
-    config = {
-        **_BASE,
-        "architectures": ["Qwen2ForCausalLM"],
-        "model_type": "qwen2",
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-        "use_sliding_window": False,
-    }
-    config |= overrides
+    options = {"tie_word_embeddings": True, "use_sliding_window": False}
+    config = _silu("Qwen2ForCausalLM", "qwen2") | options | overrides
     tensors = _trunk(name, {**config, "attention_bias": True})
     for layer in range(_int(config, "num_hidden_layers")):
         del tensors[f"model.layers.{layer}.self_attn.o_proj.bias"]
@@ -148,14 +136,11 @@ def qwen3(**overrides: object) -> TinyModel:
     """QK norm, heads wider than hidden / heads."""
     name = "tiny-qwen3"
     config = {
-        **_BASE,
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "hidden_act": "silu",
+        **_silu("Qwen3ForCausalLM", "qwen3"),
         "head_dim": 32,
         "attention_bias": False,
+        **overrides,
     }
-    config |= overrides
     tensors = _trunk(name, config)
     dim = _int(config, "head_dim")
     for layer in range(_int(config, "num_hidden_layers")):
