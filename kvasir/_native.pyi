@@ -105,6 +105,9 @@ def pack_rows(
     """File rows to column tiles of ``out`` (zero-filled); column tile t goes to tile_first + t *
     tile_step."""
 
+def packs(format: str, layout: int) -> bool:
+    """Whether ``pack_rows`` takes these rows to this layout."""
+
 def tile_bytes(layout: int, K: int) -> int:
     """Bytes of a packed tile of 16 columns."""
 

@@ -31,9 +31,42 @@ enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 //        8j+4+b.
 //  q8  : per group of 32 k: 512 B int8 + 128 (unsigned), 16 fp16 scales. value = scale * (byte - 128) [Q8_0]
 //        8 chunks of 64 B; byte 4*c+b of chunk j belongs to column c, k = 4j+b.
-//  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k
-//  first. f32 : per k: 16 columns f32.
-enum class Layout : int32_t { f32 = 0, bf16 = 1, q8 = 2, q4z = 3, q4m = 4 };
+//  q4k : per 256 k: 16 fp16 d, 16 fp16 e; then 8 groups of 256 B nibbles, 16 bytes s, 16 bytes m.
+//        value = d * s * nibble + e * m (e is the negated file value)                                 [Q4_K]
+//  q5k : as q4k, with 64 B of fifth bits after the nibbles: bit i of byte 4*c+b is of k = 4i+b.        [Q5_K]
+//  q6k : per 256 k: 16 fp16 d; then 8 groups of 256 B nibbles, 128 B of upper bits, 2 x 16 bytes s + 128 (for
+//  the 16
+//        lower and upper k). value = d * s * (six bits - 32); bits 2i, 2i+1 of byte 4*c+b of chunk j: k =
+//        16j+4i+b. [Q6_K]
+//  q5z, q5m: as q4z and q4m with 64 B of fifth bits after the nibbles; q5z: scale * (five bits - 16)   [Q5_0,
+//  Q5_1] iq4 : as q4z; value = scale * IQ4_NL's code [IQ4_NL] q8s : as q8, with 2 x 16 f32 scales (for the 16
+//  lower and upper k): any format without mins; q8m: then as many mins. bf16: per pair of k: 16 columns x 2
+//  (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k first. f32 : per k: 16 columns f32.
+enum class Layout : int32_t {
+  f32 = 0,
+  bf16 = 1,
+  q8 = 2,
+  q4z = 3,
+  q4m = 4,
+  q4k = 5,
+  q5k = 6,
+  q6k = 7,
+  q5z = 8,
+  q5m = 9,
+  iq4 = 10,
+  q8s = 11,
+  q8m = 12
+};
+constexpr int kLayouts = 13;
+struct LayoutSize {
+  int elements, bytes;  // of a row's run, and of the 16 columns that hold it
+};
+constexpr LayoutSize kLayoutSizes[kLayouts] = {{1, 64},     {2, 64},     {32, 544},   {32, 288}, {32, 320},
+                                               {256, 2368}, {256, 2880}, {256, 3360}, {32, 352}, {32, 384},
+                                               {32, 288},   {32, 640},   {32, 768}};
+
+// What the 4-bit codes of iq4 mean.
+constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the sum
 // of its int8 values as a float, unscaled (`sums`). block is a multiple of 32 that divides K.
@@ -230,6 +263,14 @@ struct Kernels {
   void (*linear_q8)(const LinearArgs&);
   void (*linear_q4z)(const LinearArgs&);
   void (*linear_q4m)(const LinearArgs&);
+  void (*linear_q4k)(const LinearArgs&);
+  void (*linear_q5k)(const LinearArgs&);
+  void (*linear_q6k)(const LinearArgs&);
+  void (*linear_q5z)(const LinearArgs&);
+  void (*linear_q5m)(const LinearArgs&);
+  void (*linear_iq4)(const LinearArgs&);
+  void (*linear_q8s)(const LinearArgs&);
+  void (*linear_q8m)(const LinearArgs&);
   void (*norm)(const NormArgs&);
   void (*cast)(const CastArgs&);
   void (*rope_write)(const RopeWriteArgs&);

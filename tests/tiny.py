@@ -75,15 +75,13 @@ _BASE: dict[str, object] = {
 }
 
 
+def _silu(architecture: str, kind: str) -> dict[str, object]:
+    return {**_BASE, "architectures": [architecture], "model_type": kind, "hidden_act": "silu"}
+
+
 def llama(name: str = "tiny-llama", **overrides: object) -> TinyModel:
     """GQA, untied head."""
-    config = {
-        **_BASE,
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-    }
-    config |= overrides
+    config = _silu("LlamaForCausalLM", "llama") | overrides
     tensors = _trunk(name, config)
     for layer in range(_int(config, "num_hidden_layers")):
         tensors |= _mlp(f"{name}/", f"model.layers.{layer}.mlp", config)
@@ -100,10 +98,7 @@ def mixtral() -> TinyModel:
     """Four experts, two for each token."""
     name, n_experts = "tiny-mixtral", 4
     config = {
-        **_BASE,
-        "architectures": ["MixtralForCausalLM"],
-        "model_type": "mixtral",
-        "hidden_act": "silu",
+        **_silu("MixtralForCausalLM", "mixtral"),
         "num_hidden_layers": 2,
         "num_local_experts": n_experts,
         "num_experts_per_tok": 2,
@@ -122,6 +117,37 @@ def mixtral() -> TinyModel:
             shapes[f"{part}.experts.{expert}.w2.weight"] = (hidden, inner)
             shapes[f"{part}.experts.{expert}.w3.weight"] = (inner, hidden)
         tensors |= {key: _matrix(f"{name}/{key}", *shape) for key, shape in shapes.items()}
+    return TinyModel(name, config, tensors)
+
+
+def qwen2(**overrides: object) -> TinyModel:
+    """Biases of q, k and v, tied head."""
+    name = "tiny-qwen2"
+    options = {"tie_word_embeddings": True, "use_sliding_window": False}
+    config = _silu("Qwen2ForCausalLM", "qwen2") | options | overrides
+    tensors = _trunk(name, {**config, "attention_bias": True})
+    for layer in range(_int(config, "num_hidden_layers")):
+        del tensors[f"model.layers.{layer}.self_attn.o_proj.bias"]
+        tensors |= _mlp(f"{name}/", f"model.layers.{layer}.mlp", config)
+    return TinyModel(name, config, tensors)
+
+
+def qwen3(**overrides: object) -> TinyModel:
+    """QK norm, heads wider than hidden / heads."""
+    name = "tiny-qwen3"
+    config = {
+        **_silu("Qwen3ForCausalLM", "qwen3"),
+        "head_dim": 32,
+        "attention_bias": False,
+        **overrides,
+    }
+    tensors = _trunk(name, config)
+    dim = _int(config, "head_dim")
+    for layer in range(_int(config, "num_hidden_layers")):
+        part = f"model.layers.{layer}"
+        tensors |= _mlp(f"{name}/", f"{part}.mlp", config)
+        keys = [f"{part}.self_attn.{head}_norm.weight" for head in ("q", "k")]
+        tensors |= {key: uniform(f"{name}/{key}", (dim,), 0.3, 1.0) for key in keys}
     return TinyModel(name, config, tensors)
 
 
@@ -258,12 +284,15 @@ _GGUF_NAMES = {
 }
 _GGUF_NORMS = {
     "llama": {"post_attention_layernorm": "ffn_norm"},
+    "qwen2": {"post_attention_layernorm": "ffn_norm"},
+    "qwen3": {"post_attention_layernorm": "ffn_norm"},
     "gemma3": {
         "post_attention_layernorm": "post_attention_norm",
         "pre_feedforward_layernorm": "ffn_norm",
         "post_feedforward_layernorm": "post_ffw_norm",
     },
 }
+_GGUF_ARCH = {"gemma3_text": "gemma3", "qwen2": "qwen2", "qwen3": "qwen3"}
 _GGUF_TOP = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -274,7 +303,7 @@ _GGUF_EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exp
 
 def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
     """A GGUF file with matrices in ``format``; norms, router and biases stay F32."""
-    arch = "gemma3" if model.config["model_type"] == "gemma3_text" else "llama"
+    arch = _GGUF_ARCH.get(str(model.config["model_type"]), "llama")
     plain: dict[str, tuple[str, Array]] = {}
     for name, tensor in (_stack_experts(model) if arch == "llama" else model.tensors).items():
         target = _gguf_name(name, arch)

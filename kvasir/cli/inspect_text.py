@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from kvasir import _native
 from kvasir.bench.fingerprint import fingerprint
 from kvasir.config.env import read_env
 from kvasir.config.sizes import format_size
 from kvasir.engine.build import LoadedModel, load_model
 from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, OWN_LAYOUT
 from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.printer import render
 from kvasir.models import build_program, is_ignorable
@@ -50,13 +52,39 @@ def program_text(path: str | None, stage: str, dtype: str) -> str:
 
 
 def formats_text() -> str:
-    """A row per format that files may hold."""
-    head = ("format", "elements of a block", "bytes of a block", "bits per element")
+    """A row per format that files may hold: what each executor and ISA level makes of it.
+
+    Every level has a kernel for every layout, so their columns differ only where one lacks one.
+    """
+    levels = tuple(_native.levels())
+    head = ("format", "block", "bytes", "bits", "layout", "packed bits", "reference", *levels)
     rows = [
-        (name, str(form.block), str(form.block_bytes), f"{form.block_bytes * 8 / form.block:g}")
-        for name, form in FORMATS.items()
+        (*_stored(name), *_packed(name), "decoded", *(_how(name),) * len(levels))
+        for name in FORMATS
     ]
-    return "\n".join(_table([head, *rows])) + "\n"
+    notes = [
+        "native: in a layout of its own, every value as stored",
+        "widened: as 8-bit integers with f32 scales, every value as stored",
+        "decoded: as f32; --dtype float32 does it to every format",
+    ]
+    return "\n".join([*_table([head, *rows]), *notes]) + "\n"
+
+
+def _stored(name: str) -> tuple[str, ...]:
+    form = FORMATS[name]
+    bits = form.block_bytes * 8 / form.block
+    return name, str(form.block), str(form.block_bytes), f"{bits:g}"
+
+
+def _packed(name: str) -> tuple[str, str]:
+    layout = LAYOUT_OF_FORMAT[name]
+    return layout, f"{LAYOUTS[layout].bits:g}"
+
+
+def _how(name: str) -> str:
+    if name not in OWN_LAYOUT:
+        return "widened"
+    return "native" if FORMATS[name].split or name == LAYOUT_OF_FORMAT[name].upper() else "decoded"
 
 
 def environment() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvasir import _native
 from kvasir.config.env import read_env
@@ -17,6 +17,7 @@ from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.reference.executor import ReferenceExecutor, load_weights
+from kvasir.formats.types import FORMATS
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Program
@@ -25,6 +26,7 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.default import default_model
+from kvasir.weights.placement import placement
 from kvasir.weights.source import ModelSource, open_model
 
 FAKE_FACTS = ModelFacts(
@@ -36,7 +38,6 @@ FAKE_FACTS = ModelFacts(
     weight_dtype="float32",
 )
 KV_DTYPES = {"float32": "f32", "bfloat16": "bf16"}
-QUANTIZED = ("Q8_0", "Q4_0", "Q4_1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def build_engine(
     model = loaded or load_model(options.model)
     config = _resolve(options, model_facts(model), max_draft_tokens)
     program, binding = bound_program(model, config, act_block)
+    config = replace(config, reasons={**config.reasons, "weights": placement(program, binding)})
     spec = _spec(config, model_facts(model), numerics_id(config, act_block))
     executor: Executor
     if options.executor == "reference":
@@ -144,7 +146,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
 
 
 def _weight_dtype(formats: set[str]) -> str:
-    if formats & set(QUANTIZED):
+    if any(FORMATS[name].split for name in formats):
         return "quantized"
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.memory import ITEM_BYTES, plane_bytes
 from kvasir.ir.ops import OPS, Call, Cost, Sizes
 from kvasir.ir.program import Op, Program, Value, Weight
 
-LAYOUT_BITS = {"f32": 32.0, "bf16": 16.0, "q8": 8.5, "q4m": 5.0, "q4z": 4.5, "": 32.0}
-"""Bits of an element, group scales and mins included; not placed yet counts as f32."""
-
 
 def weight_bytes(weight: Weight) -> float:
-    """Packed size, without the padding of the last tile."""
-    return weight.n_elements * LAYOUT_BITS[weight.layout] / 8
+    """Packed size, without the padding of the last tile; not placed yet counts as f32."""
+    return weight.n_elements * LAYOUTS[weight.layout or "f32"].bits / 8
 
 
 def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, common_layout
 from kvasir.ir.numerics import MAX_ACT_BLOCK, act_block
 from kvasir.ir.program import Op, Program, Weight, freeze
 from kvasir.ir.rewrite import graph, with_ops
 
 MATRIX_OPS = ("linear", "lm_head", "expert_linear")
-LAYOUT_OF_FORMAT = {
-    "Q4_0": "q4z",
-    "Q4_1": "q4m",
-    "Q8_0": "q8",
-    "BF16": "bf16",
-    "F16": "f32",  # bf16 would drop three bits
-    "F32": "f32",
-}
-ACT_OF_LAYOUT = {"q4z": "q8", "q4m": "q8", "q8": "q8", "bf16": "bf16", "f32": "f32"}
 
 
 def place_weights(
@@ -47,10 +39,15 @@ def _layouts(program: Program, dtype: str, formats: Mapping[str, str]) -> dict[s
     layouts |= {name: layout_for(name, formats[name], dtype) for name in matrices}
     for op in program.ops:
         names = matrix_weights(op)
-        if op.kind in MATRIX_OPS and len({ACT_OF_LAYOUT[layouts[name]] for name in names}) > 1:
-            # One op reads one activation type; f32 holds every format without loss.
-            layouts |= dict.fromkeys(names, "f32")
+        found = {layouts[name] for name in names}
+        if op.kind in MATRIX_OPS and (_interleaves(op) or len({LAYOUTS[n].act for n in found}) > 1):
+            # One op reads one activation type, and tiles of gate and up lie side by side.
+            layouts |= dict.fromkeys(names, common_layout(found))
     return {name: replace(weight, layout=layouts[name]) for name, weight in program.weights.items()}
+
+
+def _interleaves(op: Op) -> bool:
+    return op.kind in ("linear", "expert_linear") and op.word("epilogue") == "gated"
 
 
 def matrix_weights(op: Op) -> tuple[str, ...]:
@@ -88,7 +85,7 @@ def _wanted(program: Program, weights: Mapping[str, Weight], act_limit: int) -> 
     for index, op in enumerate(program.ops):
         if op.kind not in MATRIX_OPS:
             continue
-        dtype = ACT_OF_LAYOUT[weights[op.weights[0]].layout]
+        dtype = LAYOUTS[weights[op.weights[0]].layout].act
         k = weights[op.weights[0]].shape[-1]
         wanted[index, op.ins[0]] = (dtype, act_block(k, act_limit) if dtype == "q8" else 0)
     return wanted

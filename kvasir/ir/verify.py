@@ -6,8 +6,8 @@ from collections import Counter
 
 from kvasir.core.errors import KvasirError
 from kvasir.ir.builder import output_types
+from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import OPS, OpDef, ShapeError
-from kvasir.ir.place_weights import LAYOUT_OF_FORMAT
 from kvasir.ir.program import DTYPES, SYMBOLS, Op, Program, Value
 
 STAGES = ("raw", "lowered")
@@ -130,7 +130,7 @@ def _check_weights(program: Program, stage: str) -> None:
             _fail(f"{program.name}: weight {name} is declared and never used")
         if weight.name != name:
             _fail(f"{program.name}: weight {weight.name} is listed as {name}")
-        if stage == "lowered" and weight.layout not in LAYOUT_OF_FORMAT.values():
+        if stage == "lowered" and weight.layout not in LAYOUTS:
             _fail(f"{program.name}: weight {name} has no layout")
 
 

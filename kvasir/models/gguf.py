@@ -43,6 +43,12 @@ def read_llama(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> M
     return replace(config, block=block, windows=(window,) * config.n_layers if window else ())
 
 
+def read_qwen(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> ModelConfig:
+    """Architectures "qwen2" and "qwen3"; a window is never written."""
+    keys.refuse("attention.sliding_window", 0)
+    return _common(keys, tensors, block, family)
+
+
 def read_mixtral(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> ModelConfig:
     """Architecture "llama" with experts."""
     config = read_llama(keys, tensors, block, family)

@@ -51,6 +51,21 @@ def read_mixtral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
     )
 
 
+def read_qwen2(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
+    """Qwen2 and Qwen2.5: llama with biases of q, k and v."""
+    config = _common(keys, block, family, kv_heads=32)
+    block = replace(block, act=_act(keys, "hidden_act", "silu"))
+    return replace(config, block=block, windows=_upper_windows(keys, config.n_layers))
+
+
+def read_qwen3(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
+    """Qwen3: norms of each query and key head instead of biases."""
+    config = _common(keys, block, family, kv_heads=32, head_dim=128)
+    bias = keys.flag("attention_bias", False)
+    block = replace(block, act=_act(keys, "hidden_act", "silu"), qkv_bias=bias, o_bias=bias)
+    return replace(config, block=block, windows=_upper_windows(keys, config.n_layers))
+
+
 def read_gemma3(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
     keys.refuse("use_bidirectional_attention", False)
     config = _common(keys, block, family, kv_heads=4, head_dim=256, theta=1e6, tied=True)
@@ -130,6 +145,18 @@ def _same_window(keys: Keys, n_layers: int, default: int = 0) -> tuple[int, ...]
         return ()
     window = keys.integer("sliding_window", default, least=0)
     return (window,) * n_layers if window else ()
+
+
+def _upper_windows(keys: Keys, n_layers: int) -> tuple[int, ...]:
+    """Qwen: a window, where it is used at all, in the layers from ``max_window_layers`` on."""
+    if not keys.flag("use_sliding_window", False) or keys.is_null("sliding_window"):
+        return ()
+    window = keys.integer("sliding_window", 4096)
+    first = keys.integer("max_window_layers", 28, least=0)
+    if keys.has("layer_types"):
+        types = keys.words("layer_types", _LAYER_TYPES, n_layers)
+        return tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    return tuple(window if layer >= first else 0 for layer in range(n_layers))
 
 
 def _gemma_sliding(keys: Keys, n_layers: int) -> tuple[bool, ...]:

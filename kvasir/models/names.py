@@ -89,6 +89,7 @@ _HF_GEMMA3 = {
     "mlp_norm": "model.layers.{i}.pre_feedforward_layernorm.weight",
     "mlp_post_norm": "model.layers.{i}.post_feedforward_layernorm.weight",
 }
+_HF_QK_NORM = {part: _HF_GEMMA3[part] for part in ("q_norm", "k_norm")}
 _HF_IGNORABLE = (".rotary_emb.inv_freq", ".self_attn.rotary_emb.inv_freq")
 
 GGUF_TOP = {
@@ -121,6 +122,7 @@ _GGUF_GEMMA3 = {
     "attn_post_norm": "blk.{i}.post_attention_norm.weight",
     "mlp_post_norm": "blk.{i}.post_ffw_norm.weight",
 }
+_GGUF_QK_NORM = {part: _GGUF_GEMMA3[part] for part in ("q_norm", "k_norm")}
 _GGUF_IGNORABLE = ("rope_freqs.weight",)
 
 LLAMA_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP, ignorable=_HF_IGNORABLE)
@@ -128,6 +130,11 @@ LLAMA_GGUF = NameMap(GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP, undo_rope_permutatio
 MIXTRAL_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MIXTRAL, ignorable=_HF_IGNORABLE)
 MIXTRAL_GGUF = NameMap(
     GGUF_TOP, _GGUF_ATTENTION | _GGUF_MIXTRAL, undo_rope_permutation, _GGUF_IGNORABLE
+)
+QWEN2_GGUF = NameMap(GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP, ignorable=_GGUF_IGNORABLE)
+QWEN3_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP | _HF_QK_NORM, ignorable=_HF_IGNORABLE)
+QWEN3_GGUF = NameMap(
+    GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP | _GGUF_QK_NORM, ignorable=_GGUF_IGNORABLE
 )
 GEMMA3_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP | _HF_GEMMA3, add_one_to_norms, _HF_IGNORABLE)
 GEMMA3_GGUF = NameMap(

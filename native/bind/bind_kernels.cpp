@@ -138,14 +138,22 @@ void require_pages(const BoundKv& kv, const BoundStep& step) {
   }
 }
 
+using Linear = void (*)(const LinearArgs&);
+
+Linear linear_of(const Kernels& k, int layout) {
+  const Linear all[] = {k.linear_f32, k.linear_bf16, k.linear_q8,  k.linear_q4z, k.linear_q4m,
+                        k.linear_q4k, k.linear_q5k,  k.linear_q6k, k.linear_q5z, k.linear_q5m,
+                        k.linear_iq4, k.linear_q8s,  k.linear_q8m};
+  return all[layout];
+}
+
 void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRows& x, Matrix out,
             int64_t tile0, int64_t tile1, int64_t m0, int64_t m1, int epilogue, int act,
             std::optional<ConstMatrix> residual, MaybeVector<float> bias, MaybeVector<int32_t> row_index) {
-  void (*const kernels[])(const LinearArgs&) = {k.linear_f32, k.linear_bf16, k.linear_q8, k.linear_q4z,
-                                                k.linear_q4m};
-  const DType takes[] = {DType::f32, DType::bf16, DType::q8, DType::q8, DType::q8};
-  require(layout >= 0 && layout < 5 && x.rows.dtype == takes[layout],
-          "rows of another type than the layout takes");
+  require(layout >= 0 && layout < kLayouts, "no such layout");
+  const DType takes = layout == 0 ? DType::f32 : layout == 1 ? DType::bf16 : DType::q8;
+  require(x.rows.dtype == takes && x.K % (layout < 2 ? 1 : kLayoutSizes[layout].elements) == 0,
+          "rows of another type or length than the layout takes");
   const bool is_gated = Epilogue(epilogue) == Epilogue::gated;
   const int64_t columns = is_gated ? N / 2 : N;
   const int64_t tiles = (columns + kTileCols - 1) / kTileCols * (is_gated ? 2 : 1);
@@ -161,9 +169,9 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   require(row_index ? int64_t(row_index->size()) >= m1 : x.n_rows >= m1, "x has fewer rows than the range");
   for (int64_t m = m0; row_index && m < m1; m++)
     require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
-  kernels[layout]({w.data(), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1, out.data(),
-                   int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
-                   data_or_null(bias), data_or_null(row_index), false});
+  linear_of(k, layout)({w.data(), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1, out.data(),
+                        int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
+                        data_or_null(bias), data_or_null(row_index), false});
 }
 
 void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out,
@@ -225,8 +233,8 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
 void embed(const Kernels& k, int layout, ConstBytes w, Array<const int32_t, 1> ids, float scale, Matrix out,
            int64_t m0, int64_t m1) {
   const int64_t K = out.shape(1);
-  require(layout >= 0 && layout < 5 && (layout < 2 || K % kGroup == 0),
-          "quantized layouts need K divisible by 32");
+  require(layout >= 0 && layout < kLayouts && (layout < 2 || K % kLayoutSizes[layout].elements == 0),
+          "quantized layouts need K divisible by their blocks");
   require_range(m0, m1, out.shape(0));
   require_range(m0, m1, ids.size());
   for (int64_t m = m0; m < m1; m++)

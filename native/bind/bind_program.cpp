@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -143,19 +144,20 @@ void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64
 }
 
 Format format_named(const std::string& name) {
-  const char* names[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"};
-  for (int i = 0; i < 6; i++)
-    if (name == names[i]) return Format(i);
+  for (size_t i = 0; i < std::size(kFormatNames); i++)
+    if (name == kFormatNames[i]) return Format(i);
   throw std::invalid_argument("no kernel reads format " + name);
 }
 
 void pack_rows(Pool& pool, int layout, const std::string& format, ReadOnlyBytes rows, int64_t N, int64_t K,
                Bytes out, int64_t tile_first, int64_t tile_step) {
   const Format f = format_named(format);
+  if (layout < 0 || layout >= kLayouts) throw std::invalid_argument("no such layout");
   if (!packs(f, Layout(layout))) throw std::invalid_argument("format " + format + " has another layout");
   if (N < 1 || K < 1 || tile_first < 0 || tile_step < 1)
     throw std::invalid_argument("sizes must be positive");
-  if (f >= Format::q8_0 && K % kGroup) throw std::invalid_argument("quantized rows need K divisible by 32");
+  if (f >= Format::q8_0 && K % (layout < 2 ? kGroup : kLayoutSizes[layout].elements))
+    throw std::invalid_argument("quantized rows need K divisible by their blocks");
   if (int64_t(rows.size()) < N * row_bytes(f, K)) throw std::invalid_argument("rows are shorter than N x K");
   const int64_t tiles = (N + kTileCols - 1) / kTileCols;
   if (int64_t(out.size()) < (tile_first + (tiles - 1) * tile_step + 1) * tile_bytes(Layout(layout), K))
@@ -178,6 +180,15 @@ void bind_program(nb::module_& m) {
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
   m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"),
         nb::arg("N"), nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0, nb::arg("tile_step") = 1);
+  m.def(
+      "packs",
+      [](const std::string& format, int layout) {
+        if (layout < 0 || layout >= kLayouts) throw std::invalid_argument("no such layout");
+        for (size_t i = 0; i < std::size(kFormatNames); i++)
+          if (format == kFormatNames[i]) return packs(Format(i), Layout(layout));
+        return false;
+      },
+      nb::arg("format"), nb::arg("layout"));
   m.def(
       "tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
       nb::arg("K"));

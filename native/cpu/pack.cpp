@@ -5,13 +5,19 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/pack_super.h"
+
 namespace kvasir {
 namespace {
 
 struct FormatSize {
   int elements, bytes;
 };
-constexpr FormatSize kSizes[] = {{1, 4}, {1, 2}, {1, 2}, {32, 34}, {32, 18}, {32, 20}};
+constexpr FormatSize kSizes[] = {{1, 4},   {1, 2},   {1, 2},     {32, 34},   {32, 18},   {32, 20},
+                                 {32, 22}, {32, 24}, {256, 144}, {256, 176}, {256, 210}, {32, 18}};
+// The layout of each quantized format, from q8_0.
+constexpr Layout kLayoutOf[] = {Layout::q8,  Layout::q4z, Layout::q4m, Layout::q5z, Layout::q5m,
+                                Layout::q4k, Layout::q5k, Layout::q6k, Layout::iq4};
 
 uint32_t word(const uint8_t* p) {
   uint32_t v;
@@ -117,6 +123,8 @@ void pack_tile(const PackArgs& a, int64_t t, float* buffer) {
     const uint8_t* row = a.rows + (t * kTileCols + c) * row_bytes(a.format, a.K);
     if (a.layout == Layout::f32 || a.layout == Layout::bf16)
       put_floats(a, row, tile, c, buffer);
+    else if (a.layout >= Layout::q4k)
+      pack_super(a.layout, a.K, row, kSizes[int(a.format)].bytes, tile, c);
     else
       put_quantized(a, row, tile, c);
   }
@@ -143,32 +151,13 @@ int64_t row_bytes(Format format, int64_t K) {
 }
 
 int64_t tile_bytes(Layout layout, int64_t K) {
-  switch (layout) {
-    case Layout::f32:
-      return K * kTileCols * 4;
-    case Layout::bf16:
-      return (K + 1) / 2 * 2 * kTileCols * 2;
-    case Layout::q8:
-      return K / kGroup * 544;
-    case Layout::q4z:
-      return K / kGroup * 288;
-    case Layout::q4m:
-      return K / kGroup * 320;
-  }
-  return 0;
+  const LayoutSize size = kLayoutSizes[int(layout)];
+  return (K + size.elements - 1) / size.elements * size.bytes;
 }
 
 bool packs(Format format, Layout layout) {
-  switch (layout) {
-    case Layout::q8:
-      return format == Format::q8_0;
-    case Layout::q4z:
-      return format == Format::q4_0;
-    case Layout::q4m:
-      return format == Format::q4_1;
-    default:
-      return true;
-  }
+  if (layout == Layout::f32 || layout == Layout::bf16) return format <= Format::q4_1;
+  return format >= Format::q8_0 && kLayoutOf[int(format) - int(Format::q8_0)] == layout;
 }
 
 void pack(Pool& pool, const PackArgs& args) {

@@ -8,12 +8,28 @@
 
 namespace kvasir {
 
-enum class Format : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8_0 = 3, q4_0 = 4, q4_1 = 5 };
+enum class Format : int32_t {
+  f32 = 0,
+  f16 = 1,
+  bf16 = 2,
+  q8_0 = 3,
+  q4_0 = 4,
+  q4_1 = 5,
+  q5_0 = 6,
+  q5_1 = 7,
+  q4_k = 8,
+  q5_k = 9,
+  q6_k = 10,
+  iq4_nl = 11
+};
+constexpr const char* kFormatNames[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0", "Q4_1",
+                                        "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"};
 
 int64_t row_bytes(Format format, int64_t K);
 int64_t tile_bytes(Layout layout, int64_t K);
 
-// Can rows of `format` be brought to `layout`? Quantized layouts take their own format alone.
+// Can rows of `format` be brought to `layout` here? Quantized layouts take their own format alone; floats
+// take F32 to Q4_1.
 bool packs(Format format, Layout layout);
 
 struct PackArgs {

@@ -12,6 +12,12 @@ KVASIR_INLINE float half_to_float(uint16_t h) {
   return out[0];
 }
 
+}  // namespace kvasir::KVASIR_ISA
+
+#include "generic/embed_super.inl"
+
+namespace kvasir::KVASIR_ISA {
+
 KVASIR_INLINE float bf16_to_float(uint16_t h) { return __builtin_bit_cast(float, uint32_t(h) << 16); }
 
 // One group of 32 of column c from quantized bytes followed by 16 scales (and 16 mins).
@@ -46,18 +52,8 @@ KVASIR_INLINE void embed_float(const uint8_t* tile, Layout layout, int c, int K,
 }
 
 KVASIR_INLINE int64_t tile_bytes(Layout layout, int64_t K) {
-  switch (layout) {
-    case Layout::q8:
-      return K / kGroup * (512 + 32);
-    case Layout::q4z:
-      return K / kGroup * (256 + 32);
-    case Layout::q4m:
-      return K / kGroup * (256 + 64);
-    case Layout::bf16:
-      return (K + 1) / 2 * 2 * kTileCols * 2;
-    default:
-      return K * kTileCols * 4;
-  }
+  const LayoutSize size = kLayoutSizes[int(layout)];
+  return (K + size.elements - 1) / size.elements * size.bytes;
 }
 
 void embed(const EmbedArgs& a) {
@@ -68,6 +64,10 @@ void embed(const EmbedArgs& a) {
     float* out = a.out + m * a.ldo;
     if (a.layout == Layout::f32 || a.layout == Layout::bf16) {
       embed_float(tile, a.layout, c, a.K, a.scale, out);
+      continue;
+    }
+    if (a.layout >= Layout::q4k) {
+      embed_super(tile, a.layout, c, a.K, a.scale, out);
       continue;
     }
     const int64_t group_bytes = tile_bytes(a.layout, kGroup);

@@ -10,6 +10,14 @@ static void fill_generic(Kernels& k) {
   k.linear_q8 = linear_q8;
   k.linear_q4z = linear_q4z;
   k.linear_q4m = linear_q4m;
+  k.linear_q4k = linear_q4k;
+  k.linear_q5k = linear_q5k;
+  k.linear_q6k = linear_q6k;
+  k.linear_q5z = linear_q5z;
+  k.linear_q5m = linear_q5m;
+  k.linear_iq4 = linear_iq4;
+  k.linear_q8s = linear_q8s;
+  k.linear_q8m = linear_q8m;
   k.norm = norm;
   k.cast = cast;
   k.rope_write = rope_write;

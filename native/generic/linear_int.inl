@@ -1,8 +1,9 @@
 // Integer linears: exact int8 dots per group of 32, floats above (kernels.h, "Rows"). A level brings
 //   struct Unpacked; void unpack4(const uint8_t*, Unpacked&); void unpack8(const uint8_t*, Unpacked&);
-//   int_dots<MR, NT>(const Unpacked* u, const int8_t* const* a, int64_t offset, vf* dots): for each of NT
-//   tiles and MR rows float(sum of a * weight) per column, exact, the row's 32 values being at a[i] + offset;
-//   kQ8Zero: what unpack8 leaves to be subtracted (128 where the instruction wants unsigned weights, else 0).
+//   int_dots<MR, NT, From = 0, To = 8>(const Unpacked* u, const int8_t* const* a, int64_t offset, vf* dots):
+//   for each of NT tiles and MR rows float(sum of a * weight) per column, exact, the row's 32 values being at
+//   a[i] + offset; over registers From to To, four k each; kQ8Zero: what unpack8 leaves to be subtracted (128
+//   where the instruction wants unsigned weights, else 0).
 #pragma once
 #include "kernels.h"
 

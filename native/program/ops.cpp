@@ -66,6 +66,22 @@ void Program::call_linear(Layout layout, const LinearArgs& args) const {
       return kernels_.linear_q4z(args);
     case Layout::q4m:
       return kernels_.linear_q4m(args);
+    case Layout::q4k:
+      return kernels_.linear_q4k(args);
+    case Layout::q5k:
+      return kernels_.linear_q5k(args);
+    case Layout::q6k:
+      return kernels_.linear_q6k(args);
+    case Layout::q5z:
+      return kernels_.linear_q5z(args);
+    case Layout::q5m:
+      return kernels_.linear_q5m(args);
+    case Layout::iq4:
+      return kernels_.linear_iq4(args);
+    case Layout::q8s:
+      return kernels_.linear_q8s(args);
+    case Layout::q8m:
+      return kernels_.linear_q8m(args);
   }
 }
 

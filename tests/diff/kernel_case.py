@@ -9,13 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.weights import Target, pack_rows
+from kvasir.formats import types
+from kvasir.ir import layouts
 from tests.diff.attention_case import from_bf16, to_bf16
+from tests.format_blocks import random_blocks
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.float32]
 Ranges = Sequence[tuple[int, int]]
-LAYOUTS = ("f32", "bf16", "q8", "q4z", "q4m")
-FORMATS = ("F32", "BF16", "Q8_0", "Q4_0", "Q4_1")
+FORMAT_OF = {
+    "f32": "F32", "bf16": "BF16", "q8": "Q8_0", "q4z": "Q4_0", "q4m": "Q4_1", "q4k": "Q4_K",
+    "q5k": "Q5_K", "q6k": "Q6_K", "q5z": "Q5_0", "q5m": "Q5_1", "iq4": "IQ4_NL", "q8s": "IQ3_S",
+    "q8m": "Q2_K",
+}  # fmt: skip
+"""A format of each layout."""
+LAYOUTS = tuple(layouts.LAYOUTS)
+FORMATS = tuple(FORMAT_OF[name] for name in LAYOUTS)
 
 
 @dataclass(frozen=True)
@@ -76,21 +86,15 @@ def file_rows(
     if format_ == "BF16":
         h = to_bf16(normal(rng, n, K))
         return h.reshape(-1).view(np.uint8), from_bf16(h).astype(np.float64)
-    groups = n * K // 32
-    scale = rng.uniform(0.01, 0.1, (groups, 1)).astype(np.float16)
-    low = rng.uniform(-1, 0, (groups, 1)).astype(np.float16)
-    if format_ == "Q8_0":
-        q = rng.integers(-128, 128, (groups, 32), dtype=np.int8)
-        parts, values = [scale, q], scale * q.astype(np.float64)
-    else:
-        q = rng.integers(0, 16, (groups, 32), dtype=np.uint8)
-        packed = q[:, :16] | q[:, 16:] << 4
-        parts = [scale, packed] if format_ == "Q4_0" else [scale, low, packed]
-        values = scale * (q - 8.0) if format_ == "Q4_0" else scale * q.astype(np.float64) + low
-    raw = np.concatenate(
-        [np.ascontiguousarray(p).view(np.uint8).reshape(groups, -1) for p in parts], axis=1
-    )
-    return raw.reshape(-1), values.reshape(n, K)
+    form = types.FORMATS[format_]
+    raw = random_blocks(format_, n * K // form.block, int(rng.integers(1 << 30)), top=0x0C)
+    return raw, form.decode(raw).reshape(n, K).astype(np.float64)
+
+
+def fitting(layout: int, K: int) -> int:
+    """``K`` or the next multiple of a format's block."""
+    block = types.FORMATS[FORMATS[layout]].block
+    return -(-K // block) * block
 
 
 def pack(layout: int, parts: Sequence[NDArray[np.uint8]], n: int, K: int) -> NDArray[np.uint8]:
@@ -99,7 +103,6 @@ def pack(layout: int, parts: Sequence[NDArray[np.uint8]], n: int, K: int) -> NDA
     out = np.zeros(tiles * _native.tile_bytes(layout, K), np.uint8)
     pool = _native.Pool(1)
     for i, rows in enumerate(parts):
-        _native.pack_rows(
-            pool, layout, FORMATS[layout], rows, n, K, out=out, tile_first=i, tile_step=len(parts)
-        )
+        target = Target(pool, LAYOUTS[layout], K, out, i, len(parts))
+        pack_rows(target, FORMATS[layout], rows.reshape(n, -1))
     return out

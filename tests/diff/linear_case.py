@@ -1,4 +1,4 @@
-"""Cases of the five linear kernels: packed random weights, every epilogue, rows and tiles cut."""
+"""Cases of the linear kernels: packed random weights, every epilogue, rows and tiles cut."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.diff.kernel_case import (
     Ranges,
     empty_q8,
     file_rows,
+    fitting,
     normal,
     pack,
     rng_of,
@@ -50,6 +51,7 @@ def linear_case(
     by_tiles: bool = False,
 ) -> Case:
     """Items are rows, or column tiles when ``by_tiles``."""
+    K = fitting(layout, K)
     rng = rng_of(layout, M, N, K)
     parts = [file_rows(rng, FORMATS[layout], N, K) for _ in range(2 if epilogue == GATED else 1)]
     w = pack(layout, [raw for raw, _ in parts], N, K)

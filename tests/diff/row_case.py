@@ -19,6 +19,7 @@ from tests.diff.kernel_case import (
     Ranges,
     empty_q8,
     file_rows,
+    fitting,
     normal,
     pack,
     quantize,
@@ -177,6 +178,7 @@ def combine_case(N: int, top: int, mapped: bool) -> Case:
 
 
 def embed_case(layout: int, N: int, K: int) -> Case:
+    K = fitting(layout, K)
     rng = rng_of(layout, N, K)
     raw, values = file_rows(rng, FORMATS[layout], N, K)
     w = pack(layout, [raw], N, K)

@@ -16,7 +16,7 @@ from tests.loading import load, reference_logits
 from tests.native import BEST, LEVELS, native_logits
 from tests.tiny import TinyModel
 
-FAMILIES = (tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3)
+FAMILIES = (tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3)
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(40))
 
 # Share of the largest logit. float32: the order of sums alone (measured 2e-6). bfloat16 and int8:

@@ -25,7 +25,9 @@ NAMES = (
 
 
 @pytest.mark.parametrize(
-    "family", [tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3], ids=lambda f: f.__name__
+    "family",
+    [tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3],
+    ids=lambda f: f.__name__,
 )
 def test_tokens_do_not_depend_on_how_they_are_computed(
     family: Callable[[], tiny.TinyModel], tmp_path: Path

@@ -33,6 +33,20 @@ def mixtral_cpu(folder: Path) -> str:
     return render(load(path, "auto").program)
 
 
+def qwen2_raw(folder: Path) -> str:
+    return render(load(tiny.write_hf(tiny.qwen2(num_hidden_layers=2), folder)).program)
+
+
+def qwen2_cpu(folder: Path) -> str:
+    """Biases of one linear of three segments."""
+    path = tiny.write_gguf_model(tiny.qwen2(num_hidden_layers=2), folder / "m.gguf", "Q8_0")
+    return render(load(path, "auto").program)
+
+
+def qwen3_raw(folder: Path) -> str:
+    return render(load(tiny.write_hf(tiny.qwen3(num_hidden_layers=2), folder)).program)
+
+
 def gemma3_raw(folder: Path) -> str:
     return render(load(tiny.write_hf(tiny.gemma3(), folder)).program)
 
@@ -43,7 +57,10 @@ def gemma3_cpu(folder: Path) -> str:
 
 TEXTS: Mapping[str, Callable[[Path], str]] = {
     f"{make.__name__}.txt": make
-    for make in (llama_raw, llama_cpu, mixtral_raw, mixtral_cpu, gemma3_raw, gemma3_cpu)
+    for make in (
+        *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
+        *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu),
+    )
 }
 
 

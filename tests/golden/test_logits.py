@@ -61,7 +61,7 @@ def test_rounded(name: str, dtype: str, executor: str, tmp_path: Path) -> None:
     assert 1e-4 < worst_error(name, load(path, dtype), executor) <= 0.05
 
 
-@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mixtral"])
+@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3"])
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_float32_from_gguf(name: str, executor: str, tmp_path: Path) -> None:
     path = tiny.write_gguf_model(GOLDEN_MODELS[name](), tmp_path / "m.gguf")

@@ -20,6 +20,8 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_mistral": tiny.mistral,
     "tiny_mixtral": tiny.mixtral,
     "tiny_gemma3": tiny.gemma3,
+    "tiny_qwen2": tiny.qwen2,
+    "tiny_qwen3": tiny.qwen3,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
@@ -29,6 +31,10 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "tied": lambda: tiny.llama(tie_word_embeddings=True),
     "no_gqa": lambda: tiny.llama(num_key_value_heads=4),
     "wide_heads": lambda: tiny.llama(head_dim=32),
+    "qwen2_windows": lambda: tiny.qwen2(
+        use_sliding_window=True, sliding_window=8, max_window_layers=1
+    ),
+    "qwen3_bias": lambda: tiny.qwen3(attention_bias=True),
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(
         rope_scaling=None,

@@ -67,7 +67,7 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
 
 
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
-@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mixtral"])
+@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3"])
 def test_logits_from_gguf(name: str, format: str, torch_logits: Logits, tmp_path: Path) -> None:
     model = GOLDEN_MODELS[name]()
     path = tiny.write_gguf_model(model, tmp_path / "model.gguf", format)

@@ -16,7 +16,7 @@ from kvasir.models import build_program, config_from
 from kvasir.weights.source import ModelSource
 from tests import tiny
 
-MODELS = (tiny.llama(), tiny.mistral(), tiny.mixtral(), tiny.gemma3())
+MODELS = (tiny.llama(), tiny.mistral(), tiny.mixtral(), tiny.gemma3(), tiny.qwen2(), tiny.qwen3())
 NUMBERS = st.integers(-2, 40) | st.integers() | st.floats() | st.booleans()
 WORDS = st.sampled_from(["linear", "llama3", "default", "yarn", "silu", "gelu", "full_attention"])
 SCALARS = st.none() | NUMBERS | WORDS | st.text(max_size=8)

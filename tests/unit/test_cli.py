@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kvasir import _native
 from kvasir.cli.main import COMMANDS, cli, run_command
 from kvasir.cli.options import take, with_options
 from kvasir.cli.run import _split
@@ -145,7 +146,13 @@ def test_sampling_options_become_params() -> None:
 def test_formats_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["inspect", "formats"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["Q4_1", "32", "20", "5"] in rows
+    levels = len(_native.levels())
+    how = {row[0]: row[6:] for row in rows if len(row) == 7 + levels}
+    assert rows[5][:6] == ["Q4_1", "32", "20", "5", "q4m", "5"]
+    assert how["Q4_K"] == ["decoded", *["native"] * levels]
+    assert how["IQ2_XXS"] == ["decoded", *["widened"] * levels]
+    assert how["F16"] == ["decoded", *["decoded"] * levels]
+    assert len(how) == 26
 
 
 def test_env_reads_the_variables(

@@ -224,11 +224,11 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
 
 def test_known_types_without_support_are_named_when_used(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    path.write_bytes(with_data(counts(1, 0) + tensor("blk.0.ffn", (256,), kind=12), 144))
+    path.write_bytes(with_data(counts(1, 0) + tensor("blk.0.ffn", (256,), kind=9), 288))
     tensors = open_gguf(path).tensors
-    assert [(info.name, info.format) for info in tensors.listing()] == [("blk.0.ffn", "Q4_K")]
+    assert [(info.name, info.format) for info in tensors.listing()] == [("blk.0.ffn", "Q8_1")]
     assert "blk.0.ffn" in tensors
-    with pytest.raises(ModelError, match=r"'blk\.0\.ffn' has type Q4_K.*supported: F32"):
+    with pytest.raises(ModelError, match=r"'blk\.0\.ffn' has type Q8_1.*supported: F32"):
         tensors["blk.0.ffn"]
 
 

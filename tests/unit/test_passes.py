@@ -74,6 +74,11 @@ def test_attention_without_a_linear_below_is_refused(llama: Program) -> None:
         ("Q4_0", "auto", "q4z"),
         ("Q4_1", "auto", "q4m"),
         ("Q8_0", "auto", "q8"),
+        ("Q4_K", "auto", "q4k"),
+        ("Q6_K", "auto", "q6k"),
+        ("IQ4_NL", "auto", "iq4"),
+        ("IQ1_M", "auto", "q8s"),
+        ("Q2_K", "auto", "q8m"),
         ("BF16", "auto", "bf16"),
         ("F16", "auto", "f32"),
         ("F32", "auto", "f32"),
@@ -92,8 +97,8 @@ def test_layouts(format: str, dtype: str, layout: str, llama: Program) -> None:
 
 
 def test_unknown_formats_and_dtypes_are_refused(llama: Program) -> None:
-    with pytest.raises(ValueError, match="no layout for format Q6_K"):
-        place_weights(fuse(llama), dtype="auto", formats=all_as(llama, "Q6_K"))
+    with pytest.raises(ValueError, match="no layout for format NVFP4"):
+        place_weights(fuse(llama), dtype="auto", formats=all_as(llama, "NVFP4"))
     with pytest.raises(ValueError, match="expected auto, bfloat16 or float32"):
         place_weights(fuse(llama), dtype="int3", formats=all_as(llama, "Q4_0"))
 
@@ -111,6 +116,23 @@ def test_integer_segments_of_different_formats_stay(llama: Program) -> None:
     formats = all_as(llama, "Q4_1") | {"layers.0.v": "Q8_0"}
     lowered = lower_passes(llama, dtype="auto", formats=formats)
     assert [lowered.weights[f"layers.0.{n}"].layout for n in "qkv"] == ["q4m", "q4m", "q8"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "layout"),
+    [
+        ("Q4_0", "Q8_0", "q8s"),
+        ("Q6_K", "Q4_K", "q8m"),
+        ("Q4_K", "Q4_K", "q4k"),
+        ("Q4_K", "F16", "f32"),
+    ],
+)
+def test_gate_and_up_share_a_layout(gate: str, up: str, layout: str, llama: Program) -> None:
+    """Their tiles lie side by side; 8-bit integers hold the values of every integer format."""
+    formats = all_as(llama, "Q4_0") | {"layers.0.gate": gate, "layers.0.up": up}
+    lowered = lower_passes(llama, dtype="auto", formats=formats)
+    assert [lowered.weights[f"layers.0.{n}"].layout for n in ("gate", "up")] == [layout] * 2
+    assert lowered.weights["layers.1.gate"].layout == "q4z"
 
 
 def test_norm_feeds_router_and_experts(mixtral: Program) -> None:

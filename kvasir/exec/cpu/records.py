@@ -45,7 +45,6 @@ KINDS = {
 }
 ROWS_OF = {"T": 0, "R": 1, "P": 2}
 DTYPES = {"f32": 0, "bf16": 1, "q8": 2, "i32": 3}
-LAYOUTS = {"f32": 0, "bf16": 1, "q8": 2, "q4z": 3, "q4m": 4}
 ACTS = {"none": 0, "silu": 1, "gelu_tanh": 2, "gelu": 3}
 EPILOGUES = {"none": 0, "add": 1, "gated": 2}
 

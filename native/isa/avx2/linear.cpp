@@ -8,6 +8,7 @@ namespace kvasir::isa_avx2 {
 
 constexpr int kIntRows = 4, kFloatRows = 4;
 constexpr int kQ8Zero = 0;
+constexpr bool kCentred = true;
 
 // [four k][columns 0-7, columns 8-15]
 struct Unpacked {
@@ -35,6 +36,50 @@ KVASIR_INLINE void unpack8(const uint8_t* p, Unpacked& u) {
     }
 }
 
+// High: bit r of each byte is of the k in w[r].
+template <int Zero>
+KVASIR_INLINE void unpack5(const uint8_t* low, const uint8_t* high, Unpacked& u) {
+  unpack4(low, u);
+  u.wide = true;
+  const __m256i bit = _mm256_set1_epi8(16), zero = _mm256_set1_epi8(Zero);
+  for (int half = 0; half < 2; half++) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high + 32 * half));
+    for (int r = 0; r < 8; r++) {
+      const __m256i at4 = r < 4 ? _mm256_slli_epi16(h, 4 - r) : _mm256_srli_epi16(h, r - 4);
+      u.w[r][half] = _mm256_sub_epi8(_mm256_or_si256(u.w[r][half], _mm256_and_si256(at4, bit)), zero);
+    }
+  }
+}
+
+template <int Zero>
+KVASIR_INLINE void unpack6(const uint8_t* low, const uint8_t* high, Unpacked& u) {
+  unpack4(low, u);
+  u.wide = true;
+  const __m256i two = _mm256_set1_epi8(0x30), zero = _mm256_set1_epi8(Zero);
+  for (int r = 0; r < 8; r++)
+    for (int half = 0; half < 2; half++) {
+      const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high + 64 * (r / 4) + 32 * half));
+      const int i = r % 4;
+      const __m256i at4 = i < 2 ? _mm256_slli_epi16(h, 4 - 2 * i) : _mm256_srli_epi16(h, 2 * i - 4);
+      u.w[r][half] = _mm256_sub_epi8(_mm256_or_si256(u.w[r][half], _mm256_and_si256(at4, two)), zero);
+    }
+}
+
+KVASIR_INLINE void unpack_table(const uint8_t* p, Unpacked& u) {
+  unpack4(p, u);
+  u.wide = true;
+  const __m256i table =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values)));
+  for (int r = 0; r < 8; r++)
+    for (int half = 0; half < 2; half++) u.w[r][half] = _mm256_shuffle_epi8(table, u.w[r][half]);
+}
+
+KVASIR_INLINE float sum16(const int8_t* a) {
+  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
+  const __m128i s = _mm_sad_epu8(_mm_xor_si128(x, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return float(_mm_cvtsi128_si32(_mm_add_epi32(s, _mm_unpackhi_epi64(s, s))) - 16 * 128);
+}
+
 KVASIR_INLINE __m256i dot4(const Unpacked& u, const int32_t* q, int h) {
   __m256i sum = _mm256_setzero_si256();
   for (int j = 0; j < 8; j++)
@@ -42,9 +87,10 @@ KVASIR_INLINE __m256i dot4(const Unpacked& u, const int32_t* q, int h) {
   return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 }
 
+template <int From, int To>
 KVASIR_INLINE __m256i dot8(const Unpacked& u, const int32_t* q, int h) {
   __m256i sum = _mm256_setzero_si256();
-  for (int j = 0; j < 8; j++) {
+  for (int j = From; j < To; j++) {
     const __m256i w = u.w[j][h];
     const __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(_mm256_set1_epi32(q[j]), w));
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
@@ -52,9 +98,12 @@ KVASIR_INLINE __m256i dot8(const Unpacked& u, const int32_t* q, int h) {
   return sum;
 }
 
+// Four-bit weights are always summed whole.
+template <int From, int To>
 KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
   const int32_t* q = reinterpret_cast<const int32_t*>(a);
-  if (u.wide) return {_mm256_cvtepi32_ps(dot8(u, q, 0)), _mm256_cvtepi32_ps(dot8(u, q, 1))};
+  if (u.wide)
+    return {_mm256_cvtepi32_ps(dot8<From, To>(u, q, 0)), _mm256_cvtepi32_ps(dot8<From, To>(u, q, 1))};
   return {_mm256_cvtepi32_ps(dot4(u, q, 0)), _mm256_cvtepi32_ps(dot4(u, q, 1))};
 }
 
@@ -72,3 +121,4 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
 #include "generic/linear_bf16.inl"
 //
 #include "generic/linear_int.inl"
+#include "generic/linear_super.inl"

@@ -1,0 +1,25 @@
+"""Every format's decoder against the ``gguf`` package, bit for bit, on random blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kvasir.formats.types import FORMATS
+from tests.format_blocks import random_blocks
+
+pytestmark = pytest.mark.oracle
+gguf = pytest.importorskip("gguf")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_decodes_as_gguf(name: str) -> None:
+    data = random_blocks(name, 64)
+    kind = gguf.GGMLQuantizationType[name]
+    form = FORMATS[name]
+    if form.block > 1:
+        assert gguf.GGML_QUANT_SIZES[kind] == (form.block, form.block_bytes)
+    assert kind.value == form.ggml_type
+    wanted = gguf.quants.dequantize(data.reshape(64, -1), kind)
+    got = form.decode(data)
+    assert np.array_equal(got.view(np.uint32), wanted.reshape(-1).view(np.uint32))

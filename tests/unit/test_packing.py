@@ -1,0 +1,80 @@
+"""Weights of every format in their packed layouts: bit for bit the decoder's values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvasir import _native
+from kvasir.exec.cpu import weights
+from kvasir.exec.cpu.weights import Target, pack_rows
+from kvasir.formats.types import FORMATS
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, OWN_LAYOUT, common_layout
+from kvasir.weights.placement import placement
+from tests import tiny
+from tests.format_blocks import random_blocks
+from tests.loading import load
+
+N, K = 37, 512
+INTEGERS = [name for name, form in FORMATS.items() if form.split]
+
+
+def unpacked(format_name: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values through the packed layout, and the decoder's."""
+    raw = random_blocks(format_name, N * K // max(FORMATS[format_name].block, 1))
+    raw = raw[: N * FORMATS[format_name].n_bytes((K,))]
+    code = LAYOUTS[layout].code
+    out = np.zeros(-(-N // 16) * _native.tile_bytes(code, K), np.uint8)
+    pack_rows(Target(_native.Pool(1), layout, K, out, 0, 1), format_name, raw.reshape(N, -1))
+    values = np.zeros((N, K), np.float32)
+    ids = np.arange(N, dtype=np.int32)
+    _native.Kernels("scalar").embed(code, out, ids, 1.0, values, 0, N)
+    return values, FORMATS[format_name].decode(raw).reshape(N, K)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nothing_is_lost(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "SLICE", 16 * K)  # 37 rows in three slices
+    values, expected = unpacked(name, LAYOUT_OF_FORMAT[name])
+    assert np.array_equal(values, expected)
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_every_integer_format_widens(name: str) -> None:
+    values, expected = unpacked(name, "q8m")
+    assert np.array_equal(values, expected)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "SLICE", 16 * K)
+    values, expected = unpacked(name, "f32")
+    assert np.array_equal(values, expected)
+
+
+def test_floats_do_not_widen() -> None:
+    with pytest.raises(ValueError, match="BF16 holds no integers"):
+        unpacked("BF16", "q8s")
+
+
+def test_table_is_the_native_one() -> None:
+    for layout in LAYOUTS.values():
+        assert _native.tile_bytes(layout.code, 256) * 8 == layout.bits * 256 * 16
+    for name, layout in LAYOUT_OF_FORMAT.items():
+        assert _native.packs(name, LAYOUTS[layout].code) == (name in OWN_LAYOUT)
+
+
+def test_common_layouts() -> None:
+    assert common_layout({"q4k"}) == "q4k"
+    assert common_layout({"q4z", "q6k", "iq4"}) == "q8s"
+    assert common_layout({"q4z", "q5m"}) == "q8m"
+    assert common_layout({"q4z", "bf16"}) == "f32"
+
+
+def test_what_moved_is_said(tmp_path: Path) -> None:
+    plain = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "a.gguf", "Q8_0"), "auto")
+    assert placement(plain.program, plain.binding) == "every matrix in the layout of its format"
+    wide = load(tiny.write_gguf_model(tiny.llama(), tmp_path / "b.gguf", "Q4_0"), "float32")
+    assert placement(wide.program, wide.binding) == "Q4_0 -> f32: 23 matrices, 0.1 -> 0.5 MB"
