@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def _measuring(command: Command) -> Command:
                      help="Write the JSON here instead of to standard output."),
         click.option("--ceilings/--no-ceilings", default=True, show_default=True,
                      help="Measure what the machine allows as well: about five seconds."),
-        with_options(EngineOptions),
+        with_options(EngineOptions, skip=("enable_prefix_caching",)),
     ]  # fmt: skip
     for add in reversed(added):
         command = add(command)
@@ -138,7 +139,9 @@ def _measure(kind: str, measure: Callable[[Any], dict[str, Any]], values: dict[s
     from kvasir.bench.report import write
 
     output, wants_ceilings = values.pop("output"), values.pop("ceilings")
-    document = measured(kind, take(EngineOptions, values), measure, wants_ceilings)
+    # Every prompt is new: the prefix cache could only make each one touch fresh KV memory.
+    options = replace(take(EngineOptions, values), enable_prefix_caching=False)
+    document = measured(kind, options, measure, wants_ceilings)
     write(document, output)
     _warn(document)
 
