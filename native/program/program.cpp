@@ -52,8 +52,9 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   chunks_.reserve(size_t(spec_.max_tokens));
 }
 
-// A step streams all weights; a plain LRU cache smaller than them would never hit. Marking what may stay
-// gives a decode step of SmolLM2 (98 MB of weights, 32 MB of L3, Zen 5) 10 % more speed.
+// A step streams all weights; a plain LRU cache smaller than them would never hit. So some may stay and the
+// rest is fetched past the cache. On SmolLM2 (97 MB, 32 MB of L3, Zen 5) the gain was between 0 and 8 %, as
+// the neighbours of the virtual machine changed.
 void Program::choose_resident() {
   int64_t left = int64_t(kResidentShare * double(spec_.cache_bytes));
   for (const Record& r : spec_.records) {
