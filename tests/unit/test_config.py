@@ -136,7 +136,7 @@ def test_the_option_goes_before_the_environment() -> None:
 def test_the_environment_is_read_in_one_place() -> None:
     env = read_env({"KVASIR_ISA": "avx2", "KVASIR_CACHE": "/tmp/k"})
     assert (env.isa, env.cache) == ("avx2", Path("/tmp/k"))
-    assert read_env({"KVASIR_ISA": "", "XDG_CACHE_HOME": "/c"}).cache == Path("/c/kvasir")
+    assert read_env({"KVASIR_ISA": "", "XDG_CACHE_HOME": "/c"}).cache == Path("/c/kvasir/models")
     assert read_env({}).isa is None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.config.env import read_env
 from kvasir.core.errors import ModelError
 from kvasir.weights import default
 
@@ -127,12 +128,12 @@ def test_broken_wheel(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cache_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVASIR_CACHE", "~/models")
-    assert default.cache_folder() == Path.home() / "models"
+    assert read_env().cache == Path.home() / "models"
     monkeypatch.delenv("KVASIR_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default.cache_folder() == tmp_path / "kvasir" / "models"
+    assert read_env().cache == tmp_path / "kvasir" / "models"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default.cache_folder() == Path.home() / ".cache" / "kvasir" / "models"
+    assert read_env().cache == Path.home() / ".cache" / "kvasir" / "models"
 
 
 def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

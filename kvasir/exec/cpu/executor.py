@@ -78,7 +78,7 @@ class CpuExecutor:
 
     @property
     def phases(self) -> int:
-        """Barriers of a step, one per phase."""
+        """Groups of independent ops in a step; each waits for the one before."""
         return self._native.phases
 
     def run(
