@@ -8,7 +8,7 @@ import msgspec
 
 from kvasir.exec.base import ExecutorSpec
 
-LAYOUT = "paged-1"
+LAYOUT = "paged-2"
 """Version of what a KV block holds; changes with the order or rounding of its entries."""
 
 

@@ -99,7 +99,7 @@ class CpuExecutor:
         for move in plan.moves:
             self._move(move)
         for copy in plan.copies:
-            self._kv.copy_page(copy.src, copy.dst)
+            self._kv.copy_block(copy.src, copy.dst)
         self._arrays.write(plan)
         n_logits = plan.n_logits
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,59 +19,59 @@ ITEM_BYTES = {"f32": 4, "bf16": 2}
 
 @dataclass(frozen=True, slots=True)
 class KVMemory:
-    """Layer after layer; a page holds K of every head [block/16, head_dim, 16], then V of every
-    head [block, head_dim].
+    """Block after block, so that a block is one run of bytes; in it layer after layer; of a layer K
+    of every head [block/16, head_dim, 16], then V of every head [block, head_dim].
 
-    ``layout`` [layers, 8]: offset of page 0, page bytes, V offset, bytes of a head, block size, KV
-    heads, head size, dtype, as native/kernels.h's KvLayer.
+    ``layout`` [layers, 8]: offset in block 0, block bytes, V offset, bytes of a head, block size,
+    KV heads, head size, dtype, as native/kernels.h's KvLayer.
     """
 
-    memory: NDArray[np.uint8]
+    blocks: NDArray[np.uint8]
+    """[n_blocks, block bytes]"""
     layout: NDArray[np.int64]
-    pages: tuple[NDArray[np.uint8], ...]
-    """Views of ``memory``, per layer [n_blocks, page bytes]."""
 
     @staticmethod
     def allocate(kv: Sequence[KVSpec], spec: ExecutorSpec) -> KVMemory:
-        rows, offset = [], 0
-        for layer in kv:
-            head = spec.block_size * layer.head_dim * ITEM_BYTES[layer.dtype]
-            values = layer.n_kv_heads * head
-            rows.append(
-                (
-                    offset,
-                    2 * values,
-                    values,
-                    head,
-                    spec.block_size,
-                    layer.n_kv_heads,
-                    layer.head_dim,
-                    DTYPES[layer.dtype],
-                )
+        heads = [spec.block_size * x.head_dim * ITEM_BYTES[x.dtype] for x in kv]
+        pages = [2 * x.n_kv_heads * head for x, head in zip(kv, heads, strict=True)]
+        offsets = [0, *accumulate(pages)]
+        rows = [
+            (
+                offset,
+                offsets[-1],
+                page // 2,
+                head,
+                spec.block_size,
+                layer.n_kv_heads,
+                layer.head_dim,
+                DTYPES[layer.dtype],
             )
-            offset += 2 * values * spec.n_blocks
-        memory = np.empty(offset, np.uint8)
-        ends = [*(row[0] for row in rows[1:]), offset]
-        pages = [
-            memory[row[0] : end].reshape(spec.n_blocks, row[1])
-            for row, end in zip(rows, ends, strict=True)
+            for layer, head, page, offset in zip(kv, heads, pages, offsets, strict=False)
         ]
-        return KVMemory(memory, np.array(rows, np.int64), tuple(pages))
+        blocks = np.empty((spec.n_blocks, offsets[-1]), np.uint8)
+        return KVMemory(blocks, np.array(rows, np.int64))
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy a block in every layer: whole pages, a run of bytes each, whatever rows matter."""
-        for pages in self.pages:
-            pages[target] = pages[source]
+    @property
+    def memory(self) -> NDArray[np.uint8]:
+        """All bytes, one axis."""
+        return self.blocks.reshape(-1)
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy a block in every layer, whatever rows matter."""
+        self.blocks[target] = self.blocks[source]
 
     def copy(self, source: int, source_row: int, target: int, target_row: int) -> None:
-        """Copy one token's K and V of every layer between pages."""
-        for base, page_bytes, _, head_bytes, block, heads, head_dim, _ in self.layout.tolist():
+        """Copy one token's K and V of every layer between blocks."""
+        from_group, from_lane = divmod(source_row, LANES)
+        to_group, to_lane = divmod(target_row, LANES)
+        for offset, _, values, head_bytes, block, heads, head_dim, _ in self.layout.tolist():
             item = head_bytes // (block * head_dim)
-            pages = self.memory[base : base + page_bytes * (max(source, target) + 1)]
-            pages = pages.reshape(-1, 2, heads, block * head_dim * item)
-            k = pages[:, 0].reshape(-1, heads, block // LANES, head_dim, LANES, item)
-            v = pages[:, 1].reshape(-1, heads, block, head_dim * item)
-            from_group, from_lane = divmod(source_row, LANES)
-            to_group, to_lane = divmod(target_row, LANES)
-            k[target, :, to_group, :, to_lane] = k[source, :, from_group, :, from_lane]
-            v[target, :, target_row] = v[source, :, source_row]
+            k_shape = (heads, block // LANES, head_dim, LANES, item)
+            v_shape = (heads, block, head_dim * item)
+            k_from, k_to, v_from, v_to = (
+                self.blocks[index, begin : begin + values].reshape(shape)
+                for begin, shape in ((offset, k_shape), (offset + values, v_shape))
+                for index in (source, target)
+            )
+            k_to[:, to_group, :, to_lane] = k_from[:, from_group, :, from_lane]
+            v_to[:, target_row] = v_from[:, source_row]
