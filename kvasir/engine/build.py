@@ -13,6 +13,7 @@ from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
+from kvasir.engine.prior import prior_costs
 from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.fake import FakeExecutor
@@ -22,6 +23,7 @@ from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Program
 from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
+from kvasir.sched.cost import CostModel
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.weights.bind import Binding, bind
@@ -112,7 +114,8 @@ def build_engine(
     root = key_root(
         model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)
     )
-    return _assemble(executor, config, proposer, root)
+    costs = CostModel(prior_costs(program, config.executor.threads))
+    return _assemble(executor, config, proposer, root, costs)
 
 
 def bound_program(
@@ -176,8 +179,12 @@ def _spec(config: EngineConfig, facts: ModelFacts, numerics: str) -> ExecutorSpe
 
 
 def _assemble(
-    executor: Executor, config: EngineConfig, proposer: Proposer | None, root: str
+    executor: Executor,
+    config: EngineConfig,
+    proposer: Proposer | None,
+    root: str,
+    costs: CostModel | None = None,
 ) -> BuiltEngine:
-    scheduler = Scheduler(config.scheduler, proposer, root)
+    scheduler = Scheduler(config.scheduler, proposer, root, costs)
     engine = Engine(executor, scheduler, overlap=config.loop.overlap)
     return BuiltEngine(engine, executor, config, root)

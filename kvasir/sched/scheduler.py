@@ -17,6 +17,7 @@ from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_draft, n_settled
+from kvasir.sched.cost import CostModel, Load
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
@@ -49,12 +50,23 @@ class _Making:
     opens: list[SlotOpen] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     n_logits: int = 0
+    n_tokens: int = 0
+    n_pairs: int = 0
+    n_entries: int = 0
+
+    @property
+    def load(self) -> Load:
+        return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
 
     def add(self, request: Request, row: Row, *, is_draft: bool = False) -> None:
         self.rows.append(row)
         self.owners.append(_Owner(request, request.epoch, is_draft))
         self.n_logits += row.n_logits
-        self.budget -= len(row.tokens)
+        n_tokens = len(row.tokens)
+        self.budget -= n_tokens
+        self.n_tokens += n_tokens
+        self.n_pairs += n_tokens * row.start + n_tokens * (n_tokens + 1) // 2
+        self.n_entries += row.start + n_tokens
 
 
 @dataclass(slots=True)
@@ -71,10 +83,16 @@ class Scheduler:
     """Not thread-safe. At most two plans are uncommitted; they are committed in their order."""
 
     def __init__(
-        self, config: SchedulerConfig, proposer: Proposer | None = None, key_root: str = ""
+        self,
+        config: SchedulerConfig,
+        proposer: Proposer | None = None,
+        key_root: str = "",
+        costs: CostModel | None = None,
     ) -> None:
-        """``key_root``: names what cached entries depend on besides tokens (``engine.keys``)."""
+        """``key_root``: names what cached entries depend on besides tokens (``engine.keys``).
+        ``costs``: what a step is expected to cost; learns from every step."""
         self.config = config
+        self.costs = costs or CostModel()
         self._proposer = proposer if config.max_draft_tokens else None
         self._prefixes = Prefixes(
             PrefixCache(config.n_blocks, config.block_size),
@@ -83,7 +101,7 @@ class Scheduler:
         )
         self._queues = Queues(self._prefixes, config.max_num_seqs)
         self._requests: dict[int, Request] = {}
-        self._flights: deque[tuple[StepPlan, list[_Owner]]] = deque()
+        self._flights: deque[tuple[StepPlan, _Making]] = deque()
         self._events: list[TokenEvent] = []
         self._counters = _Counters()
         self._n_arrivals = 0
@@ -137,7 +155,7 @@ class Scheduler:
         if not making.rows:
             return None
         plan = self._close_plan(making)
-        self._flights.append((plan, making.owners))
+        self._flights.append((plan, making))
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
@@ -146,11 +164,12 @@ class Scheduler:
             raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
         if len(result.outputs) != plan.n_logits:
             raise KvasirError(f"{len(result.outputs)} outputs for {plan.n_logits} logit rows")
-        _, owners = self._flights.popleft()
+        _, making = self._flights.popleft()
+        self.costs.observe(making.load, result.seconds)
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
         first = 0
-        for row, owner in zip(plan.rows, owners, strict=True):
+        for row, owner in zip(plan.rows, making.owners, strict=True):
             outputs = result.outputs[first : first + row.n_logits]
             first += row.n_logits
             if owner.request.finish is None:
