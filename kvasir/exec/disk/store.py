@@ -1,0 +1,224 @@
+"""Saved KV blocks, read and written on a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvasir.core.errors import KvasirError
+from kvasir.exec.disk.directory import Limits, SegmentDirectory
+
+_log = logging.getLogger(__name__)
+
+MAX_QUEUED_BYTES = 256 * 2**20
+"""Blocks copied out of the KV memory that wait to be written; more are dropped."""
+FIRST_BANDWIDTH = 500e6
+"""Bytes per second assumed before the first read."""
+NEWEST_WEIGHT = 0.3
+"""Of the last measurement in the moving average."""
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """Counters grow for the life of the store."""
+
+    n_stored: int = 0
+    n_loaded: int = 0
+    n_dropped: int = 0
+    """Blocks that came faster than they could be written, or could not be written."""
+    n_bytes: int = 0
+    """Of all files."""
+    n_damaged: int = 0
+    """Blocks that were not read as they were written."""
+    bandwidth: float = FIRST_BANDWIDTH
+    """Bytes per second, read and verified: a moving average."""
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """Blocks on their way from disk, in order; it ends at the first that cannot be had."""
+
+    names: tuple[bytes, ...]
+    blocks: list[bytes] = field(default_factory=list)
+    """Those read so far, verified."""
+    is_done: bool = False
+    is_cancelled: bool = False
+
+
+class DiskStore:
+    """A cache: what cannot be written or read is lost, logged once, and computed again.
+
+    All files are used by one thread, which reads before it writes. The methods are for one other
+    thread, but ``put`` and ``take``, which are for any.
+    """
+
+    def __init__(
+        self, path: Path, limits: Limits, *, max_queued_bytes: int = MAX_QUEUED_BYTES
+    ) -> None:
+        """Raises ConfigError when the directory cannot be used."""
+        self._max_queued_bytes = max_queued_bytes
+        self._directory = SegmentDirectory(path, limits)
+        self._path = path
+        self.stats = StoreStats(n_bytes=self._directory.n_bytes)
+        self._changed = threading.Condition()
+        self._fetches: deque[Fetch] = deque()
+        self._queue: dict[bytes, bytes] = {}
+        """Not written yet, in order."""
+        self._queued_bytes = 0
+        self._staged: dict[bytes, bytes] = {}
+        self._is_broken = False
+        """Nothing more is written."""
+        self._has_read_error = False
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name="kvasir-disk", daemon=True)
+        self._thread.start()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._queue or name in self._directory
+
+    def __len__(self) -> int:
+        """Blocks on disk."""
+        return len(self._directory)
+
+    def put(self, name: bytes, block: bytes) -> bool:
+        """Save a block some time; False when it was dropped."""
+        with self._changed:
+            if name in self:
+                return True
+            is_full = self._queued_bytes + len(block) > self._max_queued_bytes
+            if is_full or self._is_broken or self._is_closing:
+                self.stats.n_dropped += 1
+                return False
+            self._queue[name] = block
+            self._queued_bytes += len(block)
+            self._changed.notify_all()
+            return True
+
+    def fetch(self, names: Sequence[bytes]) -> Fetch:
+        """Begin to read blocks."""
+        fetch = Fetch(tuple(names))
+        with self._changed:
+            self._fetches.append(fetch)
+            self._changed.notify_all()
+        return fetch
+
+    def wait(self, seconds: float) -> None:
+        """Until something was read or written, or ``seconds`` have passed."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def has_room(self) -> bool:
+        """Half of the queue is empty, and what is put is written."""
+        return not self._is_broken and self._queued_bytes * 2 <= self._max_queued_bytes
+
+    def stage(self, fetch: Fetch) -> None:
+        """Keep the blocks of a fetch until they are taken."""
+        self._staged.update(zip(fetch.names, fetch.blocks, strict=False))
+        self.stats.n_loaded += len(fetch.blocks)
+
+    def take(self, name: bytes) -> bytes:
+        """A staged block, once. Raises KvasirError when there is none."""
+        block = self._staged.pop(name, None)
+        if block is None:
+            raise KvasirError(f"KV block {name.hex()} was not read from disk")
+        return block
+
+    def close(self, seconds: float) -> None:
+        """Write what waits, for at most ``seconds`` and one block more."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+            while self._queue and not self._is_broken and time.monotonic() < deadline:
+                self._changed.wait(deadline - time.monotonic())
+            self.stats.n_dropped += len(self._queue)
+            self._queue.clear()
+            self._changed.notify_all()
+        self._thread.join()
+        self._directory.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._fetches or self._queue or self._is_closing):
+                    self._changed.wait()
+                if not self._fetches and not self._queue:
+                    return
+                fetch = self._fetches.popleft() if self._fetches else None
+            if fetch is not None:
+                self._read(fetch)
+            else:
+                self._write_one()
+
+    def _read(self, fetch: Fetch) -> None:
+        began, n_bytes = time.perf_counter(), 0
+        for name in fetch.names:
+            if fetch.is_cancelled or self._is_closing:
+                break
+            block = self._queue.get(name)
+            if block is None:
+                block = self._read_one(name)
+                n_bytes += len(block or b"")
+            if block is None:
+                break
+            fetch.blocks.append(block)
+        if n_bytes:
+            self._measure(n_bytes / max(1e-9, time.perf_counter() - began))
+        with self._changed:
+            fetch.is_done = True
+            self._changed.notify_all()
+
+    def _read_one(self, name: bytes) -> bytes | None:
+        block = None
+        try:
+            self._directory.touch(name)
+            block = self._directory.read(name)
+        except OSError as error:
+            self._directory.forget(name)
+            if not self._has_read_error:
+                _log.warning("KV blocks in %s cannot be read: %s", self._path, error)
+            self._has_read_error = True
+        self.stats.n_damaged = self._directory.n_damaged
+        return block
+
+    def _measure(self, bandwidth: float) -> None:
+        old = self.stats.bandwidth
+        self.stats.bandwidth = old + NEWEST_WEIGHT * (bandwidth - old)
+
+    def _write_one(self) -> None:
+        """The block stays in the queue, where it can be found, until it is written."""
+        with self._changed:
+            item = next(iter(self._queue.items()), None)
+        if item is None:
+            return
+        name, block = item
+        try:
+            self._directory.append(name, block)
+            self.stats.n_stored += 1
+            self.stats.n_bytes = self._directory.n_bytes
+        except OSError as error:
+            self._give_up(error)
+        with self._changed:
+            if self._queue.pop(name, None) is not None:
+                self._queued_bytes -= len(block)
+            self._changed.notify_all()
+
+    def _give_up(self, error: OSError) -> None:
+        self._is_broken = True
+        self.stats.n_dropped += 1
+        _log.error(
+            "KV blocks are not saved any more, requests go on without: %s: %s. Free some space in "
+            "%s or name another directory with --kv-disk, then restart",
+            type(error).__name__,
+            error,
+            self._path,
+        )
+        with self._changed:
+            self.stats.n_dropped += max(0, len(self._queue) - 1)
+            self._queue.clear()
+            self._queued_bytes = 0
