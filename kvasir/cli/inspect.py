@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from kvasir.core.errors import ConfigError
+
 STAGES = ("raw", "fused", "lowered")
 
 
 @click.group()
 def inspect() -> None:
-    """Show a model, its program, the formats or the environment."""
+    """Show a model, its program, the formats, a timeline or the environment."""
 
 
 @inspect.command()
@@ -54,6 +56,36 @@ def formats() -> None:
     from kvasir.cli.inspect_text import formats_text
 
     sys.stdout.write(formats_text())
+
+
+@inspect.command()
+@click.argument("request", required=False)
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", help="Its key [OPENAI_API_KEY].")
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 4096),
+    default=256,
+    show_default=True,
+    help="Last steps to show; without REQUEST.",
+)
+@click.option(
+    "--chrome-trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the steps here for chrome://tracing or Perfetto; without REQUEST.",
+)
+def timeline(
+    request: str | None, url: str, api_key: str | None, steps: int, chrome_trace: Path | None
+) -> None:
+    """The last steps of a running server, or what happened to REQUEST (chatcmpl-…, cmpl-…)."""
+    from kvasir.cli.trace_command import request_timeline, step_timeline
+
+    if request is not None and chrome_trace is not None:
+        raise ConfigError("--chrome-trace shows the steps of all requests: leave REQUEST out")
+    if request is not None:
+        sys.stdout.write(request_timeline(url, api_key, request))
+    else:
+        sys.stdout.write(step_timeline(url, api_key, steps, chrome_trace))
 
 
 @inspect.command()

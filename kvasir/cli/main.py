@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "chat": (_chat, "Talk to a model, here or on a server."),
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
-    "inspect": (_inspect, "Show a model, its program, the formats or the environment."),
+    "inspect": (_inspect, "Show a model, its program, the formats, a timeline or the environment."),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.params import TokenParams
+from kvasir.core.timeline import StepRecord, Story
 
 
 class EngineRequest(msgspec.Struct, frozen=True, tag="request"):
@@ -32,6 +33,15 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Finish what runs (``drain``) or stop now."""
 
     drain: bool = True
+
+
+class AskTimeline(msgspec.Struct, frozen=True, tag="ask_timeline"):
+    """What happened to requests, and in the last steps; answered between two steps."""
+
+    query: int
+    """Returned with the answer."""
+    ids: tuple[int, ...] = ()
+    n_steps: int = 0
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -95,6 +105,16 @@ class StepEvents(msgspec.Struct, frozen=True, tag="events"):
     stats: EngineStats
 
 
+class TimelineAnswer(msgspec.Struct, frozen=True, tag="timeline"):
+    query: int
+    stories: tuple[Story, ...]
+    """Of those requests asked for that are remembered."""
+    steps: tuple[StepRecord, ...]
+    """Oldest first."""
+    clock: float
+    """The engine's monotonic clock now, seconds; it tells the age of the times above."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The engine is loaded; sizes that the API process validates against."""
 
@@ -115,5 +135,5 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     message: str
 
 
-ToEngine = Submit | Cancel | Shutdown
-FromEngine = Ready | StepEvents | Fatal
+ToEngine = Submit | Cancel | AskTimeline | Shutdown
+FromEngine = Ready | StepEvents | TimelineAnswer | Fatal

@@ -121,3 +121,5 @@ class StepResult:
     seconds: float = 0.0
     """Wall time inside the executor."""
     warnings: tuple[str, ...] = field(default=())
+    began: float = 0.0
+    """When the executor began, seconds of ``time.monotonic``; 0 when it does not tell."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.messages import EngineRequest, EngineStats, StepEvents, TokenEvent
+from kvasir.core.messages import (
+    AskTimeline,
+    EngineRequest,
+    EngineStats,
+    StepEvents,
+    TimelineAnswer,
+    TokenEvent,
+)
 from kvasir.engine.loop import Loop, OverlappedLoop, PlainLoop
 from kvasir.exec.base import Executor
 from kvasir.sched.scheduler import Scheduler
@@ -55,6 +62,17 @@ class Engine:
 
     def stats(self) -> EngineStats:
         return self._scheduler.stats()
+
+    def timeline(self, asked: AskTimeline) -> TimelineAnswer:
+        """What happened to requests that run, or ended not too long ago, and in the last steps."""
+        timeline = self._scheduler.timeline
+        stories = map(timeline.story, asked.ids)
+        return TimelineAnswer(
+            asked.query,
+            tuple(story for story in stories if story is not None),
+            timeline.recent(asked.n_steps),
+            timeline.clock(),
+        )
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks; what runs goes on."""

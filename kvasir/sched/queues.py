@@ -12,6 +12,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, SlotOpen
 from kvasir.sched.prefix import MAX_WAITS, Found, Prefixes
 from kvasir.sched.request import Request
+from kvasir.sched.timeline import Timeline
 
 MAX_PASSED = 16
 """Waiting requests that may be passed by later ones while others compute what they need."""
@@ -34,13 +35,14 @@ class Queues:
     block that it needs next, and not for ever.
     """
 
-    def __init__(self, prefixes: Prefixes, max_num_seqs: int) -> None:
+    def __init__(self, prefixes: Prefixes, max_num_seqs: int, timeline: Timeline) -> None:
         self.prefixes = prefixes
         self.pool = prefixes.cache.pool
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.n_preemptions = 0
         self._max_num_seqs = max_num_seqs
+        self._timeline = timeline
         self._slots = list(range(max_num_seqs - 1, -1, -1))
 
     def newcomers(self) -> Iterator[Newcomer]:
@@ -114,6 +116,7 @@ class Queues:
         """The latest running request waits again: outputs stay, KV is computed again or cached."""
         victim = self.running.pop()
         self._give_up(victim)
+        self._timeline.mark(victim.id, "preempted", victim.n_computed)
         victim.restart()
         older = sum(1 for request in islice(self.waiting, MAX_PASSED) if _is_older(request, victim))
         self.waiting.insert(older, victim)

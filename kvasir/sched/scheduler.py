@@ -22,6 +22,7 @@ from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.rows import chunk_row, draft_row
+from kvasir.sched.timeline import Timeline
 from kvasir.speculate.base import Draft, Proposer
 
 MAX_FLIGHTS = 2
@@ -88,18 +89,21 @@ class Scheduler:
         proposer: Proposer | None = None,
         key_root: str = "",
         costs: CostModel | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         """``key_root``: names what cached entries depend on besides tokens (``engine.keys``).
-        ``costs``: what a step is expected to cost; learns from every step."""
+        ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
+        write down what happens; default: one of its own."""
         self.config = config
         self.costs = costs or CostModel()
+        self.timeline = Timeline() if timeline is None else timeline
         self._proposer = proposer if config.max_draft_tokens else None
         self._prefixes = Prefixes(
             PrefixCache(config.n_blocks, config.block_size),
             key_root,
             enabled=config.enable_prefix_caching,
         )
-        self._queues = Queues(self._prefixes, config.max_num_seqs)
+        self._queues = Queues(self._prefixes, config.max_num_seqs, self.timeline)
         self._requests: dict[int, Request] = {}
         self._flights: deque[tuple[StepPlan, _Making]] = deque()
         self._events: list[TokenEvent] = []
@@ -125,6 +129,7 @@ class Scheduler:
             self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
             return
         self._requests[request.id] = state
+        self.timeline.queued(request.id, state.n_prompt)
         self._queues.waiting.append(state)
         self._counters.prompt_tokens += state.n_prompt
 
@@ -166,6 +171,13 @@ class Scheduler:
             raise KvasirError(f"{len(result.outputs)} outputs for {plan.n_logits} logit rows")
         _, making = self._flights.popleft()
         self.costs.observe(making.load, result.seconds)
+        self.timeline.step(
+            plan,
+            [owner.request.id for owner in making.owners],
+            result,
+            n_waiting=len(self._queues.waiting),
+            blocks_free=self._queues.pool.n_available,
+        )
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
         first = 0
@@ -256,6 +268,7 @@ class Scheduler:
             making.opens.append(newcomer.opening)
             making.copies.extend(newcomer.copies)
             request = newcomer.request
+            self.timeline.mark(request.id, "started", request.n_computed)
             self._add_chunk(making, request, min(request.n_left, making.budget))
             if not making.budget:
                 return
@@ -322,4 +335,5 @@ class Scheduler:
 
     def _close(self, request: Request) -> None:
         self._queues.release(request)
+        self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

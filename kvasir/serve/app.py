@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route, Router
 
-from kvasir.serve import routes_generate, routes_info, routes_tokens
+from kvasir.serve import routes_generate, routes_info, routes_timeline, routes_tokens
 from kvasir.serve.endpoint import Endpoint, Handler
 from kvasir.serve.service import Service
 
@@ -18,6 +18,8 @@ GET: dict[str, Handler] = {
     "/version": routes_info.get_version,
     "/v1/models": routes_info.get_models,
     "/v1/models/{model:path}": routes_info.get_model,
+    "/v1/requests/{request_id}/timeline": routes_timeline.get_request_timeline,
+    "/v1/timeline": routes_timeline.get_timeline,
 }
 POST: dict[str, Handler] = {
     "/v1/completions": routes_generate.post_completions,

@@ -12,6 +12,7 @@ import msgspec
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import (
+    AskTimeline,
     Cancel,
     EngineRequest,
     EngineStats,
@@ -20,6 +21,7 @@ from kvasir.core.messages import (
     Shutdown,
     StepEvents,
     Submit,
+    TimelineAnswer,
     ToEngine,
     TokenEvent,
 )
@@ -32,6 +34,9 @@ logger = logging.getLogger("kvasir.client")
 
 READ_BUFFER = 2**20
 """Bytes that asyncio reads ahead."""
+
+MAX_QUERIES = 64
+"""Questions about timelines that wait for the engine."""
 
 Prompt = tuple[tuple[int, ...], TokenParams]
 
@@ -73,6 +78,8 @@ class AsyncClient:
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
+        self._queries: dict[int, asyncio.Future[TimelineAnswer]] = {}
+        self._n_queries = 0
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self, sock: socket.socket) -> None:
@@ -136,6 +143,25 @@ class AsyncClient:
         if self._n_streams == 0:
             self._idle.set()
 
+    async def timeline(self, ids: Sequence[int], n_steps: int = 0) -> TimelineAnswer:
+        """What the engine remembers of choices and of its last steps. Raises EngineDown, or
+        CapacityError when too many ask at once."""
+        if self.state != "ready":
+            raise EngineDown(self.failure)
+        if len(self._queries) >= MAX_QUERIES:
+            raise CapacityError(
+                f"{MAX_QUERIES} questions about timelines wait for the engine: try again later"
+            )
+        self._n_queries += 1
+        query = self._n_queries
+        answer = self._queries[query] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(AskTimeline(query, tuple(ids), n_steps))
+            found: TimelineAnswer = await answer
+            return found
+        finally:
+            del self._queries[query]
+
     async def idle(self) -> None:
         """Returns when no request is open."""
         await self._idle.wait()
@@ -169,6 +195,10 @@ class AsyncClient:
         elif isinstance(message, Ready):
             self.info, self.state, self.failure = message, "ready", ""
             self._ready.set()
+        elif isinstance(message, TimelineAnswer):
+            query = self._queries.get(message.query)
+            if query is not None and not query.done():
+                query.set_result(message)
         elif isinstance(message, Fatal):
             self._die(message.message)
 
@@ -197,6 +227,9 @@ class AsyncClient:
             logger.error("the engine is down: %s", reason)
         self.state, self.failure = "dead", reason
         self.abort(EngineDown(f"the engine stopped: {reason}"))
+        for query in self._queries.values():
+            if not query.done():
+                query.set_exception(EngineDown(f"the engine stopped: {reason}"))
         self._ready.set()
         self.dead.set()
 

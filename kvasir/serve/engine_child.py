@@ -21,7 +21,7 @@ from typing import Protocol
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import Cancel, Fatal, Ready, Shutdown, Submit, ToEngine
+from kvasir.core.messages import AskTimeline, Cancel, Fatal, Ready, Shutdown, Submit, ToEngine
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
 
@@ -82,7 +82,10 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
             draining = draining or isinstance(message, Shutdown)
-            _apply(engine, message)
+            if isinstance(message, AskTimeline):
+                sock.sendall(frames.encode(engine.timeline(message)))
+            else:
+                _apply(engine, message)
         if engine.has_work:
             sock.sendall(frames.encode(engine.step()))
         elif draining:

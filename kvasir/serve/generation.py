@@ -89,6 +89,11 @@ class Generation:
         elif error is None:
             self._metrics.request_done(time.perf_counter() - self._started)
 
+    @property
+    def first_id(self) -> int:
+        """Engine id of choice 0; those of the others follow."""
+        return self._stream.first_id
+
     async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
         """What each wake-up brings, until every choice is finished.
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.serve.answer import new_envelope
+from kvasir.serve.answer import Answer, new_envelope
 from kvasir.serve.chat_answer import ChatAnswer
 from kvasir.serve.completion_answer import CompletionAnswer
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.generation import Generation
+from kvasir.serve.generation import Generation, Job
 from kvasir.serve.jobs import chat_job, completion_job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.protocol.sampling import SamplingFields
 from kvasir.serve.respond import respond
+from kvasir.serve.served import Served
 from kvasir.serve.service import Service
+from kvasir.serve.text import TextModel
 
 
 async def post_completions(service: Service, exchange: Exchange) -> None:
@@ -35,10 +38,7 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
         logprobs=request.logprobs is not None,
         silent=completions.scores_only(request),
     )
-    async with Generation(
-        job, service.client, text.tokenizer, exchange, service.metrics
-    ) as generation:
-        await respond(generation, answer, exchange, request)
+    await _generate(service, exchange, text, job, answer, request)
 
 
 async def post_chat_completions(service: Service, exchange: Exchange) -> None:
@@ -57,10 +57,24 @@ async def post_chat_completions(service: Service, exchange: Exchange) -> None:
         text.tokenizer,
         logprobs=request.logprobs,
     )
+    await _generate(service, exchange, text, job, answer, request)
+
+
+async def _generate(
+    service: Service,
+    exchange: Exchange,
+    text: TextModel,
+    job: Job,
+    answer: Answer,
+    fields: SamplingFields,
+) -> None:
     async with Generation(
         job, service.client, text.tokenizer, exchange, service.metrics
     ) as generation:
-        await respond(generation, answer, exchange, request)
+        service.served.add(
+            Served(answer.envelope.id, generation.first_id, job.n_choices, service.owner(exchange))
+        )
+        await respond(generation, answer, exchange, fields)
 
 
 def fingerprint(info: Ready) -> str:

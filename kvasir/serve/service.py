@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.client import AsyncClient
+from kvasir.serve.exchange import Exchange
 from kvasir.serve.lifecycle import Lifecycle
 from kvasir.serve.metrics import Metrics
+from kvasir.serve.served import ServedResponses, owner_of
 from kvasir.serve.text import TextModel
 
 
@@ -28,6 +30,7 @@ class Service:
     """For requests without a seed."""
     created: int
     """Unix time of the start, seconds."""
+    served: ServedResponses = field(default_factory=ServedResponses)
 
     async def open(self) -> tuple[TextModel, Ready]:
         """Text side and sizes of the engine, awaited while both load.
@@ -37,6 +40,10 @@ class Service:
         self.lifecycle.check_open()
         info = await self.client.wait_ready()
         return await asyncio.shield(self.text), info
+
+    def owner(self, exchange: Exchange) -> bytes:
+        """Who may ask about what this exchange starts."""
+        return owner_of(exchange, has_keys=self.options.api_key is not None)
 
     def check_model(self, name: str | None) -> str:
         """The name to answer with. Raises RequestError (404)."""

@@ -91,7 +91,7 @@ class CpuExecutor:
     ) -> StepResult:
         """One step. For debugging: stop after record ``until``, add each phase's time to
         ``seconds`` [phases], copy the raw logits to ``logits`` [logit rows, vocab]."""
-        began = time.perf_counter()
+        began = time.monotonic()
         for opened in plan.opens:
             _open(self._sampler, opened)
         for slot, token in plan.commits:
@@ -103,7 +103,8 @@ class CpuExecutor:
         self._arrays.write(plan)
         n_logits = plan.n_logits
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
-        return StepResult(self._arrays.read(n_logits), time.perf_counter() - began)
+        outputs = self._arrays.read(n_logits)
+        return StepResult(outputs, time.monotonic() - began, began=began)
 
     def _move(self, move: Move) -> None:
         size = self._spec.block_size

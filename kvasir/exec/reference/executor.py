@@ -85,9 +85,9 @@ class ReferenceExecutor:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``spec``."""
-        begin = time.perf_counter()
+        begin = time.monotonic()
         step, _ = self._run(plan, None, None)
-        return StepResult(step.outputs, time.perf_counter() - begin)
+        return StepResult(step.outputs, time.monotonic() - begin, began=begin)
 
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None

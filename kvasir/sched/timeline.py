@@ -1,0 +1,171 @@
+"""What was computed when: a bounded ring of steps, and the turning points of every request.
+
+A step costs a few microseconds. Steps whose decoding requests are those of the step before share
+one tuple of ids, so that a long generation needs about 200 bytes a step whatever its batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.timeline import Span, StepRecord, Story
+from kvasir.sched.story import Mark, spans_of
+
+MAX_STEPS = 32_768
+MAX_ENTRIES = 131_072
+"""Ids and chunks that the ring holds over all its steps: with them at most about 16 MB."""
+MAX_FINISHED = 4096
+"""Finished requests whose turning points are kept."""
+MAX_MARKS = 256
+"""Turning points of one request."""
+
+
+@dataclass(slots=True)
+class _Life:
+    n_prompt: int
+    first: int
+    """Steps recorded when it arrived."""
+    marks: list[Mark] = field(default_factory=list)
+    n_dropped: int = 0
+    end: int = -1
+    """Steps recorded when it finished; -1 before."""
+
+
+class Timeline:
+    """Not thread-safe. ``clock`` gives seconds; all times here are its."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        max_steps: int = MAX_STEPS,
+        max_entries: int = MAX_ENTRIES,
+        max_finished: int = MAX_FINISHED,
+    ) -> None:
+        self.clock = clock
+        self._max_steps = max_steps
+        self._max_entries = max_entries
+        self._max_finished = max_finished
+        self._ring: deque[tuple[StepRecord, int]] = deque()
+        self._n_entries = 0
+        self._n_recorded = 0
+        self._decodes: tuple[int, ...] = ()
+        self._live: dict[int, _Life] = {}
+        self._finished: dict[int, _Life] = {}
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    @property
+    def n_entries(self) -> int:
+        return self._n_entries
+
+    def queued(self, request_id: int, n_prompt: int) -> None:
+        """A request arrived."""
+        self._finished.pop(request_id, None)
+        self._live[request_id] = _Life(n_prompt, self._n_recorded)
+        self.mark(request_id, "queued", n_prompt)
+
+    def mark(self, request_id: int, kind: str, n_tokens: int = 0, detail: str = "") -> None:
+        """A turning point; ``kind`` is "started", or one of ``Span``'s without duration."""
+        life = self._live.get(request_id)
+        if life is None:
+            return
+        if len(life.marks) < MAX_MARKS or kind == "finished":
+            life.marks.append(Mark(self.clock(), kind, n_tokens, detail))
+        else:
+            life.n_dropped += 1
+
+    def finished(self, request_id: int, reason: str) -> None:
+        """A request ended; it is remembered until ``max_finished`` others have ended after it."""
+        self.mark(request_id, "finished", detail=reason)
+        life = self._live.pop(request_id, None)
+        if life is None:
+            return
+        life.end = self._n_recorded
+        self._finished[request_id] = life
+        while len(self._finished) > self._max_finished:
+            del self._finished[next(iter(self._finished))]
+
+    def step(
+        self,
+        plan: StepPlan,
+        ids: Sequence[int],
+        result: StepResult,
+        *,
+        n_waiting: int,
+        blocks_free: int,
+    ) -> None:
+        """A step was computed; ``ids`` names the request of each row."""
+        decodes, chunks, drafts = [], [], []
+        for request_id, row in zip(ids, plan.rows, strict=True):
+            n_tokens = len(row.tokens)
+            if row.out_index and n_tokens == 1:
+                decodes.append(request_id)
+            elif row.n_logits == n_tokens > 1 and not row.targets:
+                drafts.append((request_id, n_tokens))
+            else:
+                chunks.append((request_id, row.start, n_tokens))
+        size = 1 + len(chunks) + len(drafts)
+        shared = tuple(decodes)
+        if shared == self._decodes:
+            shared = self._decodes
+        else:
+            self._decodes = shared
+            size += len(shared)
+        at = result.began or self.clock() - result.seconds
+        record = StepRecord(
+            plan.step,
+            at,
+            result.seconds,
+            shared,
+            tuple(chunks),
+            tuple(drafts),
+            n_waiting,
+            blocks_free,
+        )
+        self._ring.append((record, size))
+        self._n_recorded += 1
+        self._n_entries += size
+        while len(self._ring) > self._max_steps or self._n_entries > self._max_entries:
+            self._n_entries -= self._ring.popleft()[1]
+
+    def recent(self, n_steps: int) -> tuple[StepRecord, ...]:
+        """The last ``n_steps`` steps that are remembered, oldest first."""
+        return self._slice(self._n_recorded - n_steps, self._n_recorded)
+
+    def story(self, request_id: int) -> Story | None:
+        """What happened to a request; None when it is not known, or no more."""
+        life = self._live.get(request_id) or self._finished.get(request_id)
+        if life is None:
+            return None
+        steps = self._slice(life.first, self._n_recorded if life.end < 0 else life.end)
+        arrived = life.marks[0].at
+        oldest = self._n_recorded - len(self._ring)
+        spans: tuple[Span, ...] = spans_of(request_id, life.marks, steps)
+        return Story(
+            id=request_id,
+            arrived=arrived,
+            n_prompt=life.n_prompt,
+            state=_state(life),
+            spans=spans,
+            is_truncated=life.first < oldest or life.n_dropped > 0,
+        )
+
+    def _slice(self, first: int, end: int) -> tuple[StepRecord, ...]:
+        """Steps [first, end) in the order of recording, as far as they are remembered."""
+        oldest = self._n_recorded - len(self._ring)
+        start, stop = max(0, first - oldest), max(0, end - oldest)
+        return tuple(record for record, _ in islice(self._ring, start, stop))
+
+
+def _state(life: _Life) -> str:
+    if life.end >= 0:
+        return "finished"
+    last = next(m.kind for m in reversed(life.marks) if m.kind != "prefix_hit")
+    return "waiting" if last in ("queued", "preempted", "swapped_out") else "running"

@@ -1,0 +1,76 @@
+"""Which engine ids a response had, and whose it was: so that clients can ask about it later."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kvasir.serve.exchange import Exchange
+
+MAX_RESPONSES = 4096
+
+
+def owner_of(exchange: Exchange, *, has_keys: bool) -> bytes:
+    """Names the API key that a request was sent with; the same for all where the server has none.
+    Keys are not kept."""
+    if not has_keys:
+        return b""
+    given = (exchange.header(b"authorization") or b"").partition(b" ")[2]
+    return sha256(given.strip()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One response and the engine ids of its choices."""
+
+    id: str
+    """As the client sees it, such as chatcmpl-…"""
+    first: int
+    n_choices: int
+    owner: bytes
+
+    @property
+    def ids(self) -> range:
+        return range(self.first, self.first + self.n_choices)
+
+
+class ServedResponses:
+    """The last ``limit`` responses. Engine ids only ever grow."""
+
+    def __init__(self, limit: int = MAX_RESPONSES) -> None:
+        self._limit = limit
+        self._by_id: dict[str, Served] = {}
+        self._order: deque[Served] = deque()
+
+    def add(self, served: Served) -> None:
+        self._by_id[served.id] = served
+        self._order.append(served)
+        if len(self._order) > self._limit:
+            del self._by_id[self._order.popleft().id]
+
+    def get(self, response_id: str, owner: bytes) -> Served | None:
+        """None for a response that is unknown, forgotten or another's: nobody learns which."""
+        served = self._by_id.get(response_id)
+        return served if served is not None and served.owner == owner else None
+
+    def names(self, owner: bytes) -> Names:
+        """Who is who among the engine's ids, as far as ``owner`` may know."""
+        return Names([served for served in self._order if served.owner == owner])
+
+
+class Names:
+    """Engine ids in the words of one client."""
+
+    def __init__(self, served: list[Served]) -> None:
+        self._served = served
+        self._firsts = [item.first for item in served]
+
+    def name(self, engine_id: int) -> str | None:
+        """Response id, and "/choice" where it has several; None for what is another's."""
+        at = bisect_right(self._firsts, engine_id) - 1
+        if at < 0 or engine_id not in self._served[at].ids:
+            return None
+        served = self._served[at]
+        return served.id if served.n_choices == 1 else f"{served.id}/{engine_id - served.first}"

@@ -1,0 +1,93 @@
+"""The timeline of a running server: by the ids that clients see, for the keys that asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from kvasir.cli.main import run_command
+from tests.e2e.harness import Server
+
+PROMPT = {"prompt": "explain this request, if you can", "temperature": 0, "ignore_eos": True}
+
+
+def ask(server: Server, response_id: str) -> httpx.Response:
+    return server.get(f"/v1/requests/{response_id}/timeline")
+
+
+def test_each_choice_of_a_response_is_explained(toy: Server) -> None:
+    body = toy.post("/v1/completions", {**PROMPT, "n": 2, "max_tokens": 9}).json()
+    found = ask(toy, body["id"]).json()
+    assert found["id"] == body["id"]
+    assert [choice["index"] for choice in found["choices"]] == [0, 1]
+    for choice in found["choices"]:
+        assert choice["state"] == "finished"
+        assert choice["prompt_tokens"] == body["usage"]["prompt_tokens"]
+        assert choice["summary"]["decode_steps"] == 8
+        kinds = [span["kind"] for span in choice["spans"]]
+        assert kinds[0] == "queued"
+        assert kinds[-2:] == ["decode", "finished"]
+        assert choice["spans"][-1]["detail"] == "length"
+        times = [span["at"] for span in choice["spans"]]
+        assert times == sorted(times)
+
+
+def test_a_chat_and_a_stream_are_known_by_their_ids_and_a_hit_shows(toy: Server) -> None:
+    message = {"messages": [{"role": "user", "content": "a long enough opening of a chat"}]}
+    first = toy.post("/v1/chat/completions", {**message, "max_tokens": 3}).json()
+    assert first["id"].startswith("chatcmpl-")
+    asked = {"model": toy.model, **message, "max_tokens": 3, "stream": True}
+    with toy.http.stream("POST", toy.url + "/v1/chat/completions", json=asked) as response:
+        lines = [line for line in response.iter_lines() if line]
+    streamed = json.loads(lines[0].removeprefix("data: "))["id"]
+    (choice,) = ask(toy, streamed).json()["choices"]
+    assert choice["summary"]["cached_tokens"] > 16
+    assert "prefix_hit" in [span["kind"] for span in choice["spans"]]
+
+
+def test_an_unknown_id_is_a_404_and_steps_are_bounded(toy: Server) -> None:
+    refused = ask(toy, "chatcmpl-0000")
+    assert refused.status_code == 404
+    assert refused.json()["error"]["code"] == "not_found"
+    for query in ("steps=0", "steps=99999", "steps=x", "last=3", "steps=%C2%B2"):
+        assert toy.get(f"/v1/timeline?{query}").status_code == 400
+    assert len(toy.get("/v1/timeline?steps=2").json()["steps"]) <= 2
+
+
+def test_only_the_key_of_a_request_may_read_it(
+    server: Callable[..., AbstractContextManager[Server]],
+) -> None:
+    with server(api_key="secret") as own:
+        key = {"Authorization": "Bearer secret"}
+        body = own.post("/v1/completions", {**PROMPT, "max_tokens": 2}, **key).json()
+        path = f"{own.url}/v1/requests/{body['id']}/timeline"
+        assert own.http.get(path).status_code == 401
+        assert own.http.get(path, headers={"Authorization": "Bearer other"}).status_code == 401
+        assert own.http.get(path, headers=key).json()["id"] == body["id"]
+        steps = own.http.get(f"{own.url}/v1/timeline", headers=key).json()["steps"]
+        assert {row["id"] for step in steps for row in step["requests"]} == {body["id"]}
+
+
+def test_the_command_prints_steps_requests_and_a_trace(
+    toy: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = toy.post("/v1/completions", {**PROMPT, "max_tokens": 4}).json()
+
+    def inspect(*words: str) -> str:
+        assert run_command(["inspect", "timeline", "--url", toy.url, *words]) == 0
+        return capsys.readouterr().out
+
+    assert inspect("--steps", "3").splitlines()[0].split()[0] == "step"
+    assert "finished" in inspect(body["id"])
+    path = tmp_path / "trace.json"
+    assert "steps written" in inspect("--chrome-trace", str(path))
+    trace: dict[str, Any] = json.loads(path.read_text())
+    names = [event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"]
+    assert body["id"] in names
+    assert run_command(["inspect", "timeline", "--url", toy.url, "cmpl-none"]) == 1
