@@ -11,8 +11,12 @@ from typing import Any
 import click
 
 from kvasir.cli.options import Command, take, with_options
-from kvasir.config.options import EngineOptions
+from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import ConfigError
+
+_ALL_BUT_THREADS_AND_ISA = tuple(
+    info.name for info in describe(EngineOptions) if info.name not in ("threads", "isa")
+)
 
 
 def _measuring(command: Command) -> Command:
@@ -132,6 +136,37 @@ def ceilings(threads: int, repeat: int, output: Path | None) -> None:
     with Meter() as meter:
         found = measure_ceilings(threads, repeat)
     write(report("ceilings", {}, {**found, "foreign": meter.foreign}), output)
+
+
+@bench.command()
+@click.option("--format", "formats", multiple=True, metavar="NAME",
+              help="File format of the weights, as Q4_0; may be repeated; default: one of every "
+              "packed layout.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(1, 4096), multiple=True, default=(1, 8, 64, 512),
+              show_default=True, help="Tokens of a step; may be repeated.")  # fmt: skip
+@click.option("--context", "contexts", type=click.IntRange(1, 10**6), multiple=True,
+              default=(1024, 8192), show_default=True,
+              help="Positions that a decoded token attends to; may be repeated.")  # fmt: skip
+@_count("--repeat", 5, "Runs of each step; the least time of each phase counts.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+@click.option("--table", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write a table in Markdown here.")  # fmt: skip
+@with_options(EngineOptions, skip=_ALL_BUT_THREADS_AND_ISA)
+def ops(output: Path | None, table: Path | None, **values: Any) -> None:
+    """Every linear kernel by format and rows, and decode attention, as a share of the ceilings."""
+    from kvasir.bench.ops import OpsSettings, cpu_settings, markdown, measure_ops
+    from kvasir.bench.report import report, write
+
+    cpu = cpu_settings(take(EngineOptions, values))
+    settings = OpsSettings(**{name: value for name, value in values.items() if value})
+    found = measure_ops(settings, cpu)
+    document = report("ops", {"threads": cpu.threads, "isa": cpu.isa}, **found)
+    write(document, output)
+    if table is not None:
+        table.write_text(markdown(document), encoding="utf-8")
+    _warn(document)
 
 
 def _measure(kind: str, measure: Callable[[Any], dict[str, Any]], values: dict[str, Any]) -> None:
