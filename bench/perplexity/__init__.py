@@ -1,0 +1,1 @@
+"""Perplexity of Kvasir beside llama.cpp: ``python -m bench.perplexity --help``."""

@@ -1,0 +1,72 @@
+"""Perplexity beside speed, formats and cache types.
+
+    python -m bench.perplexity blocks TEXT [--model FILE] [--llama-perplexity BINARY]
+    python -m bench.perplexity formats TEXT --models FILE... --llama-perplexity BINARY
+    python -m bench.perplexity kv TEXT [--model FILE] [--dtypes bfloat16 int8 ...]
+
+each with [--chunks N] [--output NAME]; NAME.json and NAME.md are written. The text is cut into
+chunks of 512 tokens; the second half of each is scored, as llama-perplexity does with -c 512.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from bench.perplexity.blocks import measure_blocks
+from bench.perplexity.formats import measure_formats
+from bench.perplexity.kv import measure_kv
+from bench.perplexity.score import Text
+from kvasir.bench.ceilings import measure_ceilings
+from kvasir.bench.fingerprint import fingerprint
+
+KV_DTYPES = ("bfloat16", "float32", "int8", "fp8_e4m3", "fp8_e5m2")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.perplexity",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("blocks", "formats", "kv"):
+        command = commands.add_parser(name)
+        command.add_argument("text", type=Path)
+        command.add_argument("--chunks", type=int, default=80)
+        command.add_argument("--output", type=Path, help="without suffix")
+        if name == "formats":
+            command.add_argument("--models", type=Path, nargs="+", required=True)
+        else:
+            command.add_argument("--model")
+        if name == "kv":
+            command.add_argument("--dtypes", nargs="+", default=KV_DTYPES)
+        else:
+            command.add_argument("--llama-perplexity", required=name == "formats")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    text = Text(args.text, args.chunks)
+    if args.command == "blocks":
+        record, table = measure_blocks(args.model, text, args.llama_perplexity)
+    elif args.command == "formats":
+        record, table = measure_formats(args.models, text, args.llama_perplexity)
+    else:
+        record, table = measure_kv(args.model, text, tuple(args.dtypes))
+    print(table)
+    if args.output:
+        args.output.with_suffix(".md").write_text(table, encoding="utf-8")
+        record |= {
+            "text": args.text.name,
+            "chunks": args.chunks,
+            "fingerprint": fingerprint(),
+            "ceilings": measure_ceilings(len(os.sched_getaffinity(0))),
+        }
+        args.output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+main()
