@@ -278,3 +278,9 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
+
+LAYOUT_VERSION: int
+"""Changes with the bytes of any packed layout."""
+
+def checksums(pool: Pool, data: NDArray[np.uint8], chunk: int, out: NDArray[np.uint64]) -> None:
+    """XXH64 of each ``chunk`` bytes of ``data``, by all threads; the last chunk may be shorter."""

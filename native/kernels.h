@@ -24,6 +24,10 @@ constexpr int kAttnSplit =
 
 enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 
+// Packed weights are kept on disk under this number: raise it whenever the bytes of a layout below, or the
+// order in which matrices are packed together, change. Files of another number are packed again.
+constexpr int kLayoutVersion = 1;
+
 // Weight layouts. Tile t holds columns (output features) 16t .. 16t+15; missing columns are zero.
 //  q4z : per group of 32 k: 256 B nibbles, 16 fp16 scales.            value = scale * (nibble - 8) [Q4_0] q4m
 //  : per group of 32 k: 256 B nibbles, 16 fp16 scales, 16 fp16 mins. value = scale * nibble + min   [Q4_1]

@@ -81,6 +81,15 @@ class EngineOptions:
     isa: str | None = option(
         None, "text", "Instruction set level; default: KVASIR_ISA, else the best of this CPU."
     )
+    packed_cache: str | None = option(
+        None,
+        "text",
+        "Folder where packed weights are kept for the next start, or off; default: packed in "
+        "KVASIR_CACHE.",
+    )
+    packed_cache_size: int | str = option(
+        "16GiB", "size", "Bytes of that folder: files of models unused for longest are removed."
+    )
     executor: str = option(
         "cpu",
         "choice",

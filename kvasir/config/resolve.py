@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions, check
@@ -26,6 +27,7 @@ DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
 TYPICAL_TOKENS = 2048
 """Tokens of a request that the default KV memory is planned for."""
+PACKED_CACHE_OFF = "off"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
 KV_FRACTION = 0.4
@@ -38,11 +40,13 @@ def resolve(
     hardware: Hardware,
     *,
     isa: str | None = None,
+    cache: Path | None = None,
     max_draft_tokens: int = 0,
 ) -> EngineConfig:
     """Decide everything that ``options`` left open.
 
-    ``isa`` is the level that the environment asks for; the option goes first. ``max_draft_tokens``
+    ``isa`` is the level that the environment asks for, ``cache`` the folder for what is kept from
+    start to start; the options go first. ``max_draft_tokens``
     is what speculation wants per row. Raises ConfigError, with sizes and remedy, on options that
     contradict each other, the model or the machine.
     """
@@ -64,7 +68,7 @@ def resolve(
             max_draft_tokens=max_draft_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
         ),
-        executor=planner.executor(isa),
+        executor=planner.executor(isa, cache),
         loop=LoopConfig(planner.overlap()),
         seed=options.seed,
         reasons=planner.reasons,
@@ -167,14 +171,31 @@ class _Planner:
         self.reasons["max_model_len"] = f"{asked}: as asked"
         return asked
 
-    def executor(self, env_isa: str | None) -> ExecutorConfig:
+    def executor(self, env_isa: str | None, cache: Path | None) -> ExecutorConfig:
         name: ExecutorName = "cpu"
         if self.options.executor != "cpu":
             name = "reference" if self.options.executor == "reference" else "fake"
         self.reasons["executor"] = f"{name}: {'default' if name == 'cpu' else 'as asked'}"
         if name != "cpu":
             return ExecutorConfig(name, 1, None)
-        return ExecutorConfig(name, self.threads(), self.isa(env_isa), self.hardware.cache_bytes)
+        return ExecutorConfig(
+            name,
+            self.threads(),
+            self.isa(env_isa),
+            self.hardware.cache_bytes,
+            self.packed_cache(cache),
+            parse_size(self.options.packed_cache_size, "packed_cache_size"),
+        )
+
+    def packed_cache(self, cache: Path | None) -> Path | None:
+        asked = self.options.packed_cache
+        if asked in (None, PACKED_CACHE_OFF):
+            folder = cache / "packed" if cache and asked is None else None
+        else:
+            folder = Path(str(asked)).expanduser()
+        why = "default" if asked is None else "as asked"
+        self.reasons["packed_cache"] = f"{folder or PACKED_CACHE_OFF}: {why}"
+        return folder
 
     def threads(self) -> int:
         asked, machine = self.options.threads, self.hardware

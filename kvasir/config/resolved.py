@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 DType = Literal["auto", "float32", "bfloat16"]
@@ -74,6 +75,10 @@ class ExecutorConfig:
     """None: the executor has no native code."""
     cache_bytes: int = 0
     """Last-level cache of a core."""
+    packed_cache: Path | None = None
+    """Folder of packed weights; None packs at every start."""
+    packed_cache_bytes: int = 0
+    """Of all files in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from kvasir.engine.keys import key_root
 from kvasir.engine.prior import prior_costs
 from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.reference.executor import ReferenceExecutor, load_weights
 from kvasir.formats.types import FORMATS
@@ -109,7 +110,9 @@ def build_engine(
         executor = ReferenceExecutor(program, load_weights(program, binding), spec)
     else:
         run = config.executor
-        settings = CpuSettings(run.threads, run.isa or "scalar", run.cache_bytes, hashes)
+        folder, limit = run.packed_cache, run.packed_cache_bytes
+        cache = PackedCache(folder, limit) if folder else None
+        settings = CpuSettings(run.threads, run.isa or "scalar", run.cache_bytes, cache, hashes)
         executor = CpuExecutor(program, binding, spec, settings)
     root = key_root(
         model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)
@@ -163,7 +166,15 @@ def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
 
 def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:
     hardware: Hardware = probe(tuple(_native.levels()))
-    return resolve(options, facts, hardware, isa=read_env().isa, max_draft_tokens=max_draft_tokens)
+    env = read_env()
+    return resolve(
+        options,
+        facts,
+        hardware,
+        isa=env.isa,
+        cache=env.cache,
+        max_draft_tokens=max_draft_tokens,
+    )
 
 
 def _spec(config: EngineConfig, facts: ModelFacts, numerics: str) -> ExecutorSpec:

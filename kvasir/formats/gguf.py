@@ -119,6 +119,7 @@ def _parse(reader: _Reader) -> TensorFile:
         metadata=metadata,
         header=view[: reader.at],
         n_bytes=reader.size,
+        mapping=reader.data,
     )
 
 

@@ -66,6 +66,11 @@ class TensorFile:
     header: Bytes
     """All bytes before the first tensor's data, 1-D."""
     n_bytes: int
+    mapping: mmap.mmap
+
+    def release(self) -> None:
+        """Give back the memory of pages that were read; the next look reads them again."""
+        self.mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def byte_view(mapping: mmap.mmap) -> Bytes:

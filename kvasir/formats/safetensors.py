@@ -36,7 +36,8 @@ def refuse_pickle(path: Path) -> None:
 def open_safetensors(path: Path) -> TensorFile:
     """Map and parse one file. Raises ModelError naming the field or tensor."""
     refuse_pickle(path)
-    view = byte_view(map_file(path))
+    mapping = map_file(path)
+    view = byte_view(mapping)
     if view.size < 8:
         raise ModelError(
             f"{path} has {view.size} bytes, a safetensors file has at least 8: download it again"
@@ -57,6 +58,7 @@ def open_safetensors(path: Path) -> TensorFile:
         metadata=metadata,
         header=view[: 8 + n_header],
         n_bytes=view.size,
+        mapping=mapping,
     )
 
 

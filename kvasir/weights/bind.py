@@ -44,12 +44,19 @@ class BoundWeight:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Every weight of a program, by name."""
+    """Every weight of a program, by name, and the model that they are of."""
 
     weights: Mapping[str, BoundWeight]
+    source: ModelSource | None = None
+    """None for weights that no file holds."""
 
     def __getitem__(self, name: str) -> BoundWeight:
         return self.weights[name]
+
+    def release(self) -> None:
+        """Give back the memory of tensor data that was read."""
+        if self.source is not None:
+            self.source.release()
 
     def formats(self) -> dict[str, str]:
         """File format of each weight, as ``place_weights`` wants it."""
@@ -83,7 +90,7 @@ def bind(
             f"{'; '.join(problems)}. Check that the download is complete and the config its own",
             code="model_tensors",
         )
-    return Binding({weight.name: _bound(weight, source) for weight in weights})
+    return Binding({weight.name: _bound(weight, source) for weight in weights}, source)
 
 
 def _listed(what: str, names: Sequence[str]) -> list[str]:

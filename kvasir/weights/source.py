@@ -32,6 +32,13 @@ class ModelSource:
     tensors: TensorTable
     content_hash: str
     """32 hex digits; see ``content_hash``."""
+    files: tuple[TensorFile, ...] = ()
+    """Where the tensors lie."""
+
+    def release(self) -> None:
+        """Give back the memory of tensor data that was read; the next look reads it again."""
+        for file in self.files:
+            file.release()
 
     def read(self, file: str, limit: int = _MAX_CONFIG) -> bytes | None:
         """A file of an HF folder, None when there is none. Raises ModelError above ``limit``."""
@@ -75,6 +82,7 @@ def open_model(path: str | Path) -> ModelSource:
         config=file.metadata,
         tensors=file.tensors,
         content_hash=content_hash([file]),
+        files=(file,),
     )
 
 
@@ -100,6 +108,7 @@ def _open_hf(folder: Path) -> ModelSource:
         config=config,
         tensors=tensors,
         content_hash=content_hash(files, repr(sorted(config.items())).encode()),
+        files=tuple(files),
     )
 
 

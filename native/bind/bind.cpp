@@ -10,4 +10,5 @@ NB_MODULE(_native, m) {
   kvasir::bind_kernels(m);
   kvasir::bind_measure(m);
   kvasir::bind_program(m);
+  kvasir::bind_checksum(m);
 }

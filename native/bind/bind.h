@@ -8,4 +8,5 @@ void bind_sampler(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_measure(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
+void bind_checksum(nanobind::module_& m);
 }  // namespace kvasir

@@ -192,6 +192,7 @@ void bind_program(nb::module_& m) {
   m.def(
       "tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
       nb::arg("K"));
+  m.attr("LAYOUT_VERSION") = kLayoutVersion;
   m.def("record_sizes", [] { return std::make_tuple(sizeof(Record), sizeof(Buffer)); });
 }
 

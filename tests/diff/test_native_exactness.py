@@ -9,6 +9,7 @@ import pytest
 
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.packed import PackedCache
 from tests import tiny
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Outcome, Sizes, Variant, baseline, run
 from tests.loading import Loaded, load
@@ -41,8 +42,8 @@ class Case:
         self.expected_of_sharing = first | baseline(self.make(1), second, self.sizes).answers
         self.sharing += second
 
-    def make(self, threads: int) -> MakeExecutor:
-        settings = CpuSettings(threads, BEST, hashes=True)
+    def make(self, threads: int, cache: PackedCache | None = None) -> MakeExecutor:
+        settings = CpuSettings(threads, BEST, packed_cache=cache, hashes=True)
         return lambda spec: CpuExecutor(self.model.program, self.model.binding, spec, settings)
 
 
@@ -60,6 +61,16 @@ def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Var
         for request in case.requests:
             assert outcome.answers[request.id] == expected[request.id], (threads, request.params)
     assert sum(len(answer.hashes) for answer in expected.values()) > 300
+
+
+def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path: Path) -> None:
+    cache = PackedCache(tmp_path, 1 << 30, min_bytes=0)
+    expected = case.expected.answers
+    for n_files in (0, 1):
+        assert len(list(tmp_path.iterdir())) == n_files
+        make = case.make(2, cache)
+        outcome = run(make, case.requests, case.sizes, VARIANTS[0], expected)
+        assert outcome.answers == expected
 
 
 @pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)

@@ -16,6 +16,7 @@ from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
+from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import Packer
 from kvasir.ir.program import Program
@@ -31,6 +32,8 @@ class CpuSettings:
     isa: str
     cache_bytes: int = 0
     """Last-level cache that weights may stay in from step to step."""
+    packed_cache: PackedCache | None = None
+    """Where packed weights are kept; None packs at every start."""
     hashes: bool = False
     """Record a hash of every logit row (exactness tests)."""
 
@@ -54,6 +57,7 @@ class CpuExecutor:
         )
         self.arena: NDArray[np.uint8] = np.zeros(self.lowered.arena_bytes, np.uint8)
         packer = Packer(self._pool, program.weights, binding)
+        packed = packer.pack_all(self.lowered.weights, settings.packed_cache)
         self._native = _native.Program(
             self._pool,
             settings.isa,
@@ -61,7 +65,7 @@ class CpuExecutor:
             _sizes(self.lowered, program, spec, settings),
             pack_records(self.lowered.records),
             pack_buffers(self.lowered.buffers),
-            [packer.pack(use) for use in self.lowered.weights],
+            packed.weights,
             self._kv.memory,
             self._kv.layout,
             [
@@ -71,6 +75,7 @@ class CpuExecutor:
             self.arena,
             self._arrays.arrays,
         )
+        self._keeping = packed.keeping.start() if packed.keeping else None
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -112,7 +117,9 @@ class CpuExecutor:
         self._kv.copy(source, move.src % size, target, move.dst % size)
 
     def close(self) -> None:
-        """Nothing to release before the memory itself goes."""
+        """Waits until packed weights are kept; memory goes with the last reference."""
+        if self._keeping is not None:
+            self._keeping.join()
 
 
 def _logits_tile(spec: ExecutorSpec) -> int:

@@ -3,7 +3,7 @@ a value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.exec.cpu.lower import WeightUse
+from kvasir.exec.cpu.packed import Keeping, PackedCache
+from kvasir.exec.cpu.packing import Packing, packing_of
 from kvasir.exec.cpu.widen import TILE, widened_tiles
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
@@ -23,6 +25,33 @@ SLICE = 1 << 20
 Bytes = NDArray[np.uint8]
 NativeWeight = tuple[Bytes, int, int, int, int]
 """(packed bytes, layout, N, K, tiles of one expert)"""
+RELEASE_BYTES = 64 << 20
+"""Packed bytes after which the pages of the file that were read are given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedShape:
+    """What a packed weight looks like, before it is packed."""
+
+    layout: str
+    n: int
+    k: int
+    tiles: int
+    """Of one expert."""
+    experts: int
+    n_bytes: int
+
+    def native(self, packed: Bytes) -> NativeWeight:
+        return packed, LAYOUTS[self.layout].code, self.n, self.k, self.tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The weights of a native program, in the order of its uses."""
+
+    weights: list[NativeWeight]
+    keeping: Keeping | None = None
+    """What is left to do: keep them on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +63,79 @@ class Packer:
     weights: Mapping[str, Weight]
     binding: Binding
 
-    def pack(self, use: WeightUse) -> NativeWeight:
+    def pack_all(self, uses: Sequence[WeightUse], cache: PackedCache | None) -> Packed:
+        """Every weight, from ``cache`` when it has them; else packed now, to be kept there."""
+        shapes = [self.shape(use) for use in uses]
+        if cache is None or self.binding.source is None:
+            return Packed(_native_weights(shapes, self._packed(uses)))
+        packing = self._packing(self.binding.source.content_hash, uses, shapes)
+        if packing.n_bytes < cache.min_bytes:
+            return Packed(_native_weights(shapes, self._packed(uses)))
+        found = cache.load(packing, self.pool)
+        if found is not None:
+            return Packed(_native_weights(shapes, found))
+        arrays = self._packed(uses)
+        return Packed(_native_weights(shapes, arrays), Keeping(cache, packing, arrays))
+
+    def shape(self, use: WeightUse) -> PackedShape:
+        """Raises ValueError when weights that are packed together have different layouts."""
+        weights = [self.weights[name] for name in use.names]
         if use.kind == "vector":
-            return self._vector(use.names)
-        layouts = {self.weights[name].layout for name in use.names}
+            n = sum(weight.n_elements for weight in weights)
+            return PackedShape("f32", n, 1, 1, 1, 4 * n)
+        layouts = {weight.layout for weight in weights}
         if len(layouts) > 1:
             raise ValueError(
                 f"{', '.join(use.names)} have different layouts: {', '.join(sorted(layouts))}"
             )
-        return self._matrix(use.names, layouts.pop())
-
-    def _vector(self, names: tuple[str, ...]) -> NativeWeight:
-        values = np.concatenate([self.binding[name].dequantize().reshape(-1) for name in names])
-        return (
-            np.ascontiguousarray(values, np.float32).view(np.uint8),
-            LAYOUTS["f32"].code,
-            values.size,
-            1,
-            1,
-        )
-
-    def _matrix(self, names: tuple[str, ...], layout: str) -> NativeWeight:
-        shape = self.weights[names[0]].shape
+        layout, shape = layouts.pop(), weights[0].shape
         experts, (n, k) = (1 if len(shape) == 2 else shape[0]), shape[-2:]
-        step, code = len(names), LAYOUTS[layout].code
-        tiles = -(-n // TILE) * step
-        bytes_per_expert = tiles * _native.tile_bytes(code, k)
-        packed = np.zeros(experts * bytes_per_expert, np.uint8)
-        for position, name in enumerate(names):
+        tiles = -(-n // TILE) * len(weights)
+        n_bytes = experts * tiles * _native.tile_bytes(LAYOUTS[layout].code, k)
+        return PackedShape(layout, n * len(weights), k, tiles, experts, n_bytes)
+
+    def pack(self, use: WeightUse) -> Bytes:
+        return self._vector(use.names) if use.kind == "vector" else self._matrix(use)
+
+    def _packing(
+        self, content_hash: str, uses: Sequence[WeightUse], shapes: Sequence[PackedShape]
+    ) -> Packing:
+        names = [name for use in uses for name in use.names]
+        parts = [(self.weights[name], self.binding[name].format) for name in names]
+        sizes = [shape.n_bytes for shape in shapes]
+        return packing_of(content_hash, (list(uses), parts, shapes), sizes)
+
+    def _packed(self, uses: Sequence[WeightUse]) -> list[Bytes]:
+        arrays, unreleased = [], 0
+        for use in uses:
+            arrays.append(self.pack(use))
+            unreleased += arrays[-1].size
+            if unreleased >= RELEASE_BYTES:
+                self.binding.release()
+                unreleased = 0
+        self.binding.release()
+        return arrays
+
+    def _vector(self, names: tuple[str, ...]) -> Bytes:
+        values = np.concatenate([self.binding[name].dequantize().reshape(-1) for name in names])
+        return np.ascontiguousarray(values, np.float32).view(np.uint8)
+
+    def _matrix(self, use: WeightUse) -> Bytes:
+        shape, step = self.shape(use), len(use.names)
+        packed = np.zeros(shape.n_bytes, np.uint8)
+        parts = packed.reshape(shape.experts, -1)
+        n = shape.n // step
+        for position, name in enumerate(use.names):
             raw = self.binding[name].raw()
-            rows = raw.data.reshape(experts * n, -1)
-            for expert in range(experts):
-                out = packed[expert * bytes_per_expert : (expert + 1) * bytes_per_expert]
-                target = Target(self.pool, layout, k, out, position, step)
+            rows = raw.data.reshape(shape.experts * n, -1)
+            for expert in range(shape.experts):
+                target = Target(self.pool, shape.layout, shape.k, parts[expert], position, step)
                 pack_rows(target, raw.format, rows[expert * n : (expert + 1) * n])
-        return packed, code, n * step, k, tiles
+        return packed
+
+
+def _native_weights(shapes: Sequence[PackedShape], arrays: Sequence[Bytes]) -> list[NativeWeight]:
+    return [shape.native(packed) for shape, packed in zip(shapes, arrays, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
