@@ -138,8 +138,9 @@ class KvPages:
         block_size: int,
         n_kv_heads: int,
         head_dim: int,
-        bf16: bool,
-    ) -> None: ...
+        dtype: int,
+    ) -> None:
+        """``dtype``: KvType of native/kernels.h."""
 
 class StepRows:
     """The rows of one step; see native/kernels.h."""

@@ -125,15 +125,20 @@ struct CastArgs {
   int64_t m0, m1;
 };
 
+// Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). int8 and e4m3 have a bf16 scale
+// per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
+enum class KvType : int32_t { f32 = 0, bf16 = 1, int8 = 2, e4m3 = 3, e5m2 = 4 };
+
 // Paged KV memory of one layer. A page (block) holds `block_size` tokens (multiple of 16) of all KV heads:
-//  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; dtype f32 or bf16.
+//  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; after V of all
+//  heads, for types with scales, K's scales [heads][block_size], then V's.
 struct KvLayer {
   uint8_t* base;       // page 0 of this layer
   int64_t page_bytes;  // distance between pages
   int64_t v_offset;    // bytes from K to V inside a page
   int64_t head_bytes;  // bytes of one head's K (= one head's V) inside a page
   int32_t block_size, n_kv_heads, head_dim;
-  DType dtype;  // f32 or bf16 (rounded to nearest even)
+  KvType dtype;
 };
 
 // The rows of one step. Token i belongs to sequence seq[i]; its KV storage index is store[i], its logical
@@ -192,8 +197,9 @@ struct AttentionArgs {
   float* scratch;  // attention_scratch(...) floats, 64-byte aligned, private to the thread
 };
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
-  // accumulators of two segments, scores, max and sum per query vector, and one gathered K and V tile
-  return tokens * group * (2 * head_dim + kAttnTile + 32) + 2 * kAttnTile * head_dim + 64;
+  // accumulators of two segments, scores, max and sum per query vector, one gathered K and V tile, and the
+  // scales of a tile
+  return tokens * group * (2 * head_dim + kAttnTile + 32) + 2 * kAttnTile * head_dim + 2 * kAttnTile + 64;
 }
 
 // Row ids of packed weights back to f32: out[i] = W[ids[i], :] * scale.

@@ -29,14 +29,20 @@ class Loaded:
     binding: Binding
 
 
-def load(path: Path, dtype: str | None = None, max_positions: int = 128) -> Loaded:
-    """The model's program: raw when ``dtype`` is None, else lowered with it."""
+def load(
+    path: Path,
+    dtype: str | None = None,
+    max_positions: int = 128,
+    kv_dtype: str | None = None,
+) -> Loaded:
+    """The model's program: raw when ``dtype`` is None, else lowered with it and ``kv_dtype``."""
     source = open_model(path)
     config = config_from(source)
     program = build_program(config, max_positions=max_positions)
     binding = bind(program, source, lambda name: is_ignorable(config, name))
     if dtype is not None:
-        program = lower_passes(program, dtype=dtype, formats=binding.formats())
+        formats = binding.formats()
+        program = lower_passes(program, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
     return Loaded(config, program, binding)
 
 

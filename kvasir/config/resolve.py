@@ -9,6 +9,7 @@ from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
     DTYPE_BYTES,
+    SCALE_BYTES,
     DType,
     EngineConfig,
     ExecutorConfig,
@@ -30,6 +31,14 @@ TYPICAL_TOKENS = 2048
 PACKED_CACHE_OFF = "off"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
+KV_NAMES: dict[str, KVDType] = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "int8": "int8",
+    "fp8": "fp8_e4m3",
+    "fp8_e4m3": "fp8_e4m3",
+    "fp8_e5m2": "fp8_e5m2",
+}
 KV_FRACTION = 0.4
 """Share of the free memory (after the weights) that the default KV memory may take."""
 
@@ -98,8 +107,7 @@ class _Planner:
     def kv_dtype(self) -> KVDType:
         dtype: KVDType
         if self.options.kv_cache_dtype != "auto":
-            dtype = "float32" if self.options.kv_cache_dtype == "float32" else "bfloat16"
-            why = "as asked"
+            dtype, why = KV_NAMES[self.options.kv_cache_dtype], "as asked"
         elif self.dtype() == "float32":
             dtype, why = "float32", "dtype is float32"
         else:
@@ -114,7 +122,7 @@ class _Planner:
             raise ConfigError(f"block_size {size} is not a multiple of {BLOCK_STEP}: use {nearest}")
         self.reasons["block_size"] = f"{size}: {'default' if size == BLOCK_STEP else 'as asked'}"
         dtype = self.kv_dtype()
-        block_bytes = self.model.kv_values_per_token * DTYPE_BYTES[dtype] * size
+        block_bytes = self.token_bytes(dtype) * size
         n_bytes = self.kv_bytes(n_seqs, block_bytes)
         if n_bytes < block_bytes:
             raise ConfigError(
@@ -122,6 +130,11 @@ class _Planner:
                 f"({format_size(block_bytes)}): raise --kv-memory"
             )
         return KVConfig(dtype, size, n_bytes // block_bytes, block_bytes)
+
+    def token_bytes(self, dtype: KVDType) -> int:
+        """Keys, values and their scales of one token."""
+        scales = self.model.kv_vectors_per_token * SCALE_BYTES.get(dtype, 0)
+        return self.model.kv_values_per_token * DTYPE_BYTES[dtype] + scales
 
     def kv_bytes(self, n_seqs: int, block_bytes: int) -> int:
         """Memory of the KV blocks: as asked if it fits the machine, else planned."""

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 DType = Literal["auto", "float32", "bfloat16"]
-KVDType = Literal["float32", "bfloat16"]
+KVDType = Literal["float32", "bfloat16", "int8", "fp8_e4m3", "fp8_e5m2"]
 ExecutorName = Literal["cpu", "reference", "fake"]
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
+SCALE_BYTES = {"int8": 2, "fp8_e4m3": 2}
+"""Of the scale of one cached vector, for the types that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class ModelFacts:
     """Bytes of the weights in memory."""
     weight_dtype: str
     """"quantized", "bfloat16", "float16" or "float32": the type of most linear weights."""
+    kv_vectors_per_token: int
+    """Vectors of those numbers: a key and a value per KV head and layer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,15 @@ FAKE_FACTS = ModelFacts(
     kv_values_per_token=16,
     weight_bytes=0,
     weight_dtype="float32",
+    kv_vectors_per_token=2,
 )
-KV_DTYPES = {"float32": "f32", "bfloat16": "bf16"}
+KV_DTYPES = {
+    "float32": "f32",
+    "bfloat16": "bf16",
+    "int8": "int8",
+    "fp8_e4m3": "fp8_e4m3",
+    "fp8_e5m2": "fp8_e5m2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         kv_values_per_token=2 * config.n_layers * config.n_kv_heads * config.head_dim,
         weight_bytes=sum(info.data.nbytes for info in tensors.values()),
         weight_dtype=_weight_dtype(formats),
+        kv_vectors_per_token=2 * config.n_layers * config.n_kv_heads,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvasir.ir.layouts import LAYOUTS
-from kvasir.ir.memory import ITEM_BYTES, plane_bytes
+from kvasir.ir.memory import plane_bytes
 from kvasir.ir.ops import OPS, Call, Cost, Sizes
 from kvasir.ir.program import Op, Program, Value, Weight
 
@@ -19,7 +19,7 @@ def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
     ins = tuple(program.values[name] for name in op.ins)
     outs = tuple(program.values[name] for name in op.outs)
     weights = tuple(program.weights[name] for name in op.weights)
-    call = Call(op, ins, outs, weights, sizes, _kv_item_bytes(program, op))
+    call = Call(op, ins, outs, weights, sizes, _kv_dtype(program, op))
     moved = sum(_value_bytes(call, value) for value in (*ins, *outs))
     moved += sum(weight_bytes(weight) for weight in call.weights) * definition.weight_share(call)
     return Cost(definition.flops(call), moved + definition.extra_bytes(call))
@@ -31,9 +31,9 @@ def program_cost(program: Program, sizes: Sizes) -> Cost:
     return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
 
 
-def _kv_item_bytes(program: Program, op: Op) -> int:
-    layers = {spec.layer: ITEM_BYTES[spec.dtype] for spec in program.kv}
-    return layers[op.integer("layer")] if "layer" in op.attrs else 0
+def _kv_dtype(program: Program, op: Op) -> str:
+    layers = {spec.layer: spec.dtype for spec in program.kv}
+    return layers[op.integer("layer")] if "layer" in op.attrs else "f32"
 
 
 def _value_bytes(call: Call, value: Value) -> float:

@@ -80,15 +80,18 @@ struct BoundKv {
 };
 
 void make_kv(BoundKv* self, Bytes memory, int64_t n_blocks, int block_size, int n_kv_heads, int head_dim,
-             bool bf16) {
+             int dtype) {
   require(block_size > 0 && block_size % 16 == 0, "block_size is a multiple of 16");
   require(head_dim > 0 && head_dim % 16 == 0 && head_dim <= 256, "head_dim is a multiple of 16 up to 256");
-  const int64_t head = int64_t(block_size) * head_dim * (bf16 ? 2 : 4), half = head * n_kv_heads;
-  require(n_kv_heads > 0 && int64_t(memory.size()) >= n_blocks * 2 * half,
-          "memory is shorter than its pages");
-  const DType dtype = bf16 ? DType::bf16 : DType::f32;
-  new (self) BoundKv{
-      memory, {memory.data(), 2 * half, half, head, block_size, n_kv_heads, head_dim, dtype}, n_blocks};
+  require(dtype >= 0 && dtype <= int(KvType::e5m2), "no such type of cache entries");
+  const KvType type = KvType(dtype);
+  const int64_t item = type == KvType::f32 ? 4 : type == KvType::bf16 ? 2 : 1;
+  const int64_t scale = type == KvType::int8 || type == KvType::e4m3 ? 2 : 0;
+  const int64_t head = int64_t(block_size) * head_dim * item, half = head * n_kv_heads;
+  const int64_t page = 2 * (half + block_size * n_kv_heads * scale);
+  require(n_kv_heads > 0 && int64_t(memory.size()) >= n_blocks * page, "memory is shorter than its pages");
+  new (self)
+      BoundKv{memory, {memory.data(), page, half, head, block_size, n_kv_heads, head_dim, type}, n_blocks};
 }
 
 struct BoundStep {
@@ -295,7 +298,7 @@ void bind_kernels(nb::module_& m) {
       .def("__init__", &make_rows, "data"_a, "block"_a = 0, "scales"_a = nb::none(), "sums"_a = nb::none());
   nb::class_<BoundKv>(m, "KvPages", "KV pages of one layer.")
       .def("__init__", &make_kv, "memory"_a, "n_blocks"_a, "block_size"_a, "n_kv_heads"_a, "head_dim"_a,
-           "bf16"_a);
+           "dtype"_a);
   nb::class_<BoundStep>(m, "StepRows", "The rows of one step; see native/kernels.h.")
       .def("__init__", &make_step, "seq"_a, "pos"_a, "store"_a, "parent"_a, "seq_begin"_a, "seq_start"_a,
            "seq_tree"_a, "tables"_a);

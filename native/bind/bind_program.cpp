@@ -103,7 +103,7 @@ std::vector<KvLayer> kv_layers(uint8_t* base, const Longs& layers) {
   std::vector<KvLayer> out;
   for (size_t l = 0; l < layers.shape(0); l++) {
     const int64_t* n = layers.data() + 8 * l;
-    out.push_back({base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), DType(n[7])});
+    out.push_back({base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), KvType(n[7])});
   }
   return out;
 }

@@ -20,7 +20,7 @@ struct Item {
   const AttentionArgs* a;
   int group, head_dim;
   int64_t n_vectors;
-  float *o, *total, *s, *state, *gathered;
+  float *o, *total, *s, *state, *gathered, *scales;
   ScoreRule rule;
   float* o_of(int64_t i) const { return o + i * head_dim; }
   float* total_of(int64_t i) const { return total + i * head_dim; }
@@ -40,6 +40,7 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.s = item.total + item.n_vectors * item.head_dim;
   item.state = item.s + item.n_vectors * kAttnTile;
   item.gathered = item.state + item.n_vectors * 32;
+  item.scales = item.gathered + 2 * kAttnTile * item.head_dim;
   item.rule = {item.head_dim, a.scale, a.softcap};
   return item;
 }
@@ -75,25 +76,41 @@ static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, in
   }
 }
 
+// Where the scales of a tile are kept, K's and V's, where the type has them.
+template <class T>
+KVASIR_INLINE Scales tile_scales(const Item& item) {
+  if constexpr (!Element<T>::kScaled) return {nullptr, nullptr};
+  return {item.scales, item.scales + kAttnTile};
+}
+
 // Points at the pages' own subtiles for the positions [low, high) of the tile.
 template <class T>
-KVASIR_INLINE Tile<T> paged_tile(const AttentionArgs& a, int64_t start, int64_t low, int64_t high) {
+KVASIR_INLINE Tile<T> paged_tile(const Item& item, int64_t start, int64_t low, int64_t high) {
+  const AttentionArgs& a = *item.a;
   Tile<T> tile = {};
+  tile.scales = tile_scales<T>(item);
   for (int i = 0; i < kSubs; i++) {
     const int64_t p = start + i * kSub;
     if (p + kSub <= low || p >= high) continue;
     const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.seq, p, a.kv_head);
     tile.k[i] = sub.k;
     tile.v[i] = sub.v;
+    if constexpr (Element<T>::kScaled) {
+      const vf unit = set1(Element<T>::kUnit);
+      store(item.scales + i * kSub, mul(load_bf16(sub.k_scale), unit));
+      store(item.scales + kAttnTile + i * kSub, mul(load_bf16(sub.v_scale), unit));
+    }
   }
   return tile;
 }
 
 // The same tile as f32 in the scratch: pays when many query vectors read it. V rows outside of [low, high)
 // stay unread.
-KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<uint16_t>& from, int64_t start,
-                                       int64_t low, int64_t high) {
+template <class T>
+KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<T>& from, int64_t start, int64_t low,
+                                       int64_t high) {
   Tile<float> tile = {};
+  tile.scales = from.scales;
   const int hd = item.head_dim;
   for (int i = 0; i < kSubs; i++) {
     if (!from.k[i]) continue;
@@ -102,8 +119,8 @@ KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<uint16_t>& f
     const int first_row = clamp_to_tile(low - start - i * kSub),
               stop = clamp_to_tile(high - start - i * kSub);
     const int last_row = stop < kSub ? stop : kSub;
-    for (int d = 0; d < hd; d++) store(k + d * kSub, load_bf16(from.k[i] + d * kSub));
-    for (int d = first_row * hd; d < last_row * hd; d += 16) store(v + d, load_bf16(from.v[i] + d));
+    for (int d = 0; d < hd; d++) store(k + d * kSub, load_kv(from.k[i] + d * kSub));
+    for (int d = first_row * hd; d < last_row * hd; d += 16) store(v + d, load_kv(from.v[i] + d));
     tile.k[i] = k;
     tile.v[i] = v;
   }
@@ -119,8 +136,17 @@ KVASIR_INLINE void gather_position(const Item& item, int within, int64_t index) 
   const int64_t lane = index % kSub;
   float* k = item.gathered + within / kSub * kSub * hd + within % kSub;
   float* v = item.gathered + kAttnTile * hd + within * hd;
-  for (int d = 0; d < hd; d++) k[d * kSub] = kv_float(from.k[d * kSub + lane]);
+  T codes[kMaxHeadDim];
+  float head[kMaxHeadDim];
+  for (int d = 0; d < hd; d++) codes[d] = from.k[d * kSub + lane];
+  for (int d = 0; d < hd; d += 16) store(head + d, load_kv(codes + d));
+  for (int d = 0; d < hd; d++) k[d * kSub] = head[d];
   for (int d = 0; d < hd; d += 16) store(v + d, load_kv(from.v + lane * hd + d));
+  if constexpr (Element<T>::kScaled) {
+    const vf unit = set1(Element<T>::kUnit);
+    store_n(item.scales + within, mul(load_bf16_n(from.k_scale + lane, 1), unit), 1);
+    store_n(item.scales + kAttnTile + within, mul(load_bf16_n(from.v_scale + lane, 1), unit), 1);
+  }
 }
 
 // The tile as tree token `t` sees it: positions before the sequence's start from their own place, later ones
@@ -139,6 +165,7 @@ KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t
       gather_position<T>(item, int(p - start), a.rows->store[node]);
   }
   Tile<float> tile;
+  tile.scales = tile_scales<T>(item);
   for (int i = 0; i < kSubs; i++) {
     tile.k[i] = item.gathered + i * kSub * hd;
     tile.v[i] = tile.k[i] + kAttnTile * hd;
@@ -156,8 +183,8 @@ KVASIR_INLINE void run_tile(const Item& item, int64_t start, int64_t low, int64_
         attend_tile(item, gathered_tile<T>(item, start, t), start, t, t + 1);
     return;
   }
-  const Tile<T> tile = paged_tile<T>(a, start, low, high);
-  if constexpr (sizeof(T) == 2) {
+  const Tile<T> tile = paged_tile<T>(item, start, low, high);
+  if constexpr (sizeof(T) < 4) {
     if (item.n_vectors >= 2 * kBlockRows) {
       attend_tile(item, widened_tile(item, tile, start, low, high), start, a.t0, a.t1);
       return;
@@ -231,11 +258,7 @@ static void run_item(const Item& item) {
 
 void attention(const AttentionArgs& a) {
   const Item item = make_item(a);
-  if (a.kv->dtype == DType::bf16) {
-    run_item<uint16_t>(item);
-  } else {
-    run_item<float>(item);
-  }
+  with_element(a.kv->dtype, [&](auto element) { run_item<decltype(element)>(item); });
 }
 
 }  // namespace kvasir::KVASIR_ISA

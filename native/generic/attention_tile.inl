@@ -1,10 +1,12 @@
 // One tile of 64 logical positions against one block of query vectors. Include after vec.h.
 //
 // Exact arithmetic of a query vector with visible positions [begin, end) of the tile (never empty here):
-//   s[j] = fma(q[d], k[d][j], s[j]), d ascending from s = 0;  s[j] = s[j] * scale, then softcap;  -inf if j
-//   is not visible m'   = max(m, max_j s[j]);  c = exp(m - m');  p[j] = exp(s[j] - m'), exactly 0 where not
-//   visible l    = l * c, then + p of subtile 0, 1, 2, 3, on 16 lanes (lane = position mod 16) o[d] = o[d] *
-//   c, then fma(p[j], v[j][d], o[d]) for the visible j ascending
+//   s[j] = fma(q[d], k[d][j], s[j]), d ascending from s = 0;  s[j] = s[j] * (scale of K's head j, if any),
+//   then * scale, then softcap;  -inf if j is not visible
+//   m'   = max(m, max_j s[j]);  c = exp(m - m');  p[j] = exp(s[j] - m'), exactly 0 where not visible
+//   l    = l * c, then + p of subtile 0, 1, 2, 3, on 16 lanes (lane = position mod 16)
+//   o[d] = o[d] * c, then fma(p[j], v[j][d], o[d]) for the visible j ascending, with p[j] = p[j] * (scale of
+//   V's head j, if any)
 // Positions that are not visible are left out of o, not multiplied by zero: their V may not have been
 // written.
 #pragma once
@@ -15,11 +17,17 @@ namespace kvasir::KVASIR_ISA {
 
 constexpr int kSubs = kAttnTile / kSub;
 
+// Of K and V at the positions of a tile; null where the type of the cache has none.
+struct Scales {
+  const float *k, *v;  // [64]
+};
+
 // The tile's subtiles; those outside of what the item can see are not set.
 template <class T>
 struct Tile {
   const T* k[kSubs];
   const T* v[kSubs];
+  Scales scales;
 };
 
 // Query vectors of one block. [begin, end): visible positions of the current tile.
@@ -110,12 +118,15 @@ KVASIR_INLINE void mix(float* const* o, const float* scale, const float* const* 
 }
 
 // Scores of one query vector to probabilities; updates m and l, returns the factor of o.
-KVASIR_INLINE float soften(float* s, float* m, float* l, int begin, int end, const ScoreRule& rule) {
+KVASIR_INLINE float soften(float* s, float* m, float* l, int begin, int end, const Scales& scales,
+                           const ScoreRule& rule) {
   const vf lowest = set1(-__builtin_inff()), scale = set1(rule.scale), cap = set1(rule.softcap);
   const int first_sub = begin / kSub, last_sub = (end + kSub - 1) / kSub;
   vf top = lowest;
   for (int i = first_sub; i < last_sub; i++) {
-    vf x = mul(load(s + i * kSub), scale);
+    vf x = load(s + i * kSub);
+    if (scales.k) x = mul(x, load(scales.k + i * kSub));
+    x = mul(x, scale);
     if (rule.softcap > 0.0f) x = softcap(x, cap);
     x = select(range(begin - i * kSub, end - i * kSub), x, lowest);
     top = vmax(x, top);
@@ -127,7 +138,7 @@ KVASIR_INLINE float soften(float* s, float* m, float* l, int begin, int end, con
   vf sum = mul(load(l), c);
   for (int i = first_sub; i < last_sub; i++) {
     const vf p = exp_bounded(sub(load(s + i * kSub), shift));
-    store(s + i * kSub, p);
+    store(s + i * kSub, scales.v ? mul(p, load(scales.v + i * kSub)) : p);
     sum = add(sum, p);
   }
   store(l, sum);
@@ -176,8 +187,8 @@ static void attend_rows(Block& block, const Tile<T>& tile, const ScoreRule& rule
   score_range<R, kBlockCols>(block, tile, rule.head_dim, begin / kSub, (end + kSub - 1) / kSub);
   for (int r = 0; r < R; r++)
     if (block.begin[r] < block.end[r])
-      block.c[r] =
-          soften(block.s + r * kAttnTile, block.m[r], block.l[r], block.begin[r], block.end[r], rule);
+      block.c[r] = soften(block.s + r * kAttnTile, block.m[r], block.l[r], block.begin[r], block.end[r],
+                          tile.scales, rule);
   mix_block<R>(block, tile, rule.head_dim);
 }
 

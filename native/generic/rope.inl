@@ -40,19 +40,11 @@ KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const fl
   }
 }
 
-KVASIR_INLINE void write_k(const float* head, int head_dim, float* k) {
-  for (int d = 0; d < head_dim; d++) k[d * kSub] = head[d];
-}
-KVASIR_INLINE void write_k(const float* head, int head_dim, uint16_t* k) {
-  uint16_t rounded[kMaxHeadDim];
-  for (int d = 0; d < head_dim; d += 16) store_bf16(rounded + d, load(head + d));
-  for (int d = 0; d < head_dim; d++) k[d * kSub] = rounded[d];
-}
-KVASIR_INLINE void write_v(const float* x, int head_dim, float* v) {
-  for (int d = 0; d < head_dim; d += 16) store(v + d, load(x + d));
-}
-KVASIR_INLINE void write_v(const float* x, int head_dim, uint16_t* v) {
-  for (int d = 0; d < head_dim; d += 16) store_bf16(v + d, load(x + d));
+template <class T>
+KVASIR_INLINE void write_k(const float* head, int head_dim, const SubTile<T>& sub, int64_t lane) {
+  T codes[kMaxHeadDim];
+  encode_head(head, head_dim, codes, sub.k_scale, lane);
+  for (int d = 0; d < head_dim; d++) sub.k[d * kSub + lane] = codes[d];
 }
 
 template <class T>
@@ -68,19 +60,15 @@ static void rope_write_token(const RopeWriteArgs& a, int64_t t) {
     float head[kMaxHeadDim];
     prepare_head(a, k + h * hd, a.k_norm, angles, head);
     const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.rows->seq[t], index, h);
-    write_k(head, hd, sub.k + lane);
-    write_v(v + h * hd, hd, sub.v + lane * hd);
+    write_k(head, hd, sub, lane);
+    encode_head(v + h * hd, hd, sub.v + lane * hd, sub.v_scale, lane);
   }
 }
 
 void rope_write(const RopeWriteArgs& a) {
-  for (int64_t t = a.m0; t < a.m1; t++) {
-    if (a.kv->dtype == DType::bf16) {
-      rope_write_token<uint16_t>(a, t);
-    } else {
-      rope_write_token<float>(a, t);
-    }
-  }
+  with_element(a.kv->dtype, [&](auto element) {
+    for (int64_t t = a.m0; t < a.m1; t++) rope_write_token<decltype(element)>(a, t);
+  });
 }
 
 }  // namespace kvasir::KVASIR_ISA

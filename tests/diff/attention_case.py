@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.kvmem import NATIVE_TYPES
+from kvasir.ir.kvtypes import round_kv
+from tests import kv_codes
 
 Floats = NDArray[np.float32]
-
-
-def to_bf16(x: Floats) -> NDArray[np.uint16]:
-    """Nearest even; finite values only."""
-    u = x.view(np.uint32).astype(np.uint64)
-    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(h: NDArray[np.uint16]) -> Floats:
-    return (h.astype(np.uint32) << 16).view(np.float32)
 
 
 @dataclass(frozen=True)
@@ -28,7 +22,7 @@ class Shape:
     head_dim: int = 64
     group: int = 3
     n_kv_heads: int = 2
-    bf16: bool = True
+    dtype: str = "bf16"
     block_size: int = 16
     window: int = 0
     softcap: float = 0.0
@@ -43,32 +37,55 @@ class Shape:
 
 
 class Pages:
-    """KV pages behind a block table; ``memory`` starts as NaN with all payload bits set."""
+    """KV pages behind a block table. ``memory`` [pages, bytes] starts with all bits set, which is
+    NaN in all types but int8, and in its scales."""
 
     def __init__(self, shape: Shape, capacity: int, order: NDArray[np.int32]) -> None:
         self.shape = shape
         n_blocks = -(-capacity // shape.block_size)
         self.table = order[:n_blocks].astype(np.int32)
         self.n_pages = int(order.max()) + 1
-        page = (self.n_pages, 2, shape.n_kv_heads, shape.block_size * shape.head_dim)
-        self.memory = np.full(
-            page, 0x7FFF if shape.bf16 else 0x7FFFFFFF, np.uint16 if shape.bf16 else np.uint32
-        )
+        vectors = shape.n_kv_heads * shape.block_size
+        self._items = vectors * shape.head_dim * kv_codes.ITEM[shape.dtype].itemsize
+        scales = vectors * 2 if shape.dtype in kv_codes.SCALED else 0
+        self.memory = np.full((self.n_pages, 2 * (self._items + scales)), 0xFF, np.uint8)
 
     def write(self, index: int, k: Floats, v: Floats) -> None:
         """k, v: [n_kv_heads, head_dim] at storage index ``index``."""
         s = self.shape
         page, offset = self.table[index // s.block_size], index % s.block_size
-        bits = to_bf16 if s.bf16 else (lambda x: x.view(np.uint32))
-        ks = self.memory[page, 0].reshape(s.n_kv_heads, s.block_size // 16, s.head_dim, 16)
-        vs = self.memory[page, 1].reshape(s.n_kv_heads, s.block_size, s.head_dim)
-        ks[:, offset // 16, :, offset % 16] = bits(np.ascontiguousarray(k))
-        vs[:, offset] = bits(np.ascontiguousarray(v))
+        keys, values, scales = self.views(page)
+        keys[:, offset // 16, :, offset % 16], k_scale = kv_codes.encode(k, s.dtype)
+        values[:, offset], v_scale = kv_codes.encode(v, s.dtype)
+        if k_scale is not None and v_scale is not None:
+            scales[:, :, offset] = k_scale, v_scale
+
+    def views(self, page: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.uint16]]:
+        """K [heads, block/16, head_dim, 16], V [heads, block, head_dim], scales [2, heads,
+        block]."""
+        s, n = self.shape, self._items
+        memory, item = self.memory[page], kv_codes.ITEM[s.dtype]
+        keys = memory[:n].view(item).reshape(s.n_kv_heads, s.block_size // 16, s.head_dim, 16)
+        values = memory[n : 2 * n].view(item).reshape(s.n_kv_heads, s.block_size, s.head_dim)
+        shape = (2, s.n_kv_heads, s.block_size) if s.dtype in kv_codes.SCALED else (2, 0, 0)
+        return keys, values, memory[2 * n :].view(np.uint16).reshape(shape)
+
+    def values(self) -> Floats:
+        """What all entries mean [pages, 2, heads, block, head_dim]."""
+        s = self.shape
+        out = np.empty((self.n_pages, 2, s.n_kv_heads, s.block_size, s.head_dim), np.float32)
+        for page in range(self.n_pages):
+            keys, values, scales = self.views(page)
+            by_token = keys.transpose(0, 1, 3, 2).reshape(values.shape)
+            for half, codes in enumerate((by_token, values)):
+                scale = scales[half] if scales.size else None
+                out[page, half] = kv_codes.decode(codes, scale, s.dtype)
+        return out
 
     def native(self) -> _native.KvPages:
         s = self.shape
-        flat = self.memory.reshape(-1).view(np.uint8)
-        return _native.KvPages(flat, self.n_pages, s.block_size, s.n_kv_heads, s.head_dim, s.bf16)
+        sizes = (self.n_pages, s.block_size, s.n_kv_heads, s.head_dim)
+        return _native.KvPages(self.memory.reshape(-1), *sizes, NATIVE_TYPES[s.dtype])
 
 
 @dataclass(frozen=True)
@@ -159,7 +176,7 @@ def whole(
 def expected(seq: Sequence, start: int, stop: int) -> NDArray[np.float64]:
     """The definition, in float64 over the rounded KV."""
     s = seq.shape
-    k, v = (from_bf16(to_bf16(x)) if s.bf16 else x for x in (seq.k, seq.v))
+    k, v = (round_kv(x, s.dtype) for x in (seq.k, seq.v))
     out = np.empty((stop - start, s.n_heads, s.head_dim))
     for t in range(start, stop):
         low = max(0, t - s.window + 1) if s.window else 0

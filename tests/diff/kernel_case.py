@@ -12,8 +12,8 @@ from kvasir import _native
 from kvasir.exec.cpu.weights import Target, pack_rows
 from kvasir.formats import types
 from kvasir.ir import layouts
-from tests.diff.attention_case import from_bf16, to_bf16
 from tests.format_blocks import random_blocks
+from tests.kv_codes import from_bf16, to_bf16
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.float32]

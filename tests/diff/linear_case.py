@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
-from tests.diff.attention_case import from_bf16, to_bf16
 from tests.diff.kernel_case import (
     FORMATS,
     LAYOUTS,
@@ -19,6 +18,7 @@ from tests.diff.kernel_case import (
     pack,
     rng_of,
 )
+from tests.kv_codes import from_bf16, to_bf16
 
 NONE, ADD, GATED = 0, 1, 2
 SILU = 1

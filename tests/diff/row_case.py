@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
-from tests.diff.attention_case import Pages, Shape, chain_step, from_bf16, to_bf16
+from tests.diff.attention_case import Pages, Shape, chain_step
 from tests.diff.kernel_case import (
     FORMATS,
     LAYOUTS,
@@ -25,6 +25,7 @@ from tests.diff.kernel_case import (
     quantize,
     rng_of,
 )
+from tests.kv_codes import from_bf16, to_bf16
 
 EPS = 2.0**-24
 SILU, GELU_TANH, GELU = 1, 2, 3
@@ -214,8 +215,16 @@ def rope_reference(
     return y
 
 
-def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, bf16: bool) -> Case:
-    shape = Shape(head_dim=head_dim, group=2, n_kv_heads=2, bf16=bf16, block_size=32)
+def kv_bound(values: Floats, dtype: str) -> NDArray[np.float32] | float:
+    """One step of the type's grid: what an input on the border of two codes may make."""
+    if dtype == "int8":
+        return 1.01 * np.abs(values).max(axis=-1, keepdims=True) / 127 * np.ones_like(values)
+    steps = {"f32": 0.0, "bf16": 2**-8, "fp8_e4m3": 2**-3, "fp8_e5m2": 2**-2}
+    return np.float32(1.01 * steps[dtype]) * np.abs(values) + (2**-6 if "fp8" in dtype else 0)
+
+
+def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, dtype: str) -> Case:
+    shape = Shape(head_dim=head_dim, group=2, n_kv_heads=2, dtype=dtype, block_size=32)
     rng, start = rng_of(head_dim, rotary), 27
     qkv = normal(rng, ROWS, (shape.n_heads + 2 * shape.n_kv_heads) * head_dim)
     angle = rng.uniform(-3, 3, (64, rotary // 2))
@@ -230,7 +239,7 @@ def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, bf16: bool) 
         kv, step = pages.native(), chain_step(pages, start, start + ROWS)
         for a, b in ranges:
             k.rope_write(qkv, q, shape.n_heads, neox, table, *weights, 1e-6, kv, step, a, b)
-        return q, from_bf16(pages.memory) if bf16 else pages.memory.view(np.float32)
+        return q, pages.values()
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
         x = qkv.astype(np.float64).reshape(ROWS, -1, head_dim)
@@ -241,9 +250,9 @@ def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, bf16: bool) 
         rotated = rope_reference(kk, weights[1], angles, neox).astype(np.float32)
         for i in range(ROWS):
             pages.write(start + i, rotated[i], v[i].astype(np.float32))
-        memory = from_bf16(pages.memory) if bf16 else pages.memory.view(np.float32)
+        memory = pages.values()
         turned = rope_reference(q, weights[0], angles, neox).reshape(ROWS, -1)
-        bound = (bf16_bound(memory) if bf16 else 0) + 32 * EPS
+        bound = kv_bound(memory, dtype) + 32 * EPS
         return (turned, 32 * EPS), (memory, bound)
 
     return Case(ROWS, run, expected)
@@ -275,5 +284,8 @@ def row_cases() -> dict[str, Case]:
     every("embed", embed_case, range(len(LAYOUTS)), [37], [64, 96])
     every("embed", embed_case, range(2), [20], [33])
     heads = [(64, 64), (16, 16), (80, 32), (256, 256), (48, 44)]
-    every("rope", rope_case, heads, both, [(False, True), (True, False)])
+    every("rope", rope_case, heads, both, [(False, "bf16"), (True, "f32")])
+    every(
+        "rope", rope_case, [(64, 64), (48, 44)], (True,), (True,), ("int8", "fp8_e4m3", "fp8_e5m2")
+    )
     return cases

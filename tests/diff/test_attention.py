@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from kvasir import _native
+from kvasir.ir.kvtypes import KV_TYPES
 from tests.diff.attention_case import (
     Sequence,
     Shape,
@@ -25,17 +26,21 @@ FASTEST = LEVELS[-1]
 
 SHAPES = {
     "plain": Shape(),
-    "f32": Shape(bf16=False),
+    "f32": Shape(dtype="f32"),
+    "int8": Shape(dtype="int8"),
+    "e4m3": Shape(dtype="fp8_e4m3", group=6, n_kv_heads=1),
+    "e5m2": Shape(dtype="fp8_e5m2", block_size=32),
     "hd16": Shape(head_dim=16, group=1, n_kv_heads=3),
     "hd32": Shape(head_dim=32, group=8, n_kv_heads=1),
     "hd48": Shape(head_dim=48, group=7, n_kv_heads=1),
     "hd80": Shape(head_dim=80, group=4, n_kv_heads=1, block_size=32),
-    "hd128": Shape(head_dim=128, group=5, n_kv_heads=1, bf16=False),
+    "hd128": Shape(head_dim=128, group=5, n_kv_heads=1, dtype="f32"),
     "hd256": Shape(head_dim=256, group=2, n_kv_heads=1),
     "window": Shape(window=37),
     "window-of-one": Shape(window=1, group=1),
     "long-window": Shape(window=1000, group=1, n_kv_heads=1),
     "softcap": Shape(softcap=5.0, group=2, n_kv_heads=1),
+    "int8-window": Shape(dtype="int8", window=70, softcap=20.0, block_size=64),
     "all": Shape(head_dim=48, group=3, n_kv_heads=2, window=70, softcap=20.0, block_size=64),
 }
 
@@ -87,7 +92,7 @@ def test_cut_items_equal_the_whole(name: str, level: str) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1000])
-@pytest.mark.parametrize("name", ["plain", "f32", "window", "all", "hd16"])
+@pytest.mark.parametrize("name", ["plain", "f32", "int8", "e4m3", "e5m2", "window", "all", "hd16"])
 def test_decode_equals_prefill(name: str, start: int) -> None:
     """Token by token, with NaN in every entry after the token, the bits are those of one chunk."""
     stop = start + 90
@@ -98,7 +103,7 @@ def test_decode_equals_prefill(name: str, start: int) -> None:
 
 
 @pytest.mark.parametrize("block_size", [16, 32, 64, 128])
-@pytest.mark.parametrize("name", ["plain", "all"])
+@pytest.mark.parametrize("name", ["plain", "int8", "all"])
 def test_pages_may_lie_anywhere(name: str, block_size: int) -> None:
     seq = sequence(replace(SHAPES[name], block_size=16), 1100)
     base = whole(FASTEST, seq, 1050, 1100)
@@ -125,7 +130,9 @@ def path_to(node: int) -> list[int]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("start", [0, 5, 60, 1021])
-@pytest.mark.parametrize("name", ["plain", "f32", "window", "hd80", "all"])
+@pytest.mark.parametrize(
+    "name", ["plain", "f32", "int8", "e4m3", "e5m2", "int8-window", "window", "hd80", "all"]
+)
 def test_tree_equals_chain(name: str, start: int, level: str) -> None:
     """Every node of a tree gets the bits that its path would get as a chain."""
     shape = SHAPES[name]
@@ -142,9 +149,10 @@ def test_tree_equals_chain(name: str, start: int, level: str) -> None:
         assert_array_equal(out[node], whole(level, chain, last, last + 1)[0])
 
 
-def test_not_finite_stays_not_finite() -> None:
+@pytest.mark.parametrize("dtype", KV_TYPES)
+def test_not_finite_stays_not_finite(dtype: str) -> None:
     """NaN in a visible key reaches the output of the queries that see it, and of no other."""
-    seq = sequence(Shape(), 50)
+    seq = sequence(Shape(dtype=dtype), 50)
     base = whole(FASTEST, seq, 0, 50)
     seq.k[30, 0, 5] = np.float32(np.nan)
     out = whole(FASTEST, seq, 0, 50)
@@ -157,7 +165,7 @@ def test_not_finite_stays_not_finite() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_batched_equals_alone(level: str) -> None:
     """Two sequences of one step, pages interleaved, give what each gives alone."""
-    shape = SHAPES["plain"]
+    shape = SHAPES["plain"]  # pages of one size
     spans = [(20, 27), (70, 71)]
     seqs = [sequence(shape, stop) for _, stop in spans]
     order = np.random.default_rng(5).permutation(10).astype(np.int32)

@@ -10,10 +10,10 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from kvasir import _native
-from tests.diff.attention_case import from_bf16, to_bf16
 from tests.diff.kernel_case import Case, Ranges, empty_q8, normal, rng_of
 from tests.diff.linear_case import linear_cases
 from tests.diff.row_case import GELU, GELU_TANH, SILU, row_cases
+from tests.kv_codes import from_bf16, to_bf16
 
 LEVELS = _native.levels()
 CASES: dict[str, Case] = row_cases() | linear_cases()

@@ -15,7 +15,7 @@ from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
 
-MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized")
+MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized", 180)
 MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
 
 
@@ -97,9 +97,29 @@ def test_contradictions_are_refused_with_sizes_and_remedy(
     ],
 )
 def test_types_follow_the_weights(dtype: str, weights: str, expected: tuple[str, str]) -> None:
-    facts = ModelFacts("m", 10, 64, 64, 100, weights)
+    facts = ModelFacts("m", 10, 64, 64, 100, weights, 2)
     config = resolve(EngineOptions(dtype=dtype), facts, MACHINE)
     assert (config.model.dtype, config.kv.dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "dtype", "per_token"),
+    [
+        ("float32", "float32", 11520 * 4),
+        ("bfloat16", "bfloat16", 11520 * 2),
+        ("int8", "int8", 11520 + 180 * 2),
+        ("fp8", "fp8_e4m3", 11520 + 180 * 2),
+        ("fp8_e4m3", "fp8_e4m3", 11520 + 180 * 2),
+        ("fp8_e5m2", "fp8_e5m2", 11520),
+    ],
+)
+def test_blocks_of_every_type_are_counted_with_their_scales(
+    asked: str, dtype: str, per_token: int
+) -> None:
+    config = resolved(kv_cache_dtype=asked, kv_memory="1GiB", block_size=32)
+    assert (config.kv.dtype, config.kv.block_bytes) == (dtype, 32 * per_token)
+    assert config.kv.n_blocks == (1 << 30) // (32 * per_token)
+    assert config.reasons["kv_cache_dtype"] == f"{dtype}: as asked"
 
 
 def test_what_is_asked_for_is_done() -> None:

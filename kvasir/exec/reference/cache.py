@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvasir.core.plan import Copy, Move, Row
 from kvasir.exec.rows import depths
-from kvasir.ir.numerics import round_bf16
+from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, KVSpec
 
@@ -19,7 +19,7 @@ Indices = NDArray[np.int64]
 class PagedCache:
     """K and V of every layer, f32 [n_blocks * block_size, n_kv_heads, head_dim].
 
-    Entries are rounded to bf16 when the layer's spec says so.
+    Entries are rounded as the layer's spec says.
     """
 
     def __init__(self, specs: tuple[KVSpec, ...], n_blocks: int, block_size: int) -> None:
@@ -39,9 +39,9 @@ class PagedCache:
         )
 
     def write(self, layer: int, slots: Indices, k: FloatArray, v: FloatArray) -> None:
-        bf16 = self._specs[layer].dtype == "bf16"
-        self._k[layer][slots] = round_bf16(k) if bf16 else k
-        self._v[layer][slots] = round_bf16(v) if bf16 else v
+        dtype = self._specs[layer].dtype
+        self._k[layer][slots] = round_kv(k, dtype)
+        self._v[layer][slots] = round_kv(v, dtype)
 
     def read(self, layer: int, slots: Indices) -> tuple[FloatArray, FloatArray]:
         return self._k[layer][slots], self._v[layer][slots]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.ops.base import (
     BOTH,
     LOWERED,
@@ -194,7 +195,8 @@ def _kv_bytes(call: Call) -> float:
 
 def _entry_bytes(call: Call) -> float:
     """K and V of one token."""
-    return 2.0 * call.kv_item_bytes * call.op.integer("n_kv_heads") * call.op.integer("head_dim")
+    head = KV_TYPES[call.kv_dtype].head_bytes(call.op.integer("head_dim"))
+    return 2.0 * head * call.op.integer("n_kv_heads")
 
 
 _ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)

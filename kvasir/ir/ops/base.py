@@ -66,8 +66,8 @@ class Call(NamedTuple):
     outs: tuple[Value, ...]
     weights: tuple[Weight, ...]
     sizes: Sizes
-    kv_item_bytes: int = 4
-    """Of an element of the layer's cache."""
+    kv_dtype: str = "f32"
+    """Type of the layer's cache entries, one of ``KV_TYPES``."""
 
     def rows(self, value: Value) -> int:
         return count(value.shape[0], self.sizes, self.op)

@@ -140,9 +140,24 @@ KVASIR_INLINE vf load_bf16_n(const uint16_t* p, int n) {
   for (int i = 0; i < n && i < 16; i++) part[i] = p[i];
   return load_bf16(part);
 }
-KVASIR_INLINE vf load_f16(const uint16_t* p) {
-  const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+KVASIR_INLINE vf widen_f16(__m256i h) {
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
+}
+KVASIR_INLINE vf load_f16(const uint16_t* p) {
+  return widen_f16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+KVASIR_INLINE vf load_i8(const int8_t* p) {
+  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return to_float({_mm256_cvtepi8_epi32(b), _mm256_cvtepi8_epi32(_mm_srli_si128(b, 8))});
+}
+// fp8 through half precision: E5M2 is its upper byte; E4M3 has the exponent's bias 8 lower: value / 256.
+KVASIR_INLINE vf load_e5m2(const uint8_t* p) {
+  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return widen_f16(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8));
+}
+KVASIR_INLINE vf load_e4m3_256th(const uint8_t* p) {
+  const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return widen_f16(_mm256_and_si256(_mm256_slli_epi16(w, 7), _mm256_set1_epi16(int16_t(0xbfff))));
 }
 KVASIR_INLINE __m256i bf16_half(__m256 x) {
   const __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);

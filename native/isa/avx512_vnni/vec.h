@@ -86,6 +86,18 @@ KVASIR_INLINE vf load_bf16_n(const uint16_t* p, int n) {
 KVASIR_INLINE vf load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+KVASIR_INLINE vf load_i8(const int8_t* p) {
+  return to_float(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+// fp8 through half precision: E5M2 is its upper byte; E4M3 has the exponent's bias 8 lower: value / 256.
+KVASIR_INLINE vf load_e5m2(const uint8_t* p) {
+  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8));
+}
+KVASIR_INLINE vf load_e4m3_256th(const uint8_t* p) {
+  const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(w, 7), _mm256_set1_epi16(int16_t(0xbfff))));
+}
 // bf16 bits of each lane: nearest even, NaN stays a quiet NaN.
 KVASIR_INLINE vi bf16_bits(vf x) {
   const vi u = bits(x);

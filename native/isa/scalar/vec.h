@@ -155,6 +155,16 @@ KVASIR_INLINE float f16_to_f32(uint16_t h) {
 KVASIR_INLINE vf load_f16(const uint16_t* p) {
   return lanes<vf>([&](int i) { return f16_to_f32(p[i]); });
 }
+KVASIR_INLINE vf load_i8(const int8_t* p) {
+  return lanes<vf>([&](int i) { return float(p[i]); });
+}
+// fp8 through half precision: E5M2 is its upper byte; E4M3 has the exponent's bias 8 lower: value / 256.
+KVASIR_INLINE vf load_e5m2(const uint8_t* p) {
+  return lanes<vf>([&](int i) { return f16_to_f32(uint16_t(p[i] << 8)); });
+}
+KVASIR_INLINE vf load_e4m3_256th(const uint8_t* p) {
+  return lanes<vf>([&](int i) { return f16_to_f32(uint16_t((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7)); });
+}
 // bf16 bits of each lane: nearest even, NaN stays a quiet NaN.
 KVASIR_INLINE vi bf16_bits(vf x) {
   return lanes<vi>([&](int i) {
