@@ -20,6 +20,19 @@ class ServeOptions:
     api_key: str | None = option(
         None, "text", "Clients must send it as a bearer token; health routes stay open."
     )
+    admin_port: int | None = option(
+        None,
+        "int",
+        "Port of the admin routes, 0 takes a free one; default: there are no admin routes.",
+        minimum=0,
+    )
+    admin_host: str = option("127.0.0.1", "text", "Address that the admin port listens on.")
+    admin_key: str | None = option(
+        None,
+        "text",
+        "Bearer token of the admin routes, another one than api_key; only a loopback address does "
+        "without.",
+    )
     strict: bool = option(
         False, "flag", "Refuse requests with unknown fields instead of warning in the response."
     )

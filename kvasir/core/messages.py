@@ -29,6 +29,10 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     ids: tuple[int, ...]
 
 
+class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
+    """Forget all cached blocks."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Finish what runs (``drain``) or stop now."""
 
@@ -135,5 +139,5 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     message: str
 
 
-ToEngine = Submit | Cancel | AskTimeline | Shutdown
+ToEngine = Submit | Cancel | AskTimeline | ResetPrefixCache | Shutdown
 FromEngine = Ready | StepEvents | TimelineAnswer | Fatal

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.routing import BaseRoute, Route, Router
 
-from kvasir.serve import routes_generate, routes_info, routes_timeline, routes_tokens
+from kvasir.serve import routes_admin, routes_generate, routes_info, routes_timeline, routes_tokens
 from kvasir.serve.endpoint import Endpoint, Handler
 from kvasir.serve.service import Service
 
@@ -29,18 +31,42 @@ POST: dict[str, Handler] = {
 }
 
 
+ADMIN_POST: dict[str, Handler] = {"/reset_prefix_cache": routes_admin.post_reset_prefix_cache}
+
+
 def build_app(service: Service) -> Router:
-    """An ASGI application. What no route takes is answered with 404 or 405, after
-    authentication."""
-    routes: list[BaseRoute] = []
-    for method, handlers, public in (
-        ("GET", PUBLIC, True),
-        ("GET", GET, False),
-        ("POST", POST, False),
-    ):
-        for path, handler in handlers.items():
-            routes.append(Route(path, Endpoint(service, handler, public=public), methods=[method]))
-            other = Endpoint(service, routes_info.only(method), public=public)
-            routes.append(Route(path, other))
-    default = Endpoint(service, routes_info.not_found)
+    """What clients may ask for, as an ASGI application."""
+    key = service.options.api_key
+    routes = [
+        *_routes(service, "GET", PUBLIC, None),
+        *_routes(service, "GET", GET, key),
+        *_routes(service, "POST", POST, key),
+    ]
+    return _router(service, routes, key)
+
+
+def build_admin(service: Service) -> Router:
+    """What only the operator may ask for: on a port of its own, with a key of its own."""
+    key = service.options.admin_key
+    return _router(service, _routes(service, "POST", ADMIN_POST, key), key)
+
+
+def _routes(
+    service: Service, method: str, handlers: Mapping[str, Handler], key: str | None
+) -> list[BaseRoute]:
+    """Per path its handler, and the answer to other methods."""
+    only = routes_info.only(method)
+    return [
+        route
+        for path, handler in handlers.items()
+        for route in (
+            Route(path, Endpoint(service, handler, key), methods=[method]),
+            Route(path, Endpoint(service, only, key)),
+        )
+    ]
+
+
+def _router(service: Service, routes: list[BaseRoute], key: str | None) -> Router:
+    """What no route takes is answered with 404 or 405, after authentication."""
+    default = Endpoint(service, routes_info.not_found, key)
     return Router(routes, default=default, redirect_slashes=False)

@@ -18,6 +18,7 @@ from kvasir.core.messages import (
     EngineStats,
     Fatal,
     Ready,
+    ResetPrefixCache,
     Shutdown,
     StepEvents,
     Submit,
@@ -161,6 +162,12 @@ class AsyncClient:
             return found
         finally:
             del self._queries[query]
+
+    def reset_prefix_cache(self) -> None:
+        """Before any request that is submitted later. Raises EngineDown."""
+        if self.state != "ready":
+            raise EngineDown(self.failure)
+        self._send(ResetPrefixCache())
 
     async def idle(self) -> None:
         """Returns when no request is open."""

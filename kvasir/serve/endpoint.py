@@ -21,18 +21,17 @@ Handler = Callable[[Service, Exchange], Awaitable[None]]
 
 
 class Endpoint:
-    """``public`` routes need no key. Only health routes are public."""
+    """Asks for ``key``; None is a route that needs none. Only health routes are public."""
 
-    def __init__(self, service: Service, handler: Handler, *, public: bool = False) -> None:
-        self.public = public
+    def __init__(self, service: Service, handler: Handler, key: str | None) -> None:
+        self._key = key
         self._service = service
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._service.options.max_body_bytes)
         try:
-            if not self.public:
-                _authenticate(exchange, self._service.options.api_key)
+            _authenticate(exchange, self._key)
             await self._handler(self._service, exchange)
         except ClientGone:
             return

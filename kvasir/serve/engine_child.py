@@ -21,7 +21,16 @@ from typing import Protocol
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import AskTimeline, Cancel, Fatal, Ready, Shutdown, Submit, ToEngine
+from kvasir.core.messages import (
+    AskTimeline,
+    Cancel,
+    Fatal,
+    Ready,
+    ResetPrefixCache,
+    Shutdown,
+    Submit,
+    ToEngine,
+)
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
 
@@ -98,6 +107,8 @@ def _apply(engine: Engine, message: ToEngine) -> None:
     elif isinstance(message, Cancel):
         for request_id in message.ids:
             engine.cancel(request_id)
+    elif isinstance(message, ResetPrefixCache):
+        engine.reset_prefix_cache()
 
 
 def run(sock: socket.socket, build: Build) -> int:

@@ -6,13 +6,22 @@ import os
 import resource
 import socket
 import stat
+from typing import NamedTuple
 
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import ConfigError
 
 BACKLOG = 2048
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 OTHER_FILES = 128
 """Descriptors for everything but client connections."""
+
+
+class Listeners(NamedTuple):
+    """Where clients and, if anywhere, the operator connect."""
+
+    clients: socket.socket
+    admin: socket.socket | None
 
 
 def open_listener(options: ServeOptions) -> socket.socket:
@@ -24,6 +33,26 @@ def open_listener(options: ServeOptions) -> socket.socket:
         raise ConfigError(
             f"cannot listen on {where}: {error.strerror or error}: "
             "choose another --port, --host or --uds"
+        ) from None
+
+
+def open_admin_listener(options: ServeOptions) -> socket.socket | None:
+    """None without an admin port. Raises ConfigError when its address cannot be had, or would be
+    open to all."""
+    host, port = options.admin_host, options.admin_port
+    if port is None:
+        return None
+    if host not in LOOPBACK and options.admin_key is None:
+        raise ConfigError(
+            f"the admin port would be open to all who reach {host}: set --admin-key, or leave "
+            "--admin-host at 127.0.0.1"
+        )
+    try:
+        return _open_tcp(host, port)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}: "
+            "choose another --admin-port or --admin-host"
         ) from None
 
 

@@ -8,24 +8,24 @@ import gc
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from functools import partial
 
 import uvicorn
 import uvloop
+from starlette.routing import Router
 
 from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
 from kvasir.sampling.philox import seeds_from
-from kvasir.serve.app import build_app
+from kvasir.serve.app import build_admin, build_app
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.http_limits import HttpLimits
 from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
-from kvasir.serve.listen import address, limit_connections
+from kvasir.serve.listen import LOOPBACK, Listeners, address, limit_connections
 from kvasir.serve.metrics import Metrics
 from kvasir.serve.service import Service
 from kvasir.serve.spawn import EngineChild
@@ -39,7 +39,6 @@ logger = logging.getLogger("kvasir.server")
 KEEP_ALIVE_SECONDS = 75
 FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEATH_SECONDS = 1.0
 """How long health routes report a dead engine before the server exits."""
 
@@ -55,7 +54,7 @@ class _Server(uvicorn.Server):
 def run(
     options: ServeOptions,
     engine_options: EngineOptions,
-    listener: socket.socket,
+    listeners: Listeners,
     child: EngineChild,
 ) -> int:
     """Exit status."""
@@ -65,7 +64,7 @@ def run(
         logger.error("%s", error.message)
         return 1
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Main(options, engine_options, source, listener, child).run())
+        return runner.run(_Main(options, engine_options, source, listeners, child).run())
 
 
 class _Main:
@@ -74,13 +73,13 @@ class _Main:
         options: ServeOptions,
         engine_options: EngineOptions,
         source: ModelSource,
-        listener: socket.socket,
+        listeners: Listeners,
         child: EngineChild,
     ) -> None:
         self._options = options
         self._engine_options = engine_options
         self._source = source
-        self._listener = listener
+        self._listeners = listeners
         self._child = child
         self._names = served_names(engine_options.served_model_name, source.name)
         self._client = AsyncClient(
@@ -92,7 +91,9 @@ class _Main:
 
     async def run(self) -> int:
         text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
-        server = _Server(self._uvicorn_config(self._service(text)))
+        service = self._service(text)
+        server = _Server(self._uvicorn_config(build_app(service)))
+        admin = _Server(self._uvicorn_config(build_admin(service)))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signal, number)
@@ -101,7 +102,9 @@ class _Main:
             asyncio.create_task(self._announce(text)),
             asyncio.create_task(self._stop(server)),
         ]
-        await server.serve(sockets=[self._listener])
+        if self._listeners.admin is not None:
+            tasks.append(asyncio.create_task(admin.serve(sockets=[self._listeners.admin])))
+        await server.serve(sockets=[self._listeners.clients])
         self._client.shutdown(drain=False)
         for task in tasks:
             task.cancel()
@@ -121,10 +124,10 @@ class _Main:
             created=int(time.time()),
         )
 
-    def _uvicorn_config(self, service: Service) -> uvicorn.Config:
+    def _uvicorn_config(self, app: Router) -> uvicorn.Config:
         limits = http_limits(self._options)
         return uvicorn.Config(
-            build_app(service),
+            app,
             http=partial(BoundedHttpProtocol, limits=limits, waiting={}),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
@@ -160,7 +163,9 @@ class _Main:
             logger.info("%s: %s", name, reason)
         if self._options.host not in LOOPBACK and self._options.api_key is None:
             logger.warning("anyone who reaches %s may use it: set --api-key", self._options.host)
-        logger.info("serving %s at %s/v1", ", ".join(self._names), address(self._listener))
+        if self._listeners.admin is not None:
+            logger.info("admin routes at %s", address(self._listeners.admin))
+        logger.info("serving %s at %s/v1", ", ".join(self._names), address(self._listeners.clients))
 
     async def _stop(self, server: uvicorn.Server) -> None:
         """Ends ``server`` after a drain, or a moment after the engine's death."""

@@ -9,7 +9,7 @@ import sys
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
-from kvasir.serve.listen import close_listener, open_listener
+from kvasir.serve.listen import Listeners, close_listener, open_admin_listener, open_listener
 from kvasir.serve.spawn import ENGINE_MODULE, spawn_engine, stop_engine
 
 STOP_SECONDS = 5.0
@@ -24,6 +24,7 @@ def run(
     try:
         check(serve_options)
         check(engine_options)
+        admin = open_admin_listener(serve_options)
         listener = open_listener(serve_options)
     except KvasirError as error:
         print(f"kvasir: {error.message}", file=sys.stderr)
@@ -33,12 +34,14 @@ def run(
     from kvasir.serve import main
 
     try:
-        return main.run(serve_options, engine_options, listener, child)
+        return main.run(serve_options, engine_options, Listeners(listener, admin), child)
     except KeyboardInterrupt:
         return 130
     finally:
         stop_engine(child, STOP_SECONDS)
         close_listener(listener, serve_options)
+        if admin is not None:
+            admin.close()
 
 
 def _configure_logging(level: str) -> None:
