@@ -1,0 +1,102 @@
+"""Engines for experiments: a real model in real time, or the fake executor in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kvasir.bench.experiments.base import Json, Settings
+from kvasir.bench.experiments.drive import Clock, VirtualClock, WallClock
+from kvasir.bench.report import describe_engine
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.messages import EngineRequest
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import StepPlan
+from kvasir.engine.build import LoadedModel, build_engine, load_model
+from kvasir.engine.engine import Engine
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+from kvasir.sched.timeline import Timeline
+
+SEED = 20
+FAKE_VOCAB = 256
+
+FAKE: Json = {"model": "none", "executor": "fake", "clock": "virtual"}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An engine with its clock."""
+
+    engine: Engine
+    clock: Clock
+    vocab_size: int
+    max_model_len: int
+    n_blocks: int
+    block_size: int
+    described: Json
+
+
+class Models:
+    """Opens the model of an experiment once, and builds engines of it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.options = settings.options
+        self._loaded: LoadedModel = load_model(settings.options.model)
+
+    @contextmanager
+    def engine(self, **changes: Any) -> Iterator[Made]:
+        """An engine with ``changes`` to the options, closed afterwards. Raises ConfigError."""
+        options: EngineOptions = replace(self.options, **changes)
+        built = build_engine(options, loaded=self._loaded)
+        try:
+            yield Made(
+                built.engine,
+                WallClock(),
+                built.executor.spec.vocab_size,
+                built.config.model.max_model_len,
+                built.config.kv.n_blocks,
+                built.config.kv.block_size,
+                describe_engine(self._loaded, built),
+            )
+        finally:
+            built.engine.close()
+
+
+def fake_engine(
+    config: SchedulerConfig, seconds: Callable[[StepPlan], float] | None = None
+) -> Made:
+    """``seconds`` says what a step takes; default: 1 each."""
+    clock = VirtualClock()
+    spec = ExecutorSpec(
+        FAKE_VOCAB,
+        config.max_model_len,
+        config.max_num_seqs,
+        config.max_num_batched_tokens,
+        config.n_blocks,
+        config.block_size,
+        "fake",
+    )
+    executor = FakeExecutor(spec, seconds=seconds or (lambda plan: 1.0))
+    engine = Engine(executor, Scheduler(config, timeline=Timeline(clock.now)))
+    return Made(
+        engine, clock, FAKE_VOCAB, config.max_model_len, config.n_blocks, config.block_size, FAKE
+    )
+
+
+def tokens(vocab_size: int, n: int, *key: int) -> tuple[int, ...]:
+    """``n`` random ids, the same for the same ``key``."""
+    generator = np.random.default_rng((SEED, *key))
+    return tuple(generator.integers(0, vocab_size, n).tolist())
+
+
+def greedy(i: int, prompt: Sequence[int], n_outputs: int, **more: Any) -> EngineRequest:
+    """A request that gives exactly ``n_outputs`` tokens."""
+    params = TokenParams(seed=i, max_tokens=n_outputs, temperature=0.0)
+    return EngineRequest(i, tuple(prompt), params, **more)

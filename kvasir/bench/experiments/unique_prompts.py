@@ -1,0 +1,103 @@
+"""What the prefix cache costs when no two prompts have anything in common."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
+from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
+from kvasir.bench.experiments.engines import FAKE_VOCAB, Made, Models, greedy, tokens
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.plan import RowOutput, StepResult
+from kvasir.sched.scheduler import Scheduler
+
+Sizes = tuple[int, int, int]
+"""Requests, prompt tokens, output tokens."""
+
+
+def run(settings: Settings) -> Outcome:
+    models = Models(settings)
+    sizes = settings.pick((24, 200, 16), (4, 32, 4))
+    repeats = settings.pick(5, 2)
+    walls: dict[bool, list[float]] = {False: [], True: []}
+    runs: dict[bool, list[Run]] = {False: [], True: []}
+    with (
+        models.engine(enable_prefix_caching=False, max_num_seqs=32) as plain,
+        models.engine(enable_prefix_caching=True, max_num_seqs=32) as cached,
+    ):
+        for key in range(repeats + 1):
+            # The order changes, so that neither arm is always the one that comes second.
+            arms = ((False, plain), (True, cached)) if key % 2 else ((True, cached), (False, plain))
+            for is_cached, made in arms:
+                found = _serve(made, sizes, key)
+                runs[is_cached].append(found)
+                if key:
+                    walls[is_cached].append(found.seconds)
+        described = cached.described
+    off, on = statistics.median(walls[False]), statistics.median(walls[True])
+    planning = [min(_planning(sizes, enabled) for _ in range(3)) for enabled in (False, True)]
+    share = (planning[1] - planning[0]) / off
+    points: list[Json] = [
+        {"cache": "off", "seconds": round(off, 4), "runs": walls[False], "planning": planning[0]},
+        {"cache": "on", "seconds": round(on, 4), "runs": walls[True], "planning": planning[1]},
+    ]
+    return Outcome(
+        measured=(
+            f"{share:.2%} of the run's time is spent on keys and index "
+            f"({planning[1] - planning[0]:.4f} of {off:.2f} s); wall clock on/off {on / off:.4f}"
+        ),
+        conditions=(
+            f"{sizes[0]} prompts of {sizes[1]} random tokens, {sizes[2]} outputs each, all at "
+            f"once; median of {repeats} runs in turns; the share is the scheduler's time with the "
+            "cache minus without, measured alone (best of 3)"
+        ),
+        summary={"share": round(share, 5), "wall_ratio": round(on / off, 4)},
+        points=points,
+        identical=all(equal_tokens(*pair) for pair in zip(*runs.values(), strict=True)),
+        engine=described,
+    )
+
+
+def _serve(made: Made, sizes: Sizes, key: int) -> Run:
+    n, n_in, n_out = sizes
+    requests = [greedy(i, tokens(made.vocab_size, n_in, key, i), n_out) for i in range(n)]
+    return drive(made.engine, at_once(requests), made.clock)
+
+
+def _planning(sizes: Sizes, enabled: bool) -> float:
+    """Seconds that the scheduler takes for the same requests."""
+    n, n_in, n_out = sizes
+    config = SchedulerConfig(
+        max_model_len=n_in + n_out,
+        max_num_seqs=32,
+        max_num_batched_tokens=512,
+        n_blocks=8192,
+        block_size=16,
+        enable_prefix_caching=enabled,
+    )
+    scheduler = Scheduler(config)
+    requests = [greedy(i, tokens(FAKE_VOCAB, n_in, 9, i), n_out) for i in range(n)]
+    began = time.perf_counter()
+    for request in requests:
+        scheduler.add(request)
+    while scheduler.has_work:
+        plan = scheduler.plan()
+        if plan is not None:
+            scheduler.commit(plan, StepResult((RowOutput(7),) * plan.n_logits, 0.001))
+    return time.perf_counter() - began
+
+
+EXPERIMENT = Experiment(
+    name="unique-prompts",
+    title="Cost of the prefix cache on prompts that share nothing",
+    claim="prefix caching has no effect on unique prompts",
+    target="at most 1 %",
+    uses_model=True,
+    seconds=45,
+    chart=Chart(
+        x="cache", x_label="prefix cache", y_label="seconds", lines={"seconds": "wall clock"},
+        kind="bar",
+    ),
+    run=run,
+)  # fmt: skip

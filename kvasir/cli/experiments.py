@@ -1,0 +1,60 @@
+"""``kvasir bench experiments``: claims of the literature, measured on this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvasir.cli.options import take, with_options
+from kvasir.config.options import EngineOptions
+
+DECIDED = (
+    "model", "seed", "served_model_name", "executor", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens", "block_size", "kv_cache_dtype", "enable_prefix_caching",
+)  # fmt: skip
+"""Options that the experiments decide themselves; the model is a flag here, names come first."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--list", "lists", is_flag=True, help="Only say which there are.")
+@click.option("--quick", is_flag=True, help="Tiny sizes: shows that it works, measures nothing.")
+@click.option("--model", help="GGUF file or Hugging Face folder; default: the default model.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="experiments",
+    show_default=True,
+    help="Folder for NAME.json, NAME.svg and README.md with a row for each.",
+)
+@with_options(EngineOptions, skip=DECIDED)
+def experiments(
+    names: tuple[str, ...], lists: bool, quick: bool, output: Path, **values: Any
+) -> None:
+    """Run experiments, all without NAME: what the source claims, and what is measured here."""
+    from kvasir.bench.experiments.base import Settings
+    from kvasir.bench.experiments.registry import listing, select
+    from kvasir.bench.experiments.run import run_experiment, write_table
+
+    if lists:
+        sys.stdout.write(listing())
+        return
+    settings = Settings(options=take(EngineOptions, values), quick=quick)
+    failed = False
+    for experiment in select(names):
+        _say(f"{experiment.name}: {experiment.title}, about {experiment.seconds} s")
+        document = run_experiment(experiment, settings, output, _say)
+        print(f"{experiment.name}: {document['row']['measured']}")
+        failed = failed or document["results"]["identical"] is False
+        if document["disturbed"]:
+            _say("other processes took more than 10 % of the machine: repeat it")
+    write_table(output)
+    if failed:
+        raise SystemExit("kvasir: the arms of an experiment gave different tokens")
+
+
+def _say(text: str) -> None:
+    print(f"kvasir: {text}", file=sys.stderr)
