@@ -8,7 +8,7 @@ from kvasir.core.params import TokenParams
 from kvasir.core.timeline import StepRecord, Story
 
 
-class EngineRequest(msgspec.Struct, frozen=True, tag="request"):
+class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
     """One choice of one request. ``id`` is unique for the life of the API process and chosen by
     it."""
 
@@ -48,14 +48,14 @@ class AskTimeline(msgspec.Struct, frozen=True, tag="ask_timeline"):
     n_steps: int = 0
 
 
-class TokenLogprob(msgspec.Struct, frozen=True):
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     token: int
     logprob: float
     rank: int = 0
     top: tuple[tuple[int, float], ...] = ()
 
 
-class TokenEvent(msgspec.Struct, frozen=True, tag="token"):
+class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     """News of one choice after one step.
 
     ``finish`` is None while it runs, else "stop", "length", "cancelled" or "error".

@@ -69,7 +69,7 @@ class BlockTable:
 
     def covering(self, n_tokens: int) -> tuple[int, ...]:
         """Ids of the blocks of storage indices [0, n_tokens); the same object while they stay."""
-        n_blocks = blocks_for(n_tokens, self._block_size)
+        n_blocks = -(-n_tokens // self._block_size)
         if len(self._covering) != n_blocks:
             self._covering = tuple(self._blocks[:n_blocks])
         return self._covering

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.core.plan import Row, RowOutput
 from kvasir.sched.request import Request
-from kvasir.sched.rows import accepted, moves_of
+from kvasir.sched.rows import accepted, is_draft, moves_of
 
 
 def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEvent | None:
@@ -16,6 +16,19 @@ def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEve
     if not drawn and not has_scores and request.finish is None:
         return None
     return _event(request, drawn, tuple(request.scores) if has_scores else ())
+
+
+def book_decode(request: Request, row: Row, output: RowOutput) -> TokenEvent:
+    """What ``book`` gives for one drawn token, sooner: nearly all rows are these."""
+    request.emit(output.token)
+    if (
+        request.finish is None
+        and not output.logits_hash
+        and request.params.n_logprobs < 0
+        and (row.out_index or not request.n_cached)
+    ):
+        return TokenEvent(request.id, (output.token,))
+    return _event(request, [output])
 
 
 def book_draft(
@@ -35,12 +48,12 @@ def book_draft(
     return _event(request, drawn)
 
 
-def n_settled(request: Request, row: Row, *, is_draft: bool) -> int:
+def n_settled(request: Request, row: Row) -> int:
     """Tokens of a request, whose ``row`` was just booked, with KV entries that stay as they are.
 
     Entries that wait for a move are not in their place yet.
     """
-    n = request.n_computed if is_draft else row.start + len(row.tokens)
+    n = request.n_computed if is_draft(row) else row.start + len(row.tokens)
     return min(n, request.moves[0].dst) if request.moves else n
 
 

@@ -76,6 +76,7 @@ class Prefixes:
         self.cache.adopt(hit, request.table)
         request.table.grow(request.n_known)
         request.begin(found.n_tokens)
+        request.news_at = 0
         self.n_queried += found.n_queried
         self.n_hit += found.n_tokens
         if self._enabled:
@@ -96,8 +97,11 @@ class Prefixes:
         n_full = n_tokens // self.cache.block_size
         if lease.node.depth < n_full:
             self._advance(lease, request, min(n_full, lease.chain.n_full))
-        if is_proven and lease.node is not None and not lease.node.is_proven:
-            self.cache.index.prove(lease.node)
+        node = lease.node
+        if is_proven and node is not None and not node.is_proven:
+            self.cache.index.prove(node)
+        if node is not None and node.is_proven:
+            request.news_at = (node.depth + 1) * self.cache.block_size
 
     def distrust(self, request: Request) -> None:
         """The logits of a request were not finite: forget its blocks that nobody vouches for."""

@@ -67,11 +67,20 @@ class Queues:
                 return
             yield self._start(request, found)
 
-    def reserve(self, request: Request, n_tokens: int) -> bool:
-        """Blocks for ``n_tokens`` of a running request, preempting the latest ones for them.
+    def reserve(self, requests: Sequence[Request]) -> list[Request]:
+        """Those of the running ``requests``, oldest first, that have blocks for all they know.
 
-        False when the request itself was the latest.
+        The latest running requests are preempted for the blocks of older ones.
         """
+        ready = [request for request in requests if self._has_room(request)]
+        return [request for request in ready if request.slot >= 0]
+
+    def _has_room(self, request: Request) -> bool:
+        n_tokens = request.n_prompt + request.n_drawn
+        if n_tokens <= request.table.n_tokens:
+            return True
+        if request.slot < 0:
+            return False
         while request.table.missing(n_tokens) > self.pool.n_available:
             if self._preempt() is request:
                 return False

@@ -46,8 +46,8 @@ class Request:
     """Times it was preempted: results of an older epoch say nothing about its blocks."""
     is_drafting: bool = False
     """A speculative row is in flight, so the next position is unknown."""
-    uncommitted: list[int] = field(default_factory=list)
-    """Outputs that the executor's sampler state has not been told."""
+    news_at: int = 0
+    """Computed tokens before which the prefix cache need not hear of its progress."""
     moves: list[Move] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
@@ -79,7 +79,12 @@ class Request:
     @property
     def is_decoding(self) -> bool:
         """All but the newest token is computed."""
-        return self.n_left == 1 and self.n_drawn > 0
+        n_drawn = self.n_drawn
+        return (
+            0 < n_drawn < self.max_outputs
+            and self.n_prompt + n_drawn - self.n_computed == 1
+            and not self.is_drafting
+        )
 
     def named(self, start: int, stop: int) -> tuple[int, ...]:
         """Tokens [start, stop); the newest may still be in flight and is named by its logit row."""
@@ -90,7 +95,6 @@ class Request:
         """Take ``slot``: the sampler's state there starts with every output so far."""
         n = self.n_prompt
         self.slot = slot
-        self.uncommitted.clear()
         return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
 
     def begin(self, n_cached: int) -> None:
@@ -108,7 +112,6 @@ class Request:
     def emit(self, token: int) -> None:
         """Append a drawn token; sets ``finish`` when it is the last."""
         self.tokens.append(token)
-        self.uncommitted.append(token)
         self.finish = self.ending()
 
     def fail(self, token: int) -> None:
@@ -124,8 +127,8 @@ class Request:
 
     def ending(self) -> str | None:
         """Why the request ends with the outputs it has; None when it goes on."""
-        n = self.n_outputs
-        if n > self.params.min_tokens and self.tokens[-1] in self.params.stop_ids:
+        n, params = len(self.tokens) - self.n_prompt, self.params
+        if n > params.min_tokens and self.tokens[-1] in params.stop_ids:
             return "stop"
         if n < self.max_outputs:
             return None

@@ -26,6 +26,15 @@ def chunk_row(request: Request, n_tokens: int) -> Row:
     )
 
 
+def decode_row(request: Request) -> Row:
+    """What ``chunk_row`` gives for the newest token of a request that lacks only that one, sooner:
+    nearly all rows are these."""
+    start, tokens = request.n_computed, request.tokens
+    token = tokens[start] if start < len(tokens) else -1 - request.draw
+    blocks = request.table.covering(start + 1)
+    return Row(request.slot, start, (token,), blocks, 1, request.n_drawn)
+
+
 def _targets(request: Request, start: int, end: int) -> tuple[int, ...]:
     """The successors of the prompt tokens in [start, end) that are not scored yet."""
     if not request.is_scoring:
@@ -46,6 +55,11 @@ def draft_row(request: Request, draft: Draft) -> Row:
         out_index=request.n_drawn,
         parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
     )
+
+
+def is_draft(row: Row) -> bool:
+    """More than one logit row, and all draw."""
+    return row.n_logits > 1 and not row.targets
 
 
 def accepted(row: Row, outputs: tuple[RowOutput, ...]) -> tuple[int, ...]:

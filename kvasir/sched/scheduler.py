@@ -7,67 +7,30 @@ of tokens. Rows of one token come first, then chunks of prompts, then newcomers.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
-from kvasir.core.plan import Copy, Row, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.core.plan import Move, Row, RowOutput, StepPlan, StepResult
 from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.sched.admit import max_outputs_of
-from kvasir.sched.book import book, book_draft, n_settled
-from kvasir.sched.cost import CostModel, Load
+from kvasir.sched.book import book, book_decode, book_draft, n_settled
+from kvasir.sched.cost import CostModel
+from kvasir.sched.making import Making
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
-from kvasir.sched.rows import chunk_row, draft_row
+from kvasir.sched.rows import draft_row, is_draft
 from kvasir.sched.timeline import Timeline
 from kvasir.speculate.base import Draft, Proposer
 
 MAX_FLIGHTS = 2
 """Plans made and not committed: one runs, one is ready to follow it."""
+NO_DRAFT = Draft()
 MIN_OUTPUTS_TO_DRAFT = 2
 """Outputs left below which a draft cannot save a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    """Whose row it is: needed when its outputs come back."""
-
-    request: Request
-    epoch: int
-    """The request's when the row was planned."""
-    is_draft: bool
-
-
-@dataclass(slots=True)
-class _Making:
-    """A plan in the making."""
-
-    budget: int
-    rows: list[Row] = field(default_factory=list)
-    owners: list[_Owner] = field(default_factory=list)
-    opens: list[SlotOpen] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)
-    n_logits: int = 0
-    n_tokens: int = 0
-    n_pairs: int = 0
-    n_entries: int = 0
-
-    @property
-    def load(self) -> Load:
-        return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
-
-    def add(self, request: Request, row: Row, *, is_draft: bool = False) -> None:
-        self.rows.append(row)
-        self.owners.append(_Owner(request, request.epoch, is_draft))
-        self.n_logits += row.n_logits
-        n_tokens = len(row.tokens)
-        self.budget -= n_tokens
-        self.n_tokens += n_tokens
-        self.n_pairs += n_tokens * row.start + n_tokens * (n_tokens + 1) // 2
-        self.n_entries += row.start + n_tokens
 
 
 @dataclass(slots=True)
@@ -105,7 +68,8 @@ class Scheduler:
         )
         self._queues = Queues(self._prefixes, config.max_num_seqs, self.timeline)
         self._requests: dict[int, Request] = {}
-        self._flights: deque[tuple[StepPlan, _Making]] = deque()
+        self._flights: deque[tuple[StepPlan, Making]] = deque()
+        self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
         self._counters = _Counters()
         self._n_arrivals = 0
@@ -151,10 +115,14 @@ class Scheduler:
         """
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
-        making = _Making(self.config.max_num_batched_tokens)
+        making = Making(self.config.max_num_batched_tokens)
         n_preemptions = self._queues.n_preemptions
-        self._plan_decodes(making)
-        self._plan_chunks(making)
+        ready: list[Request] = []
+        others: list[Request] = []
+        for request in self._queues.running:
+            (ready if self._can_decode(request) else others).append(request)
+        self._plan_decodes(making, ready)
+        self._plan_chunks(making, others)
         if self._queues.n_preemptions == n_preemptions:
             self._plan_newcomers(making)
         if not making.rows:
@@ -167,25 +135,32 @@ class Scheduler:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
         if not self._flights or self._flights[0][0] is not plan:
             raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
-        if len(result.outputs) != plan.n_logits:
-            raise KvasirError(f"{len(result.outputs)} outputs for {plan.n_logits} logit rows")
-        _, making = self._flights.popleft()
+        making = self._flights[0][1]
+        if len(result.outputs) != making.n_logits:
+            raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
+        self._flights.popleft()
         self.costs.observe(making.load, result.seconds)
         self.timeline.step(
             plan,
-            [owner.request.id for owner in making.owners],
+            [request.id for request in making.owners],
             result,
             n_waiting=len(self._queues.waiting),
             blocks_free=self._queues.pool.n_available,
         )
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
+        n_booked = len(self._uncommitted)
         first = 0
-        for row, owner in zip(plan.rows, making.owners, strict=True):
-            outputs = result.outputs[first : first + row.n_logits]
-            first += row.n_logits
-            if owner.request.finish is None:
-                self._book(owner, row, outputs)
+        for row, request, epoch in zip(making.rows, making.owners, making.epochs, strict=True):
+            n_logits, is_current = row.n_logits, request.epoch == epoch
+            if request.finish is None:
+                if n_logits == 1 and self._proposer is None and not row.targets:
+                    self._book_decode(request, row, result.outputs[first], is_current)
+                else:
+                    outputs = result.outputs[first : first + n_logits]
+                    self._book(request, row, outputs, is_current)
+            first += n_logits
+        self._counters.output_tokens += len(self._uncommitted) - n_booked
         return self.take_events()
 
     def reset_prefix_cache(self) -> None:
@@ -231,37 +206,37 @@ class Scheduler:
         if not queued and self._queues.pool.n_used:
             raise KvasirError(f"idle, but {self._queues.pool.n_used} blocks are used")
 
-    def _plan_decodes(self, making: _Making) -> None:
+    def _plan_decodes(self, making: Making, ready: list[Request]) -> None:
         """Requests that lack their newest token only; what the budget leaves may go to drafts."""
-        ready: list[Request] = []
-        for request in list(self._queues.running):
-            if len(ready) == making.budget:
-                break
-            if self._can_decode(request) and self._queues.reserve(request, request.n_known):
-                ready.append(request)
+        ready = self._queues.reserve(ready[: making.budget])
+        if self._proposer is None:
+            making.decode(ready)
+            return
         spare = making.budget - len(ready)
         for request in ready:
             draft = self._draft(request, spare)
-            spare -= len(draft.tokens)
             if draft.tokens:
+                spare -= len(draft.tokens)
                 request.table.grow(request.n_known + len(draft.tokens))
-                making.add(request, draft_row(request, draft), is_draft=True)
-                request.is_drafting = True
+                making.draft(request, draft_row(request, draft))
             else:
-                self._add_chunk(making, request, 1)
+                making.decode((request,))
 
     def _can_decode(self, request: Request) -> bool:
-        """Not preempted by an older request of this very plan; with drafts also its token named."""
-        is_named = request.n_known == len(request.tokens)
-        return request.slot >= 0 and request.is_decoding and (is_named or not self._proposer)
+        """With drafts also its newest token must be named."""
+        return request.is_decoding and (
+            self._proposer is None or request.n_known == len(request.tokens)
+        )
 
-    def _plan_chunks(self, making: _Making) -> None:
+    def _plan_chunks(self, making: Making, others: list[Request]) -> None:
         """Prompts, and what is recomputed; all their blocks were taken on admission."""
-        for request in self._queues.running:
-            if request.n_left and not request.is_decoding and making.budget:
-                self._add_chunk(making, request, min(request.n_left, making.budget))
+        for request in others:
+            if not making.budget:
+                return
+            if request.slot >= 0 and request.n_left and not request.is_decoding:
+                making.chunk(request, min(request.n_left, making.budget))
 
-    def _plan_newcomers(self, making: _Making) -> None:
+    def _plan_newcomers(self, making: Making) -> None:
         if not making.budget:
             return
         for newcomer in self._queues.newcomers():
@@ -269,24 +244,14 @@ class Scheduler:
             making.copies.extend(newcomer.copies)
             request = newcomer.request
             self.timeline.mark(request.id, "started", request.n_computed)
-            self._add_chunk(making, request, min(request.n_left, making.budget))
+            making.chunk(request, min(request.n_left, making.budget))
             if not making.budget:
                 return
-
-    def _add_chunk(self, making: _Making, request: Request, n_tokens: int) -> None:
-        row = chunk_row(request, n_tokens)
-        making.add(request, row)
-        request.n_computed += n_tokens
-        n_draws = row.n_logits - sum(target >= 0 for target in row.targets)
-        request.n_scored += row.n_logits - n_draws
-        request.n_drawn += n_draws
-        if n_draws:
-            request.draw = making.n_logits - 1
 
     def _draft(self, request: Request, spare: int) -> Draft:
         """A draft within budget, context and free blocks; empty when off or pointless."""
         if self._proposer is None:
-            return Draft()
+            return NO_DRAFT
         room = request.table.n_tokens + self._queues.pool.n_available * self.config.block_size
         k = min(
             spare,
@@ -294,42 +259,69 @@ class Scheduler:
             min(room, self.config.max_model_len) - request.n_known,
         )
         if k < 1 or request.max_outputs - request.n_drawn < MIN_OUTPUTS_TO_DRAFT:
-            return Draft()
+            return NO_DRAFT
         draft = self._proposer.propose(request, k).head(k)
         return draft if draft.parents else draft.head(request.max_outputs - request.n_drawn - 1)
 
-    def _close_plan(self, making: _Making) -> StepPlan:
-        running = self._queues.running
+    def _close_plan(self, making: Making) -> StepPlan:
         plan = StepPlan(
             step=self._n_plans,
             rows=tuple(making.rows),
             opens=tuple(making.opens),
-            commits=tuple((r.slot, token) for r in running for token in r.uncommitted),
-            moves=tuple(move for r in running for move in r.moves),
+            commits=self._take_commits(making),
+            moves=self._take_moves() if self._proposer is not None else (),
             copies=tuple(making.copies),
         )
         self._n_plans += 1
-        for request in running:
-            request.uncommitted.clear()
-            request.moves.clear()
         return plan
 
-    def _book(self, owner: _Owner, row: Row, outputs: tuple[RowOutput, ...]) -> None:
-        request, is_current = owner.request, owner.epoch == owner.request.epoch
+    def _take_commits(self, making: Making) -> tuple[tuple[int, int], ...]:
+        """Tokens that the samplers' states were not told; a slot is opened with all of its own."""
+        opened = {opening.slot for opening in making.opens}
+        commits = [
+            (request.slot, token)
+            for request, token in self._uncommitted
+            if request.slot >= 0 and request.slot not in opened
+        ]
+        self._uncommitted.clear()
+        return tuple(commits)
+
+    def _take_moves(self) -> tuple[Move, ...]:
+        moves = tuple(move for request in self._queues.running for move in request.moves)
+        for request in self._queues.running:
+            request.moves.clear()
+        return moves
+
+    def _book_decode(self, request: Request, row: Row, output: RowOutput, is_current: bool) -> None:
+        """One drawn token; nearly all rows are these. ``is_current``: not preempted since."""
+        if output.token < 0:
+            return self._book(request, row, (output,), is_current)
+        self._events.append(book_decode(request, row, output))
+        self._uncommitted.append((request, output.token))
+        n_tokens = row.start + len(row.tokens)
+        if n_tokens >= request.news_at and is_current:
+            self._prefixes.commit(request, n_tokens, is_proven=True)
+        if request.finish is not None:
+            self._close(request)
+
+    def _book(
+        self, request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
+    ) -> None:
         event: TokenEvent | None
-        if owner.is_draft:
+        if is_draft(row):
             event = book_draft(request, row, outputs, is_current)
         else:
             event = book(request, row, outputs)
-        if is_current and request.finish != "error":
-            n_tokens = n_settled(request, row, is_draft=owner.is_draft)
-            self._prefixes.commit(request, n_tokens, is_proven=bool(outputs))
-        elif request.error_code == "model_numerics":
-            self._prefixes.distrust(request)
         if event is not None:
             self._events.append(event)
-            self._counters.output_tokens += len(event.tokens)
+            self._uncommitted.extend((request, token) for token in event.tokens)
             self._counters.n_failed += event.finish == "error"
+        if is_current and request.finish != "error":
+            n_tokens = n_settled(request, row)
+            if n_tokens >= request.news_at:
+                self._prefixes.commit(request, n_tokens, is_proven=bool(outputs))
+        elif request.error_code == "model_numerics":
+            self._prefixes.distrust(request)
         if request.finish is not None:
             self._close(request)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from kvasir.core.messages import EngineRequest
 from kvasir.core.plan import StepPlan, StepResult
@@ -117,14 +118,18 @@ def _with_short_copies(plan: StepPlan) -> StepPlan:
 def _with_rotated_blocks(plan: StepPlan) -> StepPlan:
     """Full blocks are read in another order: only what was written elsewhere shows it."""
     rows = tuple(
-        replace(row, blocks=row.blocks[1:] + row.blocks[:1]) if row.start % 32 == 20 else row
+        structs.replace(row, blocks=row.blocks[1:] + row.blocks[:1])
+        if row.start % 32 == 20
+        else row
         for row in plan.rows
     )
     return replace(plan, rows=rows)
 
 
 def _with_later_index(plan: StepPlan) -> StepPlan:
-    rows = tuple(replace(row, out_index=row.out_index + (row.start > 50)) for row in plan.rows)
+    rows = tuple(
+        structs.replace(row, out_index=row.out_index + (row.start > 50)) for row in plan.rows
+    )
     return replace(plan, rows=rows)
 
 

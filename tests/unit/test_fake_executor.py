@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
@@ -59,7 +60,7 @@ class _Step:
     def _draw(self, row: LogitRow, logits: FloatArray) -> RowOutput:
         output = sample_row(logits, self.states[row.slot], row.out_index, row.path, row.target)
         digest = blake2b(logits.tobytes(), digest_size=8).digest()
-        return replace(output, logits_hash=int.from_bytes(digest, "little"))
+        return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
 
 
 class ReferenceExecutor:
@@ -106,7 +107,9 @@ class ReferenceExecutor:
     ) -> tuple[_Step, dict[str, Rows]]:
         check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
         self._prepare(plan)
-        rows = tuple(replace(row, tokens=resolve(row.tokens, self._drawn)) for row in plan.rows)
+        rows = tuple(
+            structs.replace(row, tokens=resolve(row.tokens, self._drawn)) for row in plan.rows
+        )
         layout = StepLayout(rows, self._cache)
         step = _Step(
             constants=self.program.constants,

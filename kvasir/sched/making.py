@@ -1,0 +1,77 @@
+"""A plan in the making: rows, whose they are, and what is left of the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kvasir.core.plan import Copy, Row, SlotOpen
+from kvasir.sched.cost import Load, chunk_load
+from kvasir.sched.request import Request
+from kvasir.sched.rows import chunk_row, decode_row
+
+
+@dataclass(slots=True)
+class Making:
+    budget: int
+    """Tokens."""
+    rows: list[Row] = field(default_factory=list)
+    owners: list[Request] = field(default_factory=list)
+    """Whose row it is."""
+    epochs: list[int] = field(default_factory=list)
+    """The owner's when the row was planned."""
+    opens: list[SlotOpen] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    n_logits: int = 0
+    n_tokens: int = 0
+    n_pairs: int = 0
+    n_entries: int = 0
+
+    @property
+    def load(self) -> Load:
+        return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
+
+    def decode(self, requests: Sequence[Request]) -> None:
+        """The newest token of requests that lack only that one: nearly all rows are these."""
+        n_entries = 0
+        for draw, request in enumerate(requests, start=self.n_logits):
+            self.rows.append(decode_row(request))
+            self.owners.append(request)
+            self.epochs.append(request.epoch)
+            request.draw = draw
+            request.n_computed += 1
+            request.n_drawn += 1
+            n_entries += request.n_computed
+        n = len(requests)
+        self.n_logits += n
+        self.n_tokens += n
+        self.budget -= n
+        self.n_pairs += n_entries
+        self.n_entries += n_entries
+
+    def chunk(self, request: Request, n_tokens: int) -> None:
+        """The next ``n_tokens`` of what a request knows."""
+        row = chunk_row(request, n_tokens)
+        self._add(request, row)
+        request.n_computed += n_tokens
+        n_draws = row.n_logits - sum(target >= 0 for target in row.targets)
+        request.n_scored += row.n_logits - n_draws
+        request.n_drawn += n_draws
+        if n_draws:
+            request.draw = self.n_logits - 1
+
+    def draft(self, request: Request, row: Row) -> None:
+        """A row that speculates: how far ``request`` gets is not known before it is committed."""
+        self._add(request, row)
+        request.is_drafting = True
+
+    def _add(self, request: Request, row: Row) -> None:
+        self.rows.append(row)
+        self.owners.append(request)
+        self.epochs.append(request.epoch)
+        self.n_logits += row.n_logits
+        load = chunk_load(len(row.tokens), row.start)
+        self.budget -= load.tokens
+        self.n_tokens += load.tokens
+        self.n_pairs += load.pairs
+        self.n_entries += load.entries
