@@ -69,6 +69,8 @@ class Variant:
     """With the prefix cache."""
     reset_every: int = 0
     """Steps between resets of the prefix cache; 0: never."""
+    itl_target: float = 0.0
+    """Seconds that chunks are sized for while others decode; 0: they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("chunks of 1", chunk=1),
     Variant("chunks of 7", chunk=7, order=5),
     Variant("chunks of 64", chunk=64, n_seqs=16),
+    Variant("chunks by time", n_seqs=16, stagger=2, itl_target=3e-3),
+    Variant("chunks by time, overlapped", n_seqs=16, stagger=1, overlap=True, itl_target=1e-4),
     Variant("preempted", n_seqs=8, n_spare_blocks=2),
     Variant("preempted, no spare block, chunks of 7", n_seqs=16, chunk=7, n_spare_blocks=0),
     Variant("overlapped", overlap=True),
@@ -147,6 +151,7 @@ CACHE_VARIANTS: tuple[Variant, ...] = tuple(
         Variant("overlapped", overlap=True, order=16),
         Variant("overlapped, chunks of 7, staggered", overlap=True, chunk=7, stagger=1),
         Variant("overlapped, preempted", overlap=True, n_seqs=16, n_spare_blocks=1, order=17),
+        Variant("chunks by time", n_seqs=16, stagger=1, overlap=True, itl_target=1e-3, order=23),
         Variant("chain drafts", drafts=_chain(5, 3), order=18),
         Variant("tree drafts, one after the other", n_seqs=1, drafts=Drafts(9, n_siblings=2)),
         Variant("tree drafts, overlapped", drafts=Drafts(6, 1), overlap=True, chunk=7, order=19),
@@ -323,4 +328,5 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         block_size=sizes.block_size,
         max_draft_tokens=n_drafted,
         enable_prefix_caching=variant.cache,
+        itl_target=variant.itl_target,
     )

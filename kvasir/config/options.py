@@ -59,6 +59,12 @@ class EngineOptions:
     max_num_batched_tokens: int | None = option(
         None, "int", "Tokens computed in one step; longer prompts are cut in chunks; default: 512."
     )
+    itl_target_ms: int | None = option(
+        None,
+        "int",
+        "Milliseconds that a step should take while answers stream: prompts are computed in "
+        "smaller chunks then, of 16 tokens at least; default: whatever a full step takes.",
+    )
     block_size: int = option(16, "int", "Tokens of one KV block, a multiple of 16.", minimum=16)
     kv_memory: int | str | None = option(
         None,

@@ -76,6 +76,7 @@ def resolve(
             block_size=kv.block_size,
             max_draft_tokens=max_draft_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
+            itl_target=planner.itl_target(),
         ),
         executor=planner.executor(isa, cache),
         loop=LoopConfig(planner.overlap()),
@@ -97,6 +98,12 @@ class _Planner:
         value: int | None = getattr(self.options, name)
         self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
         return default if value is None else value
+
+    def itl_target(self) -> float:
+        """Seconds; 0 without a target."""
+        asked = self.options.itl_target_ms
+        self.reasons["itl_target_ms"] = "none: default" if asked is None else f"{asked}: as asked"
+        return (asked or 0) / 1000
 
     def dtype(self) -> DType:
         """The numerics mode; "auto" survives only where weights are quantized."""

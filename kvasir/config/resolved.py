@@ -69,6 +69,8 @@ class SchedulerConfig:
     """Drafted tokens of one row; 0 without speculation."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
+    itl_target: float = 0.0
+    """Seconds that a step with decodes should take at most; 0: whatever it takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kvasir.core.plan import Copy, Row, SlotOpen
 from kvasir.sched.cost import Load, chunk_load
+from kvasir.sched.pace import Pace
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row, decode_row
 
@@ -15,6 +16,9 @@ from kvasir.sched.rows import chunk_row, decode_row
 class Making:
     budget: int
     """Tokens."""
+    pace: Pace | None = None
+    decodes: Load | None = None
+    """The part that streams wait for, when there is one."""
     rows: list[Row] = field(default_factory=list)
     owners: list[Request] = field(default_factory=list)
     """Whose row it is."""
@@ -49,8 +53,16 @@ class Making:
         self.n_pairs += n_entries
         self.n_entries += n_entries
 
-    def chunk(self, request: Request, n_tokens: int) -> None:
-        """The next ``n_tokens`` of what a request knows."""
+    def room(self, start: int = 0, n_most: int = 1) -> int:
+        """Tokens, at most ``n_most``, that the step takes on after ``start`` computed ones."""
+        n_most = min(n_most, self.budget)
+        if self.pace is None or self.decodes is None:
+            return n_most
+        return self.pace.room(self.load, self.decodes, start, n_most)
+
+    def chunk(self, request: Request) -> None:
+        """As much of what a request knows as there is room for, a token at least."""
+        n_tokens = max(1, self.room(request.n_computed, request.n_left))
         row = chunk_row(request, n_tokens)
         self._add(request, row)
         request.n_computed += n_tokens

@@ -19,6 +19,7 @@ from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_decode, book_draft, n_settled
 from kvasir.sched.cost import CostModel
 from kvasir.sched.making import Making
+from kvasir.sched.pace import Pace
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
@@ -60,6 +61,7 @@ class Scheduler:
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
+        self._pace = Pace(self.costs, config.itl_target) if config.itl_target else None
         self._proposer = proposer if config.max_draft_tokens else None
         self._prefixes = Prefixes(
             PrefixCache(config.n_blocks, config.block_size),
@@ -115,13 +117,14 @@ class Scheduler:
         """
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
-        making = Making(self.config.max_num_batched_tokens)
+        making = Making(self.config.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
         ready: list[Request] = []
         others: list[Request] = []
         for request in self._queues.running:
             (ready if self._can_decode(request) else others).append(request)
         self._plan_decodes(making, ready)
+        making.decodes = making.load if making.rows else None
         self._plan_chunks(making, others)
         if self._queues.n_preemptions == n_preemptions:
             self._plan_newcomers(making)
@@ -231,21 +234,22 @@ class Scheduler:
     def _plan_chunks(self, making: Making, others: list[Request]) -> None:
         """Prompts, and what is recomputed; all their blocks were taken on admission."""
         for request in others:
-            if not making.budget:
+            if request.slot < 0 or not request.n_left or request.is_decoding:
+                continue
+            if not making.room(request.n_computed):
                 return
-            if request.slot >= 0 and request.n_left and not request.is_decoding:
-                making.chunk(request, min(request.n_left, making.budget))
+            making.chunk(request)
 
     def _plan_newcomers(self, making: Making) -> None:
-        if not making.budget:
+        if not making.room():
             return
         for newcomer in self._queues.newcomers():
             making.opens.append(newcomer.opening)
             making.copies.extend(newcomer.copies)
             request = newcomer.request
             self.timeline.mark(request.id, "started", request.n_computed)
-            making.chunk(request, min(request.n_left, making.budget))
-            if not making.budget:
+            making.chunk(request)
+            if not making.room():
                 return
 
     def _draft(self, request: Request, spare: int) -> Draft:
