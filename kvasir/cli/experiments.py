@@ -9,12 +9,10 @@ from typing import Any
 import click
 
 from kvasir.cli.options import take, with_options
-from kvasir.config.options import EngineOptions
+from kvasir.config.options import EngineOptions, describe
 
-DECIDED = (
-    "model", "seed", "served_model_name", "executor", "max_model_len", "max_num_seqs",
-    "max_num_batched_tokens", "block_size", "kv_cache_dtype", "enable_prefix_caching",
-)  # fmt: skip
+GIVEN = ("dtype", "kv_memory", "threads", "isa", "async_scheduling")
+DECIDED = tuple(info.name for info in describe(EngineOptions) if info.name not in GIVEN)
 """Options that the experiments decide themselves; the model is a flag here, names come first."""
 
 

@@ -41,6 +41,8 @@ class Made:
     n_blocks: int
     block_size: int
     described: Json
+    block_bytes: int = 0
+    """Of a real KV memory."""
 
 
 class Models:
@@ -64,6 +66,7 @@ class Models:
                 built.config.kv.n_blocks,
                 built.config.kv.block_size,
                 describe_engine(self._loaded, built),
+                built.config.kv.block_bytes,
             )
         finally:
             built.engine.close()

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from kvasir.bench.experiments import (
     e01_kv_waste,
     e02_concurrency,
+    e03_continuous_batching,
     e04_chunked_prefill,
     e05_shared_prefix,
     e06_many_shared,
+    e13_kv_types,
     e20_knee,
     e23_fork,
     e24_slo,
@@ -22,9 +24,11 @@ from kvasir.core.errors import ConfigError
 EXPERIMENTS: tuple[Experiment, ...] = (
     e01_kv_waste.EXPERIMENT,
     e02_concurrency.EXPERIMENT,
+    e03_continuous_batching.EXPERIMENT,
     e04_chunked_prefill.EXPERIMENT,
     e05_shared_prefix.EXPERIMENT,
     e06_many_shared.EXPERIMENT,
+    e13_kv_types.EXPERIMENT,
     e20_knee.EXPERIMENT,
     e23_fork.EXPERIMENT,
     e24_slo.EXPERIMENT,
