@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -69,12 +70,21 @@ def _repeated(measure: Measure, model: str, words: Sequence[str], repeat: int) -
     return {"seconds_to_first_token": summary(seconds, 4), "foreign": foreign}
 
 
+def environment() -> dict[str, str]:
+    """Of this process, but compiled Python is kept, as it is where Kvasir is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run_once(model: str, words: Sequence[str]) -> float:
     """Seconds until ``kvasir run`` says something."""
     command = [*KVASIR, "run", model, PROMPT, "--max-tokens", "1", *words]
     start = time.perf_counter()
     with subprocess.Popen(
-        command, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        bufsize=0,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
     ) as process:
         if process.stdout is not None:
             process.stdout.read(1)
@@ -91,7 +101,7 @@ def serve_once(model: str, words: Sequence[str]) -> float:
     command = [*KVASIR, "serve", model, "--host", HOST, "--port", str(port)]
     command += [*words, "--served-model-name", NAME, "--log-level", "warning"]
     start = time.perf_counter()
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment()) as process:
         try:
             found = _wait_port(port, process) and asyncio.run(_first_token(port))
         finally:

@@ -124,6 +124,7 @@ def build_engine(
     root = key_root(
         model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)
     )
+    model.source.release()
     costs = CostModel(prior_costs(program, config.executor.threads))
     return _assemble(executor, config, proposer, root, costs)
 

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import mmap
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from kvasir.core.errors import ModelError
+from kvasir.formats.gguf_values import ArrayAt, Metadata, Reader, read_value
 from kvasir.formats.mapped import TensorFile, TensorTable, byte_view, map_file
 from kvasir.formats.types import FORMATS, GGML_TYPES, Bytes, TensorInfo
 
@@ -26,75 +22,24 @@ MAGIC = b"GGUF"
 _MAX_NAME = 65535
 _MAX_DIMS = 4
 _MAX_ALIGNMENT = 1 << 16
-_BOOL, _STRING, _ARRAY = 7, 8, 9
-_NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "<u1",
-            10: "<u8", 11: "<i8", 12: "<f8"}  # fmt: skip
 _MIN_KEY_BYTES = 8 + 4 + 1
 _MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 
 
 def open_gguf(path: Path) -> TensorFile:
-    """Map and parse ``path``; arrays become tuples. Raises ModelError naming field or tensor."""
+    """Map and parse ``path``. Arrays of the metadata are tuples, decoded when they are looked up.
+
+    Raises ModelError naming field or tensor, now or at such a look-up.
+    """
     mapping = map_file(path)
     if mapping[:4] != MAGIC:
         raise ModelError(
             f"{path} is not a GGUF file: it starts with {mapping[:4]!r} instead of {MAGIC!r}"
         )
-    return _parse(_Reader(path, mapping, len(mapping), 4))
+    return _parse(Reader(path, mapping, len(mapping), 4))
 
 
-@dataclass(slots=True)
-class _Reader:
-    """A cursor that cannot leave the file."""
-
-    path: Path
-    data: mmap.mmap
-    size: int
-    at: int
-
-    def fail(self, what: str) -> ModelError:
-        return ModelError(f"{self.path}: {what}")
-
-    def take(self, n: int, field: str) -> int:
-        """Advance by ``n`` bytes; where they start."""
-        start = self.at
-        if n > self.size - start:
-            raise self.fail(
-                f"{field} needs {n} bytes at byte {start}, the file has {self.size - start} left: "
-                "it is truncated or corrupt, download it again"
-            )
-        self.at = start + n
-        return start
-
-    def u32(self, field: str) -> int:
-        return int(_U32.unpack_from(self.data, self.take(4, field))[0])
-
-    def u64(self, field: str) -> int:
-        return int(_U64.unpack_from(self.data, self.take(8, field))[0])
-
-    def count(self, field: str, min_bytes: int) -> int:
-        """A 64-bit number of things that take at least ``min_bytes`` each."""
-        n = self.u64(field)
-        if n * min_bytes > self.size - self.at:
-            raise self.fail(
-                f"{field} is {n}, but the file has only {self.size - self.at} bytes left"
-            )
-        return n
-
-    def text(self, field: str, limit: int | None = None) -> str:
-        n = self.u64(f"the length of {field}")
-        if limit is not None and n > limit:
-            raise self.fail(f"{field} is {n} bytes long, at most {limit} are allowed")
-        start = self.take(n, field)
-        try:
-            return str(self.data[start : start + n], "utf-8")
-        except UnicodeDecodeError:
-            raise self.fail(f"{field} is not valid UTF-8") from None
-
-
-def _parse(reader: _Reader) -> TensorFile:
+def _parse(reader: Reader) -> TensorFile:
     version = reader.u32("version")
     if version not in (2, 3):
         kind = "big-endian" if version & 0xFFFF == 0 else f"version {version}"
@@ -103,12 +48,13 @@ def _parse(reader: _Reader) -> TensorFile:
         )
     n_tensors = reader.count("tensor count", _MIN_TENSOR_BYTES)
     n_keys = reader.count("metadata count", _MIN_KEY_BYTES)
-    metadata: dict[str, object] = {}
+    values: dict[str, object | ArrayAt] = {}
     for i in range(n_keys):
         key = reader.text(f"the key of metadata entry {i}", _MAX_NAME)
-        if key in metadata:
+        if key in values:
             raise reader.fail(f"metadata key '{key}' appears twice")
-        metadata[key] = _value(reader, key)
+        values[key] = read_value(reader, key)
+    metadata = Metadata(reader, values)
     entries = [_entry(reader, i) for i in range(n_tensors)]
     alignment = _alignment(reader, metadata)
     data_start = (reader.at + alignment - 1) // alignment * alignment
@@ -123,63 +69,13 @@ def _parse(reader: _Reader) -> TensorFile:
     )
 
 
-def _alignment(reader: _Reader, metadata: Mapping[str, object]) -> int:
+def _alignment(reader: Reader, metadata: Mapping[str, object]) -> int:
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is int and 1 <= alignment <= _MAX_ALIGNMENT and alignment.bit_count() == 1:
         return alignment
     raise reader.fail(
         f"general.alignment is {alignment!r}, expected a power of two up to {_MAX_ALIGNMENT}"
     )
-
-
-def _value(reader: _Reader, key: str) -> object:
-    kind = reader.u32(f"the type of '{key}'")
-    if kind == _STRING:
-        return reader.text(f"'{key}'")
-    if kind != _ARRAY:
-        return _numbers(reader, key, kind, 1)[0]
-    kind = reader.u32(f"the element type of '{key}'")
-    if kind == _STRING:
-        return _strings(reader, key, reader.count(f"the length of '{key}'", 8))
-    if kind == _ARRAY:
-        raise reader.fail(f"'{key}' is an array of arrays, which is not supported")
-    return _numbers(reader, key, kind, reader.u64(f"the length of '{key}'"))
-
-
-def _numbers(reader: _Reader, key: str, kind: int, n: int) -> tuple[object, ...]:
-    if kind not in _NUMBERS:
-        raise reader.fail(f"'{key}' has the unknown value type {kind}")
-    dtype = np.dtype(_NUMBERS[kind])
-    start = reader.take(n * dtype.itemsize, f"'{key}'")
-    array = np.frombuffer(reader.data, dtype, n, start) if n else np.empty(0, dtype)
-    if kind != _BOOL:
-        return tuple(array.tolist())
-    if (array > 1).any():
-        raise reader.fail(f"'{key}' holds a byte other than 0 and 1 as a bool")
-    return tuple(array.astype(bool).tolist())
-
-
-def _strings(reader: _Reader, key: str, n: int) -> tuple[str, ...]:
-    """One tight loop: 49,152 tokens take 14 ms."""
-    data, at, size, unpack = reader.data, reader.at, reader.size, _U64.unpack_from
-    texts: list[str] = []
-    try:
-        for _ in range(n):
-            end = at + 8 + unpack(data, at)[0]
-            if end > size:
-                raise reader.fail(
-                    f"'{key}'[{len(texts)}] ends at byte {end}, the file at byte {size}"
-                )
-            texts.append(str(data[at + 8 : end], "utf-8"))
-            at = end
-    except struct.error:
-        raise reader.fail(
-            f"'{key}'[{len(texts)}] starts at byte {at}, the file ends at {size}"
-        ) from None
-    except UnicodeDecodeError:
-        raise reader.fail(f"'{key}'[{len(texts)}] is not valid UTF-8") from None
-    reader.at = at
-    return tuple(texts)
 
 
 class _Entry(NamedTuple):
@@ -191,7 +87,7 @@ class _Entry(NamedTuple):
     offset: int
 
 
-def _entry(reader: _Reader, i: int) -> _Entry:
+def _entry(reader: Reader, i: int) -> _Entry:
     name = reader.text(f"the name of tensor {i}", _MAX_NAME)
     n_dims = reader.u32(f"the dimension count of tensor '{name}'")
     if not 1 <= n_dims <= _MAX_DIMS:
@@ -209,7 +105,7 @@ def _entry(reader: _Reader, i: int) -> _Entry:
 
 
 def _place(
-    reader: _Reader, entries: list[_Entry], data: Bytes, alignment: int
+    reader: Reader, entries: list[_Entry], data: Bytes, alignment: int
 ) -> dict[str, TensorInfo]:
     """Cut the data section; tensors may not share a byte or leave the file."""
     spans: list[tuple[int, int, str]] = []
@@ -237,7 +133,7 @@ def _place(
     return tensors
 
 
-def _n_bytes(reader: _Reader, name: str, format_name: str, shape: tuple[int, ...]) -> int:
+def _n_bytes(reader: Reader, name: str, format_name: str, shape: tuple[int, ...]) -> int:
     """0 for formats of unknown size, which can be listed and not read."""
     if format_name not in FORMATS:
         return 0

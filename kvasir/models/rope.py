@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 from kvasir.models.spec import RopeConfig
 
+_ROWS = 1024
+"""Of a table, made at a time: the float64 values of a long context would take 150 MB."""
+
 
 def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> NDArray[np.float64]:
     """Radians per position of each pair, float64 [rotary_dim / 2]."""
@@ -32,5 +35,10 @@ def _llama3(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
 
 def rope_table(rope: RopeConfig, rotary_dim: int, positions: int) -> NDArray[np.float32]:
     """cos | sin of every angle, f32 [positions, rotary_dim], computed in float64."""
-    angles = np.arange(positions, dtype=np.float64)[:, None] * inverse_frequencies(rope, rotary_dim)
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    frequencies = inverse_frequencies(rope, rotary_dim)
+    table = np.empty((positions, 2 * len(frequencies)), np.float32)
+    for start in range(0, positions, _ROWS):
+        rows = table[start : start + _ROWS]
+        angles = np.arange(start, start + len(rows), dtype=np.float64)[:, None] * frequencies
+        rows[:] = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    return table

@@ -7,7 +7,6 @@ It ends when asked to, when the engine fails, or when the API process is gone.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import queue
@@ -33,6 +32,7 @@ from kvasir.core.messages import (
 )
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
+from kvasir.serve.settle import settle
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
@@ -119,7 +119,7 @@ def run(sock: socket.socket, build: Build) -> int:
     inbox = None
     try:
         built = build(EngineOptions(**json.loads(payload)))
-        gc.freeze()  # what start-up made lives for ever: no collection looks at it again
+        settle()
         inbox = Inbox(sock)
         sock.sendall(frames.encode(built.ready()))
         serve(built.engine, inbox, sock)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -28,6 +27,7 @@ from kvasir.serve.lifecycle import Lifecycle, Unavailable
 from kvasir.serve.listen import LOOPBACK, Listeners, address, limit_connections
 from kvasir.serve.metrics import Metrics
 from kvasir.serve.service import Service
+from kvasir.serve.settle import settle
 from kvasir.serve.spawn import EngineChild
 from kvasir.serve.streams import EngineDown
 from kvasir.serve.text import TextModel, load_text, served_names
@@ -158,7 +158,7 @@ class _Main:
             self._failed = True
             self._client.dead.set()
             return
-        gc.freeze()  # what start-up made lives for ever: no collection looks at it again
+        settle()
         for name, reason in info.reasons.items():
             logger.info("%s: %s", name, reason)
         if self._options.host not in LOOPBACK and self._options.api_key is None:

@@ -84,7 +84,9 @@ class TextModel:
 def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
-    return TextModel(tokenizer, ChatTemplate(source, tokenizer))
+    template = ChatTemplate(source, tokenizer)
+    source.release()
+    return TextModel(tokenizer, template)
 
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, processors
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.fields import get_bool, get_int, get_str, get_tuple
+from kvasir.tokenizer.merges import ID_BITS, merges_by_score
 from kvasir.tokenizer.pretokenize import split_of
 from kvasir.tokenizer.tokenizer import TokenizerSpec
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
-_MAX_TOKENS = 1 << 21
+_MAX_TOKENS = 1 << ID_BITS
 _MAX_PIECE = 256
 """Characters of a SentencePiece token: deriving its merges takes their square."""
 
@@ -146,24 +147,21 @@ def _merges_by_score(
     vocab: dict[str, int], scores: tuple[float, ...], types: tuple[int, ...]
 ) -> list[tuple[str, str]]:
     """All ways to split a token, best token first: SentencePiece makes the best union first."""
-    kinds = (_NORMAL, _USER_DEFINED)
-    whole = [(piece, i) for piece, i in vocab.items() if len(piece) > 1 and types[i] in kinds]
-    merges: list[tuple[str, str]] = []
-    for piece, i in sorted(whole, key=lambda entry: -scores[entry[1]]):
-        if len(piece) > _MAX_PIECE:
+    tokens, kinds = list(vocab), (_NORMAL, _USER_DEFINED)
+    whole = [i for i, piece in enumerate(tokens) if len(piece) > 1 and types[i] in kinds]
+    whole.sort(key=lambda i: -scores[i])
+    _check_lengths(tokens, whole)
+    return merges_by_score(tokens, whole)
+
+
+def _check_lengths(tokens: Sequence[str], whole: Iterable[int]) -> None:
+    """Raises ModelError for a token that is too long to derive merges from."""
+    for i in whole:
+        if len(tokens[i]) > _MAX_PIECE:
             raise ModelError(
-                f"tokenizer.ggml.tokens[{i}] has {len(piece)} characters, "
+                f"tokenizer.ggml.tokens[{i}] has {len(tokens[i])} characters, "
                 f"at most {_MAX_PIECE} can be merged"
             )
-        # The right half is seldom a token: looking it up first saves half of the work.
-        cuts = [
-            (vocab[left], vocab[right], left, right)
-            for cut in range(1, len(piece))
-            if (right := piece[cut:]) in vocab and (left := piece[:cut]) in vocab
-        ]
-        cuts.sort()
-        merges += [(left, right) for _, _, left, right in cuts]
-    return merges
 
 
 def _bpe(

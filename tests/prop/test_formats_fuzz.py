@@ -52,6 +52,7 @@ def check(read: Callable[[Path], TensorFile], path: Path, data: bytes) -> None:
     path.write_bytes(data)
     try:
         file = read(path)
+        assert len(dict(file.metadata)) == len(file.metadata)  # arrays are decoded only here
     except ModelError as error:
         assert str(path) in error.message
         return

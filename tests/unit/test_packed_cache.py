@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -172,10 +173,10 @@ def test_unfinished_files_of_dead_writers_go(cache: PackedCache) -> None:
     cache.folder.mkdir()
     dead, busy = cache.folder / "a.1.unfinished", cache.folder / "b.2.unfinished"
     dead.touch()
-    busy.touch()
-    os.utime(dead, (1, 1))
     packing = packing_of("model", "packing", SIZES)
-    cache.store(packing, weights_of(packing))
+    with busy.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        cache.store(packing, weights_of(packing))
     assert not dead.exists()
     assert busy.exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import mmap
 import os
@@ -24,8 +25,6 @@ MIN_BYTES = 16 << 20
 """Fewer are packed again sooner than they are worth a file."""
 RESERVE_BYTES = 1 << 30
 """Disk space that packed files leave free."""
-STALE_SECONDS = 3600
-"""Age of an unfinished file whose writer must have died."""
 _UNFINISHED = ".unfinished"
 
 
@@ -106,6 +105,7 @@ class PackedCache:
         unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
         try:
             with unfinished.open("w+b") as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH)  # the kernel lets go when the writer dies
                 os.posix_fallocate(stream.fileno(), 0, packing.file_bytes)
                 for (begin, _), weight in zip(packing.spans, weights, strict=True):
                     stream.seek(packing.data_start + begin)
@@ -158,6 +158,8 @@ def _files(folder: Path, suffix: str) -> list[tuple[Path, os.stat_result]]:
 
 
 def _remove_stale(folder: Path) -> None:
-    for path, stat in _files(folder, _UNFINISHED):
-        if time.time() - stat.st_mtime > STALE_SECONDS:
+    """Unfinished files whose writers have died."""
+    for path, _ in _files(folder, _UNFINISHED):
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
