@@ -111,6 +111,13 @@ def test_virtual_time_passes_with_steps_and_arrivals() -> None:
     assert (run.seconds, run.n_outputs) == (104.0, 5)
 
 
+def test_requests_of_one_time_arrive_in_their_order() -> None:
+    made = fake_engine(CONFIG)
+    run = drive(made.engine, at_once(greedy(i, tokens(256, 4, i), 2) for i in range(5)), made.clock)
+    assert list(run.traces) == [0, 1, 2, 3, 4]
+    assert [run.traces[i].ttft for i in range(5)] == [1.0, 1.0, 3.0, 3.0, 5.0]
+
+
 def test_a_failed_request_ends_the_measurement() -> None:
     made = fake_engine(CONFIG)
     banned = tuple((token, -float("inf")) for token in range(256))

@@ -109,7 +109,7 @@ def drive(
     Raises KvasirError when one fails.
     """
     run = Run(engine, clock, clock.now())
-    due = sorted(arrivals, key=lambda arrival: arrival[0], reverse=True)
+    due = sorted(arrivals, key=lambda arrival: arrival[0])[::-1]  # the next one is popped
     while due or engine.has_work:
         while due and run.start + due[-1][0] <= clock.now():
             when, request = due.pop()
