@@ -11,6 +11,8 @@ from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
 from kvasir.bench.experiments.engines import Models, greedy, tokens
 
 N_STREAMS = 16
+TARGET = 1.7
+"""Of the last arm: the time of a step, as a multiple of the quiet gap between two tokens."""
 LONG = 10_000
 """Request id of the long prompt."""
 
@@ -41,14 +43,15 @@ def run(settings: Settings) -> Outcome:
     models = Models(settings)
     n_long = settings.pick(8000, 200)
     room = n_long + settings.pick(64, 40)
-    chunks = settings.pick((512, 128), (64, 32))
-    arms = {"whole prompt in one step": {"max_num_batched_tokens": room}}
-    arms |= {f"chunks of {n}": {"max_num_batched_tokens": n} for n in chunks}
+    arms: dict[str, Json] = {"whole prompt in one step": {"max_num_batched_tokens": room}}
+    for n in settings.pick((512, 128), (64, 32)):
+        arms[f"chunks of {n}"] = {"max_num_batched_tokens": n}
     points: list[Json] = []
     runs: list[Run] = []
     described: Json = {}
-    for name, changes in arms.items():
-        with models.engine(max_model_len=room, max_num_seqs=32, **changes) as made:
+    while arms:
+        name = next(iter(arms))
+        with models.engine(max_model_len=room, max_num_seqs=32, **arms.pop(name)) as made:
             script = _Script(tokens(made.vocab_size, n_long, 1), settings.pick(40, 8))
             streams = [
                 greedy(i, tokens(made.vocab_size, 32, 2, i), room - 33) for i in range(N_STREAMS)
@@ -57,6 +60,9 @@ def run(settings: Settings) -> Outcome:
             described = made.described
         runs.append(found)
         points.append({"arm": name, **_times(found, script.sent)})
+        if len(points) == 1:
+            target = max(1, round(TARGET * points[0]["quiet_p50"] * 1000))
+            arms[f"gap target of {target} ms"] = {"itl_target_ms": target}
     return _outcome(points, runs, described, n_long)
 
 
