@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.groups import KVGroup, window_blocks
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
 from kvasir.engine.engine import Engine
 from kvasir.engine.tokenlog import decode, encode, open_log, replay
@@ -36,6 +37,10 @@ class Sizes:
     max_model_len: int = 256
     block_size: int = 16
     numerics_id: str = "test"
+    windows: tuple[int, ...] = ()
+    """Windows with a KV group of their own."""
+    has_full: bool = True
+    """Some layers keep every position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +292,7 @@ class _Client:
             n_blocks=config.n_blocks,
             block_size=config.block_size,
             numerics_id=self._sizes.numerics_id,
+            windows=config.windows,
         )
         proposer = None
         if drafts is not None:
@@ -320,13 +326,24 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
     n_drafted = variant.drafts.k if variant.drafts else 0
     enough = sum(blocks) + len(blocks) * (1 + n_drafted)
     longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
+    n_tokens = min(variant.chunk, variant.n_seqs * longest)
+    full = enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks
     return SchedulerConfig(
         max_model_len=sizes.max_model_len,
         max_num_seqs=variant.n_seqs,
-        max_num_batched_tokens=min(variant.chunk, variant.n_seqs * longest),
-        n_blocks=enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks,
+        max_num_batched_tokens=n_tokens,
+        n_blocks=full if sizes.has_full else 0,
         block_size=sizes.block_size,
         max_draft_tokens=n_drafted,
         enable_prefix_caching=variant.cache,
         itl_target=variant.itl_target,
+        windows=tuple(_window(window, full, n_tokens, sizes, variant) for window in sizes.windows),
     )
+
+
+def _window(window: int, full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> KVGroup:
+    """What no request waits for, or as tight as the blocks of the other layers."""
+    if variant.n_spare_blocks is None:
+        return KVGroup(window_blocks(window, sizes.block_size, variant.n_seqs, n_tokens), window)
+    needed = KVGroup(full, window).needs(sizes.max_model_len, sizes.block_size)
+    return KVGroup(needed + variant.n_spare_blocks, window)

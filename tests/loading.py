@@ -66,7 +66,7 @@ def reference(model: Loaded) -> ReferenceExecutor:
 
 def whole_prompt(tokens: tuple[int, ...]) -> StepPlan:
     """One step with logits for every token."""
-    blocks = tuple(range(-(-len(tokens) // BLOCK)))
+    blocks = (tuple(range(-(-len(tokens) // BLOCK))),)
     row = Row(0, 0, tokens, blocks, n_logits=len(tokens))
     return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tokens),))
 

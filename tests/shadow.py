@@ -38,7 +38,7 @@ class _Env:
         self.constants = dict(self.program.constants)
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
-        self.cache.write(layer, self.layout.store_slots(), k, v)
+        self.cache.write(layer, self.layout.store_slots(layer), k, v)
 
     def view(self, layer: int, token: int) -> KvView:
         return self.layout.view(layer, token)
@@ -59,7 +59,7 @@ class Shadow:
     def steps(self) -> Iterator[Compared]:
         """Every op but the draw; the native step is run up to each op's phase."""
         spec, program = spec_for(self.model.config), self.model.program
-        cache = PagedCache(program.kv, spec.n_blocks, spec.block_size)
+        cache = PagedCache(program.kv, spec.groups, spec.block_size)
         env = _Env(program, StepLayout(self.plan.rows, cache), cache)
         lowered = self.executor.lowered
         plan = self.plan

@@ -62,7 +62,7 @@ def build(
 
 def chunk_plan(tokens: Sequence[int], n_logits: int) -> StepPlan:
     """A chunk as one step; the last ``n_logits`` tokens give logits."""
-    row = Row(0, 0, tuple(tokens), tuple(range(CHUNK // 16)), n_logits=n_logits)
+    row = Row(0, 0, tuple(tokens), (tuple(range(CHUNK // 16)),), n_logits=n_logits)
     return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tuple(tokens[:1])),))
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvasir.core.groups import KVGroup, groups_of
+
 DType = Literal["auto", "float32", "bfloat16"]
 KVDType = Literal["float32", "bfloat16", "int8", "fp8_e4m3", "fp8_e5m2"]
 ExecutorName = Literal["cpu", "reference", "fake"]
@@ -64,6 +66,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int
     """Tokens of one step."""
     n_blocks: int
+    """Of the layers that keep every position; 0 when there are none."""
     block_size: int
     max_draft_tokens: int = 0
     """Drafted tokens of one row; 0 without speculation."""
@@ -71,6 +74,13 @@ class SchedulerConfig:
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float = 0.0
     """Seconds that a step with decodes should take at most; 0: whatever it takes."""
+    windows: tuple[KVGroup, ...] = ()
+    """Blocks of the layers that see a window only, for each window."""
+
+    @property
+    def groups(self) -> tuple[KVGroup, ...]:
+        """In the order of a row's tables."""
+        return groups_of(self.n_blocks, self.windows)
 
 
 @dataclass(frozen=True, slots=True)

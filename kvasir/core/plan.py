@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kvasir.core.groups import Tables
 from kvasir.core.params import TokenParams
 
 
@@ -28,20 +29,22 @@ class Move:
     """Copy one KV entry of ``slot`` from storage index ``src`` to ``dst`` before the step
     (accepted tree branch)."""
 
-    blocks: tuple[int, ...]
+    tables: Tables
     src: int
     dst: int
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step.
+    """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step, in
+    every group.
 
     What ``dst`` holds after them is unspecified.
     """
 
-    src: int
-    dst: int
+    src: tuple[int, ...]
+    """Per group a block."""
+    dst: tuple[int, ...]
     n_rows: int
 
 
@@ -61,8 +64,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     tokens: tuple[int, ...]
     """Ids. A negative value -1-r stands for what logit row r of the previous plan draws
     (overlapped loop)."""
-    blocks: tuple[int, ...]
-    """Physical block ids covering storage indices [0, start + len(tokens))."""
+    tables: Tables
+    """Per KV group the physical block ids covering storage indices [0, start + len(tokens)).
+    NO_BLOCK where no token of the row, nor any later one, sees an entry of the block."""
     n_logits: int = 1
     out_index: int = 0
     """Output index (Philox counter) drawn by the first logit row; a deeper row adds its depth

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.groups import KVGroup
 from kvasir.core.messages import (
     AskTimeline,
     EngineRequest,
@@ -101,3 +102,10 @@ def _check_sizes(executor: Executor, scheduler: Scheduler) -> None:
         built, planned = getattr(spec, name), getattr(config, name)
         if planned > built:
             raise KvasirError(f"{name}: planned {planned}, the executor holds {built}")
+    _check_groups(spec.groups, config.groups)
+
+
+def _check_groups(built: tuple[KVGroup, ...], planned: tuple[KVGroup, ...]) -> None:
+    is_same = [group.window for group in built] == [group.window for group in planned]
+    if not is_same or any(a.n_blocks < b.n_blocks for a, b in zip(built, planned, strict=True)):
+        raise KvasirError(f"KV groups: planned {planned}, the executor holds {built}")

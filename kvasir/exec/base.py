@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kvasir.core.groups import KVGroup, groups_of
 from kvasir.core.plan import StepPlan, StepResult
 
 
@@ -20,10 +21,19 @@ class ExecutorSpec:
     max_num_batched_tokens: int
     """Tokens of one step."""
     n_blocks: int
+    """KV blocks of the layers that keep every position, and of windowed ones without a group in
+    ``windows``."""
     block_size: int
     """Tokens of one KV block."""
     numerics_id: str
     """Names the arithmetic: two executors with equal ids give equal bits."""
+    windows: tuple[KVGroup, ...] = ()
+    """KV blocks of the layers that see a window only, for each window."""
+
+    @property
+    def groups(self) -> tuple[KVGroup, ...]:
+        """In the order of a row's tables."""
+        return groups_of(self.n_blocks, self.windows)
 
 
 class Executor(Protocol):

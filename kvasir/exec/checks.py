@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.groups import NO_BLOCK, KVGroup, first_block
 from kvasir.core.plan import Copy, Row, StepPlan
 from kvasir.exec.base import ExecutorSpec
 
@@ -28,13 +29,17 @@ def check_plan(
         _check_copy(copy, spec)
     for row in plan.rows:
         _check_row(row, spec, n_drawn)
-    _check_owners(plan, spec.block_size)
+    for group in range(len(spec.groups)):
+        _check_owners(plan, spec.block_size, group)
 
 
 def _check_copy(copy: Copy, spec: ExecutorSpec) -> None:
+    groups = spec.groups
     _need(
-        0 <= copy.src < spec.n_blocks and 0 <= copy.dst < spec.n_blocks,
-        f"a copy from block {copy.src} to {copy.dst} of {spec.n_blocks}",
+        len(copy.src) == len(copy.dst) == len(groups)
+        and all(0 <= x < group.n_blocks for x, group in zip(copy.src, groups, strict=True))
+        and all(0 <= x < group.n_blocks for x, group in zip(copy.dst, groups, strict=True)),
+        f"a copy from blocks {copy.src} to {copy.dst} of {groups}",
     )
     _need(0 < copy.n_rows <= spec.block_size, f"{copy.n_rows} rows of {spec.block_size} copied")
 
@@ -43,12 +48,9 @@ def _check_row(row: Row, spec: ExecutorSpec, n_drawn: int) -> None:
     end = row.start + len(row.tokens)
     _need(bool(row.tokens) and row.start >= 0, f"row of {len(row.tokens)} at {row.start}")
     _need(end <= spec.max_model_len, f"storage up to {end}, the limit is {spec.max_model_len}")
-    _need(
-        len(row.blocks) == -(-end // spec.block_size)
-        and len(set(row.blocks)) == len(row.blocks)
-        and all(0 <= block < spec.n_blocks for block in row.blocks),
-        f"{end} tokens in blocks {row.blocks} of {spec.block_size}",
-    )
+    _need(len(row.tables) == len(spec.groups), f"{len(row.tables)} tables for {spec.groups}")
+    for blocks, group in zip(row.tables, spec.groups, strict=True):
+        _check_table(row, blocks, group, spec.block_size)
     _need(
         all(-n_drawn <= token < spec.vocab_size for token in row.tokens),
         f"tokens {row.tokens} outside the vocabulary of {spec.vocab_size} and {n_drawn} references",
@@ -66,15 +68,28 @@ def _check_row(row: Row, spec: ExecutorSpec, n_drawn: int) -> None:
     )
 
 
-def _check_owners(plan: StepPlan, block_size: int) -> None:
+def _check_table(row: Row, blocks: tuple[int, ...], group: KVGroup, block_size: int) -> None:
+    """Blocks are missing only where the row's window has left them."""
+    end, unseen = row.start + len(row.tokens), first_block(row.start, group.window, block_size)
+    n_gone = blocks[:unseen].count(NO_BLOCK)
+    held = blocks[n_gone:]
+    _need(
+        len(blocks) == -(-end // block_size)
+        and len(set(held)) == len(held)
+        and all(0 <= block < group.n_blocks for block in held),
+        f"{end} tokens in blocks {blocks} of {block_size}",
+    )
+
+
+def _check_owners(plan: StepPlan, block_size: int, group: int) -> None:
     """A block that one row writes belongs to no other row of the step."""
     writers: dict[int, int] = {}
     for row in plan.rows:
-        for block in row.blocks[row.start // block_size :]:
+        for block in row.tables[group][row.start // block_size :]:
             _need(block not in writers, f"two rows write block {block}")
             writers[block] = row.slot
     for row in plan.rows:
-        for block in row.blocks:
+        for block in row.tables[group]:
             _need(writers.get(block, row.slot) == row.slot, f"block {block} has two owners")
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.groups import NO_BLOCK
 from kvasir.core.plan import Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.checks import check_plan
@@ -25,6 +27,51 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 LOGIT_RANGE = 8.0
 """Logits are uniform in [-LOGIT_RANGE / 2, LOGIT_RANGE / 2)."""
+
+
+class _Past:
+    """What the tokens of a row see of a group's entries, as sums."""
+
+    def __init__(self, row: Row, before: int) -> None:
+        self._row = row
+        self._before = before
+        self._sums: list[int] = []
+
+    def seen(self, i: int) -> int:
+        """Of all entries that token ``i`` sees, but for its own."""
+        parent = self._parent(i)
+        return self._before if parent < 0 else self._sums[parent]
+
+    def add(self, entry: int) -> None:
+        """Of the next token."""
+        self._sums.append(self.seen(len(self._sums)) + entry)
+
+    def _parent(self, i: int) -> int:
+        return self._row.parents[i] if self._row.parents else i - 1
+
+
+class _Window(_Past):
+    """The same where a token sees the last ``window`` positions alone."""
+
+    def __init__(self, row: Row, before: list[int], positions: list[int], window: int) -> None:
+        super().__init__(row, 0)
+        self._last = [0, *accumulate(reversed(before))]
+        """[n]: of the last n entries before the row."""
+        self._positions = positions
+        self._window = window
+        self._entries: list[int] = []
+
+    def seen(self, i: int) -> int:
+        lowest = max(0, self._positions[i] - self._window + 1)
+        total = self._last[max(0, self._row.start - lowest)]
+        node = self._parent(i)
+        while node >= 0 and self._positions[node] >= lowest:
+            total += self._entries[node]
+            node = self._parent(node)
+        return total
+
+    def add(self, entry: int) -> None:
+        self._entries.append(entry)
 
 
 class FakeExecutor:
@@ -43,8 +90,10 @@ class FakeExecutor:
         self._spec = spec
         self._nonfinite = dict(nonfinite or {})
         self._seconds = seconds
-        n_entries = spec.n_blocks * spec.block_size
-        self._kv = _mix_array(np.arange(n_entries, dtype=np.uint64)).reshape(spec.n_blocks, -1)
+        self._kv = [
+            _mix_array(np.arange(n * spec.block_size, dtype=np.uint64)).reshape(n, -1)
+            for n in (group.n_blocks for group in spec.groups)
+        ]
         self._ids = np.arange(spec.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
         self._states: dict[int, SlotState] = {}
         self._drawn: tuple[int, ...] = ()
@@ -63,7 +112,8 @@ class FakeExecutor:
         for move in plan.moves:
             self._move(move)
         for copy in plan.copies:
-            self._kv[copy.dst, : copy.n_rows] = self._kv[copy.src, : copy.n_rows]
+            for kv, src, dst in zip(self._kv, copy.src, copy.dst, strict=True):
+                kv[dst, : copy.n_rows] = kv[src, : copy.n_rows]
         outputs = tuple(output for row in plan.rows for output in self._run_row(row))
         self._drawn = tuple(output.token for output in outputs)
         return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0)
@@ -75,7 +125,8 @@ class FakeExecutor:
         self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
 
     def _move(self, move: Move) -> None:
-        self._kv[self._at(move.blocks, move.dst)] = self._kv[self._at(move.blocks, move.src)]
+        for kv, blocks in zip(self._kv, move.tables, strict=True):
+            kv[self._at(blocks, move.dst)] = kv[self._at(blocks, move.src)]
 
     def _at(self, blocks: tuple[int, ...], index: int) -> tuple[int, int]:
         size = self._spec.block_size
@@ -88,18 +139,27 @@ class FakeExecutor:
 
     def _write(self, row: Row, tokens: tuple[int, ...]) -> list[int]:
         """Write the row's entries; per token the hash of all it sees, itself included."""
-        n_blocks = -(-row.start // self._spec.block_size)
-        before = self._kv[list(row.blocks[:n_blocks])].reshape(-1)[: row.start]
-        base = int(np.add.reduce(before, dtype=np.uint64))
-        below = depths(row)
+        positions = [row.start + depth for depth in depths(row)]
+        pasts = [self._past(row, positions, group) for group in range(len(self._kv))]
         seen: list[int] = []
         for i, token in enumerate(tokens):
-            parent = row.parents[i] if row.parents else i - 1
-            context = base if parent < 0 else seen[parent]
-            entry = _mix(context ^ _mix(token * _GOLDEN + row.start + below[i]))
-            self._kv[self._at(row.blocks, row.start + i)] = entry
+            context = sum(past.seen(i) for past in pasts)
+            entry = _mix(context ^ _mix(token * _GOLDEN + positions[i]))
+            for past, kv, blocks in zip(pasts, self._kv, row.tables, strict=True):
+                past.add(entry)
+                kv[self._at(blocks, row.start + i)] = entry
             seen.append((context + entry) & _MASK)
         return seen
+
+    def _past(self, row: Row, positions: list[int], group: int) -> _Past:
+        blocks, window = row.tables[group], self._spec.groups[group].window
+        n_gone = blocks.count(NO_BLOCK)
+        first = n_gone * self._spec.block_size
+        n_blocks = -(-row.start // self._spec.block_size)
+        before = self._kv[group][list(blocks[n_gone:n_blocks])].reshape(-1)[: row.start - first]
+        if not window:
+            return _Past(row, int(np.add.reduce(before, dtype=np.uint64)))
+        return _Window(row, before.tolist(), positions, window)
 
     def _sample(self, row: LogitRow, seen: int) -> RowOutput:
         state = self._states[row.slot]

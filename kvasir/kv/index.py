@@ -6,22 +6,24 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.groups import NO_BLOCK
 from kvasir.kv.keys import TOKEN_BYTES
-
-NO_BLOCK = -1
-"""The block of a root: it stands for the empty prefix of one chain."""
 
 
 class Node:
-    """One full block of tokens, after the blocks of its ancestors."""
+    """One full block of tokens, after the blocks of its ancestors. A root stands for the empty
+    prefix of one chain."""
 
-    __slots__ = ("block", "children", "depth", "is_live", "is_proven", "key", "parent", "tokens")
+    __slots__ = ("blocks", "children", "depth", "is_live", "is_proven", "key", "parent", "tokens")
 
-    def __init__(self, key: bytes, tokens: bytes, block: int, parent: Node | None) -> None:
+    def __init__(
+        self, key: bytes, tokens: bytes, blocks: Sequence[int], parent: Node | None
+    ) -> None:
         self.key = key
         self.tokens = tokens
         """Packed; equal lengths everywhere, so that siblings have an order."""
-        self.block = block
+        self.blocks = list(blocks)
+        """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
         self.parent = parent
         self.children: list[Node] = []
         """Ascending by tokens: the longest common prefix is that of a neighbour."""
@@ -35,18 +37,20 @@ class Node:
 class PrefixIndex:
     """Which block holds which prefix. O(1) per block, and O(log siblings) for a part of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, windows: Sequence[int] = (0,)) -> None:
+        """``windows``: of each group; 0 for the one whose blocks every node has."""
+        self._windows = tuple(windows)
         self._nodes: dict[bytes, Node] = {}
-        self._by_block: dict[int, Node] = {}
+        self._n_roots = 0
+        self.by_block: tuple[dict[int, Node], ...] = tuple({} for _ in windows)
+        """Per group the nodes of its known blocks."""
 
     def __len__(self) -> int:
-        return len(self._by_block)
-
-    def __contains__(self, block: object) -> bool:
-        return block in self._by_block
+        """Prefixes that are known."""
+        return len(self._nodes) - self._n_roots
 
     def root(self, key: bytes) -> Node:
-        return self._nodes.get(key) or Node(key, b"", NO_BLOCK, None)
+        return self._nodes.get(key) or Node(key, b"", (), None)
 
     def match(self, root: bytes, keys: Sequence[bytes], n: int) -> list[Node]:
         """The root, and the nodes of the longest known prefix of the first ``n`` keys."""
@@ -67,18 +71,23 @@ class PrefixIndex:
         n = _n_common(best.tokens, tokens) if best is not None else 0
         return (best, n) if n else (None, 0)
 
-    def insert(self, parent: Node, key: bytes, tokens: bytes, block: int) -> Node:
-        """The node of ``key``: what is there already, else a new one that holds ``block``."""
-        known = self._nodes.get(key)
-        if known is not None:
-            return known
-        if block in self._by_block:
-            raise KvasirError(f"block {block} holds another prefix already")
-        if parent.block == NO_BLOCK:
-            parent = self._nodes.setdefault(parent.key, parent)
-        node = Node(key, tokens, block, parent)
-        parent.children.insert(bisect_left(parent.children, tokens, key=_tokens), node)
-        self._nodes[key] = self._by_block[block] = node
+    def insert(self, parent: Node, key: bytes, tokens: bytes, blocks: Sequence[int]) -> Node:
+        """The node of ``key``: a new one that holds ``blocks``, or what is there already, which
+        takes those that it lacks."""
+        node = self._nodes.get(key)
+        if node is None:
+            if parent.parent is None:
+                self._n_roots += parent.key not in self._nodes
+                parent = self._nodes.setdefault(parent.key, parent)
+            node = Node(key, tokens, [NO_BLOCK] * len(blocks), parent)
+            parent.children.insert(bisect_left(parent.children, tokens, key=_tokens), node)
+            self._nodes[key] = node
+        for group, block in enumerate(blocks):
+            if node.blocks[group] == NO_BLOCK != block:
+                if block in self.by_block[group]:
+                    raise KvasirError(f"block {block} holds another prefix already")
+                node.blocks[group] = block
+                self.by_block[group][block] = node
         return node
 
     def prove(self, node: Node) -> None:
@@ -88,63 +97,107 @@ class PrefixIndex:
             up.is_proven = True
             up = up.parent
 
-    def evict(self, block: int) -> None:
-        """Forget a leaf. Raises KvasirError on a block that others follow."""
-        node = self._by_block[block]
+    def evict(self, group: int, block: int) -> tuple[Node, ...]:
+        """Forget one block; the nodes that went with it: a node without its block in a group that
+        keeps everything, and those that hold no block any more and lead to none.
+
+        Raises KvasirError on a block of a group that keeps everything when others follow it.
+        """
+        node = self.by_block[group][block]
+        if self._windows[group]:
+            del self.by_block[group][block]
+            node.blocks[group] = NO_BLOCK
+            return self._prune(node)
         if node.children:
             raise KvasirError(f"block {block} is followed by {len(node.children)} cached blocks")
         self._remove(node)
+        return (node,)
 
-    def drop(self, node: Node) -> tuple[int, ...]:
+    def drop(self, node: Node) -> tuple[Node, ...]:
         """Forget a block and all that follow it; which they were."""
-        dropped = tuple(_subtree(node)) if node.is_live else ()
-        for node in reversed(dropped):
-            self._remove(node)
-        return tuple(node.block for node in dropped)
+        if not node.is_live:
+            return ()
+        dropped = tuple(_subtree(node))
+        for each in reversed(dropped):
+            self._remove(each)
+        return dropped if node.parent is None else (*dropped, *self._prune(node.parent))
 
-    def clear(self) -> tuple[int, ...]:
-        """Forget everything; which blocks it was."""
-        blocks = tuple(self._by_block)
-        for node in self._by_block.values():
-            node.is_live = False
+    def clear(self) -> None:
+        """Forget everything."""
+        for node in self._nodes.values():
+            node.is_live = node.parent is None
+            node.children.clear()
         self._nodes.clear()
-        self._by_block.clear()
-        return blocks
+        self._n_roots = 0
+        for known in self.by_block:
+            known.clear()
 
     def check(self) -> None:
-        """Raises KvasirError unless the tree and both ways into it agree."""
-        for block, node in self._by_block.items():
-            parent = node.parent
-            if self._nodes.get(node.key) is not node or node.block != block or not node.is_live:
-                raise KvasirError(f"block {block} is not where its key is")
-            if parent is None or self._nodes.get(parent.key) is not parent:
-                raise KvasirError(f"block {block} follows one that is not known")
-            if node.is_proven and not parent.is_proven:
-                raise KvasirError(f"block {block} is proven, the one before it is not")
-        for node in self._nodes.values():
+        """Raises KvasirError unless the tree and all ways into it agree."""
+        n_known = [0] * len(self._windows)
+        for key, node in self._nodes.items():
             order = [child.tokens for child in node.children]
             if order != sorted(set(order)) or any(c.parent is not node for c in node.children):
-                raise KvasirError(f"the blocks after block {node.block} are out of order")
-            if node.block == NO_BLOCK and not node.children:
-                raise KvasirError("a root without blocks is kept")
-        n_roots = len(self._nodes) - len(self._by_block)
+                raise KvasirError(f"what follows blocks {node.blocks} is out of order")
+            if node.key != key or not node.is_live:
+                raise KvasirError(f"blocks {node.blocks} are not where their key is")
+            if node.parent is None:
+                if not node.children:
+                    raise KvasirError("a root without blocks is kept")
+                continue
+            self._check_node(node, node.parent)
+            for group, block in enumerate(node.blocks):
+                n_known[group] += block != NO_BLOCK
+        if n_known != [len(known) for known in self.by_block]:
+            raise KvasirError(f"{n_known} blocks in the tree, not those that are known")
+        n_roots = sum(node.parent is None for node in self._nodes.values())
         n_children = sum(len(node.children) for node in self._nodes.values())
-        if n_roots < 0 or n_children != len(self._by_block):
-            raise KvasirError(f"{n_children} children of {len(self._by_block)} blocks")
+        if n_roots != self._n_roots or n_children != len(self):
+            raise KvasirError(f"{n_children} children of {len(self)} prefixes, {n_roots} roots")
 
-    def node(self, block: int) -> Node | None:
-        """Of a block that is known."""
-        return self._by_block.get(block)
+    def _check_node(self, node: Node, parent: Node) -> None:
+        if self._nodes.get(parent.key) is not parent:
+            raise KvasirError(f"blocks {node.blocks} follow some that are not known")
+        if node.is_proven and not parent.is_proven:
+            raise KvasirError(f"blocks {node.blocks} are proven, those before are not")
+        for window, known, block in zip(self._windows, self.by_block, node.blocks, strict=True):
+            if block == NO_BLOCK and not window:
+                raise KvasirError(f"blocks {node.blocks} lack one of a group that keeps all")
+            if block != NO_BLOCK and known.get(block) is not node:
+                raise KvasirError(f"block {block} is not where its key is")
+        if not node.children and _is_hollow(node):
+            raise KvasirError("a leaf without blocks is kept")
+
+    def _prune(self, node: Node) -> tuple[Node, ...]:
+        """Forget a leaf without blocks, and those before it that become such leaves."""
+        gone: list[Node] = []
+        up: Node | None = node
+        while up is not None and up.parent is not None and not up.children and _is_hollow(up):
+            self._remove(up)
+            gone.append(up)
+            up = up.parent
+        return tuple(gone)
 
     def _remove(self, node: Node) -> None:
         parent = node.parent
         if parent is None:
             raise KvasirError("a root holds no block")
-        del self._nodes[node.key], self._by_block[node.block]
-        del parent.children[bisect_left(parent.children, node.tokens, key=_tokens)]
+        del self._nodes[node.key], parent.children[self._place(parent, node)]
+        for known, block in zip(self.by_block, node.blocks, strict=True):
+            known.pop(block, None)
         node.is_live = False
-        if parent.block == NO_BLOCK and not parent.children:
+        if parent.parent is None and not parent.children:
             del self._nodes[parent.key]
+            self._n_roots -= 1
+
+    @staticmethod
+    def _place(parent: Node, node: Node) -> int:
+        return bisect_left(parent.children, node.tokens, key=_tokens)
+
+
+def _is_hollow(node: Node) -> bool:
+    """Kept for what follows alone."""
+    return all(block == NO_BLOCK for block in node.blocks)
 
 
 def _tokens(node: Node) -> bytes:

@@ -36,9 +36,11 @@ class BlockPool:
     that was given up first goes first.
     """
 
-    def __init__(self, n_blocks: int, contents: Contents | None = None) -> None:
+    def __init__(self, n_blocks: int, contents: Contents | None = None, window: int = 0) -> None:
         if n_blocks < 1:
             raise KvasirError(f"a pool of {n_blocks} blocks: needs at least 1")
+        self.window = window
+        """Positions that a token sees of the blocks' entries; 0: all up to itself."""
         self._refs = [0] * n_blocks
         self._free = list(range(n_blocks - 1, -1, -1))
         self._cached: dict[int, None] = {}
@@ -76,6 +78,13 @@ class BlockPool:
         """Cached blocks, the next to go first."""
         return tuple(self._cached)
 
+    def require(self, n: int) -> None:
+        """Raises CapacityError if fewer than ``n`` blocks can be allocated."""
+        if n > self.n_available:
+            raise CapacityError(
+                f"needs {n} blocks, {self.n_available} of {self.n_blocks} are free or cached"
+            )
+
     def allocate(self, n: int) -> tuple[int, ...]:
         """``n`` blocks, one owner each: free ones, then cached ones, which lose their contents.
 
@@ -83,10 +92,7 @@ class BlockPool:
         """
         if n < 0:
             raise KvasirError(f"allocation of {n} blocks: needs at least 0")
-        if n > self.n_available:
-            raise CapacityError(
-                f"needs {n} blocks, {self.n_available} of {self.n_blocks} are free or cached"
-            )
+        self.require(n)
         taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(n))
         for block in taken:
             self._refs[block] = 1

@@ -1,14 +1,19 @@
-"""The prefix cache: pool and index as one, for those who hold blocks through tables."""
+"""The prefix cache: pools and index as one, for those who hold blocks through tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvasir.core.errors import KvasirError
-from kvasir.kv.index import NO_BLOCK, Node, PrefixIndex
+from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
+from kvasir.kv.index import Node, PrefixIndex
 from kvasir.kv.keys import Chain
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
+
+NODES_PER_BLOCK = 8
+"""Prefixes known for each block: those that hold none any more, but lead to others, are bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,64 +22,102 @@ class Hit:
 
     node: Node
     """Of the last full block; a root when there is none."""
-    blocks: tuple[int, ...] = ()
-    source: int = NO_BLOCK
-    """A block whose first ``n_rows`` entries are those that come next."""
+    tables: Tables
+    """Per group the full blocks; of a windowed one those that are seen from the hit's end on."""
+    source: tuple[int, ...] = ()
+    """Per group a block whose first ``n_rows`` entries are those that come next."""
     n_rows: int = 0
 
 
-class PrefixCache:
-    """Blocks, and what the full ones among them hold.
+class _Contents:
+    """The blocks of one group that hold what may be wanted again."""
 
-    Whoever holds a block that the index knows also holds all blocks before it, and gives up the
-    last one first. So in the order in which cached blocks were given up, each comes before the ones
-    it follows, and taking the oldest always takes a leaf.
+    def __init__(self, cache: PrefixCache, group: int) -> None:
+        self._cache = cache
+        self._group = group
+        self._known = cache.index.by_block[group]
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._known
+
+    def evict(self, block: int) -> None:
+        self._cache.evict(self._group, block)
+
+
+class PrefixCache:
+    """Blocks of every group, and what the full ones among them hold.
+
+    Whoever holds a block of a group that keeps everything also holds all blocks before it, and
+    gives up the last one first. So in the order in which cached blocks were given up, each comes
+    before the ones it follows, and taking the oldest always takes a leaf. Blocks of a windowed
+    group come and go one by one: a prefix may lack them, and is found when those are there that a
+    token after it sees.
     """
 
-    def __init__(self, n_blocks: int, block_size: int) -> None:
+    def __init__(self, groups: Sequence[KVGroup], block_size: int) -> None:
         self.block_size = block_size
-        self.index = PrefixIndex()
-        self.pool = BlockPool(n_blocks, self.index)
+        self.groups = tuple(groups)
+        self.index = PrefixIndex([group.window for group in groups])
+        self.pools = tuple(
+            BlockPool(group.n_blocks, _Contents(self, i), group.window)
+            for i, group in enumerate(groups)
+        )
+        self._windowed = tuple((i, x.window) for i, x in enumerate(groups) if x.window)
+        self._max_nodes = NODES_PER_BLOCK * sum(group.n_blocks for group in groups)
+
+    @property
+    def n_available(self) -> int:
+        """Blocks that can be allocated in every group."""
+        return min(pool.n_available for pool in self.pools)
 
     def find(self, chain: Chain, n_tokens: int) -> Hit:
         """The longest cached prefix of the first ``n_tokens``."""
         size = self.block_size
         n_full = n_tokens // size
         nodes = self.index.match(chain.root, chain.keys(n_full), n_full)
-        n_found = len(nodes) - 1
-        start, stop = n_found * size, min(n_tokens, (n_found + 1) * size)
+        if self._windowed:
+            del nodes[self._depth(nodes) + 1 :]
+        depth, node = len(nodes) - 1, nodes[-1]
+        start, stop = depth * size, min(n_tokens, (depth + 1) * size)
         source, n_rows = None, 0
-        if nodes[-1].children and start < stop:
-            source, n_rows = self.index.part(nodes[-1], chain.packed(start, stop))
-        return Hit(
-            nodes[-1],
-            tuple(node.block for node in nodes[1:]),
-            NO_BLOCK if source is None else source.block,
-            n_rows,
-        )
+        if node.children and start < stop:
+            source, n_rows = self.index.part(node, chain.packed(start, stop))
+        if source is None or NO_BLOCK in source.blocks:
+            return Hit(node, self._tables(nodes, start))
+        return Hit(node, self._tables(nodes, start + n_rows), tuple(source.blocks), n_rows)
 
-    def n_idle(self, hit: Hit) -> int:
-        """Blocks of ``hit`` that count as available until they are adopted."""
-        return sum(not self.pool.refs(block) for block in hit.blocks)
+    def fits(self, hit: Hit, n_tokens: int, n_spare: int) -> bool:
+        """Whether a table could begin with ``hit``, go on to ``n_tokens``, and leave ``n_spare``
+        blocks in every group."""
+        for group, pool, adopted in zip(self.groups, self.pools, hit.tables, strict=True):
+            held = [block for block in adopted if block != NO_BLOCK]
+            n_fresh = max(1, group.needs(n_tokens, self.block_size) - len(held))
+            n_idle = sum(not pool.refs(block) for block in held)
+            if n_fresh + n_idle + n_spare > pool.n_available:
+                return False
+        return True
 
     def adopt(self, hit: Hit, table: BlockTable) -> None:
         """Begin ``table`` with the full blocks of ``hit``."""
-        table.adopt(hit.blocks)
-        self.pool.touch(hit.source)
+        table.adopt(hit.tables)
+        for pool, block in zip(self.pools, hit.source, strict=False):
+            pool.touch(block)
 
     def insert(self, node: Node, chain: Chain, table: BlockTable) -> Node | None:
         """The next full block of ``table`` after ``node`` becomes known; its node.
 
         When an equal block is known already the table shares that one. None when ``node`` was
-        dropped: what follows it can be found no more.
+        dropped, or too much is known: what follows it can be found no more.
         """
-        if not node.is_live:
+        if not node.is_live or len(self.index) >= self._max_nodes:
             return None
         i, size = node.depth, self.block_size
         tokens = chain.packed(i * size, (i + 1) * size)
-        new = self.index.insert(node, chain.keys(i + 1)[i], tokens, table[i])
-        if new.block != table[i]:
-            table.replace(i, new.block)
+        blocks = table.at(i)
+        new = self.index.insert(node, chain.keys(i + 1)[i], tokens, blocks)
+        for group, block in enumerate(blocks):
+            if block not in (new.blocks[group], NO_BLOCK):
+                table.replace(group, i, new.blocks[group])
         return new
 
     def drop_unproven(self, node: Node) -> None:
@@ -84,25 +127,67 @@ class PrefixCache:
             return
         while node.parent is not None and not node.parent.is_proven:
             node = node.parent
-        self.pool.forget(self.index.drop(node))
+        self._forget(self.index.drop(node))
+
+    def evict(self, group: int, block: int) -> None:
+        """The space of a cached block is needed."""
+        self._forget(self.index.evict(group, block))
 
     def reset(self) -> None:
         """Forget everything that is cached."""
-        self.pool.forget(self.index.clear())
+        self.index.clear()
+        for pool in self.pools:
+            pool.forget(pool.cached())
 
     def check(self) -> None:
         """Raises KvasirError unless blocks add up, and the next to go is always a leaf."""
-        self.pool.check()
         self.index.check()
-        place = {block: i for i, block in enumerate(self.pool.cached())}
+        for group, pool in enumerate(self.pools):
+            pool.check()
+            if not pool.window:
+                self._check_order(group, pool)
+
+    def _check_order(self, group: int, pool: BlockPool) -> None:
+        place = {block: i for i, block in enumerate(pool.cached())}
         for block in place:
-            parent = self._parent(block)
+            parent = self._parent(group, block)
             if place.get(parent, len(place)) < place[block]:
                 raise KvasirError(f"block {parent} goes before block {block}, which follows it")
-        for block in range(self.pool.n_blocks):
-            if self.pool.refs(block) and self._parent(block) in place:
+        for block in range(pool.n_blocks):
+            if pool.refs(block) and self._parent(group, block) in place:
                 raise KvasirError(f"block {block} is used, the block before it is not")
 
-    def _parent(self, block: int) -> int:
-        node = self.index.node(block)
-        return NO_BLOCK if node is None or node.parent is None else node.parent.block
+    def _parent(self, group: int, block: int) -> int:
+        node = self.index.by_block[group].get(block)
+        if node is None or node.parent is None or node.parent.parent is None:
+            return NO_BLOCK
+        return node.parent.blocks[group]
+
+    def _depth(self, nodes: Sequence[Node]) -> int:
+        """Most of ``nodes``, after the root, that end with all blocks that a next token sees."""
+        runs = [0] * len(self._windowed)
+        best = 0
+        for depth in range(1, len(nodes)):
+            blocks, is_seen = nodes[depth].blocks, True
+            for i, (group, window) in enumerate(self._windowed):
+                runs[i] = 0 if blocks[group] == NO_BLOCK else runs[i] + 1
+                first = first_block(depth * self.block_size, window, self.block_size)
+                is_seen = is_seen and runs[i] >= depth - first
+            if is_seen:
+                best = depth
+        return best
+
+    def _tables(self, nodes: Sequence[Node], n_tokens: int) -> Tables:
+        """Blocks of ``nodes`` after the root that a token at ``n_tokens`` or later sees."""
+        n, tables = len(nodes), []
+        for group, pool in enumerate(self.pools):
+            first = min(n - 1, first_block(n_tokens, pool.window, self.block_size))
+            seen = [nodes[i].blocks[group] for i in range(1 + first, n)]
+            tables.append((*[NO_BLOCK] * first, *seen))
+        return tuple(tables)
+
+    def _forget(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            for pool, block in zip(self.pools, node.blocks, strict=True):
+                if block != NO_BLOCK:
+                    pool.forget((block,))

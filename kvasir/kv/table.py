@@ -5,82 +5,160 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.groups import NO_BLOCK, Tables, blocks_for, first_block
 from kvasir.kv.pool import BlockPool
 
 
-def blocks_for(n_tokens: int, block_size: int) -> int:
-    """Blocks that hold ``n_tokens``."""
-    return -(-n_tokens // block_size)
-
-
 class BlockTable:
-    """Owns its blocks until ``release``."""
+    """Owns blocks of every group until ``release``.
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
-        self._pool = pool
+    Those of a windowed group are given back as the window moves on; NO_BLOCK takes their places.
+    """
+
+    def __init__(self, pools: Sequence[BlockPool], block_size: int) -> None:
+        self._pools = pools
         self._block_size = block_size
-        self._blocks: list[int] = []
-        self._covering: tuple[int, ...] = ()
-
-    def __getitem__(self, index: int) -> int:
-        return self._blocks[index]
-
-    def __len__(self) -> int:
-        return len(self._blocks)
+        self._blocks: tuple[list[int], ...] = tuple([] for _ in pools)
+        self._n_gone = [0] * len(pools)
+        """Per group, blocks that were given back."""
+        self._n_tokens = 0
+        self._covering: Tables = ()
+        self._n_covered = -1
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that the blocks hold."""
-        return len(self._blocks) * self._block_size
+        """Tokens that the blocks of every group hold."""
+        return self._n_tokens
 
-    def missing(self, n_tokens: int) -> int:
-        """Blocks to allocate before ``n_tokens`` fit."""
-        return max(0, blocks_for(n_tokens, self._block_size) - len(self._blocks))
+    def at(self, index: int) -> tuple[int, ...]:
+        """Per group the block ``index``."""
+        return tuple(blocks[index] for blocks in self._blocks)
+
+    def held(self, group: int) -> list[int]:
+        """Blocks of ``group`` that the table owns."""
+        return self._blocks[group][self._n_gone[group] :]
+
+    def missing(self, n_tokens: int) -> tuple[int, ...]:
+        """Per group, blocks to allocate before ``n_tokens`` fit."""
+        n_blocks = blocks_for(n_tokens, self._block_size)
+        return tuple(max(0, n_blocks - len(blocks)) for blocks in self._blocks)
+
+    def fits(self, n_tokens: int) -> bool:
+        """Whether ``grow`` finds the blocks that it needs."""
+        if n_tokens <= self._n_tokens:
+            return True
+        missing = zip(self.missing(n_tokens), self._pools, strict=True)
+        return all(n <= pool.n_available for n, pool in missing)
+
+    def room(self) -> int:
+        """Tokens that the table could hold now."""
+        groups = zip(self._blocks, self._pools, strict=True)
+        return min(len(blocks) + pool.n_available for blocks, pool in groups) * self._block_size
 
     def grow(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
-        self._blocks.extend(self._pool.allocate(self.missing(n_tokens)))
+        if n_tokens > self._n_tokens:
+            self._grow(n_tokens, range(len(self._pools)))
 
-    def adopt(self, blocks: Sequence[int]) -> None:
-        """Begin an empty table with a share of ``blocks``, which are full and read only."""
-        if self._blocks:
-            raise KvasirError(f"a table of {len(self._blocks)} blocks cannot begin with others")
-        self._pool.share(blocks)
-        self._blocks.extend(blocks)
+    def grow_full(self, n_tokens: int) -> None:
+        """Hold at least ``n_tokens`` in the groups that give back nothing. Raises CapacityError."""
+        self._grow(n_tokens, [g for g, pool in enumerate(self._pools) if not pool.window])
 
-    def replace(self, index: int, block: int) -> None:
+    def adopt(self, tables: Tables) -> None:
+        """Begin an empty table with a share of blocks that are full and read only; those that a
+        group lacks come first."""
+        if any(self._blocks):
+            raise KvasirError(f"a table of {self._n_tokens} tokens cannot begin with others")
+        for group, (pool, adopted) in enumerate(zip(self._pools, tables, strict=True)):
+            n_gone = adopted.count(NO_BLOCK) if pool.window else 0
+            pool.share(adopted[n_gone:])
+            self._blocks[group].extend(adopted)
+            self._n_gone[group] = n_gone
+        self._count()
+
+    def replace(self, group: int, index: int, block: int) -> None:
         """Hold ``block`` at ``index`` instead of an own one with equal contents.
 
         Rows planned before may still read the old block: steps run in order, so they do before
         any new owner writes it.
         """
-        self._pool.share((block,))
-        self._pool.free((self._blocks[index],))
-        self._blocks[index] = block
-        self._covering = ()
+        pool, blocks = self._pools[group], self._blocks[group]
+        pool.share((block,))
+        pool.free((blocks[index],))
+        blocks[index] = block
+        self._n_covered = -1
+
+    def give_back(self, n_tokens: int) -> int:
+        """Give back what no token at position ``n_tokens`` or later sees, the first block first;
+        for how many tokens there is more to give.
+
+        Call it when the steps that compute the tokens before are done: then no planned row reads
+        these blocks, and what is full of them is known to the cache.
+        """
+        for group, n_gone in self._to_give(n_tokens):
+            blocks, before = self._blocks[group], self._n_gone[group]
+            self._pools[group].free(blocks[before:n_gone])
+            blocks[before:n_gone] = [NO_BLOCK] * (n_gone - before)
+            self._n_gone[group] = n_gone
+            self._n_covered = -1
+        groups = [(n + 1, x.window) for n, x in zip(self._n_gone, self._pools, strict=True)]
+        return min(i * self._block_size + window - 1 for i, window in groups if window)
+
+    def gives_back(self, n_tokens: int) -> bool:
+        """Whether ``give_back`` would give any."""
+        return bool(self._to_give(n_tokens))
 
     def trim(self, n_tokens: int) -> None:
         """Give back the blocks past ``n_tokens``, the last one first: what is cached of them goes
         in that order, so that no block goes before those that follow it."""
         keep = blocks_for(n_tokens, self._block_size)
-        self._pool.free(reversed(self._blocks[keep:]))
-        del self._blocks[keep:]
-        self._covering = ()
+        for group, (pool, blocks) in enumerate(zip(self._pools, self._blocks, strict=True)):
+            pool.free(reversed(blocks[max(keep, self._n_gone[group]) :]))
+            del blocks[keep:]
+            self._n_gone[group] = min(self._n_gone[group], keep)
+        self._count()
 
-    def covering(self, n_tokens: int) -> tuple[int, ...]:
+    def covering(self, n_tokens: int) -> Tables:
         """Ids of the blocks of storage indices [0, n_tokens); the same object while they stay."""
         n_blocks = -(-n_tokens // self._block_size)
-        if len(self._covering) != n_blocks:
-            self._covering = tuple(self._blocks[:n_blocks])
+        if self._n_covered != n_blocks:
+            self._covering = tuple([tuple(blocks[:n_blocks]) for blocks in self._blocks])
+            self._n_covered = n_blocks
         return self._covering
 
     def fork(self) -> BlockTable:
         """A table over the same blocks, which are read only until one of the two gives them up."""
-        self._pool.share(self._blocks)
-        twin = BlockTable(self._pool, self._block_size)
-        twin._blocks = list(self._blocks)
+        twin = BlockTable(self._pools, self._block_size)
+        for group, pool in enumerate(self._pools):
+            pool.share(self.held(group))
+            twin._blocks[group].extend(self._blocks[group])
+        twin._n_gone = list(self._n_gone)
+        twin._count()
         return twin
 
     def release(self) -> None:
         """Give back every block; the table is empty afterwards."""
         self.trim(0)
+
+    def _grow(self, n_tokens: int, groups: Sequence[int]) -> None:
+        missing = self.missing(n_tokens)
+        for group in groups:
+            self._pools[group].require(missing[group])
+        for group in groups:
+            self._blocks[group].extend(self._pools[group].allocate(missing[group]))
+        self._count()
+
+    def _count(self) -> None:
+        self._n_tokens = min(map(len, self._blocks)) * self._block_size
+        self._n_covered = -1
+
+    def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:
+        """Windowed groups with blocks to give back, and how many are gone afterwards."""
+        found = []
+        for group, pool in enumerate(self._pools):
+            if pool.window:
+                n_gone = first_block(n_tokens, pool.window, self._block_size)
+                n_gone = min(n_gone, len(self._blocks[group]))
+                if n_gone > self._n_gone[group]:
+                    found.append((group, n_gone))
+        return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import EngineRequest
-from kvasir.kv.table import blocks_for
 
 
 def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
@@ -35,13 +34,14 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
     max_outputs = min(wanted, limit - n_prompt)
     if n_emitted > max_outputs:
         raise RequestError(f"{n_emitted} tokens were emitted, {max_outputs} are allowed")
-    n_blocks = blocks_for(n_prompt + max_outputs - 1, config.block_size)
-    if n_blocks > config.n_blocks:
-        raise RequestError(
-            f"{n_prompt} prompt and {max_outputs} output tokens need {n_blocks} blocks of "
-            f"{config.block_size}, there are {config.n_blocks}: "
-            "lower max_tokens or raise --kv-memory",
-            param="max_tokens",
-            code="context_length_exceeded",
-        )
+    for group in config.groups:
+        n_blocks = group.needs(n_prompt + max_outputs - 1, config.block_size)
+        if n_blocks > group.n_blocks:
+            raise RequestError(
+                f"{n_prompt} prompt and {max_outputs} output tokens need {n_blocks} blocks of "
+                f"{config.block_size}, there are {group.n_blocks}: "
+                "lower max_tokens or raise --kv-memory",
+                param="max_tokens",
+                code="context_length_exceeded",
+            )
     return max_outputs

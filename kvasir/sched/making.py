@@ -60,9 +60,10 @@ class Making:
             return n_most
         return self.pace.room(self.load, self.decodes, start, n_most)
 
-    def chunk(self, request: Request) -> None:
-        """As much of what a request knows as there is room for, a token at least."""
-        n_tokens = max(1, self.room(request.n_computed, request.n_left))
+    def chunk(self, request: Request, n_most: int) -> None:
+        """Of the next ``n_most`` tokens that a request knows what there is room for, one at least."""
+        n_tokens = max(1, self.room(request.n_computed, n_most))
+        request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)
         self._add(request, row)
         request.n_computed += n_tokens

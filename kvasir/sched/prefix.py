@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.groups import NO_BLOCK
 from kvasir.core.plan import Copy
 from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
@@ -65,16 +66,17 @@ class Prefixes:
         n_found = depth * self.cache.block_size + hit.n_rows
         return Found(chain, hit, n_tokens, n_found, is_coming)
 
-    def missing(self, request: Request, found: Found) -> int:
-        """Blocks that must be available before ``request`` can start with ``found``."""
-        n_fresh = request.table.missing(request.n_known) - len(found.hit.blocks)
-        return n_fresh + self.cache.n_idle(found.hit)
+    def fits(self, request: Request, found: Found, n_spare: int) -> bool:
+        """Whether ``request`` can start with ``found`` and leave ``n_spare`` blocks."""
+        return self.cache.fits(found.hit, request.n_known, n_spare)
 
     def start(self, request: Request, found: Found) -> Copy | None:
-        """Give ``request`` its blocks; the copy that completes the hit."""
+        """Give ``request`` all blocks of its known tokens, of a windowed group the next one; the
+        copy that completes the hit."""
         hit = found.hit
         self.cache.adopt(hit, request.table)
-        request.table.grow(request.n_known)
+        request.table.grow_full(request.n_known)
+        request.table.grow(found.n_tokens + 1)
         request.begin(found.n_tokens)
         request.news_at = 0
         self.n_queried += found.n_queried
@@ -84,7 +86,7 @@ class Prefixes:
             self._expect(lease)
         if not hit.n_rows:
             return None
-        return Copy(hit.source, request.table[len(hit.blocks)], hit.n_rows)
+        return Copy(hit.source, request.table.at(hit.node.depth), hit.n_rows)
 
     def commit(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
         """The first ``n_tokens`` of a running request are computed and will not be written again.
@@ -133,8 +135,10 @@ class Prefixes:
         for request, lease in self._leases.items():
             node = lease.node
             while node is not None and node.is_live and node.parent is not None:
-                if request.table[node.depth - 1] != node.block:
-                    raise KvasirError(f"request {request.id} does not hold block {node.block}")
+                held = request.table.at(node.depth - 1)
+                pairs = zip(held, node.blocks, strict=True)
+                if any(own not in (known, NO_BLOCK) for own, known in pairs):
+                    raise KvasirError(f"request {request.id} holds {held}, not {node.blocks}")
                 node = node.parent
 
     def _advance(self, lease: _Lease, request: Request, n_full: int) -> None:

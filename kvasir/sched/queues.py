@@ -37,7 +37,6 @@ class Queues:
 
     def __init__(self, prefixes: Prefixes, max_num_seqs: int, timeline: Timeline) -> None:
         self.prefixes = prefixes
-        self.pool = prefixes.cache.pool
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.n_preemptions = 0
@@ -51,40 +50,41 @@ class Queues:
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once.
         """
+        cache = self.prefixes.cache
         n_passed = 0
         for request in tuple(islice(self.waiting, MAX_PASSED + len(self._slots))):
             if not self._slots or not request.n_left or n_passed == MAX_PASSED:
                 return
-            if self.pool.n_available <= len(self.running):
+            if cache.n_available <= len(self.running):
                 return
             found = self.prefixes.find(request)
             if found.is_coming and request.n_waits < MAX_WAITS:
                 request.n_waits += 1
                 n_passed += 1
                 continue
-            missing = self.prefixes.missing(request, found) + len(self.running)
-            if self.pool.n_available < missing:
+            if not self.prefixes.fits(request, found, len(self.running)):
                 return
             yield self._start(request, found)
 
     def reserve(self, requests: Sequence[Request]) -> list[Request]:
-        """Those of the running ``requests``, oldest first, that have blocks for all they know.
+        """Those of the running ``requests``, oldest first, that have blocks for one more token.
 
-        The latest running requests are preempted for the blocks of older ones.
+        The latest running requests are preempted for the blocks of older ones. A request whose own
+        running step, once committed, gives back blocks that its window has left, waits for it.
         """
         ready = [request for request in requests if self._has_room(request)]
         return [request for request in ready if request.slot >= 0]
 
     def _has_room(self, request: Request) -> bool:
-        n_tokens = request.n_prompt + request.n_drawn
-        if n_tokens <= request.table.n_tokens:
+        table, n_tokens = request.table, request.n_computed + 1
+        if n_tokens <= table.n_tokens:
             return True
         if request.slot < 0:
             return False
-        while request.table.missing(n_tokens) > self.pool.n_available:
-            if self._preempt() is request:
+        while not table.fits(n_tokens):
+            if table.gives_back(request.n_computed) or self._preempt() is request:
                 return False
-        request.table.grow(n_tokens)
+        table.grow(n_tokens)
         return True
 
     def release(self, request: Request) -> None:
@@ -100,13 +100,14 @@ class Queues:
     def check(self) -> None:
         """Raises KvasirError unless blocks, slots and order are consistent."""
         self.prefixes.check(self.running)
-        held = {request.table[i] for request in self.running for i in range(len(request.table))}
-        if len(held) != self.pool.n_used:
-            raise KvasirError(
-                f"running requests hold {len(held)} blocks, {self.pool.n_used} are used"
-            )
-        if any(len(request.table) or request.slot >= 0 for request in self.waiting):
-            raise KvasirError("a waiting request holds blocks or a slot")
+        for group, pool in enumerate(self.prefixes.cache.pools):
+            held = {block for request in self.running for block in request.table.held(group)}
+            if len(held) != pool.n_used:
+                raise KvasirError(
+                    f"running requests hold {len(held)} blocks, {pool.n_used} are used"
+                )
+            if any(request.table.held(group) or request.slot >= 0 for request in self.waiting):
+                raise KvasirError("a waiting request holds blocks or a slot")
         slots = sorted(self._slots + [request.slot for request in self.running])
         if slots != list(range(self._max_num_seqs)):
             raise KvasirError(

@@ -19,7 +19,7 @@ def chunk_row(request: Request, n_tokens: int) -> Row:
         slot=request.slot,
         start=start,
         tokens=request.named(start, end),
-        blocks=request.table.covering(end),
+        tables=request.table.covering(end),
         n_logits=n_logits,
         out_index=request.n_drawn - (n_logits - 1) if is_drawing else 0,
         targets=targets,
@@ -31,8 +31,8 @@ def decode_row(request: Request) -> Row:
     nearly all rows are these."""
     start, tokens = request.n_computed, request.tokens
     token = tokens[start] if start < len(tokens) else -1 - request.draw
-    blocks = request.table.covering(start + 1)
-    return Row(request.slot, start, (token,), blocks, 1, request.n_drawn)
+    tables = request.table.covering(start + 1)
+    return Row(request.slot, start, (token,), tables, 1, request.n_drawn)
 
 
 def _targets(request: Request, start: int, end: int) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def draft_row(request: Request, draft: Draft) -> Row:
         slot=request.slot,
         start=start,
         tokens=(request.tokens[start], *draft.tokens),
-        blocks=request.table.covering(start + n_tokens),
+        tables=request.table.covering(start + n_tokens),
         n_logits=n_tokens,
         out_index=request.n_drawn,
         parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
@@ -84,7 +84,7 @@ def moves_of(row: Row, path: tuple[int, ...]) -> tuple[Move, ...]:
     Sources lie at or past their destinations and ascend, so that applying them in order is safe.
     """
     return tuple(
-        Move(row.blocks, row.start + node, row.start + depth)
+        Move(row.tables, row.start + node, row.start + depth)
         for depth, node in enumerate(path, start=1)
         if node != depth
     )

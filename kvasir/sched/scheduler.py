@@ -63,11 +63,8 @@ class Scheduler:
         self.timeline = Timeline() if timeline is None else timeline
         self._pace = Pace(self.costs, config.itl_target) if config.itl_target else None
         self._proposer = proposer if config.max_draft_tokens else None
-        self._prefixes = Prefixes(
-            PrefixCache(config.n_blocks, config.block_size),
-            key_root,
-            enabled=config.enable_prefix_caching,
-        )
+        self._cache = PrefixCache(config.groups, config.block_size)
+        self._prefixes = Prefixes(self._cache, key_root, enabled=config.enable_prefix_caching)
         self._queues = Queues(self._prefixes, config.max_num_seqs, self.timeline)
         self._requests: dict[int, Request] = {}
         self._flights: deque[tuple[StepPlan, Making]] = deque()
@@ -86,7 +83,7 @@ class Scheduler:
         if request.id in self._requests:
             raise KvasirError(f"request id {request.id} is running already: choose another")
         max_outputs = max_outputs_of(request, self.config)
-        table = BlockTable(self._queues.pool, self.config.block_size)
+        table = BlockTable(self._cache.pools, self.config.block_size)
         state = new_request(request, self._n_arrivals, max_outputs, table)
         self._n_arrivals += 1
         state.finish = state.ending()
@@ -119,6 +116,10 @@ class Scheduler:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
         making = Making(self.config.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
+        if self.config.windows:
+            # of these, blocks are taken as prompts are computed, too: here, oldest first, before
+            # any row is made that a preemption could take back
+            self._queues.reserve([x for x in self._queues.running if x.n_left])
         ready: list[Request] = []
         others: list[Request] = []
         for request in self._queues.running:
@@ -148,7 +149,7 @@ class Scheduler:
             [request.id for request in making.owners],
             result,
             n_waiting=len(self._queues.waiting),
-            blocks_free=self._queues.pool.n_available,
+            blocks_free=self._cache.n_available,
         )
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
@@ -182,14 +183,14 @@ class Scheduler:
         return bool(self._requests or self._flights or self._events)
 
     def stats(self) -> EngineStats:
-        queues, counters = self._queues, self._counters
+        queues, counters, pools = self._queues, self._counters, self._cache.pools
         return EngineStats(
             step=counters.step,
             n_running=len(queues.running),
             n_waiting=len(queues.waiting),
-            blocks_total=queues.pool.n_blocks,
-            blocks_free=queues.pool.n_free,
-            blocks_cached=queues.pool.n_cached,
+            blocks_total=sum(pool.n_blocks for pool in pools),
+            blocks_free=sum(pool.n_free for pool in pools),
+            blocks_cached=sum(pool.n_cached for pool in pools),
             n_preemptions=queues.n_preemptions,
             n_cancelled=counters.n_cancelled,
             n_failed=counters.n_failed,
@@ -206,8 +207,9 @@ class Scheduler:
         queued = {request.id for request in (*self._queues.running, *self._queues.waiting)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
-        if not queued and self._queues.pool.n_used:
-            raise KvasirError(f"idle, but {self._queues.pool.n_used} blocks are used")
+        n_used = sum(pool.n_used for pool in self._cache.pools)
+        if not queued and n_used:
+            raise KvasirError(f"idle, but {n_used} blocks are used")
 
     def _plan_decodes(self, making: Making, ready: list[Request]) -> None:
         """Requests that lack their newest token only; what the budget leaves may go to drafts."""
@@ -232,13 +234,23 @@ class Scheduler:
         )
 
     def _plan_chunks(self, making: Making, others: list[Request]) -> None:
-        """Prompts, and what is recomputed; all their blocks were taken on admission."""
+        """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
+        on admission."""
         for request in others:
             if request.slot < 0 or not request.n_left or request.is_decoding:
                 continue
             if not making.room(request.n_computed):
                 return
-            making.chunk(request)
+            self._chunk(making, request)
+
+    def _chunk(self, making: Making, request: Request) -> None:
+        """A chunk for which windowed groups have blocks: a running step may have to give some back
+        before there is one."""
+        n_most = request.n_left
+        if self.config.windows:
+            n_most = min(n_most, request.table.room() - request.n_computed)
+        if n_most > 0:
+            making.chunk(request, n_most)
 
     def _plan_newcomers(self, making: Making) -> None:
         if not making.room():
@@ -248,7 +260,7 @@ class Scheduler:
             making.copies.extend(newcomer.copies)
             request = newcomer.request
             self.timeline.mark(request.id, "started", request.n_computed)
-            making.chunk(request)
+            self._chunk(making, request)
             if not making.room():
                 return
 
@@ -256,12 +268,8 @@ class Scheduler:
         """A draft within budget, context and free blocks; empty when off or pointless."""
         if self._proposer is None:
             return NO_DRAFT
-        room = request.table.n_tokens + self._queues.pool.n_available * self.config.block_size
-        k = min(
-            spare,
-            self.config.max_draft_tokens,
-            min(room, self.config.max_model_len) - request.n_known,
-        )
+        room = min(request.table.room(), self.config.max_model_len)
+        k = min(spare, self.config.max_draft_tokens, room - request.n_known)
         if k < 1 or request.max_outputs - request.n_drawn < MIN_OUTPUTS_TO_DRAFT:
             return NO_DRAFT
         draft = self._proposer.propose(request, k).head(k)
@@ -304,7 +312,7 @@ class Scheduler:
         self._uncommitted.append((request, output.token))
         n_tokens = row.start + len(row.tokens)
         if n_tokens >= request.news_at and is_current:
-            self._prefixes.commit(request, n_tokens, is_proven=True)
+            self._settle(request, n_tokens, is_proven=True)
         if request.finish is not None:
             self._close(request)
 
@@ -323,11 +331,18 @@ class Scheduler:
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)
             if n_tokens >= request.news_at:
-                self._prefixes.commit(request, n_tokens, is_proven=bool(outputs))
+                self._settle(request, n_tokens, is_proven=bool(outputs))
         elif request.error_code == "model_numerics":
             self._prefixes.distrust(request)
         if request.finish is not None:
             self._close(request)
+
+    def _settle(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
+        """The entries of the first ``n_tokens`` are in their places: what is full is told to the
+        cache, and what windows have left is given back."""
+        self._prefixes.commit(request, n_tokens, is_proven=is_proven)
+        if self.config.windows:
+            request.news_at = min(request.news_at, request.table.give_back(n_tokens))
 
     def _close(self, request: Request) -> None:
         self._queues.release(request)

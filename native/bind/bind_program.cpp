@@ -97,15 +97,15 @@ ProgramSpec spec_of(nb::dict sizes, const ReadOnlyBytes& records, const ReadOnly
 }
 
 // Rows of `layers`: offset of page 0, page bytes, V offset, head bytes, block size, KV heads, head dim,
-// dtype.
-std::vector<KvLayer> kv_layers(uint8_t* base, const Longs& layers) {
-  if (layers.shape(1) != 8) throw std::invalid_argument("a KV layer has 8 numbers");
-  std::vector<KvLayer> out;
+// dtype, group.
+void add_kv_layers(ProgramSpec* spec, uint8_t* base, const Longs& layers) {
+  if (layers.shape(1) != 9) throw std::invalid_argument("a KV layer has 9 numbers");
   for (size_t l = 0; l < layers.shape(0); l++) {
-    const int64_t* n = layers.data() + 8 * l;
-    out.push_back({base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), KvType(n[7])});
+    const int64_t* n = layers.data() + 9 * l;
+    spec->kv.push_back(
+        {base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), KvType(n[7])});
+    spec->kv_groups.push_back(int32_t(n[8]));
   }
-  return out;
 }
 
 void make_program(BoundProgram* self, Pool& pool, const std::string& level, Sampler& sampler, nb::dict sizes,
@@ -121,8 +121,9 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
     self->owners.push_back(nb::cast(table));
     spec.tables.push_back(table.data());
   }
-  spec.kv = kv_layers(kv.data(), kv_layout);
+  add_kv_layers(&spec, kv.data(), kv_layout);
   StepArrays a = step_arrays(arrays);
+  a.max_seqs = nb::cast<int64_t>(sizes["max_seqs"]);
   a.max_blocks = nb::cast<int64_t>(sizes["max_blocks"]);
   a.max_top = nb::cast<int64_t>(sizes["max_top"]);
   self->vocab = nb::cast<int64_t>(sizes["vocab"]);

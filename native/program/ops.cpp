@@ -154,7 +154,7 @@ void Program::rope_write(const Record& r, const Tile& tile, int64_t item) {
   args.q_norm = vector(r.weight[0]);
   args.k_norm = vector(r.weight[1]);
   args.eps = r.f[0];
-  args.rows = &step_rows_;
+  args.rows = &step_rows_[size_t(spec_.kv_groups[size_t(r.i[3])])];
   share(r, tile, item, &args.m0, &args.m1);
   kernels_.rope_write(args);
 }
@@ -171,7 +171,7 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   args.window = r.i[5];
   args.scale = r.f[0];
   args.softcap = r.f[1];
-  args.rows = &step_rows_;
+  args.rows = &step_rows_[size_t(spec_.kv_groups[size_t(r.i[3])])];
   args.seq = chunk.seq;
   args.t0 = chunk.t0;
   args.t1 = chunk.t1;

@@ -47,6 +47,9 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
     scratch_.push_back(reinterpret_cast<float*>((address + 63) / 64 * 64));
   }
   choose_resident();
+  int32_t n_groups = 1;
+  for (const int32_t group : spec_.kv_groups) n_groups = std::max(n_groups, group + 1);
+  step_rows_.resize(size_t(n_groups));
   previous_.reserve(size_t(spec_.max_logits));
   paths_.reserve(size_t(spec_.max_tokens));
   chunks_.reserve(size_t(spec_.max_tokens));
@@ -81,8 +84,18 @@ void Program::run(StepSize size, int64_t until, double* seconds, float* logits) 
 
 void Program::prepare(StepSize size) {
   size_ = size;
-  step_rows_ = {size.tokens,  size.seqs,    a_.seq,      a_.pos,    a_.store,     a_.parent,
-                a_.seq_begin, a_.seq_start, a_.seq_tree, a_.tables, a_.max_blocks};
+  for (size_t g = 0; g < step_rows_.size(); g++)
+    step_rows_[g] = {size.tokens,
+                     size.seqs,
+                     a_.seq,
+                     a_.pos,
+                     a_.store,
+                     a_.parent,
+                     a_.seq_begin,
+                     a_.seq_start,
+                     a_.seq_tree,
+                     a_.tables + int64_t(g) * a_.max_seqs * a_.max_blocks,
+                     a_.max_blocks};
   for (Counter& counter : counters_) {
     counter.next.store(0, std::memory_order_relaxed);
     counter.done.store(0, std::memory_order_relaxed);

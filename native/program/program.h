@@ -67,8 +67,8 @@ struct StepArrays {
   int32_t *pos, *store, *seq, *parent;
   int32_t *seq_begin, *seq_start;
   uint8_t* seq_tree;
-  int32_t* tables;
-  int64_t max_blocks;
+  int32_t* tables;  // [KV groups, max_seqs, max_blocks]; -1 where a window has left the page
+  int64_t max_seqs, max_blocks;
   int32_t *logit_token, *logit_slot, *logit_target;  // [R] index in T, sampler slot, token to score or -1
   int64_t* logit_out_index;
   int32_t *path_begin, *path;  // [R + 1], tokens or references as in `tokens`
@@ -87,6 +87,7 @@ struct ProgramSpec {
   std::vector<Buffer> buffers;
   std::vector<Weight> weights;
   std::vector<KvLayer> kv;
+  std::vector<int32_t> kv_groups;    // per layer, which of the tables finds its pages
   std::vector<const float*> tables;  // rope cos | sin
   int64_t max_tokens, max_logits, logits_tile, top_k;
   int64_t head_dim_max, group_max;
@@ -175,7 +176,7 @@ class Program {
   std::vector<Chunk> chunks_;
   // of the running step
   StepSize size_{};
-  StepRows step_rows_{};
+  std::vector<StepRows> step_rows_;  // per KV group: they differ in the tables alone
   int64_t until_ = -1;
   double* seconds_ = nullptr;
   float* logits_out_ = nullptr;

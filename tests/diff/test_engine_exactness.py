@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,6 +18,11 @@ from tests.request_sets import make_requests, make_sharing_requests, next_turns
 Damage = Callable[[StepPlan], StepPlan]
 
 SIZES = Sizes(vocab_size=97)
+WINDOWED = (
+    replace(SIZES, windows=(24,)),
+    replace(SIZES, windows=(1, 50)),
+    replace(SIZES, windows=(33,), has_full=False),
+)
 REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
 SHARING = make_sharing_requests(40, SIZES.vocab_size, seed=2, max_tokens=70)
 
@@ -47,9 +52,11 @@ def expected_of_sharing() -> Outcome:
     return Outcome(first.answers | second.answers, second.stats)
 
 
-def second_turns(known: Outcome) -> list[EngineRequest]:
+def second_turns(
+    known: Outcome, requests: Sequence[EngineRequest] = SHARING
+) -> list[EngineRequest]:
     outputs = {i: answer.tokens for i, answer in known.answers.items()}
-    return next_turns(SHARING, outputs, max_prompt=140)
+    return next_turns(requests, outputs, max_prompt=140)
 
 
 @pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
@@ -66,6 +73,35 @@ def test_answers_do_not_depend_on_what_is_cached(
     assert stats.prefix_queries > stats.prefix_hits > 20
     if variant.n_spare_blocks is not None and variant.n_seqs > 2:
         assert stats.n_preemptions > 0
+
+
+@pytest.fixture(scope="module", params=WINDOWED, ids=lambda sizes: f"windows of {sizes.windows}")
+def windowed(request: pytest.FixtureRequest) -> tuple[Sizes, Outcome, Outcome]:
+    """Sizes, the answers of requests alone, and those of ``SHARING`` and its second turns."""
+    sizes: Sizes = request.param
+    first = baseline(FakeExecutor, SHARING[:10], sizes)
+    second = baseline(FakeExecutor, second_turns(first, SHARING[:10]), sizes)
+    turns = Outcome(first.answers | second.answers, second.stats)
+    return sizes, baseline(FakeExecutor, REQUESTS[:10], sizes), turns
+
+
+@pytest.mark.parametrize("variant", (*VARIANTS, *CACHE_VARIANTS), ids=lambda v: v.name)
+def test_windows_change_no_answer(
+    variant: Variant, windowed: tuple[Sizes, Outcome, Outcome]
+) -> None:
+    sizes, alone, turns = windowed
+    expected = (turns if variant.cache else alone).answers
+    requests = REQUESTS[:10]
+    if variant.cache:
+        requests = SHARING[:10] + second_turns(turns, SHARING[:10])
+    outcome = run(FakeExecutor, requests, sizes, variant, expected)
+    for request in requests:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+    stats = outcome.stats
+    assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
+    assert not variant.cache or not variant.n_spare_blocks or stats.prefix_hits > 0
+    if variant.n_spare_blocks is None:
+        assert stats.n_preemptions == 0
 
 
 def test_the_requests_use_every_feature(expected: Outcome) -> None:
@@ -118,7 +154,7 @@ def _with_short_copies(plan: StepPlan) -> StepPlan:
 def _with_rotated_blocks(plan: StepPlan) -> StepPlan:
     """Full blocks are read in another order: only what was written elsewhere shows it."""
     rows = tuple(
-        structs.replace(row, blocks=row.blocks[1:] + row.blocks[:1])
+        structs.replace(row, tables=tuple(b[1:] + b[:1] for b in row.tables))
         if row.start % 32 == 20
         else row
         for row in plan.rows

@@ -41,9 +41,9 @@ MODES = (
 def mixed_plan() -> StepPlan:
     """Two chains and a tree, in scattered blocks, some tokens without logits."""
     rows = (
-        Row(2, 0, PROMPT[:33], (7, 0, 4), n_logits=1),
-        Row(0, 0, PROMPT[5:12], (9,), n_logits=7, parents=(-1, 0, 0, 1, 2, 2, 4)),
-        Row(3, 0, PROMPT[:16], (1,), n_logits=3),
+        Row(2, 0, PROMPT[:33], ((7, 0, 4),), n_logits=1),
+        Row(0, 0, PROMPT[5:12], ((9,),), n_logits=7, parents=(-1, 0, 0, 1, 2, 2, 4)),
+        Row(3, 0, PROMPT[:16], ((1,),), n_logits=3),
     )
     return StepPlan(0, rows, tuple(SlotOpen(row.slot, GREEDY, row.tokens) for row in rows))
 

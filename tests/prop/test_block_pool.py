@@ -27,29 +27,29 @@ class PoolMachine(RuleBasedStateMachine):
         self.tables: list[BlockTable] = []
 
     def owners(self) -> Counter[int]:
-        return Counter(b for table in self.tables for b in table.covering(table.n_tokens))
+        return Counter(b for table in self.tables for b in table.held(0))
 
     @rule(n_tokens=st.integers(0, N_BLOCKS * BLOCK_SIZE + 20))
     def open(self, n_tokens: int) -> None:
-        self.tables.append(BlockTable(self.pool, BLOCK_SIZE))
+        self.tables.append(BlockTable((self.pool,), BLOCK_SIZE))
         self.grow(len(self.tables) - 1, n_tokens)
 
     @precondition(lambda self: self.tables)
     @rule(which=st.integers(0, 50), n_tokens=st.integers(0, N_BLOCKS * BLOCK_SIZE + 20))
     def grow(self, which: int, n_tokens: int) -> None:
         table = self.tables[which % len(self.tables)]
-        before, n_free = table.covering(table.n_tokens), self.pool.n_free
-        missing = table.missing(n_tokens)
+        before, n_free = table.held(0), self.pool.n_free
+        (missing,) = table.missing(n_tokens)
         if missing > n_free:
             with pytest.raises(CapacityError, match=f"needs {missing} blocks, {n_free} of 12"):
                 table.grow(n_tokens)
-            assert table.covering(table.n_tokens) == before
+            assert table.held(0) == before
             assert self.pool.n_free == n_free
             return
         table.grow(n_tokens)
         assert table.n_tokens >= n_tokens
-        new = table.covering(table.n_tokens)[len(before) :]
-        assert table.covering(table.n_tokens)[: len(before)] == before
+        new = table.held(0)[len(before) :]
+        assert table.held(0)[: len(before)] == before
         assert all(self.owners()[block] == 1 for block in new)
 
     @precondition(lambda self: self.tables)

@@ -1,20 +1,28 @@
-"""The prefix cache against an oracle that knows only prefixes, owners and an order."""
+"""The prefix cache against an oracle that knows only prefixes, owners and orders."""
 
 from __future__ import annotations
 
 import random
 from array import array
 
-from kvasir.kv.index import NO_BLOCK, Node
+import pytest
+
+from kvasir.core.groups import NO_BLOCK, KVGroup
+from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
 
 SIZE = 2
-N_BLOCKS = 10
 MAX_TOKENS = 8
-N_OPERATIONS = 1_000_000
 Tokens = tuple[int, ...]
+Prefix = tuple[bytes, Tokens]
+Groups = tuple[KVGroup, ...]
+
+ONE = (KVGroup(10),)
+TWO = (KVGroup(10), KVGroup(8, window=3))
+WINDOW = (KVGroup(9, window=4),)
+THREE = (KVGroup(9), KVGroup(7, window=1), KVGroup(8, window=5))
 
 
 class Sequence:
@@ -23,7 +31,7 @@ class Sequence:
     def __init__(self, cache: PrefixCache, root: bytes, tokens: Tokens) -> None:
         self.tokens = tokens
         self.chain = Chain(root, array("I", tokens), SIZE)
-        self.table = BlockTable(cache.pool, SIZE)
+        self.table = BlockTable(cache.pools, SIZE)
         self.node: Node | None = None
         self.root = root
 
@@ -31,61 +39,114 @@ class Sequence:
 class Oracle:
     """Contents are named by what they depend on: (root, all tokens up to the block's end)."""
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[bytes, Tokens], int] = {}
-        self.order: list[int] = []
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.known: dict[Prefix, list[int]] = {}
+        """Per group the block, or NO_BLOCK."""
+        self.order: list[list[int]] = [[] for _ in groups]
         """Known blocks without owner, the next to go first."""
-        self.refs = [0] * N_BLOCKS
+        self.refs = [[0] * group.n_blocks for group in groups]
 
-    def hit(self, root: bytes, tokens: Tokens) -> tuple[list[int], int]:
-        """Blocks of the longest known prefix, and the longest part of one more block."""
-        blocks: list[int] = []
+    def hit(self, root: bytes, tokens: Tokens) -> int:
+        """Full blocks of the longest prefix with all that a token after it sees."""
         n = 0
-        while n + SIZE <= len(tokens) and (root, tokens[: n + SIZE]) in self.known:
-            blocks.append(self.known[root, tokens[: n + SIZE]])
-            n += SIZE
-        rest = tokens[n : n + SIZE]
-        for length in range(len(rest), 0, -1):
-            for other, known in self.known:
-                if (
-                    other == root
-                    and len(known) == n + SIZE
-                    and known[: n + length] == tokens[: n + length]
-                ):
-                    return blocks, length
-        return blocks, 0
+        while (n + 1) * SIZE <= len(tokens) and (root, tokens[: (n + 1) * SIZE]) in self.known:
+            n += 1
+        while not self.is_seen(root, tokens[: n * SIZE]):
+            n -= 1
+        return n
 
-    def share(self, block: int) -> None:
-        if block in self.order:
-            self.order.remove(block)
-        self.refs[block] += 1
+    def is_seen(self, root: bytes, tokens: Tokens) -> bool:
+        return all(
+            self.block(g, root, tokens, p // SIZE) != NO_BLOCK
+            for g in range(len(self.groups))
+            for p in self.seen(g, len(tokens))
+        )
 
-    def give_up(self, block: int) -> None:
-        self.refs[block] -= 1
-        if not self.refs[block] and block in self.known.values():
-            self.order.append(block)
+    def seen(self, group: int, n: int) -> range:
+        """Positions before ``n`` that a token there sees."""
+        window = self.groups[group].window
+        return range(max(0, n - window + 1) if window else 0, n)
 
-    def evict(self, n: int) -> None:
-        for block in self.order[:n]:
-            prefix = next(key for key, value in self.known.items() if value == block)
+    def block(self, group: int, root: bytes, tokens: Tokens, index: int) -> int:
+        return self.known[root, tokens[: (index + 1) * SIZE]][group]
+
+    def parts(self, root: bytes, tokens: Tokens, n: int) -> list[tuple[int, list[int]]]:
+        """What follows ``n`` known blocks: how many of the next tokens it has, and its blocks."""
+        found = []
+        for (other, known), blocks in self.known.items():
+            if (
+                other == root
+                and len(known) == (n + 1) * SIZE
+                and known[: n * SIZE] == tokens[: n * SIZE]
+            ):
+                rest = zip(known[n * SIZE :], tokens[n * SIZE :], strict=False)
+                flags = [a == b for a, b in rest]
+                found.append((flags.index(False) if False in flags else len(flags), blocks))
+        return found
+
+    def share(self, group: int, block: int) -> None:
+        if block in self.order[group]:
+            self.order[group].remove(block)
+        self.refs[group][block] += 1
+
+    def give_up(self, group: int, block: int) -> None:
+        self.refs[group][block] -= 1
+        if not self.refs[group][block] and self.prefix(group, block) is not None:
+            self.order[group].append(block)
+
+    def prefix(self, group: int, block: int) -> Prefix | None:
+        return next((p for p, blocks in self.known.items() if blocks[group] == block), None)
+
+    def n_free(self, group: int) -> int:
+        return self.refs[group].count(0) - len(self.order[group])
+
+    def evict(self, group: int) -> None:
+        """The oldest cached block of a group goes; without a window its prefix with it."""
+        block = self.order[group].pop(0)
+        prefix = self.prefix(group, block)
+        assert prefix is not None
+        self.known[prefix][group] = NO_BLOCK
+        if self.groups[group].window:
+            self.prune(prefix)
+        else:
+            self.forget(prefix)
+
+    def prune(self, prefix: Prefix) -> None:
+        while prefix in self.known and set(self.known[prefix]) == {NO_BLOCK}:
+            root, tokens = prefix
+            if any(r == root and t[:-SIZE] == tokens for r, t in self.known):
+                return
             del self.known[prefix]
-        del self.order[:n]
+            prefix = root, tokens[:-SIZE]
+
+    def forget(self, prefix: Prefix) -> None:
+        for order, block in zip(self.order, self.known.pop(prefix), strict=True):
+            if block in order:
+                order.remove(block)
 
     def drop(self, root: bytes, prefix: Tokens) -> None:
-        gone = [k for k in self.known if k[0] == root and k[1][: len(prefix)] == prefix]
-        for key in gone:
-            block = self.known.pop(key)
-            if block in self.order:
-                self.order.remove(block)
+        for key in [k for k in self.known if k[0] == root and k[1][: len(prefix)] == prefix]:
+            self.forget(key)
+        self.prune((root, prefix[:-SIZE]))
+
+    def take(self, group: int, block: int) -> None:
+        """A fresh block is allocated."""
+        if not self.n_free(group):
+            self.evict(group)
+        assert self.refs[group][block] == 0
+        assert self.prefix(group, block) is None
+        self.refs[group][block] = 1
 
 
 class Game:
     """Random operations on both; every one is compared."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, groups: Groups, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.cache = PrefixCache(N_BLOCKS, SIZE)
-        self.oracle = Oracle()
+        self.groups = range(len(groups))
+        self.cache = PrefixCache(groups, SIZE)
+        self.oracle = Oracle(groups)
         self.roots = [chain_root("key", salt) for salt in ("", "other")]
         self.live: list[Sequence] = []
         self.n_hits = self.n_parts = self.n_evicted = self.n_shared = 0
@@ -102,78 +163,125 @@ class Game:
             self.distrust(self.rng.choice(self.live))
         else:
             self.reset()
-        pool, oracle = self.cache.pool, self.oracle
-        assert pool.n_cached == len(oracle.order)
-        assert pool.n_used == N_BLOCKS - oracle.refs.count(0)
+        oracle = self.oracle
+        for pool, order, refs in zip(self.cache.pools, oracle.order, oracle.refs, strict=True):
+            assert pool.n_cached == len(order)
+            assert pool.n_used == pool.n_blocks - refs.count(0)
         assert len(self.cache.index) == len(oracle.known)
 
     def start(self) -> None:
-        rng, oracle, pool = self.rng, self.oracle, self.cache.pool
+        rng, oracle = self.rng, self.oracle
         tokens = tuple(rng.choices((0, 0, 1), k=rng.randint(1, MAX_TOKENS)))
         made = Sequence(self.cache, rng.choice(self.roots), tokens)
         hit = self.cache.find(made.chain, len(tokens) - 1)
-        blocks, n_rows = oracle.hit(made.root, tokens[:-1])
-        assert (list(hit.blocks), hit.n_rows) == (blocks, n_rows)
-        self.check_source(made, hit)
-        n_fresh = made.table.missing(len(tokens)) - len(blocks)
-        n_idle = sum(block in oracle.order for block in blocks)
-        assert self.cache.n_idle(hit) == n_idle
-        if n_fresh + n_idle > pool.n_available:
+        n = oracle.hit(made.root, tokens[:-1])
+        assert hit.node.depth == n
+        self.check_part(made, hit)
+        self.check_tables(made, hit)
+        n_idle = [sum(b in oracle.order[g] for b in hit.tables[g]) for g in self.groups]
+        enough = all(
+            self.n_wanted(g, len(tokens), hit) + n_idle[g] <= self.cache.pools[g].n_available
+            for g in self.groups
+        )
+        assert self.cache.fits(hit, len(tokens), 0) == enough
+        if not enough:
             return
-        self.n_hits += len(blocks)
-        self.n_parts += n_rows > 0
+        self.n_hits += n
+        self.n_parts += hit.n_rows > 0
         self.cache.adopt(hit, made.table)
-        for block in blocks:
-            oracle.share(block)
-        if hit.source in oracle.order:
-            oracle.order.remove(hit.source)
-            oracle.order.append(hit.source)
-        n_evicted = max(0, n_fresh - pool.n_free)
-        self.n_evicted += n_evicted
-        oracle.evict(n_evicted)
-        made.table.grow(len(tokens))
-        for i in range(len(blocks), len(made.table)):
-            assert oracle.refs[made.table[i]] == 0
-            assert made.table[i] not in oracle.known.values()
-            oracle.share(made.table[i])
+        for g in self.groups:
+            for block in hit.tables[g]:
+                if block != NO_BLOCK:
+                    oracle.share(g, block)
+            if hit.source and hit.source[g] in oracle.order[g]:
+                oracle.order[g].remove(hit.source[g])
+                oracle.order[g].append(hit.source[g])
+        self.grow(made, len(tokens), full=True)
+        self.grow(made, n * SIZE + hit.n_rows + 1)
         made.node = hit.node
         self.live.append(made)
 
-    def check_source(self, made: Sequence, hit: Hit) -> None:
+    def n_wanted(self, group: int, n_tokens: int, hit: Hit) -> int:
+        """Blocks to allocate: of a window what it spans, wherever it begins in a block."""
+        window, n_blocks = self.oracle.groups[group].window, -(-n_tokens // SIZE)
+        n_held = sum(block != NO_BLOCK for block in hit.tables[group])
+        spans = max(len({p // SIZE for p in range(at, at + window)}) for at in range(SIZE))
+        return max(1, (min(n_blocks, spans) if window else n_blocks) - n_held)
+
+    def grow(self, one: Sequence, n_tokens: int, *, full: bool = False) -> None:
+        before = [one.table.held(g) for g in self.groups]
+        n_cached = [pool.n_cached for pool in self.cache.pools]
+        (one.table.grow_full if full else one.table.grow)(n_tokens)
+        self.n_evicted += sum(n_cached) - sum(pool.n_cached for pool in self.cache.pools)
+        for g in self.groups:
+            for block in one.table.held(g)[len(before[g]) :]:
+                self.oracle.take(g, block)
+
+    def check_part(self, made: Sequence, hit: Hit) -> None:
         """Siblings may share equally much; whichever is taken begins with the wanted tokens."""
-        if not hit.n_rows:
-            assert hit.source == NO_BLOCK
-            return
-        n = len(hit.blocks) * SIZE
-        held = next(key for key, block in self.oracle.known.items() if block == hit.source)
-        assert held[0] == made.root
-        assert held[1][: n + hit.n_rows] == made.tokens[: n + hit.n_rows]
+        parts = self.oracle.parts(made.root, made.tokens[:-1], hit.node.depth)
+        best = max((n for n, _ in parts), default=0)
+        if hit.n_rows:
+            assert (best, list(hit.source)) in parts
+            assert hit.n_rows == best
+            assert NO_BLOCK not in hit.source
+        else:
+            assert hit.source == ()
+            assert not best or any(n == best and NO_BLOCK in blocks for n, blocks in parts)
+
+    def check_tables(self, made: Sequence, hit: Hit) -> None:
+        n_tokens = hit.node.depth * SIZE + hit.n_rows
+        for g in self.groups:
+            seen = {p // SIZE for p in self.oracle.seen(g, n_tokens)}
+            assert hit.tables[g] == tuple(
+                self.oracle.block(g, made.root, made.tokens, i) if i in seen else NO_BLOCK
+                for i in range(hit.node.depth)
+            )
 
     def tell(self, one: Sequence) -> None:
         """The next full block is computed."""
         if one.node is None or one.node.depth == len(one.tokens) // SIZE:
             return
         i, parent = one.node.depth, one.node
-        own, is_live = one.table[i], parent.is_live
+        end = (i + 1) * SIZE
+        if not one.table.fits(end):
+            return
+        self.grow(one, end)
+        own, is_live = one.table.at(i), parent.is_live
         one.node = self.cache.insert(parent, one.chain, one.table)
         assert (one.node is not None) == is_live
-        if not is_live:
+        if one.node is None:
             return
         if self.rng.random() < 0.3:
             self.cache.index.prove(one.node)
-        prefix = (one.root, one.tokens[: (i + 1) * SIZE])
-        known = self.oracle.known.setdefault(prefix, own)
-        assert one.table[i] == known
-        if known != own:
-            self.n_shared += 1
-            self.oracle.share(known)
-            self.oracle.give_up(own)
+        known = self.oracle.known.setdefault((one.root, one.tokens[:end]), list(own))
+        for g in self.groups:
+            known[g] = own[g] if known[g] == NO_BLOCK else known[g]
+            assert one.table.at(i)[g] == known[g]
+            if known[g] != own[g]:
+                self.n_shared += 1
+                self.oracle.share(g, known[g])
+                self.oracle.give_up(g, own[g])
+        self.give_back(one, end)
+
+    def give_back(self, one: Sequence, n_tokens: int) -> None:
+        for g, group in enumerate(self.oracle.groups):
+            if not group.window:
+                continue
+            seen = {p // SIZE for p in (*self.oracle.seen(g, n_tokens), n_tokens)}
+            for i in range(min(min(seen), n_tokens // SIZE)):
+                if one.table.at(i)[g] != NO_BLOCK:
+                    self.oracle.give_up(g, one.table.at(i)[g])
+        one.table.give_back(n_tokens)
+        assert not one.table.gives_back(n_tokens)
 
     def end(self, one: Sequence) -> None:
-        for i in reversed(range(len(one.table))):
-            self.oracle.give_up(one.table[i])
+        for g in self.groups:
+            for block in reversed(one.table.held(g)):
+                self.oracle.give_up(g, block)
         one.table.release()
-        assert self.cache.pool.cached() == tuple(self.oracle.order)
+        orders = [tuple(order) for order in self.oracle.order]
+        assert [pool.cached() for pool in self.cache.pools] == orders
 
     def distrust(self, one: Sequence) -> None:
         node = one.node
@@ -187,29 +295,36 @@ class Game:
     def reset(self) -> None:
         self.cache.reset()
         self.oracle.known.clear()
-        self.oracle.order.clear()
+        for order in self.oracle.order:
+            order.clear()
         for one in self.live:
             one.node = None
 
 
-def test_a_million_operations_agree_with_the_oracle() -> None:
-    game = Game(7)
-    for i in range(N_OPERATIONS):
+@pytest.mark.parametrize(
+    ("groups", "n_operations"),
+    [(ONE, 500_000), (TWO, 300_000), (WINDOW, 100_000), (THREE, 100_000)],
+    ids=["full", "full and window", "window", "full and two windows"],
+)
+def test_a_million_operations_agree_with_the_oracle(groups: Groups, n_operations: int) -> None:
+    game = Game(groups, 7)
+    for i in range(n_operations):
         game.play()
         if i % 5000 == 0:
             game.cache.check()
-    assert min(game.n_hits, game.n_parts, game.n_evicted, game.n_shared) > 10_000
+    assert min(game.n_hits, game.n_parts, game.n_evicted, game.n_shared) > n_operations // 100
     for one in game.live:
         game.end(one)
     game.cache.check()
-    assert game.cache.pool.n_used == 0
+    assert [pool.n_used for pool in game.cache.pools] == [0] * len(groups)
     game.cache.reset()
-    assert game.cache.pool.n_free == N_BLOCKS
+    assert [pool.n_free for pool in game.cache.pools] == [group.n_blocks for group in groups]
 
 
-def test_invariants_hold_after_every_operation() -> None:
-    for seed in range(20):
-        game = Game(seed)
+@pytest.mark.parametrize("groups", [ONE, TWO, WINDOW, THREE])
+def test_invariants_hold_after_every_operation(groups: Groups) -> None:
+    for seed in range(8):
+        game = Game(groups, seed)
         for _ in range(400):
             game.play()
             game.cache.check()

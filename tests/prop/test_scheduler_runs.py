@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.groups import Tables
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
@@ -93,7 +94,7 @@ class Watched:
     plans: list[StepPlan] = field(default_factory=list)
     n_counted: dict[int, int] = field(default_factory=dict)
     """Per slot the outputs that a sampler's state would count."""
-    blocks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    tables: dict[int, Tables] = field(default_factory=dict)
     """Per slot the blocks of its latest row."""
     may_start_late: bool = False
     """A hit gives the first tokens."""
@@ -113,13 +114,13 @@ class Watched:
         opened = {opening.slot: len(opening.output) for opening in plan.opens}
         self.n_counted |= opened
         for slot in opened:
-            self.blocks.pop(slot, None)
+            self.tables.pop(slot, None)
         for slot, _ in plan.commits:
             self.n_counted[slot] += 1
         for move in plan.moves:
-            assert move.blocks in self.blocks.values()
+            assert move.tables in self.tables.values()
         for row in plan.rows:
-            self.blocks[row.slot] = row.blocks
+            self.tables[row.slot] = row.tables
             assert not row.start or row.slot not in opened or self.may_start_late
             for drawn in logit_rows(row):
                 if drawn.target < 0:

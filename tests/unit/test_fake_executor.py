@@ -17,7 +17,7 @@ from kvasir.exec.rows import logit_rows, resolve
 SPEC = ExecutorSpec(50, 64, 4, 32, 8, 16, "test")
 PARAMS = TokenParams(seed=1, max_tokens=9, temperature=0.0)
 OPEN = SlotOpen(0, PARAMS, (1, 2, 3))
-PROMPT = Row(0, 0, (1, 2, 3), (5,))
+PROMPT = Row(0, 0, (1, 2, 3), ((5,),))
 
 
 def run(executor: FakeExecutor, *rows: Row, **parts: object) -> tuple[RowOutput, ...]:
@@ -41,35 +41,35 @@ def test_logits_depend_on_every_visible_token_and_its_place() -> None:
 
 
 def test_the_past_is_read_through_the_block_table() -> None:
-    step = Row(0, 3, (9,), (5,))
+    step = Row(0, 3, (9,), ((5,),))
     right = run(after_prompt(), step)
     assert run(after_prompt(), step) == right
-    assert run(after_prompt(), replace(step, blocks=(6,))) != right
+    assert run(after_prompt(), replace(step, tables=((6,),))) != right
 
 
 def test_a_reference_is_what_the_previous_plan_drew() -> None:
     executor, named = after_prompt(), after_prompt()
     drawn = run(executor, PROMPT, opens=(OPEN,))[0].token
     run(named, PROMPT, opens=(OPEN,))
-    referred = run(executor, Row(0, 3, (-1,), (5,), out_index=1))
-    assert referred == run(named, Row(0, 3, (drawn,), (5,), out_index=1))
+    referred = run(executor, Row(0, 3, (-1,), ((5,),), out_index=1))
+    assert referred == run(named, Row(0, 3, (drawn,), ((5,),), out_index=1))
 
 
 def test_a_branch_of_a_tree_gives_the_logits_of_its_chain_and_moves_into_it() -> None:
-    tree = Row(0, 3, (9, 7, 8, 6), (5,), n_logits=4, parents=(-1, 0, 0, 2))
+    tree = Row(0, 3, (9, 7, 8, 6), ((5,),), n_logits=4, parents=(-1, 0, 0, 2))
     branching, chain = after_prompt(), after_prompt()
     of_tree = run(branching, tree)
-    of_chain = run(chain, Row(0, 3, (9, 8, 6), (5,), n_logits=3))
+    of_chain = run(chain, Row(0, 3, (9, 8, 6), ((5,),), n_logits=3))
     assert (of_tree[0], of_tree[2], of_tree[3]) == of_chain
-    following = Row(0, 6, (2,), (5,))
-    moved = run(branching, following, moves=(Move((5,), 5, 4), Move((5,), 6, 5)))
+    following = Row(0, 6, (2,), ((5,),))
+    moved = run(branching, following, moves=(Move(((5,),), 5, 4), Move(((5,),), 6, 5)))
     assert moved == run(chain, following)
 
 
 def test_chosen_rows_are_not_finite() -> None:
     executor = FakeExecutor(SPEC, nonfinite={1: 1})
     assert run(executor, PROMPT, opens=(OPEN,))[0].token >= 0
-    assert run(executor, Row(0, 3, (4,), (5,), out_index=1))[0].token == -1
+    assert run(executor, Row(0, 3, (4,), ((5,),), out_index=1))[0].token == -1
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_chosen_rows_are_not_finite() -> None:
         (replace(PROMPT, tokens=()), "row of 0 at 0"),
         (replace(PROMPT, tokens=(1, 2, 50)), "outside the vocabulary of 50"),
         (replace(PROMPT, tokens=(1, 2, -1)), "0 references"),
-        (replace(PROMPT, blocks=(5, 6)), "3 tokens in blocks"),
-        (replace(PROMPT, blocks=(8,)), "3 tokens in blocks"),
-        (replace(PROMPT, start=62, blocks=(0, 1, 2, 3, 4)), "storage up to 65"),
+        (replace(PROMPT, tables=((5, 6),)), "3 tokens in blocks"),
+        (replace(PROMPT, tables=((8,),)), "3 tokens in blocks"),
+        (replace(PROMPT, start=62, tables=((0, 1, 2, 3, 4),)), "storage up to 65"),
         (replace(PROMPT, slot=1), "rows of slots"),
         (replace(PROMPT, n_logits=4), "4 logit rows"),
         (replace(PROMPT, targets=(1, 2)), "2 targets"),
         (replace(PROMPT, n_logits=3, parents=(-1, 1, 0)), "are not a tree"),
-        (replace(PROMPT, tokens=tuple(range(40)), blocks=(0, 1, 2)), "40 tokens in one step"),
+        (replace(PROMPT, tokens=tuple(range(40)), tables=((0, 1, 2),)), "40 tokens in one step"),
     ],
 )
 def test_a_broken_promise_is_named(row: Row, message: str) -> None:
@@ -97,20 +97,20 @@ def test_two_owners_of_one_block_are_refused() -> None:
     other = SlotOpen(1, PARAMS, (1, 2, 3))
     with pytest.raises(KvasirError, match="two rows write block 5"):
         run(FakeExecutor(SPEC), PROMPT, replace(PROMPT, slot=1), opens=(OPEN, other))
-    reader = Row(1, 16, (1,), (5, 6))
+    reader = Row(1, 16, (1,), ((5, 6),))
     with pytest.raises(KvasirError, match="block 5 has two owners"):
         run(FakeExecutor(SPEC), PROMPT, reader, opens=(OPEN, other))
 
 
 def test_paths_hold_what_the_sampler_was_not_told() -> None:
-    plain = logit_rows(Row(0, 3, (9, 7, 8), (5,), n_logits=3, out_index=4))
+    plain = logit_rows(Row(0, 3, (9, 7, 8), ((5,),), n_logits=3, out_index=4))
     assert [(row.out_index, row.path) for row in plain] == [(4, ()), (5, (7,)), (6, (7, 8))]
-    tree = logit_rows(Row(0, 3, (9, 7, 8), (5,), n_logits=3, out_index=4, parents=(-1, 0, 0)))
+    tree = logit_rows(Row(0, 3, (9, 7, 8), ((5,),), n_logits=3, out_index=4, parents=(-1, 0, 0)))
     assert [(row.out_index, row.path) for row in tree] == [(4, ()), (5, (7,)), (5, (8,))]
-    referring = logit_rows(Row(0, 3, (-2,), (5,), out_index=4))
+    referring = logit_rows(Row(0, 3, (-2,), ((5,),), out_index=4))
     assert referring[0].path == (-2,)
     assert resolve(referring[0].path, (11, 22)) == (22,)
-    scored = logit_rows(Row(0, 0, (9, 7), (5,), n_logits=2, out_index=-1, targets=(7, -1)))
+    scored = logit_rows(Row(0, 0, (9, 7), ((5,),), n_logits=2, out_index=-1, targets=(7, -1)))
     assert [(row.out_index, row.path, row.target) for row in scored] == [(-1, (), 7), (0, (), -1)]
 
 
@@ -118,5 +118,5 @@ def test_a_thousand_steps_take_milliseconds() -> None:
     executor = after_prompt()
     began = time.process_time()
     for step in range(1000):
-        run(executor, Row(0, 3 + step % 60, (9,), (5, 6, 7, 4)[: 1 + (3 + step % 60) // 16]))
+        run(executor, Row(0, 3 + step % 60, (9,), ((5, 6, 7, 4)[: 1 + (3 + step % 60) // 16],)))
     assert time.process_time() - began < 2.0

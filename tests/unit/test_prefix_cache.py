@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from kvasir.core.errors import KvasirError
-from kvasir.kv.index import NO_BLOCK
+from kvasir.core.groups import KVGroup
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
@@ -20,9 +20,14 @@ def chain(tokens: Sequence[int], root: bytes = ROOT, size: int = 4) -> Chain:
     return Chain(root, tokens, size)
 
 
+def cache_of(n_blocks: int, size: int) -> PrefixCache:
+    """One group that keeps every position."""
+    return PrefixCache((KVGroup(n_blocks),), size)
+
+
 def fill(cache: PrefixCache, tokens: Sequence[int], root: bytes = ROOT) -> BlockTable:
     """A sequence of its own blocks, all full ones known."""
-    table = BlockTable(cache.pool, cache.block_size)
+    table = BlockTable(cache.pools, cache.block_size)
     table.grow(len(tokens))
     keys = chain(tokens, root, cache.block_size)
     node = cache.find(keys, 0).node
@@ -64,23 +69,23 @@ def test_keys_follow_tokens_that_grow() -> None:
 
 
 def test_full_blocks_and_a_part_of_the_next() -> None:
-    cache = PrefixCache(8, 4)
+    cache = cache_of(8, 4)
     table = fill(cache, range(12))
-    assert find(cache, [0, 1, 2]) == Hit(find(cache, []).node, (), table[0], 3)
+    assert find(cache, [0, 1, 2]) == Hit(find(cache, []).node, ((),), table.at(0), 3)
     hit = find(cache, [0, 1, 2, 3, 4, 5, 99, 7, 8])
-    assert (hit.blocks, hit.source, hit.n_rows) == ((table[0],), table[1], 2)
+    assert (hit.tables, hit.source, hit.n_rows) == ((table.at(0),), table.at(1), 2)
     hit = find(cache, range(14))
-    assert (hit.blocks, hit.source, hit.n_rows) == ((0, 1, 2), NO_BLOCK, 0)
+    assert (hit.tables, hit.source, hit.n_rows) == (((0, 1, 2),), (), 0)
     assert find(cache, [7, 1, 2]).n_rows == 0
-    assert find(cache, range(8), chain_root("engine", "salt")).blocks == ()
+    assert find(cache, range(8), chain_root("engine", "salt")).tables == ((),)
 
 
 def test_the_sibling_with_the_longest_common_part_is_taken() -> None:
-    cache = PrefixCache(32, 4)
+    cache = cache_of(32, 4)
     tables = {tail: fill(cache, [1, 2, 3, 4, *tail]) for tail in SIBLINGS}
     for tail, table in tables.items():
         hit = find(cache, [1, 2, 3, 4, *tail[:3], 77])
-        assert (hit.source, hit.n_rows) == (table[1], 3)
+        assert (hit.source, hit.n_rows) == (table.at(1), 3)
     assert find(cache, [1, 2, 3, 4, 5, 8, 1, 1]).n_rows == 2
     assert find(cache, [1, 2, 3, 4, 6, 0, 0, 0]).n_rows == 0
     assert len(cache.index) == 1 + len(SIBLINGS)
@@ -90,54 +95,54 @@ SIBLINGS = [(5, 5, 5, 5), (5, 5, 6, 5), (5, 8, 5, 5), (300, 5, 5, 5), (70_000, 5
 
 
 def test_equal_blocks_become_one() -> None:
-    cache = PrefixCache(8, 4)
+    cache = cache_of(8, 4)
     first, second = fill(cache, range(8)), fill(cache, range(8))
     assert second.covering(8) == first.covering(8)
-    assert cache.pool.n_used == 2
+    assert cache.pools[0].n_used == 2
     first.release()
-    assert (cache.pool.n_used, cache.pool.n_cached) == (2, 0)
+    assert (cache.pools[0].n_used, cache.pools[0].n_cached) == (2, 0)
     second.release()
-    assert (cache.pool.n_used, cache.pool.n_cached, cache.pool.n_free) == (0, 2, 6)
+    assert (cache.pools[0].n_used, cache.pools[0].n_cached, cache.pools[0].n_free) == (0, 2, 6)
     cache.check()
 
 
 def test_the_leaf_that_was_given_up_first_goes_first() -> None:
-    cache = PrefixCache(4, 4)
+    cache = cache_of(4, 4)
     old, new = fill(cache, [*range(8)]), fill(cache, [50, 51, 52, 53, 54, 55, 56, 57])
     old.release()
     new.release()
-    assert cache.pool.cached() == (1, 0, 3, 2)
-    again = BlockTable(cache.pool, 4)
+    assert cache.pools[0].cached() == (1, 0, 3, 2)
+    again = BlockTable(cache.pools, 4)
     cache.adopt(find(cache, range(8)), again)
     again.release()
-    assert cache.pool.cached() == (3, 2, 1, 0)
-    taken = BlockTable(cache.pool, 4)
+    assert cache.pools[0].cached() == (3, 2, 1, 0)
+    taken = BlockTable(cache.pools, 4)
     taken.grow(12)
-    assert taken.covering(12) == (3, 2, 1)
-    assert find(cache, range(8)).blocks == (0,)
+    assert taken.covering(12) == ((3, 2, 1),)
+    assert find(cache, range(8)).tables == ((0,),)
     cache.check()
 
 
 def test_a_block_that_others_follow_is_not_evicted() -> None:
-    cache = PrefixCache(4, 4)
+    cache = cache_of(4, 4)
     table = fill(cache, range(8))
     with pytest.raises(KvasirError, match="block 0 is followed by 1 cached blocks"):
-        cache.index.evict(table[0])
+        cache.index.evict(0, *table.at(0))
 
 
 def test_reset_forgets_and_frees() -> None:
-    cache = PrefixCache(4, 4)
+    cache = cache_of(4, 4)
     used, gone = fill(cache, range(4)), fill(cache, [9, 9, 9, 9])
     gone.release()
     cache.reset()
     cache.check()
-    assert (cache.pool.n_free, cache.pool.n_used, len(cache.index)) == (3, 1, 0)
+    assert (cache.pools[0].n_free, cache.pools[0].n_used, len(cache.index)) == (3, 1, 0)
     used.release()
-    assert cache.pool.n_free == 4
+    assert cache.pools[0].n_free == 4
 
 
 def test_only_what_gave_finite_logits_survives_others_that_did_not() -> None:
-    cache = PrefixCache(8, 4)
+    cache = cache_of(8, 4)
     good = fill(cache, range(8))
     proven = find(cache, range(8)).node
     cache.index.prove(proven)
@@ -148,12 +153,12 @@ def test_only_what_gave_finite_logits_survives_others_that_did_not() -> None:
     assert len(cache.index) == 2
     bad.release()
     good.release()
-    assert (cache.pool.n_cached, cache.pool.n_free) == (2, 6)
+    assert (cache.pools[0].n_cached, cache.pools[0].n_free) == (2, 6)
 
 
 def test_what_follows_a_dropped_block_stays_unknown() -> None:
-    cache = PrefixCache(8, 4)
-    table = BlockTable(cache.pool, 4)
+    cache = cache_of(8, 4)
+    table = BlockTable(cache.pools, 4)
     table.grow(8)
     keys = chain(range(8))
     node = cache.insert(cache.find(keys, 0).node, keys, table)
@@ -165,17 +170,17 @@ def test_what_follows_a_dropped_block_stays_unknown() -> None:
 
 def test_a_lookup_costs_little() -> None:
     """About 2 ms for 32k tokens, keys included, on one core; ten times that fails."""
-    cache = PrefixCache(2048, 16)
+    cache = cache_of(2048, 16)
     tokens = [i % 5000 for i in range(32_768)]
     fill(cache, tokens)
     hit_seconds = min(_seconds(cache, tokens) for _ in range(5))
-    assert len(find(cache, tokens).blocks) == 2048
+    assert len(find(cache, tokens).tables[0]) == 2048
     assert hit_seconds < 0.02
     assert min(_seconds(cache, [5000, *tokens]) for _ in range(5)) < 0.02
 
 
 def test_many_siblings_cost_little() -> None:
-    cache = PrefixCache(20_000, 16)
+    cache = cache_of(20_000, 16)
     for i in range(20_000):
         fill(cache, [1] * 14 + [i % 200, i // 200])
     tokens = [1] * 14 + [7, 101]

@@ -60,7 +60,7 @@ def test_a_hit_begins_after_the_cached_blocks() -> None:
     made.add(ask(2, [*range(32), 200, 201]))
     plan, events = step(made)
     row = plan.rows[0]
-    assert (row.start, row.tokens, len(row.blocks)) == (32, (200, 201), 3)
+    assert (row.start, row.tokens, len(row.tables[0])) == (32, (200, 201), 3)
     assert plan.copies == ()
     assert events[0].n_cached == 32
     assert step(made)[1][0].n_cached == 0
@@ -75,8 +75,8 @@ def test_a_part_of_a_block_is_copied() -> None:
     plan, _ = step(made)
     row = plan.rows[0]
     assert (row.start, row.tokens) == (20, (200, 201))
-    assert plan.copies == (Copy(1, row.blocks[1], 4),)
-    assert row.blocks[1] != 1
+    assert plan.copies == (Copy((1,), (row.tables[0][1],), 4),)
+    assert row.tables[0][1] != 1
 
 
 def test_a_hit_stops_one_token_before_the_end() -> None:

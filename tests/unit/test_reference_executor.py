@@ -52,7 +52,7 @@ def opened(slot: int, prompt: Sequence[int] = PROMPT) -> SlotOpen:
 def row(slot: int, start: int, tokens: Sequence[int], blocks: tuple[int, ...]) -> Row:
     """All tokens yield logits."""
     n = -(-(start + len(tokens)) // BLOCK)
-    return Row(slot, start, tuple(tokens), blocks[:n], n_logits=len(tokens))
+    return Row(slot, start, tuple(tokens), (blocks[:n],), n_logits=len(tokens))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16])
@@ -88,7 +88,7 @@ PARENTS = (-1, 0, 0, 1, 2)
 
 def test_each_path_of_a_tree_is_a_chain(model: Loaded) -> None:
     start = len(PROMPT)
-    tree = Row(0, start, TREE, (0, 1, 2), n_logits=len(TREE), parents=PARENTS)
+    tree = Row(0, start, TREE, ((0, 1, 2),), n_logits=len(TREE), parents=PARENTS)
     found = logits_of(model, prefilled(model).trace(StepPlan(1, (tree,))))
     for path in ((0, 1, 3), (0, 2, 4)):
         chain = (*PROMPT, *(TREE[i] for i in path))
@@ -96,21 +96,21 @@ def test_each_path_of_a_tree_is_a_chain(model: Loaded) -> None:
 
 
 def test_an_accepted_branch_moves_to_its_place(model: Loaded) -> None:
-    start, blocks = len(PROMPT), (0, 1, 2)
+    start, blocks = len(PROMPT), ((0, 1, 2),)
     tree = Row(0, start, TREE, blocks, n_logits=len(TREE), parents=PARENTS)
     executor = prefilled(model)
     executor.run(StepPlan(1, (tree,)))
     moves = (Move(blocks, start + 2, start + 1), Move(blocks, start + 4, start + 2))
-    plan = StepPlan(2, (row(0, start + 3, (99,), blocks),), moves=moves)
+    plan = StepPlan(2, (row(0, start + 3, (99,), blocks[0]),), moves=moves)
     expected = reference_logits(model, (*PROMPT, 11, 60, 61, 99))[-1:]
     assert_allclose(logits_of(model, executor.trace(plan)), expected, **CLOSE)
 
 
 def test_tokens_refer_to_the_previous_draw(llama: Loaded) -> None:
     executor = reference(llama)
-    first = executor.run(StepPlan(0, (Row(0, 0, PROMPT, (0, 1, 2)),), (opened(0),)))
+    first = executor.run(StepPlan(0, (Row(0, 0, PROMPT, ((0, 1, 2),)),), (opened(0),)))
     drawn = first.outputs[0].token
-    plan = StepPlan(1, (Row(0, len(PROMPT), (-1,), (0, 1, 2), out_index=1),))
+    plan = StepPlan(1, (Row(0, len(PROMPT), (-1,), ((0, 1, 2),), out_index=1),))
     expected = reference_logits(llama, (*PROMPT, drawn))[-1]
     assert drawn == reference_logits(llama, PROMPT)[-1].argmax()
     assert executor.run(plan).outputs[0].token == expected.argmax()
@@ -121,8 +121,8 @@ def test_penalties_count_commits(llama: Loaded) -> None:
     params = TokenParams(seed=0, max_tokens=4, temperature=0.0, frequency_penalty=1000.0)
     executor = reference(llama)
     opens = (SlotOpen(0, params, ()),)
-    first = executor.run(StepPlan(0, (Row(0, 0, PROMPT, (0, 1, 2)),), opens)).outputs[0].token
-    again = Row(0, len(PROMPT) - 1, PROMPT[-1:], (0, 1, 2), out_index=1)
+    first = executor.run(StepPlan(0, (Row(0, 0, PROMPT, ((0, 1, 2),)),), opens)).outputs[0].token
+    again = Row(0, len(PROMPT) - 1, PROMPT[-1:], ((0, 1, 2),), out_index=1)
     second = executor.run(StepPlan(1, (again,), commits=((0, first),))).outputs[0].token
     runner_up = np.argsort(reference_logits(llama, PROMPT)[-1])[-2]
     assert (first, second) == (reference_logits(llama, PROMPT)[-1].argmax(), runner_up)
@@ -131,7 +131,7 @@ def test_penalties_count_commits(llama: Loaded) -> None:
 def test_targets_are_scored(llama: Loaded) -> None:
     targets = PROMPT[1:5]
     plan = StepPlan(
-        0, (Row(0, 0, PROMPT[:5], (0,), n_logits=5, targets=(*targets, -1)),), (opened(0),)
+        0, (Row(0, 0, PROMPT[:5], ((0,),), n_logits=5, targets=(*targets, -1)),), (opened(0),)
     )
     outputs = reference(llama).run(plan).outputs
     logits = reference_logits(llama, PROMPT[:5]).astype(np.float64)

@@ -61,7 +61,7 @@ def test_a_prompt_becomes_chunks_and_then_single_tokens() -> None:
         (71, 1, 1),
     ]
     assert [row.out_index for row in rows[2:]] == [0, 1, 2]
-    assert [len(row.blocks) for row in rows] == [2, 4, 5, 5, 5]
+    assert [len(row.tables[0]) for row in rows] == [2, 4, 5, 5, 5]
     assert plans[0].opens[0].prompt == tuple(range(100, 170))
     assert plans[4].commits == ((0, 7),)
     assert rows[3].tokens == (7,)
@@ -315,5 +315,5 @@ def test_a_preempted_request_leaves_no_moves_and_no_commits_behind() -> None:
     assert made.stats().n_preemptions == 1
     (reopened,) = plans[-1].opens
     assert reopened.slot not in {slot for slot, _ in plans[-1].commits}
-    rows = {block for row in plans[-1].rows for block in row.blocks}
-    assert rows >= {block for move in plans[-1].moves for block in move.blocks}
+    rows = {block for row in plans[-1].rows for block in row.tables[0]}
+    assert rows >= {block for move in plans[-1].moves for block in move.tables[0]}

@@ -104,7 +104,7 @@ class CpuExecutor:
         for move in plan.moves:
             self._move(move)
         for copy in plan.copies:
-            self._kv.copy_block(copy.src, copy.dst)
+            self._kv.copy_blocks(copy.src, copy.dst)
         self._arrays.write(plan)
         n_logits = plan.n_logits
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
@@ -112,9 +112,11 @@ class CpuExecutor:
         return StepResult(outputs, time.monotonic() - began, began=began)
 
     def _move(self, move: Move) -> None:
-        size = self._spec.block_size
-        source, target = move.blocks[move.src // size], move.blocks[move.dst // size]
-        self._kv.copy(source, move.src % size, target, move.dst % size)
+        (source, from_row), (target, to_row) = (
+            divmod(index, self._spec.block_size) for index in (move.src, move.dst)
+        )
+        for group, blocks in enumerate(move.tables):
+            self._kv.copy(group, (blocks[source], from_row), (blocks[target], to_row))
 
     def close(self) -> None:
         """Waits until packed weights are kept; memory goes with the last reference."""
@@ -143,6 +145,7 @@ def _sizes(
         "group_max": max(heads, default=1),
         "cache_bytes": settings.cache_bytes,
         "hashes": settings.hashes,
+        "max_seqs": spec.max_num_seqs,
         "max_blocks": StepArrays.max_blocks(spec),
         "max_top": MAX_TOP,
         "vocab": spec.vocab_size,

@@ -8,6 +8,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.groups import NO_BLOCK, Tables
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.rows import depths, logit_rows
@@ -31,7 +32,7 @@ class StepArrays:
             "seq_begin": np.zeros(s + 1, i32),
             "seq_start": np.zeros(s, i32),
             "seq_tree": np.zeros(s, np.uint8),
-            "tables": np.zeros((s, max_blocks), i32),
+            "tables": np.full((len(spec.groups), s, max_blocks), NO_BLOCK, i32),
             "logit_out_index": np.zeros(t, np.int64),
             "path": np.zeros(t * MAX_PATH, i32),
             "path_begin": np.zeros(t + 1, i32),
@@ -40,9 +41,9 @@ class StepArrays:
             "top_ids": np.zeros((t, MAX_TOP), i32),
             "top_logprobs": np.zeros((t, MAX_TOP), np.float32),
         }
-        # per sequence the tuple its table row was written from: unchanged tables are not written
+        # per sequence the tuples its table rows were written from: unchanged tables are not written
         # again
-        self._written: list[tuple[int, ...] | None] = [None] * s
+        self._written: list[Tables | None] = [None] * s
 
     @staticmethod
     def max_blocks(spec: ExecutorSpec) -> int:
@@ -72,9 +73,10 @@ class StepArrays:
     def _write_tables(self, rows: Sequence[Row]) -> None:
         tables = self.arrays["tables"]
         for s, row in enumerate(rows):
-            if self._written[s] is not row.blocks:
-                tables[s, : len(row.blocks)] = row.blocks
-                self._written[s] = row.blocks
+            if self._written[s] is not row.tables:
+                for group, blocks in enumerate(row.tables):
+                    tables[group, s, : len(blocks)] = blocks
+                self._written[s] = row.tables
 
     def _write_logit_rows(self, rows: Sequence[Row], begins: Sequence[int]) -> None:
         wanted = [

@@ -9,6 +9,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.groups import group_of
 from kvasir.exec.base import ExecutorSpec
 from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.program import KVSpec
@@ -21,74 +22,73 @@ SCALED = frozenset(NATIVE_TYPES[name] for name, kind in KV_TYPES.items() if kind
 
 @dataclass(frozen=True, slots=True)
 class KVMemory:
-    """Block after block, so that a block is one run of bytes; in it layer after layer; of a layer K
-    of every head [block/16, head_dim, 16], then V of every head [block, head_dim]; for types with
-    scales K's [KV heads, block], then V's.
+    """Group after group; in a group block after block, so that a block is one run of bytes; in it
+    layer after layer; of a layer K of every head [block/16, head_dim, 16], then V of every head
+    [block, head_dim]; for types with scales K's [KV heads, block], then V's.
 
-    ``layout`` [layers, 8]: offset in block 0, block bytes, V offset, bytes of a head, block size,
-    KV heads, head size, dtype, as native/kernels.h's KvLayer.
+    ``layout`` [layers, 9]: offset in block 0 of the group, bytes of its blocks, V offset, bytes of
+    a head, block size, KV heads, head size, dtype, as native/kernels.h's KvLayer, and the group. The
+    offset counts from the start of the memory.
     """
 
-    blocks: NDArray[np.uint8]
-    """[n_blocks, block bytes]"""
+    memory: NDArray[np.uint8]
+    """All bytes, one axis."""
+    groups: tuple[NDArray[np.uint8], ...]
+    """Views of it, per group [n_blocks, block bytes]."""
     layout: NDArray[np.int64]
 
     @staticmethod
     def allocate(kv: Sequence[KVSpec], spec: ExecutorSpec) -> KVMemory:
-        types = [KV_TYPES[x.dtype] for x in kv]
-        heads = [
-            spec.block_size * x.head_dim * kind.item_bytes
-            for x, kind in zip(kv, types, strict=True)
-        ]
+        places = [group_of(x.window, spec.groups) for x in kv]
         pages = [
-            2 * x.n_kv_heads * spec.block_size * kind.head_bytes(x.head_dim)
-            for x, kind in zip(kv, types, strict=True)
+            2 * x.n_kv_heads * spec.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
+            for x in kv
         ]
-        offsets = [0, *accumulate(pages)]
-        rows = [
-            (
-                offset,
-                offsets[-1],
-                layer.n_kv_heads * head,
-                head,
-                spec.block_size,
-                layer.n_kv_heads,
-                layer.head_dim,
-                NATIVE_TYPES[layer.dtype],
-            )
-            for layer, head, offset in zip(kv, heads, offsets, strict=False)
+        steps = [
+            sum(page for page, place in zip(pages, places, strict=True) if place == group)
+            for group in range(len(spec.groups))
         ]
-        blocks = np.empty((spec.n_blocks, offsets[-1]), np.uint8)
-        return KVMemory(blocks, np.array(rows, np.int64))
+        sizes = [x.n_blocks * step for x, step in zip(spec.groups, steps, strict=True)]
+        *nexts, n_bytes = accumulate(sizes, initial=0)
+        memory = np.empty(n_bytes, np.uint8)
+        groups = tuple(
+            memory[begin : begin + size].reshape(x.n_blocks, step)
+            for begin, size, x, step in zip(nexts, sizes, spec.groups, steps, strict=True)
+        )
+        rows = []
+        for layer, place, page in zip(kv, places, pages, strict=True):
+            head = spec.block_size * layer.head_dim * KV_TYPES[layer.dtype].item_bytes
+            kind, heads = NATIVE_TYPES[layer.dtype], layer.n_kv_heads
+            block = (spec.block_size, heads, layer.head_dim, kind)
+            rows.append((nexts[place], steps[place], heads * head, head, *block, place))
+            nexts[place] += page
+        return KVMemory(memory, groups, np.array(rows, np.int64))
 
-    @property
-    def memory(self) -> NDArray[np.uint8]:
-        """All bytes, one axis."""
-        return self.blocks.reshape(-1)
+    def copy_blocks(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Copy a block of every group, in every layer, whatever rows matter."""
+        for blocks, src, dst in zip(self.groups, source, target, strict=True):
+            blocks[dst] = blocks[src]
 
-    def copy_block(self, source: int, target: int) -> None:
-        """Copy a block in every layer, whatever rows matter."""
-        self.blocks[target] = self.blocks[source]
-
-    def copy(self, source: int, source_row: int, target: int, target_row: int) -> None:
-        """Copy one token's K and V of every layer between blocks."""
-        from_group, from_lane = divmod(source_row, LANES)
-        to_group, to_lane = divmod(target_row, LANES)
-        for offset, _, values, head_bytes, block, heads, head_dim, kind in self.layout.tolist():
-            item = head_bytes // (block * head_dim)
+    def copy(self, group: int, source: tuple[int, int], target: tuple[int, int]) -> None:
+        """Copy one token's K and V of every layer of a group from (block, row) to (block, row)."""
+        (from_block, from_row), (to_block, to_row) = source, target
+        (from_tile, from_lane), (to_tile, to_lane) = divmod(from_row, LANES), divmod(to_row, LANES)
+        for start, step, values, head_bytes, block, heads, dim, kind, of in self.layout.tolist():
+            if of != group:
+                continue
+            at = [start + index * step for index in (from_block, to_block)]
             if kind in SCALED:
-                scales = slice(offset + 2 * values, offset + 2 * values + 4 * heads * block)
                 read, written = (
-                    self.blocks[index, scales].view(np.uint16).reshape(2 * heads, block)
-                    for index in (source, target)
+                    self.memory[x + 2 * values : x + 2 * values + 4 * heads * block]
+                    .view(np.uint16)
+                    .reshape(2 * heads, block)
+                    for x in at
                 )
-                written[:, target_row] = read[:, source_row]
-            k_shape = (heads, block // LANES, head_dim, LANES, item)
-            v_shape = (heads, block, head_dim * item)
-            k_from, k_to, v_from, v_to = (
-                self.blocks[index, begin : begin + values].reshape(shape)
-                for begin, shape in ((offset, k_shape), (offset + values, v_shape))
-                for index in (source, target)
-            )
-            k_to[:, to_group, :, to_lane] = k_from[:, from_group, :, from_lane]
-            v_to[:, target_row] = v_from[:, source_row]
+                written[:, to_row] = read[:, from_row]
+            item = head_bytes // (block * dim)
+            k_shape = (heads, block // LANES, dim, LANES, item)
+            k_from, k_to = (self.memory[x : x + values].reshape(k_shape) for x in at)
+            k_to[:, to_tile, :, to_lane] = k_from[:, from_tile, :, from_lane]
+            v_shape = (heads, block, dim * item)
+            v_from, v_to = (self.memory[x + values : x + 2 * values].reshape(v_shape) for x in at)
+            v_to[:, to_row] = v_from[:, from_row]

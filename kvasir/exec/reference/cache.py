@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, group_of
 from kvasir.core.plan import Copy, Move, Row
 from kvasir.exec.rows import depths
 from kvasir.ir.kvtypes import round_kv
@@ -17,19 +19,32 @@ Indices = NDArray[np.int64]
 
 
 class PagedCache:
-    """K and V of every layer, f32 [n_blocks * block_size, n_kv_heads, head_dim].
+    """K and V of every layer, f32 [n_blocks * block_size, n_kv_heads, head_dim] with the blocks of
+    the layer's group.
 
     Entries are rounded as the layer's spec says.
     """
 
-    def __init__(self, specs: tuple[KVSpec, ...], n_blocks: int, block_size: int) -> None:
+    def __init__(
+        self, specs: tuple[KVSpec, ...], groups: Sequence[KVGroup], block_size: int
+    ) -> None:
         self.block_size = block_size
         self._specs = {spec.layer: spec for spec in specs}
+        self._group = {spec.layer: group_of(spec.window, groups) for spec in specs}
         shapes = {
-            spec.layer: (n_blocks * block_size, spec.n_kv_heads, spec.head_dim) for spec in specs
+            spec.layer: (
+                groups[self._group[spec.layer]].n_blocks * block_size,
+                spec.n_kv_heads,
+                spec.head_dim,
+            )
+            for spec in specs
         }
         self._k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
         self._v = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+
+    def table(self, layer: int, tables: Tables) -> tuple[int, ...]:
+        """The one of ``tables`` that finds the entries of ``layer``."""
+        return tables[self._group[layer]]
 
     def slots(self, blocks: tuple[int, ...], indices: Indices) -> Indices:
         """Physical places of storage indices of a sequence."""
@@ -48,16 +63,18 @@ class PagedCache:
 
     def move(self, move: Move) -> None:
         """Copies one entry in all layers."""
-        src, dst = self.slots(move.blocks, np.array([move.src, move.dst]))
         for layer in self._specs:
+            blocks = self.table(layer, move.tables)
+            src, dst = self.slots(blocks, np.array([move.src, move.dst]))
             self._k[layer][dst] = self._k[layer][src]
             self._v[layer][dst] = self._v[layer][src]
 
     def copy(self, copy: Copy) -> None:
         """Copies the first entries of a block in all layers."""
         rows = np.arange(copy.n_rows)
-        src, dst = copy.src * self.block_size + rows, copy.dst * self.block_size + rows
-        for layer in self._specs:
+        for layer, group in self._group.items():
+            src = copy.src[group] * self.block_size + rows
+            dst = copy.dst[group] * self.block_size + rows
             self._k[layer][dst] = self._k[layer][src]
             self._v[layer][dst] = self._v[layer][src]
 
@@ -102,21 +119,25 @@ class StepLayout:
             found.extend(range(end - layout.row.n_logits, end))
         return np.array(found, np.int32)
 
-    def store_slots(self) -> Indices:
+    def store_slots(self, layer: int) -> Indices:
         """Physical place of every token of the step."""
         parts = [
             self._cache.slots(
-                layout.row.blocks, layout.row.start + np.arange(len(layout.row.tokens))
+                self._cache.table(layer, layout.row.tables),
+                layout.row.start + np.arange(len(layout.row.tokens)),
             )
             for layout in self.rows
         ]
         return np.concatenate(parts)
 
     def view(self, layer: int, token: int) -> KvView:
-        """The past of the token's sequence, its ancestors and itself, by logical position."""
+        """The past of the token's sequence as far as the layer keeps it, the token's ancestors and
+        itself, by logical position."""
         layout = self._owner[token]
         start = layout.row.start
         path = start + np.array(layout.ancestors(token - layout.first), np.int64)
-        indices = np.concatenate([np.arange(start, dtype=np.int64), path])
-        k, v = self._cache.read(layer, self._cache.slots(layout.row.blocks, indices))
-        return KvView(np.arange(len(indices), dtype=np.int64), k, v)
+        blocks = self._cache.table(layer, layout.row.tables)
+        first = min(start, blocks.count(NO_BLOCK) * self._cache.block_size)
+        indices = np.concatenate([np.arange(first, start, dtype=np.int64), path])
+        k, v = self._cache.read(layer, self._cache.slots(blocks, indices))
+        return KvView(first + np.arange(len(indices), dtype=np.int64), k, v)

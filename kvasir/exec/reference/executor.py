@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.checks import check_plan
-from kvasir.exec.reference.cache import Indices, PagedCache, StepLayout
+from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, logit_rows, resolve
 from kvasir.ir.numerics import round_bf16
@@ -40,13 +40,12 @@ class _Step:
     constants: Mapping[str, FloatArray]
     layout: StepLayout
     cache: PagedCache
-    slots: Indices
     states: Mapping[int, SlotState]
     logit_rows: tuple[LogitRow, ...]
     outputs: tuple[RowOutput, ...] = ()
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
-        self.cache.write(layer, self.slots, k, v)
+        self.cache.write(layer, self.layout.store_slots(layer), k, v)
 
     def view(self, layer: int, token: int) -> KvView:
         return self.layout.view(layer, token)
@@ -76,7 +75,7 @@ class ReferenceExecutor:
         self.program = program
         self._weights = weights
         self._spec = spec
-        self._cache = PagedCache(program.kv, spec.n_blocks, spec.block_size)
+        self._cache = PagedCache(program.kv, spec.groups, spec.block_size)
         self._states: dict[int, SlotState] = {}
         self._drawn: tuple[int, ...] = ()
 
@@ -115,7 +114,6 @@ class ReferenceExecutor:
             constants=self.program.constants,
             layout=layout,
             cache=self._cache,
-            slots=layout.store_slots(),
             states=self._states,
             logit_rows=tuple(
                 replace(found, path=resolve(found.path, self._drawn))

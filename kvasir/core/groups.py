@@ -1,0 +1,62 @@
+"""KV groups: layers whose cached entries live equally long have their blocks in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvasir.core.errors import KvasirError
+
+NO_BLOCK = -1
+"""Stands where a table has no block any more: nothing after it reads the entries."""
+
+Tables = tuple[tuple[int, ...], ...]
+"""Per group, block ids in the order of their tokens."""
+
+
+def blocks_for(n_tokens: int, block_size: int) -> int:
+    """Blocks that hold ``n_tokens``."""
+    return -(-n_tokens // block_size)
+
+
+def first_block(n_tokens: int, window: int, block_size: int) -> int:
+    """Index of the first block that a token at position ``n_tokens``, or any later one, reads."""
+    return max(0, n_tokens - window + 1) // block_size if window else 0
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Blocks 0 … n_blocks - 1, each with the entries of all layers of the group."""
+
+    n_blocks: int
+    window: int = 0
+    """Positions that a token sees, itself included; 0: all up to itself."""
+
+    def needs(self, n_tokens: int, block_size: int) -> int:
+        """Blocks without which a request of ``n_tokens`` cannot be computed, token by token."""
+        n_blocks = blocks_for(n_tokens, block_size)
+        if not self.window:
+            return n_blocks
+        return min(n_blocks, 1 + blocks_for(self.window - 1, block_size))
+
+
+def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:
+    """Blocks that ``n_seqs`` requests hold at most in a group of ``window``, while two steps of
+    ``n_tokens`` are planned and not committed: however long they are, none lacks a block."""
+    return n_seqs * (blocks_for(window, block_size) + 2) + blocks_for(2 * n_tokens, block_size)
+
+
+def groups_of(n_blocks: int, windows: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
+    """The group of ``n_blocks`` that keeps every position, if there is one, then ``windows``."""
+    return (KVGroup(n_blocks), *windows) if n_blocks else windows
+
+
+def group_of(window: int, groups: Sequence[KVGroup]) -> int:
+    """Index of the group for a layer of ``window``: its own, else the one that keeps everything.
+
+    Raises KvasirError when there is neither.
+    """
+    found = {group.window: i for i, group in reversed(list(enumerate(groups)))}
+    if window not in found and 0 not in found:
+        raise KvasirError(f"no KV group holds layers of window {window}: there are {list(groups)}")
+    return found.get(window, found.get(0, 0))
