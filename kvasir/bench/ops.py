@@ -203,7 +203,7 @@ def _chunk(start: int, n_tokens: int) -> StepPlan:
     tokens = tuple(i % 256 for i in range(n_tokens))
     blocks = tuple(range(-(-(start + n_tokens) // 16)))
     opens = (SlotOpen(0, GREEDY, (1,)),)
-    return StepPlan(0, (Row(0, start, tokens, blocks),), opens)
+    return StepPlan(0, (Row(0, start, tokens, (blocks,)),), opens)
 
 
 def _sizes(plan: StepPlan) -> Sizes:

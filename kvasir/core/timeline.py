@@ -22,7 +22,7 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     n_waiting: int = 0
     """Requests that wait after the step."""
     blocks_free: int = 0
-    """Free or cached blocks after the step."""
+    """Free or cached blocks after the step, of the group of layers that has fewest."""
 
     @property
     def n_tokens(self) -> int:

@@ -23,7 +23,7 @@ def test_the_work_of_a_step_is_that_of_its_matrices(monkeypatch: pytest.MonkeyPa
     program, binding = synthetic_program("Q4_0", 16)
     profile = Profile(synthetic_executor(program, binding, 4, 16, CPU), program)
     opens = (SlotOpen(0, TokenParams(seed=0, max_tokens=1, temperature=0.0), (1,)),)
-    plan = StepPlan(0, (Row(0, 0, (1, 2, 3), (0,)),), opens)
+    plan = StepPlan(0, (Row(0, 0, (1, 2, 3), ((0,),)),), opens)
     work = profile.measure(plan, repeat=1)
     n_elements = HIDDEN * (2 * HIDDEN + 2 * 512 + 3 * FFN)
     assert work["linear"].flops == pytest.approx(2 * 3 * n_elements, rel=1e-3)
