@@ -44,7 +44,7 @@ def test_blocks_are_as_large_as_planned(name: str) -> None:
     facts = ModelFacts("m", 10, 64, 2 * LAYERS * HEADS * DIM, 0, "quantized", 2 * LAYERS * HEADS)
     options = EngineOptions(kv_cache_dtype=name, block_size=BLOCK)
     planned = resolve(options, facts, Hardware(1, 1, 1 << 30, ("scalar",)))
-    assert memory(KV_DTYPES[name]).blocks.shape[1] == planned.kv.block_bytes
+    assert memory(KV_DTYPES[name]).groups[0].shape[1] == planned.kv.block_bytes
 
 
 @pytest.mark.parametrize("dtype", KV_TYPES)
@@ -52,14 +52,14 @@ def test_a_copied_row_means_the_same(dtype: str) -> None:
     """Row 19 of block 2 to row 3 of block 0: its K, V and scales, and nothing else."""
     kv = memory(dtype, layers=1)
     pages = Pages(Shape(DIM, 1, HEADS, dtype, BLOCK), 4 * BLOCK, np.arange(4, dtype=np.int32))
-    assert pages.memory.shape == kv.blocks.shape
+    assert pages.memory.shape == kv.groups[0].shape
     rng = np.random.default_rng(1)
     for token in range(4 * BLOCK):
         k, v = rng.standard_normal((2, HEADS, DIM)).astype(np.float32)
         pages.write(token, k, v)
-    kv.blocks[:] = pages.memory
-    kv.copy(2, 19, 0, 3)
+    kv.groups[0][:] = pages.memory
+    kv.copy(0, (2, 19), (0, 3))
     expected = pages.values()
     expected[0, :, :, 3] = expected[2, :, :, 19]
-    pages.memory[:] = kv.blocks
+    pages.memory[:] = kv.groups[0]
     assert_array_equal(pages.values(), expected)

@@ -27,8 +27,8 @@ class KVMemory:
     [block, head_dim]; for types with scales K's [KV heads, block], then V's.
 
     ``layout`` [layers, 9]: offset in block 0 of the group, bytes of its blocks, V offset, bytes of
-    a head, block size, KV heads, head size, dtype, as native/kernels.h's KvLayer, and the group. The
-    offset counts from the start of the memory.
+    a head, block size, KV heads, head size, dtype, as native/kernels.h's KvLayer, and the group.
+    The offset counts from the start of the memory.
     """
 
     memory: NDArray[np.uint8]
