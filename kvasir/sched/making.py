@@ -61,7 +61,7 @@ class Making:
         return self.pace.room(self.load, self.decodes, start, n_most)
 
     def chunk(self, request: Request, n_most: int) -> None:
-        """Of the next ``n_most`` tokens that a request knows what there is room for, one at least."""
+        """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
         n_tokens = max(1, self.room(request.n_computed, n_most))
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)
