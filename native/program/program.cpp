@@ -85,16 +85,11 @@ void Program::run(StepSize size, int64_t until, double* seconds, float* logits) 
 void Program::prepare(StepSize size) {
   size_ = size;
   for (size_t g = 0; g < step_rows_.size(); g++)
-    step_rows_[g] = {size.tokens,
-                     size.seqs,
-                     a_.seq,
-                     a_.pos,
-                     a_.store,
-                     a_.parent,
-                     a_.seq_begin,
-                     a_.seq_start,
-                     a_.seq_tree,
-                     a_.tables + int64_t(g) * a_.max_seqs * a_.max_blocks,
+    step_rows_[g] = {size.tokens,  size.seqs,
+                     a_.seq,       a_.pos,
+                     a_.store,     a_.parent,
+                     a_.seq_begin, a_.seq_start,
+                     a_.seq_tree,  a_.tables + int64_t(g) * a_.max_seqs * a_.max_blocks,
                      a_.max_blocks};
   for (Counter& counter : counters_) {
     counter.next.store(0, std::memory_order_relaxed);
