@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kvasir.bench.fingerprint import Meter
@@ -97,19 +99,42 @@ def run_once(model: str, words: Sequence[str]) -> float:
 
 def serve_once(model: str, words: Sequence[str]) -> float:
     """Seconds until a new server streams its first token."""
+    start = time.perf_counter()
+    with running_server(model, words) as server:
+        return server.first_token() - start
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def first_token(self) -> float:
+        """When it came, by ``time.perf_counter``. Raises KvasirError when the server ends or
+        refuses."""
+        if not _wait_port(self.port, self.process):
+            raise KvasirError("kvasir serve ended before it took connections")
+        return asyncio.run(_first_token(self.port))
+
+
+@contextmanager
+def running_server(model: str, words: Sequence[str]) -> Iterator[Server]:
+    """A server that is starting; it ends with the block. Raises KvasirError with its last words
+    when the block fails."""
     port = _free_port()
     command = [*KVASIR, "serve", model, "--host", HOST, "--port", str(port)]
     command += [*words, "--served-model-name", NAME, "--log-level", "warning"]
-    start = time.perf_counter()
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment()) as process:
+        failure: KvasirError | None = None
         try:
-            found = _wait_port(port, process) and asyncio.run(_first_token(port))
+            yield Server(process, port)
+        except KvasirError as error:
+            failure = error
         finally:
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=LIMIT_SECONDS)
-    if not found:
-        raise _failed("serve", said)
-    return found - start
+    if failure is not None:
+        raise KvasirError(f"{failure.message} {said.decode(errors='replace')[-500:].strip()}")
 
 
 async def _first_token(port: int) -> float:

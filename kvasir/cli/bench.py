@@ -123,6 +123,19 @@ def start(repeat: int, output: Path | None, **values: Any) -> None:
 
 
 @bench.command()
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+@with_options(EngineOptions, skip=("seed", "served_model_name"))
+def memory(output: Path | None, **values: Any) -> None:
+    """What both processes of a server hold beyond the weights that they map."""
+    from kvasir.bench.memory import measure_memory
+    from kvasir.bench.report import write
+
+    write(measure_memory(take(EngineOptions, values)), output)
+
+
+@bench.command()
 @_count("--threads", 1, "Threads that measure together.")
 @_count("--repeat", 3, "Runs; the report has their median and the best.")
 @click.option(

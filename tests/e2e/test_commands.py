@@ -133,3 +133,16 @@ def test_bench_start_tells_why_a_process_failed(
     said = capsys.readouterr().err
     assert said.startswith("kvasir: kvasir run failed: ")
     assert "isa" in said
+
+
+def test_bench_memory_counts_both_processes(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "memory.json"
+    assert run_command(["bench", "memory", model, "--output", str(output), *SMALL]) == 0
+    results = json.loads(output.read_text())["results"]
+    api, engine = results["processes"]["api"], results["processes"]["engine"]
+    for process in (api, engine):
+        assert 10_000_000 < process["proportional"] <= process["resident"] < 500_000_000
+        assert 0 <= process["weights"] < process["resident"]
+    resident = api["resident"] + engine["resident"]
+    assert results["beyond_weights"] == resident - api["weights"] - engine["weights"]
+    assert results["limit"] == 150_000_000 + 500 * tiny.llama().size("vocab_size")

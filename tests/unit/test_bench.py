@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 
 from kvasir import _native
@@ -13,6 +15,7 @@ from kvasir.bench import fingerprint as measured_by
 from kvasir.bench.ceilings import READ_SIZES, bandwidth_for
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.latency import LatencySettings, measure_latency
+from kvasir.bench.memory import memory_of
 from kvasir.bench.report import is_disturbed, summary, write
 from kvasir.bench.start import flags
 from kvasir.bench.throughput import ThroughputSettings, measure_throughput
@@ -141,3 +144,15 @@ def test_a_start_gives_its_options_on() -> None:
         *("--dtype", "float32", "--kv-memory", "1MiB"),
         *("--threads", "1", "--no-async-scheduling"),
     ]
+
+
+def test_mapped_weights_are_told_from_other_memory(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(bytes(range(256)) * 4096)
+    before = memory_of(psutil.Process(), str(path))
+    mapped = np.memmap(path, np.uint8, "r")
+    assert int(mapped.sum()) == 4096 * 255 * 128
+    after = memory_of(psutil.Process(), str(path))
+    assert before["weights"] == 0
+    assert after["weights"] == 1 << 20
+    assert after["resident"] >= after["weights"]

@@ -1,0 +1,54 @@
+"""What a server holds in memory beyond the weights that it maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+
+from kvasir.bench.report import report
+from kvasir.bench.start import flags, run_once, running_server
+from kvasir.config.options import EngineOptions
+from kvasir.engine.build import load_model
+from kvasir.exec.cpu.packing import SUFFIX
+
+LIMIT_BYTES = 150 * 10**6
+LIMIT_BYTES_PER_TOKEN = 500
+"""For each entry of the vocabulary."""
+
+
+def measure_memory(options: EngineOptions) -> dict[str, Any]:
+    """The report of a server that has answered one request, packed weights kept from a run before.
+
+    ``resident`` and ``proportional`` (pages shared by n processes count 1/n) are the bytes of each
+    process, ``weights`` those in mapped files of weights. ``beyond_weights``, resident without
+    these, still holds the arena and the KV blocks that one request touches; small models and
+    ``--packed-cache off`` keep their weights in it too. Raises KvasirError when a process fails.
+    """
+    loaded = load_model(options.model)
+    model, words = str(loaded.source.path), flags(options)
+    run_once(model, words)
+    with running_server(model, words) as server:
+        server.first_token()
+        api = psutil.Process(server.process.pid)
+        (engine,) = api.children()
+        processes = {"api": memory_of(api, model), "engine": memory_of(engine, model)}
+    beyond = sum(found["resident"] - found["weights"] for found in processes.values())
+    limit = LIMIT_BYTES + LIMIT_BYTES_PER_TOKEN * loaded.config.vocab_size
+    source = {"model": loaded.source.name, "weights_hash": loaded.source.content_hash}
+    results = {"processes": processes, "beyond_weights": beyond, "limit": limit}
+    return report("memory", {**source, "options": words}, results)
+
+
+def memory_of(process: psutil.Process, model: str) -> dict[str, int]:
+    """Bytes of one process by /proc/PID/smaps."""
+    maps = process.memory_maps()
+    return {
+        "resident": sum(entry.rss for entry in maps),
+        "proportional": sum(entry.pss for entry in maps),
+        "weights": sum(entry.rss for entry in maps if _holds_weights(entry.path, model)),
+    }
+
+
+def _holds_weights(path: str, model: str) -> bool:
+    return path.endswith(SUFFIX) or path.startswith(model)
