@@ -13,18 +13,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from kvasir.config.resolved import SchedulerConfig
+from kvasir.config.resolved import PreemptionMode, SchedulerConfig
 from kvasir.core.groups import KVGroup, window_blocks
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
 from kvasir.engine.engine import Engine
+from kvasir.engine.tiered import block_sizes
 from kvasir.engine.tokenlog import decode, encode, open_log, replay
 from kvasir.exec.base import Executor, ExecutorSpec
+from kvasir.exec.disk.directory import N_SEGMENTS, Limits
+from kvasir.exec.disk.segment import Segment
+from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
 
 MakeExecutor = Callable[[ExecutorSpec], Executor]
 
+BLOCKS_PER_FILE = 6
 WHOLE = 1 << 20
 """A chunk size that no prompt reaches; the harness cuts it to what the requests need."""
 
@@ -76,6 +83,13 @@ class Variant:
     """Steps between resets of the prefix cache; 0: never."""
     itl_target: float = 0.0
     """Seconds that chunks are sized for while others decode; 0: they are not."""
+    disk: bool = False
+    """With a disk tier under the prefix cache."""
+    preemption_mode: PreemptionMode = "auto"
+    again: bool = False
+    """Everything is asked once more of a new engine that finds the first one's blocks on disk."""
+    damaged: bool = False
+    """In between some bits on disk have flipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +221,9 @@ def run(
             client.run(arriving, stop_after=variant.replay_after)
             arriving = client.restart()
         client.run(arriving)
+        if variant.again:
+            client.begin_again()
+            client.run(arriving)
         return Outcome(client.answers(), client.engine.stats())
 
 
@@ -226,6 +243,7 @@ class _Client:
         self._sizes = sizes
         self._variant = variant
         self._known = known
+        self._folder = TemporaryDirectory()
         self._events: dict[int, list[TokenEvent]] = {}
         self._logs: dict[int, bytes] = {}
         self.engine = self._make_engine()
@@ -235,6 +253,7 @@ class _Client:
 
     def __exit__(self, *_: object) -> None:
         self.engine.close()
+        self._folder.cleanup()
 
     def run(self, arriving: Sequence[EngineRequest], stop_after: int | None = None) -> None:
         """Until all are answered, or ``stop_after`` tokens have come."""
@@ -268,6 +287,16 @@ class _Client:
             for log in logs
             if log.finish is None
         ]
+
+    def begin_again(self) -> None:
+        """Drop the engine and all answers; what it has on disk stays."""
+        self.engine.close()
+        self._events.clear()
+        self._logs.clear()
+        if self._variant.damaged:
+            for path in Path(self._folder.name).glob("*.kvseg"):
+                _damage(path)
+        self.engine = self._make_engine()
 
     def answers(self) -> dict[int, Answer]:
         return {request_id: _answer(events) for request_id, events in self._events.items()}
@@ -303,7 +332,24 @@ class _Client:
                 wrong_depths=drafts.wrong_depths,
             )
         executor = self._make_executor(spec)
-        return Engine(executor, Scheduler(config, proposer), overlap=self._variant.overlap)
+        disk = self._open_disk(executor) if self._variant.disk else None
+        scheduler = Scheduler(config, proposer, disk=disk)
+        return Engine(executor, scheduler, overlap=self._variant.overlap, disk=disk)
+
+    def _open_disk(self, executor: Executor) -> DiskStore:
+        sizes = block_sizes(executor)
+        n_bytes = N_SEGMENTS * (4096 + BLOCKS_PER_FILE * max(sizes))
+        return DiskStore(Path(self._folder.name), Limits(n_bytes, sizes))
+
+
+def _damage(path: Path) -> None:
+    """One bit in every third block."""
+    segment = Segment.open(path)
+    segment.close()
+    data = bytearray(path.read_bytes())
+    for place in list(segment.places.values())[::3]:
+        data[place.offset + place.length // 2] ^= 1
+    path.write_bytes(data)
 
 
 def _answer(events: Sequence[TokenEvent]) -> Answer:
@@ -338,6 +384,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         enable_prefix_caching=variant.cache,
         itl_target=variant.itl_target,
         windows=tuple(_window(window, full, n_tokens, sizes, variant) for window in sizes.windows),
+        preemption_mode=variant.preemption_mode,
     )
 
 

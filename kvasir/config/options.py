@@ -82,6 +82,25 @@ class EngineOptions:
     enable_prefix_caching: bool = option(
         True, "flag", "Keep computed KV blocks for requests that begin with the same tokens."
     )
+    kv_disk: str | None = option(
+        None,
+        "text",
+        "Directory for KV blocks that memory has no room for; they are found again, also after a "
+        "restart. Default: none.",
+    )
+    kv_disk_size: int | str | None = option(
+        None, "size", "Most bytes of all files in kv_disk; default: 10GiB."
+    )
+    swap_space: int | None = option(
+        None, "int", "Old name for kv_disk_size, in GiB; needs kv_disk.", minimum=0
+    )
+    preemption_mode: str = option(
+        "auto",
+        "choice",
+        "How a preempted request comes back when kv_disk has its blocks: swap loads them, "
+        "recompute computes them, auto does what is faster as measured.",
+        choices=("auto", "swap", "recompute"),
+    )
     threads: int | None = option(
         None, "int", "Threads that compute; default: the cores this process may use."
     )

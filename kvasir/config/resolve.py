@@ -10,6 +10,7 @@ from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
     DTYPE_BYTES,
     SCALE_BYTES,
+    DiskConfig,
     DType,
     EngineConfig,
     ExecutorConfig,
@@ -19,6 +20,7 @@ from kvasir.config.resolved import (
     LoopConfig,
     ModelConfig,
     ModelFacts,
+    PreemptionMode,
     SchedulerConfig,
 )
 from kvasir.config.sizes import format_size, parse_size
@@ -29,6 +31,7 @@ DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
 TYPICAL_TOKENS = 2048
 """Tokens of a request that the default KV memory is planned for."""
 PACKED_CACHE_OFF = "off"
+DEFAULT_DISK_SIZE = "10GiB"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
 KV_NAMES: dict[str, KVDType] = {
@@ -77,10 +80,12 @@ def resolve(
             max_draft_tokens=max_draft_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
             itl_target=planner.itl_target(),
+            preemption_mode=planner.preemption_mode(),
         ),
         executor=planner.executor(isa, cache),
         loop=LoopConfig(planner.overlap()),
         seed=options.seed,
+        disk=planner.disk(),
         reasons=planner.reasons,
     )
 
@@ -216,6 +221,36 @@ class _Planner:
         why = "default" if asked is None else "as asked"
         self.reasons["packed_cache"] = f"{folder or PACKED_CACHE_OFF}: {why}"
         return folder
+
+    def preemption_mode(self) -> PreemptionMode:
+        modes: dict[str, PreemptionMode] = {"swap": "swap", "recompute": "recompute"}
+        mode = modes.get(self.options.preemption_mode, "auto")
+        if mode == "swap" and self.options.kv_disk is None:
+            raise ConfigError("preemption_mode 'swap' has nowhere to swap to: add --kv-disk DIR")
+        return mode
+
+    def disk(self) -> DiskConfig | None:
+        options, gib = self.options, self.options.swap_space
+        if options.kv_disk is None:
+            if gib:
+                raise ConfigError(
+                    f"swap_space {gib} asks for KV blocks in host memory, where a CPU has them "
+                    "already: use --kv-disk DIR --kv-disk-size"
+                )
+            if options.kv_disk_size is not None:
+                raise ConfigError("kv_disk_size needs a directory: add --kv-disk DIR")
+            return None
+        if not options.enable_prefix_caching:
+            raise ConfigError("kv_disk is found through the prefix cache: enable prefix caching")
+        if gib and options.kv_disk_size is not None:
+            raise ConfigError("kv_disk_size and swap_space are names of one size: give one of them")
+        size, why = options.kv_disk_size, "as asked"
+        if size is None:
+            size = f"{gib}GiB" if gib else DEFAULT_DISK_SIZE
+            why = "swap_space" if gib else "default"
+        n_bytes = parse_size(size, "kv_disk_size")
+        self.reasons["kv_disk"] = f"{options.kv_disk}, {format_size(n_bytes)}: {why}"
+        return DiskConfig(Path(options.kv_disk).expanduser(), n_bytes)
 
     def threads(self) -> int:
         asked, machine = self.options.threads, self.hardware

@@ -10,6 +10,7 @@ from kvasir.core.groups import KVGroup, groups_of
 
 DType = Literal["auto", "float32", "bfloat16"]
 KVDType = Literal["float32", "bfloat16", "int8", "fp8_e4m3", "fp8_e5m2"]
+PreemptionMode = Literal["auto", "swap", "recompute"]
 ExecutorName = Literal["cpu", "reference", "fake"]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -74,6 +75,8 @@ class SchedulerConfig:
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float = 0.0
     """Seconds that a step with decodes should take at most; 0: whatever it takes."""
+    preemption_mode: PreemptionMode = "auto"
+    """How a preempted request comes back when its blocks were evicted to disk."""
     windows: tuple[KVGroup, ...] = ()
     """Blocks of the layers that see a window only, for each window."""
 
@@ -81,6 +84,15 @@ class SchedulerConfig:
     def groups(self) -> tuple[KVGroup, ...]:
         """In the order of a row's tables."""
         return groups_of(self.n_blocks, self.windows)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskConfig:
+    """Where KV blocks go that memory has no room for."""
+
+    path: Path
+    n_bytes: int
+    """Of all files in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +123,7 @@ class EngineConfig:
     executor: ExecutorConfig
     loop: LoopConfig
     seed: int | None
+    disk: DiskConfig | None
+    """None: evicted blocks are forgotten."""
     reasons: dict[str, str]
     """Option name to "value: why", for the start-up report."""

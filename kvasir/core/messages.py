@@ -80,6 +80,23 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     """Prompt tokens that the prefix cache gave; sent once, with the first news."""
 
 
+class DiskStats(msgspec.Struct, tag="disk"):
+    """Of the disk tier of the KV cache; counters grow for its life."""
+
+    n_stored: int = 0
+    """Blocks written."""
+    n_loaded: int = 0
+    """Blocks read for a request."""
+    n_dropped: int = 0
+    """Blocks that came faster than they could be written, or could not be written."""
+    n_damaged: int = 0
+    """Blocks that were not read as they were written."""
+    n_bytes: int = 0
+    """Of all files."""
+    n_hit: int = 0
+    """Tokens of prefix hits that came from disk."""
+
+
 class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """A snapshot after a step; counters grow for the life of the engine."""
 
@@ -100,6 +117,8 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """Tokens looked up in the prefix cache."""
     prefix_hits: int = 0
     """Tokens of them that it gave."""
+    disk: DiskStats | None = None
+    """None without a disk tier."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):

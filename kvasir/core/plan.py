@@ -48,6 +48,15 @@ class Copy:
     n_rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Bytes of one block of a KV group to or from where they are kept under a name."""
+
+    name: bytes
+    group: int
+    block: int
+
+
 class Row(msgspec.Struct, frozen=True, gc=False):
     """Consecutive tokens of one request in one step; prefill, decode and speculation are all rows.
 
@@ -91,6 +100,10 @@ class StepPlan:
     moves: tuple[Move, ...] = ()
     copies: tuple[Copy, ...] = ()
     """Applied in order, after ``moves``: the source of one may be the target of a later one."""
+    saves: tuple[Transfer, ...] = ()
+    """Blocks whose contents are taken out before anything else is done."""
+    loads: tuple[Transfer, ...] = ()
+    """Blocks that are filled in order, after ``saves`` and before all else."""
 
     @property
     def n_tokens(self) -> int:

@@ -19,7 +19,11 @@ class Unused:
 _ONE_PROCESS = Unused("the model runs in one process on this machine", (None, 1))
 _ONE_TOKENIZER = Unused("the tokenizer of the model file is used", (None, "auto"))
 _LOCAL = Unused("the model is read from a local file or folder as it is")
-_NO_SWAP = Unused("nothing is swapped: a preempted request is computed again", (None, 0))
+_NO_SWAP = Unused(
+    "a CPU has its KV blocks in host memory already; kv_disk keeps on disk what that has no room "
+    "for",
+    (None, 0),
+)
 _NO_GRAPHS = Unused("there are no CUDA graphs here", (None, False))
 _NO_GPU = Unused("there is no GPU memory to share: kv_memory sets the memory of the KV cache")
 _NO_DRAFT = Unused("one token is drawn for each request and step: there is no speculation")
@@ -68,13 +72,16 @@ def split(
     Raises TypeError for an argument that neither this engine nor vLLM knows.
     """
     known = {item.name for item in fields(EngineOptions)} - {"model"}
+    if arguments.get("kv_disk") is None:
+        known.remove("swap_space")  # it asks for host memory then
     unknown = sorted(arguments.keys() - known - UNUSED.keys())
     if unknown:
         raise TypeError(f"LLM() got unknown arguments: {', '.join(unknown)}")
+    unused = UNUSED.keys() - known
     warnings = tuple(
         f"{name}={value!r} has no effect: {UNUSED[name].instead}"
         for name, value in arguments.items()
-        if name in UNUSED and not any(value is s or value == s for s in UNUSED[name].silent)
+        if name in unused and not any(value is s or value == s for s in UNUSED[name].silent)
     )
     chosen = {name: value for name, value in arguments.items() if name in known}
     return EngineOptions(model=model, **chosen), warnings  # type: ignore[arg-type]  # checked by resolve

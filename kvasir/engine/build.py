@@ -14,9 +14,12 @@ from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
 from kvasir.engine.prior import prior_costs
+from kvasir.engine.tiered import block_sizes
 from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.disk.directory import Limits
+from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.reference.executor import ReferenceExecutor, load_weights
 from kvasir.formats.types import FORMATS
@@ -205,6 +208,10 @@ def _assemble(
     root: str,
     costs: CostModel | None = None,
 ) -> BuiltEngine:
-    scheduler = Scheduler(config.scheduler, proposer, root, costs)
-    engine = Engine(executor, scheduler, overlap=config.loop.overlap)
+    disk = None
+    if config.disk is not None:
+        limits = Limits(config.disk.n_bytes, block_sizes(executor))
+        disk = DiskStore(config.disk.path, limits)
+    scheduler = Scheduler(config.scheduler, proposer, root, costs, disk=disk)
+    engine = Engine(executor, scheduler, overlap=config.loop.overlap, disk=disk)
     return BuiltEngine(engine, executor, config, root)

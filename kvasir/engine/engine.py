@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.groups import KVGroup
@@ -14,8 +14,11 @@ from kvasir.core.messages import (
     TimelineAnswer,
     TokenEvent,
 )
+from kvasir.core.plan import Transfer
 from kvasir.engine.loop import Loop, OverlappedLoop, PlainLoop
+from kvasir.engine.tiered import TieredExecutor
 from kvasir.exec.base import Executor
+from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 
 
@@ -25,12 +28,22 @@ class Engine:
     After an EngineFault the engine only closes: replay its requests from their logs in a new one.
     """
 
-    def __init__(self, executor: Executor, scheduler: Scheduler, *, overlap: bool = False) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        scheduler: Scheduler,
+        *,
+        overlap: bool = False,
+        disk: DiskStore | None = None,
+    ) -> None:
+        """``disk``: the one that the scheduler plans with; it is closed with the engine."""
         _check_sizes(executor, scheduler)
-        self._executor = executor
+        self._tiered = None if disk is None else TieredExecutor(executor, disk)
+        self._executor = self._tiered or executor
         self._scheduler = scheduler
         make = OverlappedLoop if overlap else PlainLoop
-        self._loop: Loop = make(executor, scheduler)
+        self._loop: Loop = make(self._executor, scheduler)
+        self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
 
     def add(self, request: EngineRequest) -> None:
@@ -52,7 +65,10 @@ class Engine:
     def step(self) -> StepEvents:
         """Compute one step if there is one; raises EngineFault when the executor fails."""
         refused, self._refused = tuple(self._refused), []
+        self._unsaved = None
         events = refused + self._loop.step()
+        if self._tiered is not None and not events and self._scheduler.is_stalled:
+            self._tiered.wait()
         if not self.has_work:
             self.check()
         return StepEvents(events, self._scheduler.stats())
@@ -60,6 +76,14 @@ class Engine:
     @property
     def has_work(self) -> bool:
         return bool(self._refused) or self._scheduler.has_work
+
+    def save(self) -> bool:
+        """Save some cached blocks to disk while there is no work; False when all are saved."""
+        if self._tiered is None or self.has_work:
+            return False
+        if self._unsaved is None:
+            self._unsaved = self._scheduler.unsaved()
+        return self._tiered.save(self._unsaved)
 
     def stats(self) -> EngineStats:
         return self._scheduler.stats()
@@ -86,6 +110,8 @@ class Engine:
     def close(self) -> None:
         """Wait for a running step and give everything back."""
         self._loop.close()
+        if self._tiered is not None and not self.has_work:
+            self._tiered.save_all(self._scheduler.unsaved())
         self._executor.close()
 
 

@@ -118,6 +118,12 @@ class FakeExecutor:
         self._drawn = tuple(output.token for output in outputs)
         return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0)
 
+    def read_block(self, group: int, block: int) -> bytes:
+        return bytes(self._kv[group][block])
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self._kv[group][block] = np.frombuffer(data, np.uint64)
+
     def close(self) -> None:
         self._states.clear()
 

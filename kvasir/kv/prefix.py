@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvasir.core.errors import KvasirError
@@ -12,6 +12,8 @@ from kvasir.kv.keys import Chain
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
 
+OnEvict = Callable[[bytes, int, int], None]
+"""Is told key, group and block of what is about to lose its contents."""
 NODES_PER_BLOCK = 8
 """Prefixes known for each block: those that hold none any more, but lead to others, are bounded."""
 
@@ -54,8 +56,12 @@ class PrefixCache:
     token after it sees.
     """
 
-    def __init__(self, groups: Sequence[KVGroup], block_size: int) -> None:
+    def __init__(
+        self, groups: Sequence[KVGroup], block_size: int, on_evict: OnEvict | None = None
+    ) -> None:
+        """``on_evict``: for blocks that gave finite logits."""
         self.block_size = block_size
+        self._on_evict = on_evict
         self.groups = tuple(groups)
         self.index = PrefixIndex([group.window for group in groups])
         self.pools = tuple(
@@ -85,6 +91,15 @@ class PrefixCache:
         if source is None or NO_BLOCK in source.blocks:
             return Hit(node, self._tables(nodes, start))
         return Hit(node, self._tables(nodes, start + n_rows), tuple(source.blocks), n_rows)
+
+    def extended(self, hit: Hit, depth: int) -> Hit:
+        """The beginning of ``depth`` >= ``hit``'s full blocks: without a part of a block, and
+        without blocks that no token after ``depth`` sees."""
+        tables = []
+        for pool, blocks in zip(self.pools, hit.tables, strict=True):
+            first = first_block(depth * self.block_size, pool.window, self.block_size)
+            tables.append((*[NO_BLOCK] * first, *blocks[first:]))
+        return Hit(hit.node, tuple(tables))
 
     def fits(self, hit: Hit, n_tokens: int, n_spare: int) -> bool:
         """Whether a table could begin with ``hit``, go on to ``n_tokens``, and leave ``n_spare``
@@ -131,7 +146,22 @@ class PrefixCache:
 
     def evict(self, group: int, block: int) -> None:
         """The space of a cached block is needed."""
+        node = self.index.by_block[group][block]
+        if self._on_evict is not None and node.is_proven:
+            goes_whole = not self.pools[group].window
+            for other, held in _held(node):
+                if goes_whole or other == group:
+                    self._on_evict(node.key, other, held)
         self._forget(self.index.evict(group, block))
+
+    def cached(self) -> Iterator[tuple[bytes, int, int]]:
+        """Key, group and block of what has no owner and gave finite logits, the last to go first.
+        The cache must not change meanwhile."""
+        for group, pool in enumerate(self.pools):
+            known = self.index.by_block[group]
+            for block in reversed(pool.cached()):
+                if known[block].is_proven:
+                    yield known[block].key, group, block
 
     def reset(self) -> None:
         """Forget everything that is cached."""
@@ -188,6 +218,10 @@ class PrefixCache:
 
     def _forget(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            for pool, block in zip(self.pools, node.blocks, strict=True):
-                if block != NO_BLOCK:
-                    pool.forget((block,))
+            for group, block in _held(node):
+                self.pools[group].forget((block,))
+
+
+def _held(node: Node) -> Iterator[tuple[int, int]]:
+    """Groups and blocks of a node."""
+    return ((group, block) for group, block in enumerate(node.blocks) if block != NO_BLOCK)

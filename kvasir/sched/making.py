@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvasir.core.plan import Copy, Row, SlotOpen
+from kvasir.core.plan import Copy, Row, SlotOpen, Transfer
 from kvasir.sched.cost import Load, chunk_load
 from kvasir.sched.pace import Pace
 from kvasir.sched.request import Request
@@ -26,6 +26,7 @@ class Making:
     """The owner's when the row was planned."""
     opens: list[SlotOpen] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
+    loads: list[Transfer] = field(default_factory=list)
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0

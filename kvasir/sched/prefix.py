@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK
-from kvasir.core.plan import Copy
+from kvasir.core.plan import Copy, Transfer
 from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
+from kvasir.kv.tier import Ahead, DiskTier
 from kvasir.sched.request import Request
 
 MAX_WAITS = 256
@@ -41,13 +42,18 @@ class Found:
     """Tokens of the hit."""
     is_coming: bool
     """A running request computes the block that comes next."""
+    ahead: Ahead | None = None
+    """What disk gives beyond; None while that is read."""
 
 
 class Prefixes:
     """Not asked for a prompt whose logprobs are wanted: those need every token computed."""
 
-    def __init__(self, cache: PrefixCache, key_root: str, *, enabled: bool) -> None:
+    def __init__(
+        self, cache: PrefixCache, key_root: str, *, enabled: bool, tier: DiskTier | None = None
+    ) -> None:
         self.cache = cache
+        self.tier = tier
         self.n_queried = 0
         self.n_hit = 0
         self._key_root = key_root
@@ -55,24 +61,28 @@ class Prefixes:
         self._leases: dict[Request, _Lease] = {}
         self._computing: Counter[bytes] = Counter()
 
-    def find(self, request: Request) -> Found:
-        """Stops one token before the last known one: its logits are wanted."""
+    def find(self, request: Request, n_spare: int) -> Found:
+        """Stops one token before the last known one: its logits are wanted. Disk is asked when
+        ``request`` could start and leave ``n_spare`` blocks."""
         chain = request.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = self.cache.find(chain, n_tokens)
-        depth = hit.node.depth
+        ahead = self._ahead(request, chain, hit, n_tokens, n_spare)
+        depth = hit.node.depth if ahead is None else ahead.depth
+        if depth > hit.node.depth:
+            hit = self.cache.extended(hit, depth)
         next_full = (depth + 1) * self.cache.block_size
         is_coming = next_full <= n_tokens and chain.keys(depth + 1)[depth] in self._computing
         n_found = depth * self.cache.block_size + hit.n_rows
-        return Found(chain, hit, n_tokens, n_found, is_coming)
+        return Found(chain, hit, n_tokens, n_found, is_coming, ahead)
 
     def fits(self, request: Request, found: Found, n_spare: int) -> bool:
         """Whether ``request`` can start with ``found`` and leave ``n_spare`` blocks."""
         return self.cache.fits(found.hit, request.n_known, n_spare)
 
-    def start(self, request: Request, found: Found) -> Copy | None:
+    def start(self, request: Request, found: Found) -> tuple[Copy | None, tuple[Transfer, ...]]:
         """Give ``request`` all blocks of its known tokens, of a windowed group the next one; the
-        copy that completes the hit."""
+        copy that completes the hit, or the loads from disk."""
         hit = found.hit
         self.cache.adopt(hit, request.table)
         request.table.grow_full(request.n_known)
@@ -81,12 +91,13 @@ class Prefixes:
         request.news_at = 0
         self.n_queried += found.n_queried
         self.n_hit += found.n_tokens
+        loads, node = self._load(request, found)
         if self._enabled:
-            lease = self._leases[request] = _Lease(found.chain, hit.node)
+            lease = self._leases[request] = _Lease(found.chain, node)
             self._expect(lease)
         if not hit.n_rows:
-            return None
-        return Copy(hit.source, request.table.at(hit.node.depth), hit.n_rows)
+            return None, loads
+        return Copy(hit.source, request.table.at(hit.node.depth), hit.n_rows), loads
 
     def commit(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
         """The first ``n_tokens`` of a running request are computed and will not be written again.
@@ -117,9 +128,16 @@ class Prefixes:
         if lease is not None:
             self._forget(lease)
 
+    def forget(self, request: Request) -> None:
+        """A waiting request will not start."""
+        if self.tier is not None:
+            self.tier.forget(request)
+
     def reset(self) -> None:
         """Forget all that is cached. What runs goes on, and tells the cache nothing more."""
         self.cache.reset()
+        if self.tier is not None:
+            self.tier.reset()
         for lease in self._leases.values():
             lease.node = None
             self._forget(lease)
@@ -140,6 +158,30 @@ class Prefixes:
                 if any(own not in (known, NO_BLOCK) for own, known in pairs):
                     raise KvasirError(f"request {request.id} holds {held}, not {node.blocks}")
                 node = node.parent
+
+    def _ahead(
+        self, request: Request, chain: Chain, hit: Hit, n_tokens: int, n_spare: int
+    ) -> Ahead | None:
+        depth, n_full = hit.node.depth, n_tokens // self.cache.block_size
+        if self.tier is None or depth >= n_full:
+            return Ahead(depth)
+        if not self.cache.fits(hit, request.n_known, n_spare):
+            return Ahead(depth)
+        return self.tier.find(request, chain, depth, n_full, was_preempted=request.epoch > 0)
+
+    def _load(self, request: Request, found: Found) -> tuple[tuple[Transfer, ...], Node | None]:
+        """What disk gave becomes known, as if it had been computed; the last node."""
+        node: Node | None = found.hit.node
+        if self.tier is None or found.ahead is None:
+            return (), node
+        self.tier.load(request, found.ahead)
+        while node is not None and node.depth < found.ahead.depth:
+            node = self.cache.insert(node, found.chain, request.table)
+            if node is not None:
+                self.cache.index.prove(node)
+        table = request.table
+        loads = [Transfer(name, g, table.at(i)[g]) for i, g, name in found.ahead.names]
+        return tuple(loads), node
 
     def _advance(self, lease: _Lease, request: Request, n_full: int) -> None:
         node = lease.node

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import Copy, SlotOpen
+from kvasir.core.plan import Copy, SlotOpen, Transfer
 from kvasir.sched.prefix import MAX_WAITS, Found, Prefixes
 from kvasir.sched.request import Request
 from kvasir.sched.timeline import Timeline
@@ -25,6 +25,7 @@ class Newcomer:
     request: Request
     opening: SlotOpen
     copies: tuple[Copy, ...]
+    loads: tuple[Transfer, ...]
 
 
 class Queues:
@@ -57,7 +58,10 @@ class Queues:
                 return
             if cache.n_available <= len(self.running):
                 return
-            found = self.prefixes.find(request)
+            found = self.prefixes.find(request, len(self.running))
+            if found.ahead is None:
+                n_passed += 1
+                continue
             if found.is_coming and request.n_waits < MAX_WAITS:
                 request.n_waits += 1
                 n_passed += 1
@@ -93,6 +97,7 @@ class Queues:
         owner writes."""
         if request.slot < 0:
             self.waiting.remove(request)
+            self.prefixes.forget(request)
         else:
             self.running.remove(request)
             self._give_up(request)
@@ -119,8 +124,8 @@ class Queues:
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)
         insort(self.running, request, key=_arrival)
-        copy = self.prefixes.start(request, found)
-        return Newcomer(request, request.open(self._slots.pop()), (copy,) if copy else ())
+        copy, loads = self.prefixes.start(request, found)
+        return Newcomer(request, request.open(self._slots.pop()), (copy,) if copy else (), loads)
 
     def _preempt(self) -> Request:
         """The latest running request waits again: outputs stay, KV is computed again or cached."""

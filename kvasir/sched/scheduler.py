@@ -7,14 +7,16 @@ of tokens. Rows of one token come first, then chunks of prompts, then newcomers.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
-from kvasir.core.plan import Move, Row, RowOutput, StepPlan, StepResult
+from kvasir.core.plan import Move, Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
+from kvasir.kv.tier import Disk, DiskTier
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_decode, book_draft, n_settled
 from kvasir.sched.cost import CostModel
@@ -54,17 +56,21 @@ class Scheduler:
         key_root: str = "",
         costs: CostModel | None = None,
         timeline: Timeline | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """``key_root``: names what cached entries depend on besides tokens (``engine.keys``).
         ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
-        write down what happens; default: one of its own."""
+        write down what happens; default: one of its own. ``disk``: keeps evicted blocks."""
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._pace = Pace(self.costs, config.itl_target) if config.itl_target else None
         self._proposer = proposer if config.max_draft_tokens else None
-        self._cache = PrefixCache(config.groups, config.block_size)
-        self._prefixes = Prefixes(self._cache, key_root, enabled=config.enable_prefix_caching)
+        tier = None if disk is None else self._make_tier(disk)
+        on_evict = None if tier is None else tier.evicted
+        self._cache = PrefixCache(config.groups, config.block_size, on_evict)
+        is_caching = config.enable_prefix_caching
+        self._prefixes = Prefixes(self._cache, key_root, enabled=is_caching, tier=tier)
         self._queues = Queues(self._prefixes, config.max_num_seqs, self.timeline)
         self._requests: dict[int, Request] = {}
         self._flights: deque[tuple[StepPlan, Making]] = deque()
@@ -73,6 +79,12 @@ class Scheduler:
         self._counters = _Counters()
         self._n_arrivals = 0
         self._n_plans = 0
+
+    def _make_tier(self, disk: Disk) -> DiskTier:
+        config = self.config
+        windows = [group.window for group in config.groups]
+        seconds = self.costs.chunk_seconds
+        return DiskTier(disk, windows, config.block_size, seconds, mode=config.preemption_mode)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
@@ -171,11 +183,23 @@ class Scheduler:
         """Requests from now on find nothing of what was computed before."""
         self._prefixes.reset()
 
+    def unsaved(self) -> Iterator[Transfer]:
+        """Cached blocks that are not on disk. Nothing may be planned meanwhile."""
+        tier = self._prefixes.tier
+        return iter(()) if tier is None else tier.unsaved(self._cache.cached())
+
     def take_events(self) -> tuple[TokenEvent, ...]:
         """News that no commit has handed out yet: cancelled and immediately finished requests."""
         events = tuple(self._events)
         self._events.clear()
         return events
+
+    @property
+    def is_stalled(self) -> bool:
+        """Nothing can be computed before blocks have come from disk."""
+        tier = self._prefixes.tier
+        is_loading = tier is not None and tier.is_loading
+        return is_loading and not self._flights and not self._queues.running
 
     @property
     def has_work(self) -> bool:
@@ -199,6 +223,7 @@ class Scheduler:
             step_seconds=counters.step_seconds,
             prefix_queries=self._prefixes.n_queried,
             prefix_hits=self._prefixes.n_hit,
+            disk=None if self._prefixes.tier is None else self._prefixes.tier.stats(),
         )
 
     def check(self) -> None:
@@ -258,6 +283,7 @@ class Scheduler:
         for newcomer in self._queues.newcomers():
             making.opens.append(newcomer.opening)
             making.copies.extend(newcomer.copies)
+            making.loads.extend(newcomer.loads)
             request = newcomer.request
             self.timeline.mark(request.id, "started", request.n_computed)
             self._chunk(making, request)
@@ -283,6 +309,8 @@ class Scheduler:
             commits=self._take_commits(making),
             moves=self._take_moves() if self._proposer is not None else (),
             copies=tuple(making.copies),
+            saves=() if self._prefixes.tier is None else self._prefixes.tier.take_saves(),
+            loads=tuple(making.loads),
         )
         self._n_plans += 1
         return plan

@@ -67,6 +67,10 @@ class Inbox:
             messages.append(self._queue.get())
         return messages
 
+    @property
+    def is_empty(self) -> bool:
+        return self._queue.empty()
+
     def ended(self) -> None:
         """The engine has stopped by itself."""
         self._ended.set()
@@ -84,10 +88,14 @@ class Inbox:
 
 
 def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
-    """Run steps until told to stop. Raises what the engine raises."""
+    """Run steps until told to stop; without work, save what is cached. Raises what the engine
+    raises."""
     draining = False
     while True:
-        for message in inbox.take(wait=not engine.has_work and not draining):
+        is_idle = not engine.has_work and not draining
+        while is_idle and inbox.is_empty and engine.save():
+            pass
+        for message in inbox.take(wait=is_idle):
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
             draining = draining or isinstance(message, Shutdown)

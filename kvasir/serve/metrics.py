@@ -4,6 +4,7 @@ well."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -11,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from kvasir.core.messages import EngineStats
+from kvasir.core.messages import DiskStats, EngineStats
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST.encode()
 LABELS = ("model_name",)
@@ -46,20 +47,31 @@ CODES = frozenset(
 )  # fmt: skip
 """Values of the label ``code``; anything else is counted as "other"."""
 
-Family = tuple[str, str, Callable[[EngineStats], float]]
-GAUGES: tuple[Family, ...] = (
+Stats = TypeVar("Stats")
+Family = tuple[str, str, Callable[[Stats], float]]
+GAUGES: tuple[Family[EngineStats], ...] = (
     ("num_requests_running", "Choices being computed.", lambda s: s.n_running),
     ("num_requests_waiting", "Choices waiting for a slot or blocks.", lambda s: s.n_waiting),
     ("kv_cache_blocks_cached", "Blocks kept for later requests.", lambda s: s.blocks_cached),
     ("kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", lambda s: _usage(s)),
 )
-COUNTERS: tuple[Family, ...] = (
+COUNTERS: tuple[Family[EngineStats], ...] = (
     ("prompt_tokens", "Prompt tokens received, cached ones included.", lambda s: s.prompt_tokens),
     ("generation_tokens", "Tokens generated.", lambda s: s.output_tokens),
     ("num_preemptions", "Requests preempted.", lambda s: s.n_preemptions),
     ("prefix_cache_queries", "Tokens looked up in the prefix cache.", lambda s: s.prefix_queries),
     ("prefix_cache_hits", "Tokens that the prefix cache gave.", lambda s: s.prefix_hits),
     ("iterations", "Engine steps.", lambda s: s.step),
+)
+DISK_GAUGES: tuple[Family[DiskStats], ...] = (
+    ("kv_disk_bytes", "Bytes of the files of saved KV blocks.", lambda s: s.n_bytes),
+)
+DISK_COUNTERS: tuple[Family[DiskStats], ...] = (
+    ("kv_disk_blocks_stored", "KV blocks written to disk.", lambda s: s.n_stored),
+    ("kv_disk_blocks_loaded", "KV blocks read from disk for a request.", lambda s: s.n_loaded),
+    ("kv_disk_blocks_dropped", "KV blocks that were not written.", lambda s: s.n_dropped),
+    ("kv_disk_blocks_damaged", "KV blocks whose checksum was wrong.", lambda s: s.n_damaged),
+    ("kv_disk_hits", "Prefix cache hits that came from disk, in tokens.", lambda s: s.n_hit),
 )
 
 
@@ -132,11 +144,21 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats = self._stats()
-        for name, text, value in GAUGES:
+        yield from self._families(GAUGES, COUNTERS, stats)
+        if stats.disk is not None:
+            yield from self._families(DISK_GAUGES, DISK_COUNTERS, stats.disk)
+
+    def _families(
+        self,
+        gauges: tuple[Family[Stats], ...],
+        counters: tuple[Family[Stats], ...],
+        stats: Stats,
+    ) -> Iterator[Metric]:
+        for name, text, value in gauges:
             gauge = GaugeMetricFamily(f"kvasir:{name}", text, labels=LABELS)
             gauge.add_metric([self._model], value(stats))
             yield gauge
-        for name, text, value in COUNTERS:
+        for name, text, value in counters:
             counter = CounterMetricFamily(f"kvasir:{name}", text, labels=LABELS)
             counter.add_metric([self._model], value(stats))
             yield counter

@@ -11,7 +11,16 @@ from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from tests import tiny
-from tests.exactness import CACHE_VARIANTS, VARIANTS, Outcome, Sizes, Variant, baseline, run
+from tests.disk_variants import DISK_VARIANTS
+from tests.exactness import (
+    CACHE_VARIANTS,
+    VARIANTS,
+    Outcome,
+    Sizes,
+    Variant,
+    baseline,
+    run,
+)
 from tests.loading import Loaded, load
 from tests.native import BEST
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
@@ -80,3 +89,14 @@ def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -
     for request in case.sharing:
         assert outcome.answers[request.id] == expected[request.id], request.params
     assert outcome.stats.prefix_hits > 0
+
+
+@pytest.mark.parametrize("variant", DISK_VARIANTS[::3], ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None:
+    expected = case.expected_of_sharing
+    outcome = run(case.make(2), case.sharing, case.sizes, variant, expected)
+    for request in case.sharing:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+    disk = outcome.stats.disk
+    assert disk is not None
+    assert (disk.n_hit if variant.again else disk.n_stored) > 0

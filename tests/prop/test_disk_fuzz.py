@@ -12,7 +12,7 @@ from kvasir.exec.disk.directory import N_SEGMENTS, Limits, SegmentDirectory
 from kvasir.exec.disk.segment import ENTRY_BYTES, DamagedSegment, Segment, table_bytes
 
 BLOCKS = {bytes([i]) * 36: bytes([i]) * (40 + i) for i in range(1, 8)}
-LIMITS = Limits(N_SEGMENTS * 4096, 64)
+LIMITS = Limits(N_SEGMENTS * 4096, (64,))
 
 
 def written() -> bytes:

@@ -11,7 +11,7 @@ from kvasir.config.env import read_env
 from kvasir.config.hardware import Hardware, probe
 from kvasir.config.options import EngineOptions, describe
 from kvasir.config.resolve import resolve
-from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.config.resolved import DiskConfig, EngineConfig, ModelFacts
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
 
@@ -76,6 +76,21 @@ def test_little_memory_shortens_the_context_and_says_why() -> None:
         ({"isa": "amx"}, "isa 'amx' cannot run on this CPU: use one of scalar, avx2"),
         ({"async_scheduling": "yes"}, "async_scheduling is 'yes': needs true or false"),
         ({"model": 3}, "model is 3: needs text"),
+        (
+            {"swap_space": 4},
+            "where a CPU has them already: use --kv-disk",
+        ),
+        ({"kv_disk_size": "1GiB"}, "kv_disk_size needs a directory: add --kv-disk DIR"),
+        (
+            {"kv_disk": "kv", "enable_prefix_caching": False},
+            "kv_disk is found through the prefix cache",
+        ),
+        (
+            {"kv_disk": "kv", "kv_disk_size": "1GiB", "swap_space": 4},
+            "kv_disk_size and swap_space are names of one size: give one of them",
+        ),
+        ({"preemption_mode": "swap"}, "has nowhere to swap to: add --kv-disk DIR"),
+        ({"kv_disk": "kv", "kv_disk_size": "big"}, "kv_disk_size is 'big': use bytes, or a unit"),
     ],
 )
 def test_contradictions_are_refused_with_sizes_and_remedy(
@@ -84,6 +99,21 @@ def test_contradictions_are_refused_with_sizes_and_remedy(
     with pytest.raises(ConfigError) as caught:
         resolved(**options)
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "n_bytes", "why"),
+    [
+        ({}, 10 * 2**30, "default"),
+        ({"kv_disk_size": "2GiB"}, 2 * 2**30, "as asked"),
+        ({"swap_space": 4}, 4 * 2**30, "swap_space"),
+    ],
+)
+def test_the_size_of_the_disk_tier(options: dict[str, object], n_bytes: int, why: str) -> None:
+    config = resolved(kv_disk="some/where", **options)
+    assert config.disk == DiskConfig(Path("some/where"), n_bytes)
+    assert config.reasons["kv_disk"].endswith(why)
+    assert resolved().disk is None
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,16 @@ import pytest
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.exec.disk.directory import LOCK, N_SEGMENTS, Limits, SegmentDirectory
 from kvasir.exec.disk.segment import Segment
-from kvasir.exec.disk.store import DiskStore, Fetch
+from kvasir.exec.disk.store import DiskStore
+from kvasir.kv.tier import Fetch
 
 BLOCK = 1000
-LIMITS = Limits(N_SEGMENTS * 4 * 1200, BLOCK)
+LIMITS = Limits(N_SEGMENTS * 4 * 1200, (BLOCK,))
 """Four blocks in a file."""
 
 
 def name(i: int) -> bytes:
-    return i.to_bytes(36, "little")
+    return i.to_bytes(32, "little") + bytes(4)
 
 
 def block(i: int) -> bytes:
@@ -125,7 +126,7 @@ def test_use_is_remembered_beyond_a_restart(tmp_path: Path) -> None:
 
 def test_a_smaller_bound_drops_what_is_too_much(tmp_path: Path) -> None:
     fill(tmp_path, *range(4 * N_SEGMENTS))
-    held = SegmentDirectory(tmp_path, Limits(LIMITS.n_bytes // 2, BLOCK))
+    held = SegmentDirectory(tmp_path, Limits(LIMITS.n_bytes // 2, (BLOCK,)))
     assert held.n_bytes <= LIMITS.n_bytes // 2
     assert 0 < len(held) < 4 * N_SEGMENTS
     held.close()
@@ -182,7 +183,7 @@ def test_a_read_only_place_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_bound_too_small_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"kv_disk_size 62\.5 KiB is too small"):
-        DiskStore(tmp_path, Limits(64_000, BLOCK))
+        DiskStore(tmp_path, Limits(64_000, (BLOCK,)))
 
 
 def test_a_full_disk_is_logged_once_and_reading_goes_on(

@@ -278,6 +278,17 @@ def test_neutral_values_are_silent() -> None:
     assert len(warnings) == 1
 
 
+def test_swap_space_is_a_size_on_disk_or_without_effect() -> None:
+    options, warnings = split(None, {"swap_space": 4})
+    assert options.swap_space is None
+    assert warnings == (
+        "swap_space=4 has no effect: a CPU has its KV blocks in host memory already; kv_disk keeps "
+        "on disk what that has no room for",
+    )
+    options, warnings = split(None, {"swap_space": 4, "kv_disk": "kv"})
+    assert (options.swap_space, warnings) == (4, ())
+
+
 def test_unknown_arguments_are_refused(folder: Path) -> None:
     with pytest.raises(TypeError, match="unknown arguments: max_modle_len"):
         LLM(str(folder), max_modle_len=5)

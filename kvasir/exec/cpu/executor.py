@@ -118,6 +118,13 @@ class CpuExecutor:
         for group, blocks in enumerate(move.tables):
             self._kv.copy(group, (blocks[source], from_row), (blocks[target], to_row))
 
+    def read_block(self, group: int, block: int) -> bytes:
+        """All layers of the group, as ``KVMemory`` lays them out."""
+        return bytes(self._kv.groups[group][block])
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self._kv.groups[group][block] = np.frombuffer(data, np.uint8)
+
     def close(self) -> None:
         """Waits until packed weights are kept; memory goes with the last reference."""
         if self._keeping is not None:

@@ -31,10 +31,15 @@ LOCK = "lock"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``n_bytes``: of all files together. ``block_bytes``: of the largest block to be saved."""
+    """``n_bytes``: of all files together. ``sizes``: bytes of a block of each KV group."""
 
     n_bytes: int
-    block_bytes: int
+    sizes: tuple[int, ...]
+
+    @property
+    def block_bytes(self) -> int:
+        """Of the largest block."""
+        return max(self.sizes)
 
     @property
     def segment_bytes(self) -> int:
@@ -86,6 +91,12 @@ class SegmentDirectory:
     def n_bytes(self) -> int:
         return sum(segment.n_bytes for segment in self._segments.values())
 
+    def size(self, name: bytes) -> int:
+        """Bytes of a saved block; 0 when it is not there. For any thread."""
+        segment = self._segments.get(self._where.get(name, 0))
+        place = segment.places.get(name) if segment is not None else None
+        return 0 if place is None else place.length
+
     def append(self, name: bytes, payload: bytes) -> None:
         """Save a block. Raises OSError."""
         if len(payload) > self._limits.block_bytes:
@@ -115,6 +126,11 @@ class SegmentDirectory:
         if number is not None and number != next(reversed(self._segments)):
             self._segments[number] = self._segments.pop(number)
             self._segments[number].touch()
+
+    def clear(self) -> None:
+        """Remove all blocks."""
+        for number in list(self._segments):
+            self._remove(number)
 
     def close(self) -> None:
         for segment in self._segments.values():

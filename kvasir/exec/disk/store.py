@@ -7,47 +7,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.messages import DiskStats
 from kvasir.exec.disk.directory import Limits, SegmentDirectory
+from kvasir.kv.tier import Fetch, group_of_name
 
 _log = logging.getLogger(__name__)
 
 MAX_QUEUED_BYTES = 256 * 2**20
 """Blocks copied out of the KV memory that wait to be written; more are dropped."""
 FIRST_BANDWIDTH = 500e6
-"""Bytes per second assumed before the first read."""
+"""Bytes per second, read and verified, assumed before the first read."""
 NEWEST_WEIGHT = 0.3
 """Of the last measurement in the moving average."""
-
-
-@dataclass(slots=True)
-class StoreStats:
-    """Counters grow for the life of the store."""
-
-    n_stored: int = 0
-    n_loaded: int = 0
-    n_dropped: int = 0
-    """Blocks that came faster than they could be written, or could not be written."""
-    n_bytes: int = 0
-    """Of all files."""
-    n_damaged: int = 0
-    """Blocks that were not read as they were written."""
-    bandwidth: float = FIRST_BANDWIDTH
-    """Bytes per second, read and verified: a moving average."""
-
-
-@dataclass(slots=True, eq=False)
-class Fetch:
-    """Blocks on their way from disk, in order; it ends at the first that cannot be had."""
-
-    names: tuple[bytes, ...]
-    blocks: list[bytes] = field(default_factory=list)
-    """Those read so far, verified."""
-    is_done: bool = False
-    is_cancelled: bool = False
 
 
 class DiskStore:
@@ -61,10 +35,12 @@ class DiskStore:
         self, path: Path, limits: Limits, *, max_queued_bytes: int = MAX_QUEUED_BYTES
     ) -> None:
         """Raises ConfigError when the directory cannot be used."""
+        self._sizes = limits.sizes
         self._max_queued_bytes = max_queued_bytes
         self._directory = SegmentDirectory(path, limits)
         self._path = path
-        self.stats = StoreStats(n_bytes=self._directory.n_bytes)
+        self.stats = DiskStats(n_bytes=self._directory.n_bytes)
+        self._bandwidth = FIRST_BANDWIDTH
         self._changed = threading.Condition()
         self._fetches: deque[Fetch] = deque()
         self._queue: dict[bytes, bytes] = {}
@@ -74,16 +50,32 @@ class DiskStore:
         self._is_broken = False
         """Nothing more is written."""
         self._has_read_error = False
+        self._is_clearing = False
         self._is_closing = False
         self._thread = threading.Thread(target=self._work, name="kvasir-disk", daemon=True)
         self._thread.start()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._queue or name in self._directory
+        is_there = name in self._queue or name in self._directory
+        return is_there and not self._is_clearing
 
     def __len__(self) -> int:
         """Blocks on disk."""
         return len(self._directory)
+
+    def size(self, name: bytes) -> int:
+        """Bytes of a block; 0 when it is not there."""
+        queued = self._queue.get(name)
+        return self._directory.size(name) if queued is None else len(queued)
+
+    def seconds(self, n_bytes: int) -> float:
+        """How long it takes to read ``n_bytes``, as measured."""
+        return n_bytes / self._bandwidth
+
+    @property
+    def is_broken(self) -> bool:
+        """Nothing more is written."""
+        return self._is_broken
 
     def put(self, name: bytes, block: bytes) -> bool:
         """Save a block some time; False when it was dropped."""
@@ -113,8 +105,8 @@ class DiskStore:
             self._changed.wait(seconds)
 
     def has_room(self) -> bool:
-        """Half of the queue is empty, and what is put is written."""
-        return not self._is_broken and self._queued_bytes * 2 <= self._max_queued_bytes
+        """Half of the queue is empty."""
+        return self._queued_bytes * 2 <= self._max_queued_bytes
 
     def stage(self, fetch: Fetch) -> None:
         """Keep the blocks of a fetch until they are taken."""
@@ -127,6 +119,14 @@ class DiskStore:
         if block is None:
             raise KvasirError(f"KV block {name.hex()} was not read from disk")
         return block
+
+    def clear(self) -> None:
+        """Forget all blocks; their files are removed in the background."""
+        with self._changed:
+            self._queue.clear()
+            self._queued_bytes = 0
+            self._is_clearing = True
+            self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
         """Write what waits, for at most ``seconds`` and one block more."""
@@ -145,11 +145,15 @@ class DiskStore:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not (self._fetches or self._queue or self._is_closing):
+                while not (self._is_clearing or self._fetches or self._queue or self._is_closing):
                     self._changed.wait()
-                if not self._fetches and not self._queue:
+                if not (self._is_clearing or self._fetches or self._queue):
                     return
                 fetch = self._fetches.popleft() if self._fetches else None
+            if self._is_clearing:
+                self._directory.clear()
+                self.stats.n_bytes = 0
+                self._is_clearing = False
             if fetch is not None:
                 self._read(fetch)
             else:
@@ -178,6 +182,9 @@ class DiskStore:
         try:
             self._directory.touch(name)
             block = self._directory.read(name)
+            if block is not None and len(block) != self._size_of(name):
+                self._directory.forget(name)
+                block = None
         except OSError as error:
             self._directory.forget(name)
             if not self._has_read_error:
@@ -186,9 +193,13 @@ class DiskStore:
         self.stats.n_damaged = self._directory.n_damaged
         return block
 
+    def _size_of(self, name: bytes) -> int:
+        """Bytes that a block of its group must have."""
+        group = group_of_name(name)
+        return self._sizes[group] if group < len(self._sizes) else -1
+
     def _measure(self, bandwidth: float) -> None:
-        old = self.stats.bandwidth
-        self.stats.bandwidth = old + NEWEST_WEIGHT * (bandwidth - old)
+        self._bandwidth += NEWEST_WEIGHT * (bandwidth - self._bandwidth)
 
     def _write_one(self) -> None:
         """The block stays in the queue, where it can be found, until it is written."""

@@ -78,6 +78,22 @@ class PagedCache:
             self._k[layer][dst] = self._k[layer][src]
             self._v[layer][dst] = self._v[layer][src]
 
+    def read_block(self, group: int, block: int) -> bytes:
+        """Layer after layer of a group: K, then V."""
+        return b"".join(part.tobytes() for part in self._parts(group, block))
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        values = np.frombuffer(data, np.float32)
+        for part in self._parts(group, block):
+            part[:] = values[: part.size].reshape(part.shape)
+            values = values[part.size :]
+
+    def _parts(self, group: int, block: int) -> list[FloatArray]:
+        """Views of a block, in each layer of its group."""
+        rows = slice(block * self.block_size, (block + 1) * self.block_size)
+        layers = [layer for layer, of in self._group.items() if of == group]
+        return [kv[layer][rows] for layer in layers for kv in (self._k, self._v)]
+
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:

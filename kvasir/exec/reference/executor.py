@@ -98,6 +98,12 @@ class ReferenceExecutor:
         """
         return self._run(plan, until, observe)[1]
 
+    def read_block(self, group: int, block: int) -> bytes:
+        return self._cache.read_block(group, block)
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self._cache.write_block(group, block, data)
+
     def close(self) -> None:
         self._states.clear()
 

@@ -1,0 +1,73 @@
+"""A conversation goes on after the server was killed: its KV blocks are on disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from kvasir.exec.disk.segment import Place, Segment
+from tests.e2e.conftest import StartServer
+from tests.e2e.harness import REAL_ENGINE, Server, is_alive, wait_until
+
+SYSTEM = "You know every saga by heart and tell them slowly. " * 4
+
+
+def options(folder: Path) -> dict[str, Any]:
+    disk = {"kv_disk": str(folder), "kv_disk_size": "4MiB"}
+    return {"executor": "fake", "module": REAL_ENGINE, "engine": disk}
+
+
+def tell(server: Server, messages: list[dict[str, str]]) -> tuple[str, int]:
+    """Text, and tokens of the prompt that were cached."""
+    body = {"messages": messages, "temperature": 0, "max_tokens": 40, "ignore_eos": True}
+    answer = server.post("/v1/chat/completions", body).json()
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return answer["choices"][0]["message"]["content"], cached
+
+
+def n_saved(folder: Path) -> int:
+    """Blocks on disk."""
+    return sum(len(read_places(path)) for path in folder.glob("*.kvseg"))
+
+
+def read_places(path: Path) -> dict[bytes, Place]:
+    segment = Segment.open(path)
+    segment.close()
+    return segment.places
+
+
+def test_a_conversation_survives_kill_9(server: StartServer, tmp_path: Path) -> None:
+    folder = tmp_path / "kv"
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Begin."}]
+    with server(**options(folder)) as running:
+        first, cached = tell(running, messages)
+        assert cached == 0
+        messages += [{"role": "assistant", "content": first}, {"role": "user", "content": "Go on."}]
+        expected, cached = tell(running, messages)
+        assert cached >= 200
+        wait_until(lambda: n_saved(folder) >= cached // 16)  # an idle engine saves what is cached
+        engine = running.engine_pid()
+        os.kill(engine, signal.SIGKILL)
+        wait_until(lambda: not is_alive(engine))
+        running.process.wait()
+    with server(**options(folder)) as running:
+        again, from_disk = tell(running, messages)
+        assert again == expected
+        assert from_disk >= 192
+        assert running.metric("kvasir:kv_disk_hits_total") == from_disk
+        assert running.metric("kvasir:kv_disk_blocks_loaded_total") == from_disk / 16
+
+
+def test_a_second_server_on_the_same_directory_is_refused(
+    server: StartServer, tmp_path: Path
+) -> None:
+    with server(**options(tmp_path / "kv")) as running:
+        assert tell(running, [{"role": "user", "content": "Hello."}])[0]
+        try:
+            with server(**options(tmp_path / "kv")):
+                raise RuntimeError("it started")
+        except AssertionError as error:
+            assert "is used by another engine" in str(error)
+        assert tell(running, [{"role": "user", "content": "Hello."}])[0]

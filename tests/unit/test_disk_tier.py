@@ -1,0 +1,311 @@
+"""What the scheduler makes of a disk tier, read off its plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvasir.config.resolved import PreemptionMode, SchedulerConfig
+from kvasir.core.messages import DiskStats, EngineRequest
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.kv.keys import Chain, chain_root
+from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, Ahead, DiskTier, Fetch, block_name
+from kvasir.sched.scheduler import Scheduler
+
+CONFIG = SchedulerConfig(
+    max_model_len=256,
+    max_num_seqs=4,
+    max_num_batched_tokens=256,
+    n_blocks=8,
+    block_size=16,
+    enable_prefix_caching=True,
+)
+BLOCK = b"x" * 100
+
+
+class MemoryDisk:
+    """Reads at once, or when told to; ``bandwidth`` in bytes per second."""
+
+    def __init__(self, *, is_slow: bool = False, bandwidth: float = 1e9) -> None:
+        self.stats = DiskStats()
+        self.blocks: dict[bytes, bytes] = {}
+        self.staged: dict[bytes, bytes] = {}
+        self.fetches: list[Fetch] = []
+        self.bandwidth = bandwidth
+        self._is_slow = is_slow
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self.blocks
+
+    def size(self, name: bytes) -> int:
+        return len(self.blocks.get(name, b""))
+
+    def seconds(self, n_bytes: int) -> float:
+        return n_bytes / self.bandwidth
+
+    def fetch(self, names: Sequence[bytes]) -> Fetch:
+        fetch = Fetch(tuple(names))
+        self.fetches.append(fetch)
+        if not self._is_slow:
+            self.finish(fetch)
+        return fetch
+
+    def finish(self, fetch: Fetch) -> None:
+        for name in fetch.names:
+            if name not in self.blocks:
+                break
+            fetch.blocks.append(self.blocks[name])
+        fetch.is_done = True
+
+    def stage(self, fetch: Fetch) -> None:
+        self.staged.update(zip(fetch.names, fetch.blocks, strict=True))
+
+    def clear(self) -> None:
+        self.blocks.clear()
+
+
+def ask(i: int, prompt: Sequence[int], max_tokens: int = 2, salt: str = "") -> EngineRequest:
+    params = TokenParams(seed=0, max_tokens=max_tokens)
+    return EngineRequest(i, tuple(prompt), params, cache_salt=salt)
+
+
+def step(made: Scheduler, disk: MemoryDisk) -> StepPlan | None:
+    """Plan, transfer, draw 7 everywhere, commit."""
+    plan = made.plan()
+    if plan is None:
+        return None
+    for save in plan.saves:
+        disk.blocks[save.name] = BLOCK
+    for load in plan.loads:
+        del disk.staged[load.name]
+    made.commit(plan, StepResult((RowOutput(7),) * plan.n_logits))
+    made.check()
+    return plan
+
+
+def finish(made: Scheduler, disk: MemoryDisk, *requests: EngineRequest) -> list[StepPlan]:
+    for one in requests:
+        made.add(one)
+    plans = []
+    for _ in range(1000):
+        if not made.has_work:
+            return plans
+        plan = step(made, disk)
+        plans += [plan] if plan is not None else []
+    raise AssertionError("it does not end")
+
+
+def begins(plans: list[StepPlan]) -> int:
+    """Tokens that the first row did not compute."""
+    return plans[0].rows[0].start
+
+
+def test_evicted_blocks_are_saved_and_loaded_again() -> None:
+    disk = MemoryDisk()
+    made = Scheduler(CONFIG, disk=disk)
+    finish(made, disk, ask(1, range(80)))
+    plans = finish(made, disk, ask(2, range(200, 280)))
+    saved = [save.block for plan in plans for save in plan.saves]
+    assert len(saved) == len(disk.blocks) == 3, "the last blocks of the first request"
+    made.add(ask(3, range(80)))
+    assert step(made, disk) is None, "its blocks are asked for"
+    assert made.is_stalled is False, "and there at once"
+    plan = step(made, disk)
+    assert plan is not None
+    assert plan.rows[0].start == 64
+    assert [load.group for load in plan.loads] == [0, 0]
+    assert {load.block for load in plan.loads} <= set(plan.rows[0].tables[0])
+    stats = made.stats()
+    assert stats.disk is not None
+    assert stats.disk.n_hit == 32
+
+
+def test_a_new_engine_finds_all_that_was_saved() -> None:
+    disk = MemoryDisk()
+    first = Scheduler(CONFIG, key_root="root", disk=disk)
+    finish(first, disk, ask(1, range(80)))
+    for transfer in first.unsaved():
+        disk.blocks[transfer.name] = BLOCK
+    assert list(first.unsaved()) == []
+    assert (
+        begins(finish(Scheduler(CONFIG, key_root="root", disk=disk), disk, ask(1, range(80)))) == 64
+    )
+    other_root = Scheduler(CONFIG, key_root="another model, type or arithmetic", disk=disk)
+    assert begins(finish(other_root, disk, ask(1, range(80)))) == 0
+    other_salt = Scheduler(CONFIG, key_root="root", disk=disk)
+    assert begins(finish(other_salt, disk, ask(1, range(80), salt="tenant"))) == 0
+
+
+def filled(disk: MemoryDisk, n_tokens: int = 80) -> Chain:
+    """A chain of which ``disk`` has all full blocks."""
+    chain = Chain(chain_root("", ""), range(n_tokens), 16)
+    for key in chain.keys(n_tokens // 16):
+        disk.blocks[block_name(key, 0)] = BLOCK
+    return chain
+
+
+def test_others_run_while_blocks_are_read() -> None:
+    disk = MemoryDisk(is_slow=True)
+    filled(disk)
+    made = Scheduler(replace(CONFIG, n_blocks=32), disk=disk)
+    made.add(ask(1, range(80)))
+    assert made.plan() is None
+    assert made.is_stalled
+    made.add(ask(2, range(100, 120)))
+    plan = step(made, disk)
+    assert plan is not None
+    assert [row.start for row in plan.rows] == [0]
+    disk.finish(disk.fetches[0])
+    plan = step(made, disk)
+    assert plan is not None
+    assert [row.start for row in plan.rows] == [20, 64]
+
+
+def test_two_requests_load_what_they_share_once() -> None:
+    disk = MemoryDisk(is_slow=True)
+    filled(disk)
+    made = Scheduler(replace(CONFIG, n_blocks=32), disk=disk)
+    made.add(ask(1, range(80)))
+    made.add(ask(2, range(80)))
+    assert made.plan() is None
+    assert len(disk.fetches) == 1
+    disk.finish(disk.fetches[0])
+    plan = step(made, disk)
+    assert plan is not None
+    assert [row.start for row in plan.rows] == [64, 64]
+    assert len(plan.loads) == 4
+
+
+def test_a_cancelled_request_loads_nothing() -> None:
+    disk = MemoryDisk(is_slow=True)
+    filled(disk)
+    made = Scheduler(CONFIG, disk=disk)
+    made.add(ask(1, range(80)))
+    assert made.plan() is None
+    assert made.cancel(1)
+    assert disk.fetches[0].is_cancelled
+    made.take_events()
+    assert not made.has_work
+    assert not made.is_stalled
+
+
+def test_a_reset_empties_the_disk() -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    made = Scheduler(CONFIG, disk=disk)
+    made.reset_prefix_cache()
+    assert begins(finish(made, disk, ask(1, range(80)))) == 0
+
+
+def preempting(mode: PreemptionMode, disk: MemoryDisk) -> int:
+    """Tokens loaded when two requests of 6 blocks share 8."""
+    made = Scheduler(replace(CONFIG, preemption_mode=mode), disk=disk)
+    finish(made, disk, ask(1, range(30), 60), ask(2, range(100, 130), 60))
+    assert made.stats().n_preemptions > 0
+    return disk.stats.n_hit
+
+
+def test_preempted_requests_come_back_as_asked() -> None:
+    assert preempting("swap", MemoryDisk(bandwidth=1.0)) > 0
+    assert preempting("recompute", MemoryDisk()) == 0
+    assert preempting("auto", MemoryDisk()) > 0
+    assert preempting("auto", MemoryDisk(bandwidth=1.0)) == 0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tier_of(
+    disk: MemoryDisk, clock: Clock, windows: Sequence[int] = (0,), max_bytes: int = 10_000
+) -> DiskTier:
+    """A tier of an engine that computes 1000 tokens a second."""
+    return DiskTier(
+        disk, windows, 16, lambda n, start: n / 1000, max_loading_bytes=max_bytes, clock=clock
+    )
+
+
+def find(tier: DiskTier, owner: str, chain: Chain, start: int = 0, stop: int = 5) -> int | None:
+    ahead = tier.find(owner, chain, start, stop, was_preempted=False)
+    return None if ahead is None else ahead.depth
+
+
+def test_what_takes_too_long_is_computed() -> None:
+    disk, clock = MemoryDisk(is_slow=True), Clock()
+    chain, tier = filled(disk), tier_of(disk, clock)
+    assert find(tier, "a", chain) is None
+    clock.now = MAX_LOAD_SECONDS - 1
+    assert find(tier, "a", chain) is None
+    clock.now = MAX_LOAD_SECONDS
+    assert find(tier, "a", chain) == 0
+    assert disk.fetches[0].is_cancelled
+    assert len(disk.fetches) == 1
+
+
+def test_what_is_slower_than_computing_is_not_loaded_but_now_and_then() -> None:
+    disk = MemoryDisk(bandwidth=1000.0)
+    chain, tier = filled(disk), tier_of(disk, Clock())
+    found = [find(tier, str(i), chain) for i in range(RETRY)]
+    assert found == [0] * (RETRY - 1) + [None]
+    disk.bandwidth = 10_000
+    assert find(tier, "b", chain) is None
+
+
+def test_memory_bounds_what_is_on_its_way() -> None:
+    disk = MemoryDisk(is_slow=True)
+    chain, tier = filled(disk), tier_of(disk, Clock(), max_bytes=350)
+    assert find(tier, "a", chain) is None
+    assert len(disk.fetches[0].names) == 3
+    other = Chain(chain_root("", "b"), range(80), 16)
+    disk.blocks[block_name(other.keys(1)[0], 0)] = BLOCK
+    assert find(tier, "b", other) is None
+    assert len(disk.fetches) == 1, "it waits for memory"
+    disk.finish(disk.fetches[0])
+    ahead = tier.find("a", chain, 0, 5, was_preempted=False)
+    assert ahead is not None
+    tier.load("a", ahead)
+    assert find(tier, "b", other) is None
+    assert len(disk.fetches) == 2
+
+
+def test_a_block_lost_on_the_way_shortens_the_hit() -> None:
+    disk = MemoryDisk(is_slow=True)
+    chain, tier = filled(disk), tier_of(disk, Clock())
+    assert find(tier, "a", chain) is None
+    del disk.blocks[block_name(chain.keys(5)[3], 0)]
+    disk.finish(disk.fetches[0])
+    assert find(tier, "a", chain) is None
+    disk.finish(disk.fetches[1])
+    assert find(tier, "a", chain) == 3
+
+
+def test_memory_that_changed_meanwhile_is_looked_at_again() -> None:
+    disk = MemoryDisk(is_slow=True)
+    chain, tier = filled(disk), tier_of(disk, Clock())
+    assert find(tier, "a", chain) is None
+    assert find(tier, "a", chain, start=2) is None
+    assert disk.fetches[0].is_cancelled
+    assert disk.fetches[1].names == disk.fetches[0].names[2:]
+
+
+def test_a_window_needs_its_last_blocks_only() -> None:
+    """A window of 20: a token after block 5 sees from token 61 on, in blocks 3 and 4."""
+    disk = MemoryDisk()
+    chain = filled(disk)
+    for i in (1, 3, 4):
+        disk.blocks[block_name(chain.keys(5)[i], 1)] = BLOCK
+    tier = tier_of(disk, Clock(), windows=(0, 20))
+    assert find(tier, "a", chain) is None
+    ahead = tier.find("a", chain, 0, 5, was_preempted=False)
+    assert ahead is not None
+    assert ahead.depth == 5
+    assert [(i, group) for i, group, _ in ahead.names] == [
+        (0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 1)
+    ]  # fmt: skip
+    tier.forget("a")
+    del disk.blocks[block_name(chain.keys(5)[4], 1)]
+    assert tier.find("b", chain, 0, 5, was_preempted=False) == Ahead(0)
