@@ -223,8 +223,13 @@ class Kernels:
         t0: int,
         t1: int,
         kv_head: int,
+        sinks: NDArray[np.float32] | None = None,
+        split: bool = False,
     ) -> None:
-        """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim]."""
+        """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim].
+
+        ``sinks`` [n_heads]; ``split``: segment by segment, the last first, then combined.
+        """
     def embed(
         self,
         layout: int,

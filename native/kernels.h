@@ -181,7 +181,11 @@ struct RopeWriteArgs {
 //  visible when p <= pos and (window == 0 or p > pos - window) and, at or after the sequence's start, p is an
 //  ancestor. Online softmax over tiles of kAttnTile absolute logical positions inside segments of kAttnSplit;
 //  segments are computed apart and combined in ascending order. Tree rows gather their tile by logical
-//  position, so that they compute exactly what a chain would.
+//  position, so that they compute exactly what a chain would. With sinks, exp(sink of the head) joins the sum
+//  of the softmax, as a key without a value would.
+//  `partial` null: the item computes all segments and the output. Otherwise `attention` computes `segment`
+//  alone and leaves it in partial[segment], and `attention_combine`, once all segments [0, segment) have been
+//  computed, gives the output that one item would have given, bit for bit.
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
@@ -194,12 +198,20 @@ struct AttentionArgs {
   const StepRows* rows;
   int64_t seq, t0, t1;
   int32_t kv_head;
+  const float* sinks;  // [n_heads] or null
+  int64_t segment;
+  float* partial;  // [segments][attention_partial(...)] floats, 64-byte aligned, or null
   float* scratch;  // attention_scratch(...) floats, 64-byte aligned, private to the thread
 };
+constexpr int kAttnState = 32;  // floats of a query vector's maxima and sums
+constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_dim) {
+  return tokens * group * (head_dim + kAttnState);
+}
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
   // accumulators of two segments, scores, max and sum per query vector, one gathered K and V tile, and the
   // scales of a tile
-  return tokens * group * (2 * head_dim + kAttnTile + 32) + 2 * kAttnTile * head_dim + 2 * kAttnTile + 64;
+  return tokens * group * (2 * head_dim + kAttnTile + kAttnState) + 2 * kAttnTile * head_dim + 2 * kAttnTile +
+         64;
 }
 
 // Row ids of packed weights back to f32: out[i] = W[ids[i], :] * scale.
@@ -285,6 +297,7 @@ struct Kernels {
   void (*cast)(const CastArgs&);
   void (*rope_write)(const RopeWriteArgs&);
   void (*attention)(const AttentionArgs&);
+  void (*attention_combine)(const AttentionArgs&);
   void (*embed)(const EmbedArgs&);
   void (*gated)(const GatedArgs&);
   void (*add)(const AddArgs&);

@@ -171,6 +171,9 @@ def _attention_cases() -> Iterator[OpCase]:
     ):
         attrs = kv | {"n_heads": n_heads, "scale": 0.25, "window": window, "softcap": softcap}
         yield case(f"attention-{name}", "attention", [rows("q", "T", 16 * n_heads)], **attrs)
+    attrs = kv | {"n_heads": 4, "scale": 0.25, "window": 0, "softcap": 0.0}
+    q, sinks = rows("q", "T", 64), weight("sinks", 4)
+    yield case("attention-sinks", "attention", [q], [sinks], **attrs)
 
 
 def _expert_cases() -> Iterator[OpCase]:

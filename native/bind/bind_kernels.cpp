@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -213,8 +214,16 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
                 &kv.layer, &step.rows, m0, m1});
 }
 
+struct FreeAligned {
+  void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
+};
+using AlignedFloats = std::unique_ptr<float[], FreeAligned>;
+AlignedFloats aligned_floats(int64_t n) { return AlignedFloats(new (std::align_val_t(64)) float[size_t(n)]); }
+
+// split: each segment of the context by itself, the last first, then combined.
 void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window,
-               const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head) {
+               const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head,
+               MaybeVector<float> sinks, bool split) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
   require_pages(kv, step);
   require(seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
@@ -224,13 +233,34 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
           "whole groups of heads");
   require(int64_t(q.shape(1)) == n_heads * hd && q.shape(0) == out.shape(0) && q.shape(1) == out.shape(1),
           "q and out are [T, H head_dim]");
-  const int64_t floats = attention_scratch(t1 - t0, n_heads / kv.layer.n_kv_heads, hd);
-  struct Free {
-    void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
-  };
-  std::unique_ptr<float[], Free> scratch(new (std::align_val_t(64)) float[floats]);
-  k.attention({q.data(), int64_t(q.shape(1)), out.data(), int64_t(out.shape(1)), n_heads, scale, softcap,
-               window, &kv.layer, &step.rows, seq, t0, t1, kv_head, scratch.get()});
+  require(!sinks || int(sinks->size()) == n_heads, "sinks are [n_heads]");
+  const int group = n_heads / kv.layer.n_kv_heads;
+  const AlignedFloats scratch = aligned_floats(attention_scratch(t1 - t0, group, hd));
+  AttentionArgs args{q.data(),
+                     int64_t(q.shape(1)),
+                     out.data(),
+                     int64_t(out.shape(1)),
+                     n_heads,
+                     scale,
+                     softcap,
+                     window,
+                     &kv.layer,
+                     &step.rows,
+                     seq,
+                     t0,
+                     t1,
+                     kv_head,
+                     data_or_null(sinks),
+                     0,
+                     nullptr,
+                     scratch.get()};
+  if (!split) return k.attention(args);
+  const int64_t n = *std::max_element(step.rows.pos + t0, step.rows.pos + t1) / kAttnSplit + 1;
+  const AlignedFloats partial = aligned_floats(n * attention_partial(t1 - t0, group, hd));
+  args.partial = partial.get();
+  for (args.segment = n - 1; args.segment >= 0; args.segment--) k.attention(args);
+  args.segment = n;
+  k.attention_combine(args);
 }
 
 void embed(const Kernels& k, int layout, ConstBytes w, Array<const int32_t, 1> ids, float scale, Matrix out,
@@ -316,7 +346,7 @@ void bind_kernels(nb::module_& m) {
       .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_norm"_a.none(),
            "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
-           "seq"_a, "t0"_a, "t1"_a, "kv_head"_a)
+           "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false)
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("gated", &gated, "gate"_a, "up"_a, "out"_a, "act"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)

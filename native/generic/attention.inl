@@ -6,9 +6,11 @@
 // from M = -inf, L = O = 0:
 //   ls = tree sum of the 16 lanes of l;  M' = max(M, m);  a = exp(M - M');  b = exp(m - M')
 //   L = fma(ls, b, L * a);  O[d] = fma(o[d], b, O[d] * a)
-// and out[d] = O[d] / L. Tiles and segments without a visible position are skipped. All of this depends on
-// the query's position and the window alone, so that neither chunks, blocks of queries nor other rows of the
-// step can change a bit.
+// and out[d] = O[d] / L. A sink z comes last: M' = max(M, z);  a = exp(M - M');
+//   out[d] = O[d] * a / fma(L, a, exp(z - M')).
+// Tiles and segments without a visible position are skipped. All of this depends on the query's position and
+// the window alone, so that neither chunks, blocks of queries, other rows of the step nor the threads that
+// compute the segments can change a bit.
 #pragma once
 #include "generic/attention_tile.inl"
 #include "generic/level.inl"
@@ -20,12 +22,14 @@ struct Item {
   const AttentionArgs* a;
   int group, head_dim;
   int64_t n_vectors;
-  float *o, *total, *s, *state, *gathered, *scales;
+  float *o, *state;  // of the segment at hand
+  float *total, *total_state, *s, *gathered, *scales;
   ScoreRule rule;
   float* o_of(int64_t i) const { return o + i * head_dim; }
   float* total_of(int64_t i) const { return total + i * head_dim; }
-  // 32 floats: 16 lanes of l, then m, M, L.
-  float* state_of(int64_t i) const { return state + i * 32; }
+  // 16 lanes of l, then m; of the total M and L. Both may lie in the same place.
+  float* state_of(int64_t i) const { return state + i * kAttnState; }
+  float* total_state_of(int64_t i) const { return total_state + i * kAttnState; }
 };
 enum StateSlot { kMax = 16, kTotalMax = 17, kTotalSum = 18 };
 
@@ -39,7 +43,8 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.total = item.o + item.n_vectors * item.head_dim;
   item.s = item.total + item.n_vectors * item.head_dim;
   item.state = item.s + item.n_vectors * kAttnTile;
-  item.gathered = item.state + item.n_vectors * 32;
+  item.total_state = item.state;
+  item.gathered = item.state + item.n_vectors * kAttnState;
   item.scales = item.gathered + 2 * kAttnTile * item.head_dim;
   item.rule = {item.head_dim, a.scale, a.softcap};
   return item;
@@ -49,6 +54,19 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
 KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
   const int64_t low = int64_t(a.rows->pos[t]) - a.window + 1;
   return a.window > 0 && low > 0 ? low : 0;
+}
+
+// The positions [low, high) that any of the item's tokens sees.
+struct Span {
+  int64_t low, high;
+};
+KVASIR_INLINE Span visible(const AttentionArgs& a) {
+  Span span = {visible_from(a, a.t0), 0};
+  for (int64_t t = a.t0; t < a.t1; t++) {
+    span.low = visible_from(a, t) < span.low ? visible_from(a, t) : span.low;
+    span.high = a.rows->pos[t] + 1 > span.high ? a.rows->pos[t] + 1 : span.high;
+  }
+  return span;
 }
 
 KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? kAttnTile : int(x); }
@@ -204,61 +222,100 @@ KVASIR_INLINE void clear_segment(const Item& item) {
 
 KVASIR_INLINE void clear_total(const Item& item) {
   for (int64_t i = 0; i < item.n_vectors; i++) {
-    float* state = item.state_of(i);
+    float* state = item.total_state_of(i);
     state[kTotalMax] = -__builtin_inff();
     state[kTotalSum] = 0.0f;
     for (int d = 0; d < item.head_dim; d += 16) store(item.total_of(i) + d, zero());
   }
 }
 
-KVASIR_INLINE void add_segment(const Item& item, int64_t i) {
-  float* state = item.state_of(i);
-  const float before = state[kTotalMax], m = state[kMax];
+KVASIR_INLINE void add_vector(const Item& item, int64_t i) {
+  const float* segment = item.state_of(i);
+  float* state = item.total_state_of(i);
+  const float before = state[kTotalMax], m = segment[kMax];
   const float now = before > m ? before : m;
   const vf a = exp_bounded(set1(before - now)), b = exp_bounded(set1(m - now));
   float sum[16];
-  store(sum, fma(set1(reduce_add(load(state))), b, mul(set1(state[kTotalSum]), a)));
+  store(sum, fma(set1(reduce_add(load(segment))), b, mul(set1(state[kTotalSum]), a)));
   state[kTotalMax] = now;
   state[kTotalSum] = sum[0];
   float *o = item.o_of(i), *total = item.total_of(i);
   for (int d = 0; d < item.head_dim; d += 16) store(total + d, fma(load(o + d), b, mul(load(total + d), a)));
 }
 
+// Scales the total as the sink demands, and gives the sum with it.
+KVASIR_INLINE vf add_sink(const Item& item, int64_t i, float sink) {
+  const float *state = item.total_state_of(i), before = state[kTotalMax];
+  const float now = before > sink ? before : sink;
+  const vf a = exp_bounded(set1(before - now)), b = exp_bounded(set1(sink - now));
+  float* total = item.total_of(i);
+  for (int d = 0; d < item.head_dim; d += 16) store(total + d, mul(load(total + d), a));
+  return fma(set1(state[kTotalSum]), a, b);
+}
+
 KVASIR_INLINE void finish(const Item& item) {
   const AttentionArgs& a = *item.a;
   for (int64_t i = 0; i < item.n_vectors; i++) {
     const int64_t t = a.t0 + i / item.group, head = a.kv_head * item.group + i % item.group;
-    const vf sum = set1(item.state_of(i)[kTotalSum]);
+    vf sum = set1(item.total_state_of(i)[kTotalSum]);
+    float* total = item.total_of(i);
+    if (a.sinks) sum = add_sink(item, i, a.sinks[head]);
     float* out = a.out + t * a.ldo + head * item.head_dim;
-    for (int d = 0; d < item.head_dim; d += 16) store(out + d, div(load(item.total_of(i) + d), sum));
+    for (int d = 0; d < item.head_dim; d += 16) store(out + d, div(load(total + d), sum));
+  }
+}
+
+// One segment into the item's o and state.
+template <class T>
+static void run_segment(const Item& item, int64_t segment, const Span& span) {
+  clear_segment(item);
+  const int64_t begin = segment * kAttnSplit, end = begin + kAttnSplit;
+  const int64_t stop = end < span.high ? end : span.high;
+  int64_t start = begin > span.low ? begin : span.low / kAttnTile * kAttnTile;
+  for (; start < stop; start += kAttnTile) run_tile<T>(item, start, span.low, span.high);
+}
+
+// The segment in the item's o and state joins the total of the query vectors that see some of it.
+KVASIR_INLINE void add_segment(const Item& item, int64_t segment) {
+  const AttentionArgs& a = *item.a;
+  const int64_t begin = segment * kAttnSplit, end = begin + kAttnSplit;
+  for (int64_t i = 0; i < item.n_vectors; i++) {
+    const int64_t t = a.t0 + i / item.group;
+    if (visible_from(a, t) < end && a.rows->pos[t] >= begin) add_vector(item, i);
   }
 }
 
 template <class T>
 static void run_item(const Item& item) {
-  const AttentionArgs& a = *item.a;
-  int64_t low = visible_from(a, a.t0), high = 0;
-  for (int64_t t = a.t0; t < a.t1; t++) {
-    low = visible_from(a, t) < low ? visible_from(a, t) : low;
-    high = a.rows->pos[t] + 1 > high ? a.rows->pos[t] + 1 : high;
-  }
+  const Span span = visible(*item.a);
+  if (item.a->partial) return run_segment<T>(item, item.a->segment, span);
   clear_total(item);
-  for (int64_t segment = low / kAttnSplit * kAttnSplit; segment < high; segment += kAttnSplit) {
-    clear_segment(item);
-    const int64_t stop = segment + kAttnSplit < high ? segment + kAttnSplit : high;
-    int64_t start = segment > low ? segment : low / kAttnTile * kAttnTile;
-    for (; start < stop; start += kAttnTile) run_tile<T>(item, start, low, high);
-    for (int64_t i = 0; i < item.n_vectors; i++) {
-      const int64_t t = a.t0 + i / item.group;
-      if (visible_from(a, t) < segment + kAttnSplit && a.rows->pos[t] >= segment) add_segment(item, i);
-    }
+  for (int64_t segment = span.low / kAttnSplit; segment * kAttnSplit < span.high; segment++) {
+    run_segment<T>(item, segment, span);
+    add_segment(item, segment);
   }
   finish(item);
 }
 
+// The item with the o and state of a segment where `partial` keeps them.
+KVASIR_INLINE Item with_partial(Item item, int64_t segment) {
+  const AttentionArgs& a = *item.a;
+  item.o = a.partial + segment * attention_partial(a.t1 - a.t0, item.group, item.head_dim);
+  item.state = item.o + item.n_vectors * item.head_dim;
+  return item;
+}
+
 void attention(const AttentionArgs& a) {
-  const Item item = make_item(a);
+  Item item = make_item(a);
+  if (a.partial) item = with_partial(item, a.segment);
   with_element(a.kv->dtype, [&](auto element) { run_item<decltype(element)>(item); });
+}
+
+void attention_combine(const AttentionArgs& a) {
+  const Item item = make_item(a);
+  clear_total(item);
+  for (int64_t segment = 0; segment < a.segment; segment++) add_segment(with_partial(item, segment), segment);
+  finish(item);
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -22,6 +22,7 @@ static void fill_generic(Kernels& k) {
   k.cast = cast;
   k.rope_write = rope_write;
   k.attention = attention;
+  k.attention_combine = attention_combine;
   k.embed = embed;
   k.gated = gated;
   k.add = add_rows;

@@ -22,6 +22,7 @@ void norm(const NormArgs& a);
 void cast(const CastArgs& a);
 void rope_write(const RopeWriteArgs& a);
 void attention(const AttentionArgs& a);
+void attention_combine(const AttentionArgs& a);
 void embed(const EmbedArgs& a);
 void gated(const GatedArgs& a);
 void add_rows(const AddArgs& a);

@@ -159,27 +159,6 @@ void Program::rope_write(const Record& r, const Tile& tile, int64_t item) {
   kernels_.rope_write(args);
 }
 
-void Program::attention(const Record& r, int64_t item, int thread) {
-  AttentionArgs args{};
-  args.kv = &spec_.kv[size_t(r.i[3])];
-  const Chunk& chunk = chunks_[size_t(item / args.kv->n_kv_heads)];
-  args.q = floats(r.in[0]);
-  args.ldq = spec_.buffers[size_t(r.in[0])].columns;
-  args.out = floats(r.out[0]);
-  args.ldo = spec_.buffers[size_t(r.out[0])].columns;
-  args.n_heads = r.i[4];
-  args.window = r.i[5];
-  args.scale = r.f[0];
-  args.softcap = r.f[1];
-  args.rows = &step_rows_[size_t(spec_.kv_groups[size_t(r.i[3])])];
-  args.seq = chunk.seq;
-  args.t0 = chunk.t0;
-  args.t1 = chunk.t1;
-  args.kv_head = int32_t(item % args.kv->n_kv_heads);
-  args.scratch = scratch_[size_t(thread)];
-  kernels_.attention(args);
-}
-
 void Program::add(const Record& r, const Tile& tile, int64_t item) {
   const int32_t N = spec_.buffers[size_t(r.out[0])].columns;
   AddArgs args{floats(r.in[0]), floats(r.in[1]), floats(r.out[0]), N, N, 0, 0};

@@ -12,10 +12,8 @@
 namespace kvasir {
 namespace {
 
-constexpr int64_t kAttentionTokens = 16;  // query tokens of one attention item
-constexpr int kSpins = 1000;              // tens of microseconds
-constexpr double kResidentShare = 0.5;    // of the last-level cache, for weights
-constexpr int64_t kItemsPerThread = 6;    // tiles are cut so that a preempted thread delays little
+constexpr int kSpins = 1000;            // tens of microseconds
+constexpr double kResidentShare = 0.5;  // of the last-level cache, for weights
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -52,7 +50,7 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   step_rows_.resize(size_t(n_groups));
   previous_.reserve(size_t(spec_.max_logits));
   paths_.reserve(size_t(spec_.max_tokens));
-  chunks_.reserve(size_t(spec_.max_tokens));
+  plan_splits();
 }
 
 // A step streams all weights; a plain LRU cache smaller than them would never hit. So some may stay and the
@@ -111,14 +109,6 @@ void Program::resolve_references() {
   const int32_t n = size_.logits ? a_.path_begin[size_.logits] : 0;
   paths_.resize(size_t(n));
   for (int32_t i = 0; i < n; i++) paths_[size_t(i)] = resolve(a_.path[i]);
-}
-
-void Program::cut_attention() {
-  chunks_.clear();
-  for (int64_t s = 0; s < size_.seqs; s++)
-    for (int32_t t = a_.seq_begin[s]; t < a_.seq_begin[s + 1]; t += kAttentionTokens)
-      chunks_.push_back(
-          {int32_t(s), t, int32_t(std::min<int64_t>(t + kAttentionTokens, a_.seq_begin[s + 1]))});
 }
 
 void Program::enter(void* self, int thread) { static_cast<Program*>(self)->replay(thread); }
@@ -200,7 +190,7 @@ int64_t Program::items(const Record& r, const Tile& tile) const {
       return ceil_div(tiles, tiles_per_item(r, tiles, r.i[4])) * r.i[4];
     }
     case OpKind::attention:
-      return int64_t(chunks_.size()) * spec_.kv[size_t(r.i[3])].n_kv_heads;
+      return int64_t(parts_.size()) * spec_.kv[size_t(r.i[3])].n_kv_heads;
     case OpKind::group_pairs:
       return 1;
     case OpKind::sample:

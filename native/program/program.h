@@ -15,6 +15,9 @@ namespace kvasir {
 constexpr int64_t kRowsPerItem = 8;   // row-wise ops
 constexpr int64_t kLinearRows = 128;  // rows of one linear item: 128 x 1536 int8 stay in a 1 MB L2
 
+constexpr int32_t kAttentionTokens = 16;  // query tokens of one attention item
+constexpr int64_t kItemsPerThread = 6;    // items are cut so that a preempted thread delays little
+
 enum class OpKind : int32_t {
   embed = 0,
   norm = 1,
@@ -117,6 +120,18 @@ class Program {
     alignas(64) std::atomic<int64_t> next{0};
     alignas(64) std::atomic<int32_t> done{0};  // the width that a futex waits on
   };
+  // Query tokens of one sequence.
+  struct Chunk {
+    int32_t seq, t0, t1;
+    int32_t length;    // positions that they see
+    int32_t segments;  // that are items of their own; 0: all positions are one item
+    int64_t split;     // index of the first token among those split
+    int64_t work() const { return int64_t(t1 - t0) * length; }
+  };
+  // What one attention item computes, for one KV head.
+  struct Part {
+    int32_t chunk, segment;
+  };
   // Logit rows that the tail records compute at a time.
   struct Tile {
     int64_t begin = 0, rows = 0;
@@ -129,7 +144,9 @@ class Program {
   void choose_resident();
   void prepare(StepSize size);
   void resolve_references();
+  void plan_splits();
   void cut_attention();
+  int64_t token_partial() const;
   int64_t rows(const Record& r, const Tile& tile) const;
   int64_t items(const Record& r, const Tile& tile) const;
   int64_t tiles_per_item(const Record& r, int64_t tiles, int64_t row_chunks) const;
@@ -142,6 +159,7 @@ class Program {
   void linear(const Record& r, const Tile& tile, int64_t item);
   void rope_write(const Record& r, const Tile& tile, int64_t item);
   void attention(const Record& r, int64_t item, int thread);
+  void attend_segment(const Chunk& chunk, int64_t segment, AttentionArgs args);
   void add(const Record& r, const Tile& tile, int64_t item);
   void scale(const Record& r, const Tile& tile, int64_t item);
   void gather_rows(const Record& r, const Tile& tile, int64_t item);
@@ -170,10 +188,13 @@ class Program {
   std::vector<std::vector<float>> scratch_memory_;
   std::vector<int32_t> previous_;  // tokens drawn by the previous step
   std::vector<int32_t> paths_;     // paths with references resolved
-  struct Chunk {
-    int32_t seq, t0, t1;
-  };
   std::vector<Chunk> chunks_;
+  std::vector<Part> parts_;
+  // split_: the largest context, and tokens whose segments may be items of their own
+  int64_t kv_heads_max_ = 0, kv_heads_min_ = 0, split_segments_ = 0, split_tokens_ = 0;
+  std::vector<float> partial_memory_;
+  float* partial_ = nullptr;
+  std::vector<std::atomic<int32_t>> split_done_;  // [split tokens, KV heads] segments computed
   // of the running step
   StepSize size_{};
   std::vector<StepRows> step_rows_;  // per KV group: they differ in the tables alone

@@ -26,10 +26,16 @@ class Shape:
     block_size: int = 16
     window: int = 0
     softcap: float = 0.0
+    has_sinks: bool = False
 
     @property
     def n_heads(self) -> int:
         return self.group * self.n_kv_heads
+
+    @property
+    def sinks(self) -> Floats | None:
+        """Around the scores that the random sequences give, some above all of them."""
+        return np.linspace(-2, 9, self.n_heads).astype(np.float32) if self.has_sinks else None
 
     @property
     def scale(self) -> float:
@@ -50,15 +56,22 @@ class Pages:
         scales = vectors * 2 if shape.dtype in kv_codes.SCALED else 0
         self.memory = np.full((self.n_pages, 2 * (self._items + scales)), 0xFF, np.uint8)
 
-    def write(self, index: int, k: Floats, v: Floats) -> None:
-        """k, v: [n_kv_heads, head_dim] at storage index ``index``."""
+    def write(self, first: int, k: Floats, v: Floats) -> None:
+        """k, v: [n, n_kv_heads, head_dim] at the storage indices from ``first``."""
+        keys, k_scales = kv_codes.encode(k, self.shape.dtype)
+        values, v_scales = kv_codes.encode(v, self.shape.dtype)
+        for i in range(len(k)):
+            self._put(first + i, keys[i], values[i])
+            if k_scales is not None and v_scales is not None:
+                page, offset = divmod(first + i, self.shape.block_size)
+                self.views(self.table[page])[2][:, :, offset] = k_scales[i], v_scales[i]
+
+    def _put(self, index: int, k: NDArray[Any], v: NDArray[Any]) -> None:
         s = self.shape
         page, offset = self.table[index // s.block_size], index % s.block_size
-        keys, values, scales = self.views(page)
-        keys[:, offset // 16, :, offset % 16], k_scale = kv_codes.encode(k, s.dtype)
-        values[:, offset], v_scale = kv_codes.encode(v, s.dtype)
-        if k_scale is not None and v_scale is not None:
-            scales[:, :, offset] = k_scale, v_scale
+        keys, values, _ = self.views(page)
+        keys[:, offset // 16, :, offset % 16] = k
+        values[:, offset] = v
 
     def views(self, page: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.uint16]]:
         """K [heads, block/16, head_dim, 16], V [heads, block, head_dim], scales [2, heads,
@@ -107,8 +120,7 @@ class Sequence:
         pages = Pages(
             self.shape, self.length, np.arange(n_blocks, dtype=np.int32) if order is None else order
         )
-        for p in range(written):
-            pages.write(p, self.k[p], self.v[p])
+        pages.write(0, self.k[:written], self.v[:written])
         return pages
 
 
@@ -148,29 +160,38 @@ def tree_step(
 
 
 def attend(
-    level: str, shape: Shape, pages: Pages, step: _native.StepRows, q: Floats, cuts: list[int]
+    level: str,
+    shape: Shape,
+    pages: Pages,
+    step: _native.StepRows,
+    q: Floats,
+    cuts: list[int],
+    split: bool = False,
 ) -> Floats:
-    """Output [tokens, n_heads * head_dim] of a step of one sequence whose items end at ``cuts``."""
+    """Output [tokens, n_heads * head_dim] of a step of one sequence whose items end at ``cuts``;
+    ``split``: and at the segments of the context."""
     kernels, kv = _native.Kernels(level), pages.native()
     q = np.ascontiguousarray(q)
     out = np.full_like(q, np.nan)
-    bounds = [0, *cuts, len(q)]
+    bounds, rule = [0, *cuts, len(q)], (shape.scale, shape.softcap, shape.window)
     for a, b in pairwise(bounds):
         for head in range(shape.n_kv_heads):
-            kernels.attention(
-                q, out, shape.scale, shape.softcap, shape.window, kv, step, 0, a, b, head
-            )
+            kernels.attention(q, out, *rule, kv, step, 0, a, b, head, shape.sinks, split)
     return out
 
 
 def whole(
-    level: str, seq: Sequence, start: int, stop: int, cuts: list[int] | None = None
+    level: str,
+    seq: Sequence,
+    start: int,
+    stop: int,
+    cuts: list[int] | None = None,
+    split: bool = False,
 ) -> Floats:
     """Tokens [start, stop) in one step; nothing after them is written."""
     pages = seq.pages(stop)
-    return attend(
-        level, seq.shape, pages, chain_step(pages, start, stop), seq.q[start:stop], cuts or []
-    )
+    step, q = chain_step(pages, start, stop), seq.q[start:stop]
+    return attend(level, seq.shape, pages, step, q, cuts or [], split)
 
 
 def expected(seq: Sequence, start: int, stop: int) -> NDArray[np.float64]:
@@ -186,6 +207,8 @@ def expected(seq: Sequence, start: int, stop: int) -> NDArray[np.float64]:
             score = keys.astype(np.float64) @ q * s.scale
             if s.softcap:
                 score = s.softcap * np.tanh(score / s.softcap)
-            p = np.exp(score - score.max())
-            out[t - start, h] = p @ values / p.sum()
+            sink = -np.inf if s.sinks is None else float(s.sinks[h])
+            top = max(score.max(), sink)
+            p = np.exp(score - top)
+            out[t - start, h] = p @ values / (p.sum() + np.exp(sink - top))
     return out.reshape(stop - start, -1)

@@ -248,8 +248,7 @@ def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, dtype: str) 
         pages = Pages(shape, start + ROWS, order)
         pages.memory[:] = 0
         rotated = rope_reference(kk, weights[1], angles, neox).astype(np.float32)
-        for i in range(ROWS):
-            pages.write(start + i, rotated[i], v[i].astype(np.float32))
+        pages.write(start, rotated, v.astype(np.float32))
         memory = pages.values()
         turned = rope_reference(q, weights[0], angles, neox).reshape(ROWS, -1)
         bound = kv_bound(memory, dtype) + 32 * EPS

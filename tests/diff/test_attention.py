@@ -41,6 +41,8 @@ SHAPES = {
     "long-window": Shape(window=1000, group=1, n_kv_heads=1),
     "softcap": Shape(softcap=5.0, group=2, n_kv_heads=1),
     "int8-window": Shape(dtype="int8", window=70, softcap=20.0, block_size=64),
+    "sinks": Shape(has_sinks=True),
+    "sinks-window": Shape(dtype="int8", window=37, softcap=9.0, has_sinks=True),
     "all": Shape(head_dim=48, group=3, n_kv_heads=2, window=70, softcap=20.0, block_size=64),
 }
 
@@ -89,6 +91,16 @@ def test_cut_items_equal_the_whole(name: str, level: str) -> None:
     for n_cuts in (1, 3, 20, 109):
         cuts = sorted(int(c) for c in rng.choice(np.arange(1, 110), n_cuts, replace=False))
         assert_array_equal(whole(level, seq, 40, 150, cuts), base)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["plain", "int8", "long-window", "window", "sinks", "all"])
+def test_segments_apart_equal_the_whole(name: str, level: str) -> None:
+    """Three segments, computed last first as threads may, and tokens on both sides of a border."""
+    seq = sequence(SHAPES[name], 2060)
+    for start, stop in [(2055, 2056), (2040, 2056), (1020, 1027), (3, 4)]:
+        base = whole(level, seq, start, stop)
+        assert_array_equal(whole(level, seq, start, stop, split=True), base)
 
 
 @pytest.mark.parametrize("start", [0, 1000])

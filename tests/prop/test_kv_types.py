@@ -86,7 +86,7 @@ def test_kernels_write_those_codes(
     order = np.zeros(1, np.int32)
     table = np.repeat(np.array([[1, 0]], np.float32), HEAD // 2, axis=1)
     pages, expected = Pages(shape, 16, order), Pages(shape, 16, order)
-    expected.write(5, k[None], v[None])
+    expected.write(5, k[None, None], v[None, None])
     qkv = np.concatenate([np.zeros(HEAD, np.float32), k, v])[None]
     q = np.zeros((1, HEAD), np.float32)
     step = chain_step(pages, 5, 6)

@@ -54,9 +54,7 @@ def test_a_copied_row_means_the_same(dtype: str) -> None:
     pages = Pages(Shape(DIM, 1, HEADS, dtype, BLOCK), 4 * BLOCK, np.arange(4, dtype=np.int32))
     assert pages.memory.shape == kv.groups[0].shape
     rng = np.random.default_rng(1)
-    for token in range(4 * BLOCK):
-        k, v = rng.standard_normal((2, HEADS, DIM)).astype(np.float32)
-        pages.write(token, k, v)
+    pages.write(0, *rng.standard_normal((2, 4 * BLOCK, HEADS, DIM)).astype(np.float32))
     kv.groups[0][:] = pages.memory
     kv.copy(0, (2, 19), (0, 3))
     expected = pages.values()

@@ -110,7 +110,8 @@ def expect_attention(case: OpCase) -> FloatArray:
             scores = [cap * math.tanh(s / cap) if cap else s for s in scores]
             weights = [math.exp(s) for s in scores]
             mixed = sum(w * view.v[p, kv] for w, p in zip(weights, seen, strict=True))
-            out[t, h] = mixed / sum(weights)
+            sink = math.exp(case.weights[0][1][h]) if case.weights else 0.0
+            out[t, h] = mixed / (sum(weights) + sink)
     return out.reshape(T, -1)
 
 

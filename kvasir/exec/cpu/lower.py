@@ -142,7 +142,9 @@ class _Lowering:
 
     def _attention(self, op: Op, base: Record) -> list[Record]:
         ints = (0, 0, 0, op.integer("layer"), op.integer("n_heads"), op.integer("window"))
-        return [replace(base, ints=ints, floats=(op.number("scale"), op.number("softcap")))]
+        floats = (op.number("scale"), op.number("softcap"))
+        sinks = tuple(self._weight("vector", name) for name in op.weights)
+        return [replace(base, weights=sinks, ints=ints, floats=floats)]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)

@@ -142,15 +142,26 @@ def _rope_write(
 
 
 def attend(
-    q: FloatArray, kv: KvView, position: int, scale: float, window: int, softcap: float
+    q: FloatArray,
+    kv: KvView,
+    position: int,
+    scale: float,
+    window: int,
+    softcap: float,
+    sinks: FloatArray | None = None,
 ) -> FloatArray:
-    """One token's heads [n_heads, head_dim]; consecutive query heads share a KV head."""
+    """One token's heads [n_heads, head_dim]; consecutive query heads share a KV head. A sink is one
+    more logit of its head's softmax, as of a key without a value (gpt-oss; Xiao et al. 2023)."""
     keep = kv.positions > position - window if window else np.ones(len(kv.positions), bool)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
     group = len(q) // k.shape[1]
     scores = soften(scale * np.einsum("hgd,nhd->hgn", q.reshape(k.shape[1], group, -1), k), softcap)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    out = np.einsum("hgn,nhd->hgd", weights, v) / weights.sum(axis=-1, keepdims=True)
+    top = scores.max(axis=-1, keepdims=True)
+    extra = np.full(top.shape, -np.inf) if sinks is None else sinks.reshape(top.shape)
+    top = np.maximum(top, extra)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=-1, keepdims=True) + np.exp(extra - top)
+    out = np.einsum("hgn,nhd->hgd", weights, v) / total
     return f32(out.reshape(q.shape))
 
 
@@ -160,6 +171,8 @@ def _attention_infer(
     heads, kv_heads = op.integer("n_heads"), op.integer("n_kv_heads")
     require(heads % kv_heads == 0, f"{heads} query heads do not share {kv_heads} KV heads evenly")
     _heads(ins[0], heads, op.integer("head_dim"))
+    for sinks in weights:
+        require(sinks.shape == (heads,), f"{sinks.name} is {sinks.shape}, expected ({heads},)")
     return (ins[0].type,)
 
 
@@ -168,12 +181,12 @@ def _attention(
 ) -> tuple[Rows, ...]:
     q = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
     out = np.empty_like(q)
+    rule = (op.number("scale"), op.integer("window"), op.number("softcap"))
+    sinks = weights[0] if weights else None
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)
         position = int(kv.positions[-1])
-        out[token] = attend(
-            q[token], kv, position, op.number("scale"), op.integer("window"), op.number("softcap")
-        )
+        out[token] = attend(q[token], kv, position, *rule, sinks)
     return (out.reshape(ins[0].shape),)
 
 
@@ -254,10 +267,10 @@ DEFS = (
     ),
     OpDef(
         "attention",
-        "softmax(scale q k^T) v over the cache of a layer.",
+        "softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads.",
         BOTH,
         (1, 1),
-        (0, 0),
+        (0, 1),
         _ATTENTION,
         _attention_infer,
         _attention,
