@@ -56,6 +56,15 @@ class ServeOptions:
     max_requests: int = option(
         1024, "int", "Generation requests at a time, running and queued; more get a 429."
     )
+    max_queued_requests: int = option(
+        1024, "int", "Choices that wait for others to end; more get a 429."
+    )
+    max_queued_tokens: int = option(
+        2**20, "int", "Prompt tokens that wait for others to end; more get a 429."
+    )
+    request_timeout: int | None = option(
+        None, "int", "Seconds that an answer may take, waiting included; default: no limit."
+    )
     stream_buffer: int = option(
         8192, "int", "Token events kept for a client that reads slowly; beyond it is cancelled."
     )

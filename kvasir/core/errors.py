@@ -12,6 +12,8 @@ class KvasirError(Exception):
 
     code = "internal_error"
     status = 500
+    retry_after: float | None = None
+    """Seconds after which trying again is worthwhile, where that can be told."""
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)

@@ -19,6 +19,10 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
     """Output tokens that already reached the client: a replay continues after them."""
     cache_salt: str = ""
     """Cached blocks are shared between requests of equal salt only."""
+    ttft_by: float | None = None
+    """Monotonic clock of this machine, seconds: when its first token is due."""
+    answer_by: float | None = None
+    """When its last token is due."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
@@ -78,6 +82,8 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     """Per token the hash of its raw logits, when the executor records hashes (tests)."""
     n_cached: int = 0
     """Prompt tokens that the prefix cache gave; sent once, with the first news."""
+    retry_after: float = 0.0
+    """With an error: seconds after which trying again is worthwhile; 0: it never is."""
 
 
 class DiskStats(msgspec.Struct, tag="disk"):
@@ -119,6 +125,20 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """Tokens of them that it gave."""
     disk: DiskStats | None = None
     """None without a disk tier."""
+    n_received: int = 0
+    """Choices, refused ones included."""
+    tokens_received: int = 0
+    """Prompt tokens of these."""
+    tokens_waiting: int = 0
+    """Prompt tokens of requests that have not started."""
+    first_wait: float = 0.0
+    """Seconds until a waiting request is expected to start."""
+    last_wait: float = 0.0
+    """Seconds until one that came now would."""
+    n_unreachable: int = 0
+    """Requests refused because they could not meet their deadline."""
+    n_expired: int = 0
+    """Requests whose deadline passed."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):
@@ -148,6 +168,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     block_size: int
     numerics_id: str
     key_root: str
+    max_num_seqs: int
+    """Choices that are computed at a time."""
     reasons: dict[str, str] = {}
     """Resolved settings and why each has its value, for the start-up report."""
 

@@ -34,6 +34,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     prompt_logprobs: int | None = None
     detokenize: bool = True
     skip_special_tokens: bool = True
+    ttft_ms: int | None = None
+    """Milliseconds until the first token is due; a request that cannot make it is refused."""
+    deadline_ms: int | None = None
+    """Milliseconds until the last token is due."""
 
 
 class TokenParams(msgspec.Struct, frozen=True, kw_only=True):

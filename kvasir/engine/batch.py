@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,11 @@ class Task:
     prompt: Prompt
     params: SamplingParams
     choices: tuple[TokenParams, ...]
+
+
+def after(now: float, milliseconds: int | None) -> float | None:
+    """When ``milliseconds`` after ``now`` are over; None without a limit."""
+    return None if milliseconds is None else now + milliseconds / 1000
 
 
 class _Growing:
@@ -135,11 +141,17 @@ class Batch:
         self._abandon()
 
     def _submit(self) -> None:
+        now = time.monotonic()
         for task, own in zip(self._tasks, self._choices, strict=True):
             for params, growing in zip(task.choices, own, strict=True):
                 number = next(self._ids)
                 request = EngineRequest(
-                    number, task.prompt.ids, params, cache_salt=task.prompt.cache_salt
+                    number,
+                    task.prompt.ids,
+                    params,
+                    cache_salt=task.prompt.cache_salt,
+                    ttft_by=after(now, task.params.ttft_ms),
+                    answer_by=after(now, task.params.deadline_ms),
                 )
                 self._engine.add(request)
                 self._open[number] = growing

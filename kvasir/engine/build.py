@@ -81,6 +81,7 @@ class BuiltEngine:
             block_size=spec.block_size,
             numerics_id=spec.numerics_id,
             key_root=self.key_root,
+            max_num_seqs=spec.max_num_seqs,
             reasons=self.config.reasons,
         )
 

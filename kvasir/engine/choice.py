@@ -30,8 +30,13 @@ class Delta:
     """The stop string or the requested stop id that ended it; None for the model's own end."""
 
 
-SERVER_FAULTS = frozenset({"model_numerics", "engine_fault"})
-"""Codes of errors that are not the request's own fault."""
+STATUS = {
+    "model_numerics": 500,
+    "engine_fault": 500,
+    "deadline_unreachable": 429,
+    "deadline_exceeded": 504,
+}
+"""Of errors that are not in the request alone."""
 
 
 class ChoiceFailed(KvasirError):
@@ -101,5 +106,6 @@ class Choice:
 def _failure(event: TokenEvent) -> ChoiceFailed:
     code = event.error_code or "engine_fault"
     failure = ChoiceFailed(event.error or "the engine ended the request", code=code)
-    failure.status = 500 if code in SERVER_FAULTS else 400
+    failure.status = STATUS.get(code, 400)
+    failure.retry_after = event.retry_after or None
     return failure

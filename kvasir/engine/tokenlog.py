@@ -34,6 +34,9 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
     finish: str | None = None
     version: int = VERSION
     cache_salt: str = ""
+    ttft_by: float | None = None
+    answer_by: float | None = None
+    """Of the machine's monotonic clock, as in ``EngineRequest``."""
 
     def record(self, event: TokenEvent) -> None:
         """Append one event of this choice. Raises KvasirError on another's, or after the end."""
@@ -57,6 +60,8 @@ def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> Toke
         numerics_id=numerics_id,
         emitted=list(request.emitted),
         cache_salt=request.cache_salt,
+        ttft_by=request.ttft_by,
+        answer_by=request.answer_by,
     )
 
 
@@ -79,7 +84,15 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
             f"request {log.id} ran with key root {log.key_root[:16]}, the engine has "
             f"{key_root[:16]}: weights, block size or position encoding changed"
         )
-    return EngineRequest(log.id, log.prompt, log.params, tuple(log.emitted), log.cache_salt)
+    return EngineRequest(
+        log.id,
+        log.prompt,
+        log.params,
+        tuple(log.emitted),
+        log.cache_salt,
+        log.ttft_by,
+        log.answer_by,
+    )
 
 
 def encode(log: TokenLog) -> bytes:

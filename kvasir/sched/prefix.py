@@ -76,6 +76,13 @@ class Prefixes:
         n_found = depth * self.cache.block_size + hit.n_rows
         return Found(chain, hit, n_tokens, n_found, is_coming, ahead)
 
+    def n_cached(self, request: Request) -> int:
+        """Tokens that memory holds of ``request``, which does not run."""
+        chain = request.chain or self._chain(request)
+        n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
+        hit = self.cache.find(chain, n_tokens)
+        return hit.node.depth * self.cache.block_size + hit.n_rows
+
     def fits(self, request: Request, found: Found, n_spare: int) -> bool:
         """Whether ``request`` can start with ``found`` and leave ``n_spare`` blocks."""
         return self.cache.fits(found.hit, request.n_known, n_spare)

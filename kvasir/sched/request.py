@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from kvasir.core.messages import EngineRequest, TokenLogprob
 from kvasir.core.params import TokenParams
@@ -31,6 +32,9 @@ class Request:
     """Plans that it waited for a block that another computes."""
     n_cached: int = 0
     """Prompt tokens that the cache gave when it first ran."""
+    ttft_by: float = inf
+    """When its first token is due, seconds of the scheduler's clock."""
+    answer_by: float = inf
     n_computed: int = 0
     """Tokens whose KV entries are written once every plan made so far has run."""
     n_drawn: int = 0
@@ -52,6 +56,10 @@ class Request:
     finish: str | None = None
     error: str | None = None
     error_code: str | None = None
+
+    @property
+    def has_deadline(self) -> bool:
+        return min(self.ttft_by, self.answer_by) < inf
 
     @property
     def n_outputs(self) -> int:
@@ -150,6 +158,8 @@ def new_request(
         max_outputs=max_outputs,
         table=table,
         cache_salt=request.cache_salt,
+        ttft_by=inf if request.ttft_by is None else request.ttft_by,
+        answer_by=inf if request.answer_by is None else request.answer_by,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else 0,
     )

@@ -6,9 +6,9 @@ of tokens. Rows of one token come first, then chunks of prompts, then newcomers.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
@@ -20,12 +20,15 @@ from kvasir.kv.tier import Disk, DiskTier
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_decode, book_draft, n_settled
 from kvasir.sched.cost import CostModel
+from kvasir.sched.counters import Counters
 from kvasir.sched.making import Making
+from kvasir.sched.outlook import Outlook
 from kvasir.sched.pace import Pace
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.rows import draft_row, is_draft
+from kvasir.sched.timekeeper import Clock, Timekeeper
 from kvasir.sched.timeline import Timeline
 from kvasir.speculate.base import Draft, Proposer
 
@@ -34,16 +37,6 @@ MAX_FLIGHTS = 2
 NO_DRAFT = Draft()
 MIN_OUTPUTS_TO_DRAFT = 2
 """Outputs left below which a draft cannot save a step."""
-
-
-@dataclass(slots=True)
-class _Counters:
-    step: int = 0
-    n_cancelled: int = 0
-    n_failed: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    step_seconds: float = 0.0
 
 
 class Scheduler:
@@ -57,10 +50,12 @@ class Scheduler:
         costs: CostModel | None = None,
         timeline: Timeline | None = None,
         disk: Disk | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         """``key_root``: names what cached entries depend on besides tokens (``engine.keys``).
         ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
-        write down what happens; default: one of its own. ``disk``: keeps evicted blocks."""
+        write down what happens; default: one of its own. ``disk``: keeps evicted blocks.
+        ``clock``: seconds that deadlines are measured in."""
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
@@ -72,11 +67,13 @@ class Scheduler:
         is_caching = config.enable_prefix_caching
         self._prefixes = Prefixes(self._cache, key_root, enabled=is_caching, tier=tier)
         self._queues = Queues(self._prefixes, config.max_num_seqs, self.timeline)
+        outlook = Outlook(self.costs, config.max_num_seqs)
+        self._timekeeper = Timekeeper(self._queues, self._prefixes, outlook, clock)
         self._requests: dict[int, Request] = {}
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
-        self._counters = _Counters()
+        self._counters = Counters()
         self._n_arrivals = 0
         self._n_plans = 0
 
@@ -94,6 +91,8 @@ class Scheduler:
         """
         if request.id in self._requests:
             raise KvasirError(f"request id {request.id} is running already: choose another")
+        self._counters.n_received += 1
+        self._counters.tokens_received += len(request.prompt)
         max_outputs = max_outputs_of(request, self.config)
         table = BlockTable(self._cache.pools, self.config.block_size)
         state = new_request(request, self._n_arrivals, max_outputs, table)
@@ -103,7 +102,12 @@ class Scheduler:
             stop_id = state.tokens[-1] if state.finish == "stop" else None
             self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
             return
+        refusal = self._timekeeper.refusal(state)
+        if refusal is not None:
+            self._events.append(refusal)
+            return
         self._requests[request.id] = state
+        self._counters.tokens_waiting += state.n_prompt
         self.timeline.queued(request.id, state.n_prompt)
         self._queues.waiting.append(state)
         self._counters.prompt_tokens += state.n_prompt
@@ -126,6 +130,10 @@ class Scheduler:
         """
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
+        for request, news in self._timekeeper.late():
+            request.finish = news.finish
+            self._events.append(news)
+            self._close(request)
         making = Making(self.config.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
         if self.config.windows:
@@ -207,24 +215,7 @@ class Scheduler:
         return bool(self._requests or self._flights or self._events)
 
     def stats(self) -> EngineStats:
-        queues, counters, pools = self._queues, self._counters, self._cache.pools
-        return EngineStats(
-            step=counters.step,
-            n_running=len(queues.running),
-            n_waiting=len(queues.waiting),
-            blocks_total=sum(pool.n_blocks for pool in pools),
-            blocks_free=sum(pool.n_free for pool in pools),
-            blocks_cached=sum(pool.n_cached for pool in pools),
-            n_preemptions=queues.n_preemptions,
-            n_cancelled=counters.n_cancelled,
-            n_failed=counters.n_failed,
-            prompt_tokens=counters.prompt_tokens,
-            output_tokens=counters.output_tokens,
-            step_seconds=counters.step_seconds,
-            prefix_queries=self._prefixes.n_queried,
-            prefix_hits=self._prefixes.n_hit,
-            disk=None if self._prefixes.tier is None else self._prefixes.tier.stats(),
-        )
+        return self._counters.stats(self._queues, self._prefixes, self._timekeeper)
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
@@ -285,6 +276,7 @@ class Scheduler:
             making.copies.extend(newcomer.copies)
             making.loads.extend(newcomer.loads)
             request = newcomer.request
+            self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
             self.timeline.mark(request.id, "started", request.n_computed)
             self._chunk(making, request)
             if not making.room():
@@ -373,6 +365,9 @@ class Scheduler:
             request.news_at = min(request.news_at, request.table.give_back(n_tokens))
 
     def _close(self, request: Request) -> None:
+        if request.slot < 0 and not request.epoch:
+            self._counters.tokens_waiting -= request.n_prompt
+        self._timekeeper.ended(request)
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

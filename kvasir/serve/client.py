@@ -29,6 +29,7 @@ from kvasir.core.messages import (
 from kvasir.core.params import TokenParams
 from kvasir.engine.tokenlog import TokenLog, open_log
 from kvasir.serve import frames
+from kvasir.serve.admission import Admission
 from kvasir.serve.streams import EngineDown, EventStream
 
 logger = logging.getLogger("kvasir.client")
@@ -62,6 +63,8 @@ class AsyncClient:
         *,
         max_requests: int,
         stream_buffer: int,
+        max_queued_requests: int,
+        max_queued_tokens: int,
         observe: Callable[[StepEvents], None] | None = None,
     ) -> None:
         self.stats = EngineStats()
@@ -71,6 +74,7 @@ class AsyncClient:
         self.dead = asyncio.Event()
         self._ready = asyncio.Event()
         self._max_requests = max_requests
+        self._admission = Admission(max_queued_requests, max_queued_tokens)
         self._stream_buffer = stream_buffer
         self._observe = observe
         self._live: dict[int, _Live] = {}
@@ -103,24 +107,42 @@ class AsyncClient:
             raise EngineDown(self.failure)
         return self.info
 
-    def submit(self, prompts: Sequence[Prompt], cache_salt: str = "") -> EventStream:
-        """One stream for all ``prompts``. Raises EngineDown, or CapacityError at
-        ``max_requests``."""
+    def submit(
+        self,
+        prompts: Sequence[Prompt],
+        cache_salt: str = "",
+        ttft_by: float | None = None,
+        answer_by: float | None = None,
+    ) -> EventStream:
+        """One stream for all ``prompts``, due at times of the monotonic clock. Raises EngineDown,
+        or CapacityError at ``max_requests`` and when the queue is full."""
         info = self.info
         if self.state != "ready" or info is None:
             raise EngineDown(self.failure)
         if self._n_streams >= self._max_requests:
-            raise CapacityError(
+            error = CapacityError(
                 f"{self._n_streams} requests run or wait, the limit is {self._max_requests}: "
                 "try again later or raise --max-requests"
             )
+            error.retry_after = self.stats.first_wait
+            raise error
+        n_tokens = sum(len(prompt) for prompt, _ in prompts)
+        self._admission.check(self.stats, info.max_num_seqs, len(prompts), n_tokens)
         first = self._next_id
         stream = EventStream(first, len(prompts), self._stream_buffer)
         requests = tuple(
-            EngineRequest(id=first + i, prompt=prompt, params=params, cache_salt=cache_salt)
+            EngineRequest(
+                id=first + i,
+                prompt=prompt,
+                params=params,
+                cache_salt=cache_salt,
+                ttft_by=ttft_by,
+                answer_by=answer_by,
+            )
             for i, (prompt, params) in enumerate(prompts)
         )
         self._send(Submit(requests))
+        self._admission.sent(len(prompts), n_tokens)
         keys = {"key_root": info.key_root, "numerics_id": info.numerics_id}
         self._next_id += len(prompts)
         self._n_streams += 1

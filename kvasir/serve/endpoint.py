@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
 from collections.abc import Awaitable, Callable
 
 from starlette.types import Receive, Scope, Send
@@ -52,7 +53,8 @@ class Endpoint:
 
 def _headers(error: KvasirError) -> list[tuple[bytes, bytes]]:
     if error.status in (429, 503):
-        return [(b"retry-after", b"1")]
+        seconds = 1 if error.retry_after is None else max(1, math.ceil(error.retry_after))
+        return [(b"retry-after", str(seconds).encode())]
     if error.status == 401:
         return [(b"www-authenticate", b"Bearer")]
     return []

@@ -4,6 +4,7 @@ there."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,6 +34,7 @@ class Exchange:
         self.scope = scope
         self.started = False
         """Whether the response has begun, so that its status cannot change any more."""
+        self.arrived = time.monotonic()
         self._receive = receive
         self._send = send
         self._body_limit = body_limit

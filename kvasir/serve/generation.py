@@ -11,6 +11,7 @@ from types import TracebackType
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.engine.batch import after
 from kvasir.engine.choice import Choice, Delta
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, Exchange
@@ -29,6 +30,10 @@ class Job:
     cache_salt: str = ""
 
     @property
+    def has_deadline(self) -> bool:
+        return self.params.ttft_ms is not None or self.params.deadline_ms is not None
+
+    @property
     def n_choices(self) -> int:
         return len(self.resolved)
 
@@ -45,6 +50,13 @@ class Job:
         return self.prompts[choice // self.params.n]
 
 
+class RequestTimeout(KvasirError):
+    """The server's own limit on the time of an answer."""
+
+    code = "request_timeout"
+    status = 504
+
+
 class Generation:
     """An async context: entering submits, leaving cancels whatever still runs.
 
@@ -58,7 +70,9 @@ class Generation:
         tokenizer: Tokenizer,
         exchange: Exchange,
         metrics: Metrics,
+        timeout: int | None = None,
     ) -> None:
+        """``timeout``: seconds after the request's arrival that the answer may take."""
         self.job = job
         self._client = client
         self._exchange = exchange
@@ -66,11 +80,18 @@ class Generation:
         self._choices = [Choice(i, tokenizer, job.params) for i in range(job.n_choices)]
         self._last_token = [0.0] * job.n_choices
         self._started = 0.0
+        self._timeout = timeout
 
     async def __aenter__(self) -> Generation:
         self._started = time.perf_counter()
         prompts = [(self.job.prompt_of(i), params) for i, params in enumerate(self.job.resolved)]
-        self._stream = self._client.submit(prompts, self.job.cache_salt)
+        asked, arrived = self.job.params, self._exchange.arrived
+        self._stream = self._client.submit(
+            prompts,
+            self.job.cache_salt,
+            ttft_by=after(arrived, asked.ttft_ms),
+            answer_by=after(arrived, asked.deadline_ms),
+        )
         self._watch = asyncio.create_task(self._watch_client())
         return self
 
@@ -97,15 +118,28 @@ class Generation:
     async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
         """What each wake-up brings, until every choice is finished.
 
-        Raises ClientGone, EngineDown, ChoiceFailed.
+        Raises ClientGone, EngineDown, ChoiceFailed, RequestTimeout.
         """
         n_open = len(self._choices)
         while n_open:
-            events = await self._stream.read()
+            events = await self._read()
             deltas = [delta for event in events if (delta := self._apply(event)) is not None]
             n_open -= sum(delta.finish is not None for delta in deltas)
             if deltas:
                 yield deltas
+
+    async def _read(self) -> list[TokenEvent]:
+        if self._timeout is None:
+            return await self._stream.read()
+        left = self._exchange.arrived + self._timeout - time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                return await self._stream.read()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"the answer took more than {self._timeout} s: ask for less or raise "
+                "--request-timeout"
+            ) from None
 
     def _apply(self, event: TokenEvent) -> Delta | None:
         index = event.id - self._stream.first_id

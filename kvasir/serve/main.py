@@ -83,7 +83,10 @@ class _Main:
         self._child = child
         self._names = served_names(engine_options.served_model_name, source.name)
         self._client = AsyncClient(
-            max_requests=options.max_requests, stream_buffer=options.stream_buffer
+            max_requests=options.max_requests,
+            stream_buffer=options.stream_buffer,
+            max_queued_requests=options.max_queued_requests,
+            max_queued_tokens=options.max_queued_tokens,
         )
         self._lifecycle = Lifecycle(self._client)
         self._signalled = asyncio.Event()

@@ -42,7 +42,9 @@ CODES = frozenset(
         "context_length_exceeded", "unsupported_media_type", "body_too_large", "invalid_api_key",
         "not_found", "method_not_allowed", "capacity", "engine_down", "engine_fault",
         "model_numerics",
-        "no_token_left", "slow_reader", "draining", "starting", "internal_error",
+        "no_token_left", "slow_reader", "queue_full",
+        "deadline_unreachable", "deadline_exceeded", "request_timeout",
+        "draining", "starting", "internal_error",
     }
 )  # fmt: skip
 """Values of the label ``code``; anything else is counted as "other"."""
@@ -52,6 +54,8 @@ Family = tuple[str, str, Callable[[Stats], float]]
 GAUGES: tuple[Family[EngineStats], ...] = (
     ("num_requests_running", "Choices being computed.", lambda s: s.n_running),
     ("num_requests_waiting", "Choices waiting for a slot or blocks.", lambda s: s.n_waiting),
+    ("num_prompt_tokens_waiting", "Prompt tokens not started.", lambda s: s.tokens_waiting),
+    ("expected_queue_seconds", "Until a request of now would start.", lambda s: s.last_wait),
     ("kv_cache_blocks_cached", "Blocks kept for later requests.", lambda s: s.blocks_cached),
     ("kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", lambda s: _usage(s)),
 )
@@ -61,6 +65,8 @@ COUNTERS: tuple[Family[EngineStats], ...] = (
     ("num_preemptions", "Requests preempted.", lambda s: s.n_preemptions),
     ("prefix_cache_queries", "Tokens looked up in the prefix cache.", lambda s: s.prefix_queries),
     ("prefix_cache_hits", "Tokens that the prefix cache gave.", lambda s: s.prefix_hits),
+    ("deadlines_unreachable", "Refused for their deadline.", lambda s: s.n_unreachable),
+    ("deadlines_exceeded", "Ended by their deadline.", lambda s: s.n_expired),
     ("iterations", "Engine steps.", lambda s: s.step),
 )
 DISK_GAUGES: tuple[Family[DiskStats], ...] = (

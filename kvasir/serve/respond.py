@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from kvasir.engine.choice import Delta
 from kvasir.serve import sse
 from kvasir.serve.answer import Answer, Json, Whole, usage
 from kvasir.serve.exchange import Exchange
@@ -53,9 +55,12 @@ async def _stream(
     generation: Generation, answer: Answer, exchange: Exchange, options: StreamOptions
 ) -> None:
     counts = _Counts(generation.job.n_prompt_tokens)
+    news = generation.deltas()
+    if generation.job.has_deadline:
+        news = await _begun(news)
     await exchange.start_events()
     await _send(exchange, _opening(answer), counts, options)
-    async for deltas in generation.deltas():
+    async for deltas in news:
         chunks: list[Json] = []
         for delta in deltas:
             counts.n_output += delta.n_tokens
@@ -68,6 +73,18 @@ async def _stream(
         last = sse.event(final)
     await exchange.send_events(last + sse.DONE)
     await exchange.end_events()
+
+
+async def _begun(news: AsyncIterator[Sequence[Delta]]) -> AsyncIterator[Sequence[Delta]]:
+    """``news`` after its first item has come, so that a refusal still has a status of its own."""
+    first = await anext(news)
+
+    async def again() -> AsyncIterator[Sequence[Delta]]:
+        yield first
+        async for item in news:
+            yield item
+
+    return again()
 
 
 def _opening(answer: Answer) -> list[Json]:

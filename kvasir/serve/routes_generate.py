@@ -68,8 +68,9 @@ async def _generate(
     answer: Answer,
     fields: SamplingFields,
 ) -> None:
+    timeout = service.options.request_timeout
     async with Generation(
-        job, service.client, text.tokenizer, exchange, service.metrics
+        job, service.client, text.tokenizer, exchange, service.metrics, timeout
     ) as generation:
         service.served.add(
             Served(answer.envelope.id, generation.first_id, job.n_choices, service.owner(exchange))

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvasir.config.options import EngineOptions
@@ -35,12 +35,14 @@ class FaultyExecutor(FakeExecutor):
         self._fail_at = faults.get("fail_at")
 
     def run(self, plan: StepPlan) -> StepResult:
+        began = time.perf_counter()
         time.sleep(self._seconds_slept)
         if plan.step == self._die_at:
             os.kill(os.getpid(), 9)
         if plan.step == self._fail_at:
             raise RuntimeError("injected")
-        return super().run(plan)
+        result = super().run(plan)
+        return replace(result, seconds=time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class ToyEngine:
             block_size=self.spec.block_size,
             numerics_id=self.spec.numerics_id,
             key_root="toy",
+            max_num_seqs=self.spec.max_num_seqs,
         )
 
 

@@ -362,3 +362,16 @@ def test_an_engine_fault_is_raised(llm: LLM, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(FakeExecutor, "run", broken)
     with pytest.raises(EngineFault, match="out of luck"):
         Batch(fake_engine(), llm.get_tokenizer(), [task(0, seed=1)], count()).run(False)
+
+
+def test_a_deadline_ends_its_own_prompt_only(llm: LLM) -> None:
+    due = SamplingParams(temperature=0.0, max_tokens=12, deadline_ms=60_000)
+    late = SamplingParams(temperature=0.0, max_tokens=80, deadline_ms=1, ignore_eos=True)
+    prompts = ["hello there", "hello there", "hello there"]
+    free, refused, met = llm.generate(prompts, [GREEDY, late, due], use_tqdm=False)
+    assert met.outputs == free.outputs
+    (choice,) = refused.outputs
+    assert (choice.finish_reason, choice.token_ids) == ("error", [])
+    assert str(choice.stop_reason).startswith("deadline_ms leaves ")
+    with pytest.raises(RequestError, match="ttft_ms must be at least 1"):
+        llm.generate("x", SamplingParams(ttft_ms=0), use_tqdm=False)

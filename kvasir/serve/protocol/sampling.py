@@ -38,6 +38,10 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     skip_special_tokens: bool = True
     cache_salt: str | None = None
     """Cached prefixes are shared among requests of equal salt only: others cannot time them."""
+    ttft_ms: int | None = None
+    """Milliseconds after the request's arrival until its first token is due."""
+    deadline_ms: int | None = None
+    """Milliseconds until its last token is due."""
     user: str | None = None
     """Names the end user to the operator; has no effect on the answer."""
 
@@ -111,6 +115,8 @@ def to_params(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         skip_special_tokens=fields.skip_special_tokens,
+        ttft_ms=fields.ttft_ms,
+        deadline_ms=fields.deadline_ms,
     )
 
 

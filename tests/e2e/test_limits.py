@@ -1,0 +1,110 @@
+"""A full queue, deadlines and time limits on a real server (R43, R54, R55)."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.e2e.conftest import StartServer
+from tests.e2e.harness import AT_ONCE, Server, last_event, n_known, wait_until
+
+SLOW = {"seconds": 0.01, "n_blocks": 4096}
+SONG = {"prompt": "a song", "ignore_eos": True, "seed": 3}
+PATH = "/v1/completions"
+
+
+def code_of(event: str) -> str:
+    return str(json.loads(event.removeprefix("data: "))["error"]["code"])
+
+
+def test_a_full_queue_is_a_429_with_a_time_that_is_worth_waiting(server: StartServer) -> None:
+    options = {"faults": SLOW, "max_queued_requests": 4}
+    with server(**options) as running, ThreadPoolExecutor(48) as pool:
+        running.post(PATH, {**SONG, "max_tokens": 50})
+        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 250}) for _ in range(32)]
+        wait_until(lambda: running.metric("kvasir:num_requests_running") == 32)
+        waiting = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 5}) for _ in range(4)]
+        wait_until(lambda: running.metric("kvasir:num_requests_waiting") == 4)
+        began = time.monotonic()
+        refused = running.post(PATH, {**SONG, "max_tokens": 5})
+        assert time.monotonic() - began < AT_ONCE
+        assert refused.status_code == 429
+        error = refused.json()["error"]
+        assert error["code"] == "queue_full"
+        assert "4 choices wait and 1 more" in error["message"]
+        assert "--max-queued-requests" in error["message"]
+        wait_until(lambda: running.metric("kvasir:num_requests_waiting") < 4)
+        truth = time.monotonic() - began
+        assert truth / 2 - 1 <= int(refused.headers["retry-after"]) <= 2 * truth + 1
+        assert all(song.result().status_code == 200 for song in songs + waiting)
+        assert running.metric("kvasir:request_errors_total", code="queue_full") == 1
+
+
+def test_queued_prompt_tokens_are_bounded(server: StartServer) -> None:
+    options = {"faults": SLOW, "max_queued_tokens": 100}
+    with server(**options) as running, ThreadPoolExecutor(40) as pool:
+        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 150}) for _ in range(33)]
+        wait_until(lambda: n_known(running) == 33)
+        wait_until(lambda: running.metric("kvasir:num_prompt_tokens_waiting") == 6)
+        refused = running.post(PATH, {**SONG, "prompt": "x" * 200, "max_tokens": 5})
+        assert refused.status_code == 429
+        assert "6 prompt tokens wait and 200 more" in refused.json()["error"]["message"]
+        assert all(song.result().status_code == 200 for song in songs)
+        running.wait_idle()
+
+
+def test_r55_an_impossible_deadline_is_refused_at_once(server: StartServer) -> None:
+    with server(faults=SLOW) as running:
+        running.post(PATH, {**SONG, "max_tokens": 40})
+        drawn = running.metric("kvasir:generation_tokens_total")
+        impossible = {**SONG, "max_tokens": 1000, "deadline_ms": 500}
+        for stream in (False, True):
+            reply = running.post(PATH, {**impossible, "stream": stream})
+            assert reply.status_code == 429
+            assert reply.json()["error"]["code"] == "deadline_unreachable"
+        chat = {"messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
+        reply = running.post(
+            "/v1/chat/completions", {**chat, "max_tokens": 1000, "deadline_ms": 500}
+        )
+        assert reply.json()["error"]["code"] == "deadline_unreachable"
+        assert running.metric("kvasir:generation_tokens_total") == drawn
+        assert running.metric("kvasir:deadlines_unreachable_total") == 3
+        wrong = running.post(PATH, {**SONG, "ttft_ms": 0})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "ttft_ms")
+
+
+def test_a_deadline_that_is_met_changes_no_byte(toy: Server) -> None:
+    song = {**SONG, "max_tokens": 20}
+    free = toy.post(PATH, song).json()["choices"]
+    due = {**song, "ttft_ms": 60_000, "deadline_ms": 60_000}
+    assert toy.post(PATH, due).json()["choices"] == free
+    assert last_event(toy, due) == "data: [DONE]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_deadline_that_passes_is_a_504_or_an_error_event(
+    server: StartServer, stream: bool
+) -> None:
+    """It is asked for before the server knows how slow it is."""
+    with server(faults={**SLOW, "seconds": 0.1}) as running:
+        song = {**SONG, "max_tokens": 100, "deadline_ms": 1000}
+        if stream:
+            assert code_of(last_event(running, song)) == "deadline_exceeded"
+        else:
+            reply = running.post(PATH, song)
+            assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")
+        assert running.metric("kvasir:deadlines_exceeded_total") == 1
+        running.wait_idle()
+
+
+def test_request_timeout_ends_what_takes_too_long(server: StartServer) -> None:
+    with server(faults=SLOW, request_timeout=1) as running:
+        assert running.post(PATH, {**SONG, "max_tokens": 5}).status_code == 200
+        song = {**SONG, "max_tokens": 1000}
+        reply = running.post(PATH, song)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (504, "request_timeout")
+        assert code_of(last_event(running, song)) == "request_timeout"
+        running.wait_idle()

@@ -1,0 +1,91 @@
+"""Bounds of the queue, and after which time to come again."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvasir.core.errors import CapacityError
+from kvasir.core.messages import EngineStats
+from kvasir.serve.admission import Admission, wait_for
+from tests.unit.test_deadlines import World
+
+
+def full(**changes: float) -> EngineStats:
+    values = {
+        "n_running": 4, "n_waiting": 10, "tokens_waiting": 1000, "n_received": 14,
+        "tokens_received": 1400, "first_wait": 2.0, "last_wait": 20.0,
+    }  # fmt: skip
+    return EngineStats(**(values | changes))  # type: ignore[arg-type]
+
+
+def admission(max_requests: int = 10, max_tokens: int = 10_000) -> Admission:
+    return Admission(max_requests, max_tokens, n_sent=14, tokens_sent=1400)
+
+
+def test_what_fits_is_taken() -> None:
+    admission(12).check(full(), 4, 2, 100)
+
+
+def test_a_full_queue_is_refused_with_sizes_and_remedy() -> None:
+    with pytest.raises(CapacityError) as caught:
+        admission().check(full(), 4, 1, 100)
+    error = caught.value
+    assert error.message == (
+        "10 choices wait and 1 more are asked for, the queue holds 10: "
+        "try again in about 2 s, or raise --max-queued-requests"
+    )
+    assert (error.code, error.status, error.retry_after) == ("queue_full", 429, 2.0)
+
+
+def test_more_places_take_longer() -> None:
+    with pytest.raises(CapacityError) as caught:
+        admission().check(full(), 4, 10, 100)
+    assert caught.value.retry_after == 20.0
+    assert wait_for(1, 1, full()) == 2.0
+    assert wait_for(99, 10, full()) == 20.0
+
+
+def test_prompt_tokens_are_bounded_too() -> None:
+    with pytest.raises(CapacityError) as caught:
+        admission(100, 1200).check(full(), 4, 1, 700)
+    assert caught.value.message.startswith(
+        "1000 prompt tokens wait and 700 more are asked for, the queue holds 1200: try again in"
+    )
+    assert caught.value.retry_after == pytest.approx(2 + 4 / 9 * 18)
+
+
+def test_what_starts_at_once_is_no_part_of_the_queue() -> None:
+    empty = EngineStats(n_running=1, n_received=14, tokens_received=1400)
+    taken = admission(1, 10)
+    taken.check(empty, 4, 500, 10**6)
+    taken.sent(3, 600)
+    assert taken.queued(empty, 4) == (0, 0)
+    taken.check(empty, 4, 2, 700)
+    taken.sent(2, 700)
+    assert taken.queued(empty, 4) == (2, 1300)
+    with pytest.raises(CapacityError):
+        taken.check(empty, 4, 1, 1)
+
+
+def test_retry_after_is_within_a_factor_of_two_of_the_truth() -> None:
+    world = World(n_slots=4, n_blocks=2000)
+    bound = Admission(8, 10**6)
+    n_checked = 0
+    for i in range(40):
+        stats = world.scheduler.stats()
+        try:
+            bound.check(stats, 4, 1, 30)
+        except CapacityError as error:
+            assert error.retry_after is not None
+            refused_at = world.now
+            while bound.queued(world.scheduler.stats(), 4)[0] >= 8:
+                world.step()
+            truth = world.now - refused_at
+            if truth > 0.5:
+                assert truth / 2 <= error.retry_after <= 2 * truth
+                n_checked += 1
+        world.add(i, 30, 100 + 17 * i % 200)
+        bound.sent(1, 30)
+        if i % 5 == 4:
+            world.step()
+    assert n_checked >= 10
