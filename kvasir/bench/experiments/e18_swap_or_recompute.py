@@ -1,0 +1,105 @@
+"""E18: a preempted request comes back from disk, or is computed again.
+
+Sixteen older requests grow until the youngest, of a long prompt, has lost all its blocks. When they
+are done it comes back: the time from then to its next token is what swapping or computing costs.
+"""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+
+from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
+from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
+from kvasir.bench.experiments.engines import Made, Models, greedy, tokens
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import AskTimeline
+
+MODES = ("recompute", "swap", "auto")
+N_OLDER = 16
+VICTIM = N_OLDER
+SHORT = 16
+"""Prompt tokens of the older requests."""
+
+
+def run(settings: Settings) -> Outcome:
+    models = Models(settings)
+    with models.engine(max_num_seqs=2, kv_memory="64MiB") as made:
+        block, block_bytes = made.block_size, made.block_bytes
+    points: list[Json] = []
+    same: list[bool] = []
+    described: Json = {}
+    for length in settings.pick((128, 512, 1024, 2048), (64, 128)):
+        n_grown = -(-length // block) // N_OLDER + 2
+        n_blocks = N_OLDER * 2 + length // block + 4
+        n_outputs = n_grown * block
+        point: Json = {"tokens": length}
+        runs: list[Run] = []
+        for mode in MODES:
+            with TemporaryDirectory(prefix="kvasir-kv-") as folder:
+                changes = {"kv_disk": folder, "preemption_mode": mode}
+                with models.engine(
+                    kv_memory=n_blocks * block_bytes, max_num_seqs=N_OLDER + 1, **changes
+                ) as made:
+                    runs.append(_preempted(made, length, n_outputs))
+                    described = made.described
+                    point[mode] = round(_comeback(made, runs[-1]), 5)
+        same.append(equal_tokens(*runs))
+        point["auto_over_best"] = round(point["auto"] / min(point["swap"], point["recompute"]), 3)
+        points.append(point)
+    return _outcome(points, all(same), described)
+
+
+def _preempted(made: Made, length: int, n_outputs: int) -> Run:
+    older = [greedy(i, tokens(made.vocab_size, SHORT, 1, i), n_outputs) for i in range(N_OLDER)]
+    victim = greedy(VICTIM, tokens(made.vocab_size, length, 2), n_outputs + 4)
+    return drive(made.engine, at_once([*older, victim]), made.clock)
+
+
+def _comeback(made: Made, run: Run) -> float:
+    """Seconds from the end of the older requests to the victim's next token."""
+    (story,) = made.engine.timeline(AskTimeline(0, (VICTIM,))).stories
+    if not any(span.kind == "preempted" for span in story.spans):
+        raise KvasirError("the long request was not preempted: the memory has room for all")
+    free = max(run.traces[i].times[-1] for i in range(N_OLDER))
+    return min(time for time in run.traces[VICTIM].times if time > free) - free
+
+
+def _outcome(points: list[Json], is_same: bool, described: Json) -> Outcome:
+    words = [
+        f"{p['tokens']} tokens: recompute {p['recompute'] * 1e3:.0f} ms, swap "
+        f"{p['swap'] * 1e3:.0f} ms, auto {p['auto'] * 1e3:.0f} ms"
+        for p in points
+    ]
+    cheaper = [p["tokens"] for p in points if p["swap"] < p["recompute"]]
+    crossover = f"swap is faster from {cheaper[0]} tokens on" if cheaper else "swap never is faster"
+    worst = max(p["auto_over_best"] for p in points)
+    return Outcome(
+        measured=f"{'; '.join(words)}; {crossover}; auto at most {worst:.2f}x the better",
+        conditions=(
+            f"{N_OLDER} older requests grow until the long one has no block left; time from their "
+            "end to its next token; the files may be in the system's page cache"
+        ),
+        summary={"crossover": cheaper[0] if cheaper else None, "auto_over_best": worst},
+        points=points,
+        identical=is_same,
+        engine=described,
+    )
+
+
+EXPERIMENT = Experiment(
+    name="e18-swap-or-recompute",
+    title="Time until a preempted request goes on",
+    claim="whether swapping or recomputing is cheaper depends on the length (Kwon et al. 2023)",
+    target="the automatic choice within 10 % of the better one",
+    uses_model=True,
+    seconds=60,
+    chart=Chart(
+        x="tokens",
+        x_label="tokens of the preempted request",
+        y_label="seconds",
+        lines={"recompute": "recompute", "swap": "swap", "auto": "auto"},
+        log_x=True,
+        log_y=True,
+    ),
+    run=run,
+)
