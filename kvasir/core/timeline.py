@@ -39,8 +39,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a request's life. Times are seconds; ``at`` counts from its arrival.
 
     ``kind``: "queued" (waits for slot and blocks), "prefix_hit", "prefill" (one chunk), "decode"
-    (consecutive steps of one token, or of a draft), "preempted", "swapped_out", "swapped_in",
-    "finished".
+    (consecutive steps of one token, or of a draft), "preempted", "swapped_in" (from
+    disk, after a preemption), "finished".
     """
 
     kind: str

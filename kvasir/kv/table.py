@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from kvasir.core.errors import KvasirError
@@ -102,7 +103,8 @@ class BlockTable:
             self._n_gone[group] = n_gone
             self._n_covered = -1
         groups = [(n + 1, x.window) for n, x in zip(self._n_gone, self._pools, strict=True)]
-        return min(i * self._block_size + window - 1 for i, window in groups if window)
+        nexts = (i * self._block_size + window - 1 for i, window in groups if window)
+        return min(nexts, default=sys.maxsize)
 
     def gives_back(self, n_tokens: int) -> bool:
         """Whether ``give_back`` would give any."""

@@ -87,6 +87,12 @@ class Prefixes:
         """Whether ``request`` can start with ``found`` and leave ``n_spare`` blocks."""
         return self.cache.fits(found.hit, request.n_known, n_spare)
 
+    def n_loaded(self, found: Found) -> int:
+        """Tokens of the hit that come from disk."""
+        if found.ahead is None:
+            return 0
+        return (found.ahead.depth - found.hit.node.depth) * self.cache.block_size
+
     def start(self, request: Request, found: Found) -> tuple[Copy | None, tuple[Transfer, ...]]:
         """Give ``request`` all blocks of its known tokens, of a windowed group the next one; the
         copy that completes the hit, or the loads from disk."""

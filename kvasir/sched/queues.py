@@ -26,6 +26,8 @@ class Newcomer:
     opening: SlotOpen
     copies: tuple[Copy, ...]
     loads: tuple[Transfer, ...]
+    n_swapped: int
+    """Tokens that disk gives back after a preemption."""
 
 
 class Queues:
@@ -125,7 +127,9 @@ class Queues:
         self.waiting.remove(request)
         insort(self.running, request, key=_arrival)
         copy, loads = self.prefixes.start(request, found)
-        return Newcomer(request, request.open(self._slots.pop()), (copy,) if copy else (), loads)
+        opening = request.open(self._slots.pop())
+        n_swapped = self.prefixes.n_loaded(found) if request.epoch else 0
+        return Newcomer(request, opening, (copy,) if copy else (), loads, n_swapped)
 
     def _preempt(self) -> Request:
         """The latest running request waits again: outputs stay, KV is computed again or cached."""

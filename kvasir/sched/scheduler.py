@@ -278,6 +278,8 @@ class Scheduler:
             request = newcomer.request
             self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
             self.timeline.mark(request.id, "started", request.n_computed)
+            if newcomer.n_swapped:
+                self.timeline.mark(request.id, "swapped_in", newcomer.n_swapped)
             self._chunk(making, request)
             if not making.room():
                 return

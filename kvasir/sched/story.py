@@ -81,7 +81,7 @@ class _Writer:
             if mark.n_tokens:
                 self._add("prefix_hit", at, tokens=mark.n_tokens)
             return
-        if mark.kind in ("preempted", "swapped_out"):
+        if mark.kind == "preempted":
             self._since = mark.at
         self._add(mark.kind, at, tokens=mark.n_tokens, detail=mark.detail)
 

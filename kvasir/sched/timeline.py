@@ -168,4 +168,4 @@ def _state(life: _Life) -> str:
     if life.end >= 0:
         return "finished"
     last = next(m.kind for m in reversed(life.marks) if m.kind != "prefix_hit")
-    return "waiting" if last in ("queued", "preempted", "swapped_out") else "running"
+    return "waiting" if last in ("queued", "preempted") else "running"

@@ -87,7 +87,7 @@ def _summary(spans: tuple[Span, ...]) -> Json:
         "decode_steps": sum(span.steps for span in spans if span.kind == "decode"),
         "cached_tokens": sum(span.tokens for span in spans if span.kind == "prefix_hit"),
         "preemptions": count("preempted"),
-        "swaps": count("swapped_out"),
+        "swaps": count("swapped_in"),
     }
 
 

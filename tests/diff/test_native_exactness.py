@@ -100,3 +100,18 @@ def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None
     disk = outcome.stats.disk
     assert disk is not None
     assert (disk.n_hit if variant.again else disk.n_stored) > 0
+
+
+def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
+    """All levels compute the same bits, so their blocks have the same keys."""
+    levels = iter(("scalar", BEST))
+
+    def make(spec: ExecutorSpec) -> CpuExecutor:
+        settings = CpuSettings(2, next(levels), hashes=True)
+        return CpuExecutor(case.model.program, case.model.binding, spec, settings)
+
+    restarted = next(variant for variant in DISK_VARIANTS if variant.name == "restarted")
+    outcome = run(make, case.sharing, case.sizes, restarted)
+    assert outcome.answers == case.expected_of_sharing
+    assert outcome.stats.disk is not None
+    assert outcome.stats.disk.n_hit > 100

@@ -9,6 +9,7 @@ from kvasir.config.resolved import PreemptionMode, SchedulerConfig
 from kvasir.core.messages import DiskStats, EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.core.timeline import Span
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, Ahead, DiskTier, Fetch, block_name
 from kvasir.sched.scheduler import Scheduler
@@ -198,12 +199,21 @@ def test_a_reset_empties_the_disk() -> None:
     assert begins(finish(made, disk, ask(1, range(80)))) == 0
 
 
+def told(made: Scheduler, request_id: int) -> Sequence[Span]:
+    story = made.timeline.story(request_id)
+    assert story is not None
+    return story.spans
+
+
 def preempting(mode: PreemptionMode, disk: MemoryDisk) -> int:
     """Tokens loaded when two requests of 6 blocks share 8."""
     made = Scheduler(replace(CONFIG, preemption_mode=mode), disk=disk)
     finish(made, disk, ask(1, range(30), 60), ask(2, range(100, 130), 60))
     assert made.stats().n_preemptions > 0
-    return disk.stats.n_hit
+    spans = [span for i in (1, 2) for span in told(made, i)]
+    swapped = sum(span.tokens for span in spans if span.kind == "swapped_in")
+    assert swapped == disk.stats.n_hit
+    return swapped
 
 
 def test_preempted_requests_come_back_as_asked() -> None:
