@@ -65,7 +65,7 @@ def unreachable(
     ``wait``: seconds until it starts. ``step``: seconds of each later token.
     """
     prompt = outlook.prompt_seconds(request, n_cached) + step
-    answer = prompt + max(outlook.n_left(request) - 1, 0) * step
+    answer = prompt + max(outlook.n_due(request) - 1, 0) * step
     for by, own, what in (
         (request.ttft_by, prompt, "ttft_ms"),
         (request.answer_by, answer, "deadline_ms"),

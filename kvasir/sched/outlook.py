@@ -11,7 +11,7 @@ from kvasir.sched.cost import CostModel, Load
 from kvasir.sched.request import Request
 
 USUAL_OUTPUTS = 256.0
-"""Tokens of an answer that may stop by itself, before any has."""
+"""Tokens of an answer that may stop by itself, before any has: for the wait of others."""
 LENGTH_RATE = 0.05
 """Weight of the newest answer in the mean length."""
 MAX_SIMULATED = 512
@@ -33,6 +33,7 @@ class Outlook:
         self._costs = costs
         self._max_num_seqs = max_num_seqs
         self._usual_outputs = USUAL_OUTPUTS
+        self._has_learnt = False
 
     def ended(self, request: Request) -> None:
         """Learn how long answers are that may stop by themselves."""
@@ -40,6 +41,12 @@ class Outlook:
         longer = reason == "length" and n > self._usual_outputs
         if request.params.stop_ids and (reason == "stop" or longer):
             self._usual_outputs += LENGTH_RATE * (n - self._usual_outputs)
+            self._has_learnt = True
+
+    def doubt(self) -> None:
+        """A request was refused for what answers were like so far, and will not show its own:
+        without doubt everybody could be refused for ever."""
+        self._usual_outputs *= 1 - LENGTH_RATE
 
     def n_left(self, request: Request) -> int:
         """Outputs that ``request`` is expected to draw from now on."""
@@ -47,6 +54,13 @@ class Outlook:
         if request.params.stop_ids:
             n_expected = min(n_expected, max(int(self._usual_outputs), request.params.min_tokens))
         return max(n_expected - request.n_drawn, min(1, request.max_outputs - request.n_drawn), 0)
+
+    def n_due(self, request: Request) -> int:
+        """Outputs that a new ``request`` must be given time for: what answers have shown, and
+        otherwise the fewest."""
+        if request.params.stop_ids and not self._has_learnt:
+            return min(max(request.params.min_tokens, 1), request.max_outputs)
+        return self.n_left(request)
 
     def wait(self, running: Sequence[Request], waiting: Iterable[Request], n_waiting: int) -> Wait:
         """Requests decode in step, one token each; prompts delay all of them. ``waiting`` start in

@@ -47,6 +47,7 @@ class Timekeeper:
             self._deadlines.add(request)
         else:
             self.n_unreachable += 1
+            self._outlook.doubt()
         return refusal
 
     def late(self) -> list[tuple[Request, TokenEvent]]:

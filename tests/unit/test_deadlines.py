@@ -198,3 +198,25 @@ def test_answers_that_stop_by_themselves_are_expected_to_be_as_long_as_the_last(
     world.scheduler.add(EngineRequest(500, (5,) * 10, params, answer_by=world.now + 0.5))
     world.run()
     assert world.codes()[500] is None
+
+
+def test_nobody_is_refused_for_lengths_that_nobody_has_seen() -> None:
+    world = World()
+    stopping = TokenParams(seed=1, max_tokens=1000, stop_ids=tuple(range(64)))
+    world.scheduler.add(EngineRequest(1, (5,) * 10, stopping, answer_by=world.now + 0.5))
+    world.run()
+    assert world.codes() == {1: None}
+
+
+def test_refusals_for_long_answers_do_not_go_on_for_ever() -> None:
+    world = World(n_slots=1)
+    long = TokenParams(seed=1, max_tokens=600, stop_ids=(1000,))
+    world.scheduler.add(EngineRequest(0, (5,) * 10, long))
+    world.run()
+    n_refused = 0
+    short = replace(long, stop_ids=tuple(range(64)))
+    for i in range(1, 100):
+        world.scheduler.add(EngineRequest(i, (5,) * 10, short, answer_by=world.now + 1.0))
+        world.run()
+        n_refused += world.codes()[i] == "deadline_unreachable"
+    assert 1 <= n_refused < 60
