@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvasir.config.hardware import Hardware
+from kvasir.config.kvgroups import KVDivision, divide_layers
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
     DTYPE_BYTES,
@@ -66,7 +67,7 @@ def resolve(
     planner = _Planner(options, model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
-    kv = planner.kv(n_seqs)
+    kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
     return EngineConfig(
         model=ModelConfig(options.served_model_name or model.name, planner.dtype(), length),
@@ -81,6 +82,7 @@ def resolve(
             enable_prefix_caching=options.enable_prefix_caching,
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
+            windows=kv.windows,
         ),
         executor=planner.executor(isa, cache),
         loop=LoopConfig(planner.overlap()),
@@ -127,28 +129,38 @@ class _Planner:
         self.reasons["kv_cache_dtype"] = f"{dtype}: {why}"
         return dtype
 
-    def kv(self, n_seqs: int) -> KVConfig:
+    def kv(self, n_seqs: int, n_tokens: int) -> KVConfig:
         size = self.options.block_size
         if size % BLOCK_STEP:
             nearest = -(-size // BLOCK_STEP) * BLOCK_STEP
             raise ConfigError(f"block_size {size} is not a multiple of {BLOCK_STEP}: use {nearest}")
         self.reasons["block_size"] = f"{size}: {'default' if size == BLOCK_STEP else 'as asked'}"
         dtype = self.kv_dtype()
-        block_bytes = self.token_bytes(dtype) * size
-        n_bytes = self.kv_bytes(n_seqs, block_bytes)
-        if n_bytes < block_bytes:
+        length = self.options.max_model_len or self.model.context_length
+        layers = divide_layers(self.model.windows, self.token_bytes(dtype), size, length)
+        division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
+        n_bytes = self.kv_bytes(n_seqs, division)
+        n_blocks = division.most(n_bytes)
+        if not n_blocks:
             raise ConfigError(
                 f"kv memory of {format_size(n_bytes)} is less than one block of {size} tokens "
-                f"({format_size(block_bytes)}): raise --kv-memory"
+                f"({format_size(division.n_bytes(1))}): raise --kv-memory"
             )
-        return KVConfig(dtype, size, n_bytes // block_bytes, block_bytes)
+        groups = division.divide(n_blocks)
+        if len(groups) > 1 or groups[0].window:
+            self.reasons["kv_groups"] = "; ".join(
+                f"{group.n_blocks} blocks for {each.n_layers} layers"
+                + (f" of window {group.window}" if group.window else "")
+                for group, each in zip(groups, layers, strict=True)
+            )
+        return KVConfig(dtype, size, groups, tuple(each.block_bytes for each in layers))
 
     def token_bytes(self, dtype: KVDType) -> int:
         """Keys, values and their scales of one token."""
         scales = self.model.kv_vectors_per_token * SCALE_BYTES.get(dtype, 0)
         return self.model.kv_values_per_token * DTYPE_BYTES[dtype] + scales
 
-    def kv_bytes(self, n_seqs: int, block_bytes: int) -> int:
+    def kv_bytes(self, n_seqs: int, division: KVDivision) -> int:
         """Memory of the KV blocks: as asked if it fits the machine, else planned."""
         free = max(0, self.hardware.free_memory - self.model.weight_bytes)
         if self.options.kv_memory is not None:
@@ -156,7 +168,7 @@ class _Planner:
         length = self.options.max_model_len or self.model.context_length
         usual = min(length, TYPICAL_TOKENS)
         size = self.options.block_size
-        wanted = max(n_seqs * _blocks(usual, size), _blocks(length, size)) * block_bytes
+        wanted = division.n_bytes(max(n_seqs * _blocks(usual, size), _blocks(length, size)))
         share = int(free * KV_FRACTION)
         why = f"{n_seqs} requests of {usual} tokens, or one of {length}"
         if wanted > share:
@@ -177,7 +189,7 @@ class _Planner:
 
     def length(self, kv: KVConfig) -> int:
         asked, context = self.options.max_model_len, self.model.context_length
-        holds = kv.n_blocks * kv.block_size
+        holds = _capacity(kv, asked or context)
         if asked is None:
             why = "the model's context" if context <= holds else "what the KV memory holds"
             self.reasons["max_model_len"] = f"{min(context, holds)}: {why}"
@@ -191,7 +203,7 @@ class _Planner:
             raise ConfigError(
                 f"max_model_len {asked} needs {_blocks(asked, kv.block_size)} blocks of "
                 f"{kv.block_size} tokens, kv memory of {format_size(kv.n_bytes)} holds "
-                f"{kv.n_blocks}: lower --max-model-len or raise --kv-memory"
+                f"{holds // kv.block_size}: lower --max-model-len or raise --kv-memory"
             )
         self.reasons["max_model_len"] = f"{asked}: as asked"
         return asked
@@ -289,6 +301,13 @@ def _dtype(asked: str, weights: str) -> tuple[DType, str]:
     if weights == "float16":
         return "bfloat16", "the weights are float16, rounded; --dtype float32 keeps every bit"
     return ("float32" if weights == "float32" else "bfloat16"), f"the weights are {weights}"
+
+
+def _capacity(kv: KVConfig, length: int) -> int:
+    """Tokens of a request that the blocks hold: ``length``, or fewer where a group has too few."""
+    size = kv.block_size
+    lacking = [x.n_blocks * size for x in kv.groups if x.n_blocks < x.needs(length, size)]
+    return min(lacking, default=length)
 
 
 def _blocks(n_tokens: int, block_size: int) -> int:

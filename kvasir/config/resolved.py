@@ -34,6 +34,8 @@ class ModelFacts:
     """"quantized", "bfloat16", "float16" or "float32": the type of most linear weights."""
     kv_vectors_per_token: int
     """Vectors of those numbers: a key and a value per KV head and layer."""
+    windows: tuple[int, ...] = ()
+    """Per layer the positions that a token sees, 0 for all; empty: all layers see all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,29 @@ class KVConfig:
     dtype: KVDType
     block_size: int
     """Tokens of one block."""
-    n_blocks: int
-    block_bytes: int
-    """Bytes of one block over all layers."""
+    groups: tuple[KVGroup, ...]
+    """The one that keeps every position first, if there is one."""
+    group_bytes: tuple[int, ...]
+    """Per group the bytes of one block over all its layers."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Of the layers that keep every position; 0 when there are none."""
+        return sum(group.n_blocks for group in self.groups if not group.window)
+
+    @property
+    def windows(self) -> tuple[KVGroup, ...]:
+        return tuple(group for group in self.groups if group.window)
+
+    @property
+    def block_bytes(self) -> int:
+        """Of one block over all layers."""
+        return sum(self.group_bytes)
 
     @property
     def n_bytes(self) -> int:
-        return self.n_blocks * self.block_bytes
+        pairs = zip(self.groups, self.group_bytes, strict=True)
+        return sum(group.n_blocks * n_bytes for group, n_bytes in pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         weight_bytes=sum(info.data.nbytes for info in tensors.values()),
         weight_dtype=_weight_dtype(formats),
         kv_vectors_per_token=2 * config.n_layers * config.n_kv_heads,
+        windows=config.windows,
     )
 
 
@@ -199,6 +200,7 @@ def _spec(config: EngineConfig, facts: ModelFacts, numerics: str) -> ExecutorSpe
         n_blocks=config.kv.n_blocks,
         block_size=config.kv.block_size,
         numerics_id=numerics,
+        windows=config.kv.windows,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
     "llama float32": (lambda p: tiny.write_hf(tiny.llama(), p), "float32"),
     "mixtral Q8_0": (lambda p: tiny.write_gguf_model(tiny.mixtral(), p / "m.gguf", "Q8_0"), "auto"),
-    "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(), p), "bfloat16"),
+    "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
 }
 MakeExecutor = Callable[[ExecutorSpec], CpuExecutor]
 
@@ -40,6 +41,7 @@ class Case:
     def __init__(self, model: Loaded) -> None:
         self.model = model
         self.sizes = Sizes(model.config.vocab_size, max_model_len=128)
+        self.grouped = grouped(self.sizes, model)
         self.requests = make_requests(
             40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20
         )
@@ -56,6 +58,12 @@ class Case:
         return lambda spec: CpuExecutor(self.model.program, self.model.binding, spec, settings)
 
 
+def grouped(sizes: Sizes, model: Loaded) -> Sizes:
+    """With a KV group for each window of the model; alone, requests keep every position."""
+    windows = set(model.config.windows) or {0}
+    return replace(sizes, windows=tuple(sorted(windows - {0})), has_full=0 in windows)
+
+
 @pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     write, dtype = MODELS[request.param]
@@ -65,8 +73,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Variant) -> None:
     expected = case.expected.answers
-    for threads in (1, 2):
-        outcome = run(case.make(threads), case.requests, case.sizes, variant, expected)
+    for threads, sizes in ((1, case.sizes), (2, case.grouped)):
+        outcome = run(case.make(threads), case.requests, sizes, variant, expected)
         for request in case.requests:
             assert outcome.answers[request.id] == expected[request.id], (threads, request.params)
     assert sum(len(answer.hashes) for answer in expected.values()) > 300
@@ -85,7 +93,7 @@ def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path:
 @pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing
-    outcome = run(case.make(2), case.sharing, case.sizes, variant, expected)
+    outcome = run(case.make(2), case.sharing, case.grouped, variant, expected)
     for request in case.sharing:
         assert outcome.answers[request.id] == expected[request.id], request.params
     assert outcome.stats.prefix_hits > 0
@@ -94,7 +102,7 @@ def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -
 @pytest.mark.parametrize("variant", DISK_VARIANTS[::3], ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing
-    outcome = run(case.make(2), case.sharing, case.sizes, variant, expected)
+    outcome = run(case.make(2), case.sharing, case.grouped, variant, expected)
     for request in case.sharing:
         assert outcome.answers[request.id] == expected[request.id], request.params
     disk = outcome.stats.disk
@@ -111,7 +119,23 @@ def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
         return CpuExecutor(case.model.program, case.model.binding, spec, settings)
 
     restarted = next(variant for variant in DISK_VARIANTS if variant.name == "restarted")
-    outcome = run(make, case.sharing, case.sizes, restarted)
+    outcome = run(make, case.sharing, case.grouped, restarted)
     assert outcome.answers == case.expected_of_sharing
     assert outcome.stats.disk is not None
     assert outcome.stats.disk.n_hit > 100
+
+
+@pytest.mark.parametrize(
+    "variant", (*VARIANTS[8:18], *CACHE_VARIANTS[:12]), ids=lambda variant: variant.name
+)
+def test_a_window_in_every_layer_changes_nothing(mistral: Case, variant: Variant) -> None:
+    expected = mistral.expected_of_sharing
+    outcome = run(mistral.make(2), mistral.sharing, mistral.grouped, variant, expected)
+    for request in mistral.sharing:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    folder = tmp_path_factory.mktemp("mistral")
+    return Case(load(tiny.write_hf(tiny.mistral(window=33), folder), "bfloat16"))

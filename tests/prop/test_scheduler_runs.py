@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.groups import Tables
+from kvasir.core.groups import KVGroup, Tables
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
@@ -35,6 +35,16 @@ class Case:
     overlap: bool
 
 
+def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> SchedulerConfig:
+    """A group of ``window``, as tight as that of the layers that keep every position."""
+    if not window:
+        return config
+    needed = KVGroup(config.n_blocks, window).needs(config.max_model_len, config.block_size)
+    n_spare = config.n_blocks - -(-config.max_model_len // config.block_size)
+    windows = (KVGroup(needed + n_spare, window),)
+    return replace(config, n_blocks=config.n_blocks * has_full, windows=windows)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     n_blocks = draw(st.integers(3, 12))
@@ -47,6 +57,7 @@ def cases(draw: st.DrawFn) -> Case:
         max_draft_tokens=draw(st.sampled_from((0, 0, 3))),
         enable_prefix_caching=draw(st.booleans()),
     )
+    config = with_windows(config, draw(st.sampled_from((0, 0, 1, 17, 40))), draw(st.booleans()))
     requests = [
         EngineRequest(
             i,
@@ -136,7 +147,14 @@ def play(
     """Run a case to its end, checking every step."""
     c = case.config
     spec = ExecutorSpec(
-        VOCAB, c.max_model_len, c.max_num_seqs, c.max_num_batched_tokens, c.n_blocks, 16, "test"
+        VOCAB,
+        c.max_model_len,
+        c.max_num_seqs,
+        c.max_num_batched_tokens,
+        c.n_blocks,
+        16,
+        "test",
+        c.windows,
     )
     executor = Watched(FakeExecutor(spec), may_start_late=c.enable_prefix_caching)
     engine = Engine(executor, Scheduler(c, proposer or Guesser()), overlap=case.overlap)
@@ -166,7 +184,8 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
     events, executor, engine = play(case)
     stats = engine.stats()
     assert (stats.n_running, stats.n_waiting) == (0, 0)
-    assert stats.blocks_free + stats.blocks_cached == stats.blocks_total == case.config.n_blocks
+    assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
+    assert stats.blocks_total == sum(group.n_blocks for group in case.config.groups)
     assert stats.step == len(executor.plans)
     for request in case.requests:
         news = events[request.id]
@@ -185,7 +204,13 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
 @given(cases())
 def test_answers_are_those_of_each_request_alone(case: Case) -> None:
     events, _, _ = play(case)
-    roomy = SchedulerConfig(case.config.max_model_len, 1, 4096, case.config.n_blocks, 16)
+    roomy = replace(
+        case.config,
+        max_num_seqs=1,
+        max_num_batched_tokens=4096,
+        max_draft_tokens=0,
+        enable_prefix_caching=False,
+    )
     for request in case.requests:
         alone, _, _ = play(Case(roomy, [request], [0], {}, overlap=False))
         got, want = tokens_of(events[request.id]), tokens_of(alone[request.id])
@@ -206,6 +231,7 @@ def crowded(seed: int) -> Case:
         max_draft_tokens=rng.choice((0, 5, 7)),
         enable_prefix_caching=seed % 4 > 1,
     )
+    config = with_windows(config, (0, 25, 9)[seed % 3], has_full=seed % 5 > 0)
     requests = [
         EngineRequest(
             i,

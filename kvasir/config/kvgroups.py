@@ -1,0 +1,65 @@
+"""How the KV memory is divided between layers that keep every position and those of a window."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from kvasir.core.groups import KVGroup, window_blocks
+
+CACHED_SHARE = 0.25
+"""Blocks for the ends of cached prefixes in a windowed group, as a share of the blocks of layers
+that keep every position."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBytes:
+    """Layers of one window, 0 for those that keep every position."""
+
+    window: int
+    n_layers: int
+    block_bytes: int
+    """Of one block in all these layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVDivision:
+    """Groups by window, and the work that windowed ones are sized for."""
+
+    groups: tuple[GroupBytes, ...]
+    block_size: int
+    n_seqs: int
+    n_step_tokens: int
+    is_caching: bool
+
+    def divide(self, n: int) -> tuple[KVGroup, ...]:
+        """The groups that hold ``n`` blocks of tokens: a windowed one takes no more than requests
+        can use, and its share for what is cached."""
+        return tuple(KVGroup(self._blocks(n, group.window), group.window) for group in self.groups)
+
+    def n_bytes(self, n: int) -> int:
+        """Of the groups that hold ``n`` blocks of tokens."""
+        return sum(self._blocks(n, group.window) * group.block_bytes for group in self.groups)
+
+    def most(self, n_bytes: int) -> int:
+        """Blocks of tokens that fit ``n_bytes``."""
+        cheapest = sum(group.block_bytes for group in self.groups) * CACHED_SHARE
+        return bisect_right(range(int(n_bytes / cheapest) + 2), n_bytes, key=self.n_bytes) - 1
+
+    def _blocks(self, n: int, window: int) -> int:
+        if not window:
+            return n
+        cached = int(n * CACHED_SHARE) if self.is_caching else 0
+        held = window_blocks(window, self.block_size, self.n_seqs, self.n_step_tokens)
+        return min(n, held + cached)
+
+
+def divide_layers(
+    windows: tuple[int, ...], token_bytes: int, block_size: int, length: int
+) -> tuple[GroupBytes, ...]:
+    """Groups of the layers, which cache equally many bytes of a token. ``windows``: per layer, 0
+    for none, empty for layers that are all alike; one of ``length`` tokens or more keeps all."""
+    layers = [window if window < length else 0 for window in windows] or [0]
+    n_bytes = token_bytes * block_size // len(layers)
+    counts = {window: layers.count(window) for window in sorted(set(layers))}
+    return tuple(GroupBytes(window, n, n * n_bytes) for window, n in counts.items())

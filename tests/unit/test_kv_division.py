@@ -1,0 +1,79 @@
+"""How the KV memory is divided between layers that keep every position and windowed ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvasir.config.hardware import Hardware
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolve import resolve
+from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.groups import KVGroup, first_block, group_of
+
+MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized", 180)
+MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
+LAYER = 16 * 11520 * 2 // 30
+
+
+def resolved(windows: tuple[int, ...], **options: object) -> EngineConfig:
+    asked = EngineOptions(**options)  # type: ignore[arg-type]
+    return resolve(asked, replace(MODEL, windows=windows), MACHINE)
+
+
+def test_windowed_layers_get_what_requests_can_use() -> None:
+    """Gemma 3: five layers of a window to one that keeps everything."""
+    windows = (512, 512, 512, 512, 512, 0) * 5
+    config = resolved(windows, enable_prefix_caching=False)
+    full, window = KVGroup(64 * 2048 // 16), KVGroup(64 * (32 + 2) + 2 * 512 // 16, 512)
+    assert config.kv.groups == config.scheduler.groups == (full, window)
+    assert config.kv.group_bytes == (5 * LAYER, 25 * LAYER)
+    assert config.kv.n_bytes == full.n_blocks * 5 * LAYER + window.n_blocks * 25 * LAYER
+    assert config.reasons["kv_groups"].endswith("2240 blocks for 25 layers of window 512")
+    cached = resolved(windows, enable_prefix_caching=True).kv.windows
+    assert cached == (KVGroup(2240 + full.n_blocks // 4, 512),)
+
+
+def test_little_memory_is_for_all_layers_alike() -> None:
+    config = resolved((512, 0) * 15, kv_memory="64MiB")
+    n_blocks = (64 << 20) // (30 * LAYER)
+    assert config.kv.groups == (KVGroup(n_blocks), KVGroup(n_blocks, 512))
+    assert config.model.max_model_len == 16 * n_blocks
+
+
+def test_more_memory_is_for_the_layers_that_keep_everything() -> None:
+    config = resolved((512, 0) * 15, kv_memory="4GiB", enable_prefix_caching=False)
+    full, window = config.kv.groups
+    assert window.n_blocks == 2240
+    assert full.n_blocks == ((4 << 30) - 2240 * 15 * LAYER) // (15 * LAYER)
+
+
+def test_a_window_of_the_whole_length_is_none() -> None:
+    config = resolved((512, 0) * 15, kv_memory="64MiB", max_model_len=512)
+    assert config.kv.groups == (KVGroup((64 << 20) // (30 * LAYER)),)
+    assert "kv_groups" not in config.reasons
+
+
+def test_a_window_everywhere_bounds_what_a_request_needs() -> None:
+    needed = (512 // 16 + 1) * 30 * LAYER
+    assert resolved((512,) * 30, kv_memory=needed).model.max_model_len == 8192
+    assert resolved((512,) * 30, kv_memory=needed - 1).model.max_model_len == 512
+    with pytest.raises(ConfigError, match=r"8192 needs 512 blocks of 16 .* holds 32: lower"):
+        resolved((512,) * 30, kv_memory=needed - 1, max_model_len=8192)
+
+
+def test_what_a_window_reads() -> None:
+    assert [first_block(n, 0, 16) for n in (0, 100)] == [0, 0]
+    assert [first_block(n, 17, 16) for n in (0, 31, 32, 47, 48)] == [0, 0, 1, 1, 2]
+    assert [first_block(n, 1, 16) for n in (15, 16)] == [0, 1]
+    assert [KVGroup(9, w).needs(1000, 16) for w in (0, 1, 2, 17, 18)] == [63, 1, 2, 2, 3]
+    assert KVGroup(9, 512).needs(20, 16) == 2
+
+
+def test_layers_without_a_group_of_their_own_are_with_those_that_keep_everything() -> None:
+    groups = (KVGroup(9), KVGroup(4, 8))
+    assert [group_of(window, groups) for window in (0, 8, 16)] == [0, 1, 0]
+    with pytest.raises(KvasirError, match="no KV group holds layers of window 0"):
+        group_of(0, groups[1:])

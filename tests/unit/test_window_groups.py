@@ -1,0 +1,145 @@
+"""What the scheduler does with layers that see a window only, read off its plans and pools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.groups import NO_BLOCK, KVGroup, window_blocks
+from kvasir.core.messages import EngineRequest
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.engine.engine import Engine
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.fake import FakeExecutor
+from kvasir.kv.prefix import PrefixCache
+from kvasir.sched.scheduler import Scheduler
+from tests.unit.test_prefix_cache import chain, fill
+
+WINDOW = 40
+BOUND = window_blocks(WINDOW, 16, n_seqs=3, n_tokens=64)
+CONFIG = SchedulerConfig(
+    max_model_len=1024,
+    max_num_seqs=3,
+    max_num_batched_tokens=64,
+    n_blocks=200,
+    block_size=16,
+    windows=(KVGroup(BOUND, WINDOW),),
+)
+
+
+def ask(i: int, n_prompt: int, n_outputs: int = 2, first: int = 0) -> EngineRequest:
+    prompt = tuple(range(first, first + n_prompt))
+    return EngineRequest(i, prompt, TokenParams(seed=i, max_tokens=n_outputs))
+
+
+def step(made: Scheduler) -> StepPlan:
+    plan = made.plan()
+    assert plan is not None
+    made.commit(plan, StepResult((RowOutput(7),) * plan.n_logits))
+    made.check()
+    return plan
+
+
+def finish(made: Scheduler, *requests: EngineRequest) -> list[StepPlan]:
+    for request in requests:
+        made.add(request)
+    plans = []
+    while made.has_work:
+        plans.append(step(made))
+    return plans
+
+
+def test_a_row_names_what_its_tokens_see() -> None:
+    plans = finish(Scheduler(CONFIG), ask(1, 200))
+    for plan in plans:
+        row = plan.rows[0]
+        full, window = row.tables
+        assert NO_BLOCK not in full
+        assert len(full) == len(window) == -(-(row.start + len(row.tokens)) // 16)
+        n_gone = max(0, row.start - WINDOW + 1) // 16
+        assert [block == NO_BLOCK for block in window] == [i < n_gone for i in range(len(window))]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_memory_of_windowed_layers_does_not_grow_with_the_length(overlap: bool) -> None:
+    """The pool holds the bound alone: three requests of 900 tokens never wait for a block."""
+    spec = ExecutorSpec(1000, 1024, 3, 64, 200, 16, "test", CONFIG.windows)
+    scheduler = Scheduler(CONFIG)
+    made = Engine(FakeExecutor(spec), scheduler, overlap=overlap)
+    made.submit([ask(i, 800, 100, first=10 * i) for i in range(3)])
+    most = 0
+    while made.has_work:
+        stats = made.step().stats
+        made.check()
+        used = stats.blocks_total - stats.blocks_free
+        most = max(most, used)
+    assert made.stats().n_preemptions == 0
+    assert 3 * 900 // 16 < most <= 3 * 57 + BOUND
+    made.close()
+
+
+def test_a_hit_needs_what_the_next_token_sees() -> None:
+    cache = PrefixCache((KVGroup(9), KVGroup(9, window=6)), 4)
+    table = fill(cache, range(20))
+    table.give_back(20)
+    full, window = table.covering(20)
+    assert window == (NO_BLOCK, NO_BLOCK, NO_BLOCK, 3, 4)
+    table.release()
+    hit = cache.find(chain(range(20)), 20)
+    assert (hit.tables, hit.n_rows) == ((full, window), 0)
+    assert cache.find(chain([*range(12), 99]), 13).tables == ((0, 1, 2), (NO_BLOCK, 1, 2))
+
+
+def test_without_the_last_window_a_shorter_prefix_is_found() -> None:
+    """Block 4 of the window goes first; what ends at block 3 has all that it needs."""
+    cache = PrefixCache((KVGroup(9), KVGroup(9, window=6)), 4)
+    table = fill(cache, range(20))
+    table.release()
+    assert cache.pools[1].cached() == (4, 3, 2, 1, 0)
+    cache.pools[1].allocate(5)
+    hit = cache.find(chain(range(20)), 20)
+    assert (hit.node.depth, hit.tables) == (4, ((0, 1, 2, 3), (NO_BLOCK, NO_BLOCK, 2, 3)))
+    assert (hit.source, hit.n_rows) == ((), 0)
+    cache.pools[1].allocate(2)
+    assert cache.find(chain(range(20)), 20).node.depth == 2
+    assert cache.pools[0].n_cached == len(cache.index) == 5
+    cache.check()
+
+
+def test_a_dropped_prefix_frees_its_blocks_in_every_group() -> None:
+    cache = PrefixCache((KVGroup(5), KVGroup(9, window=6)), 4)
+    fill(cache, range(20)).release()
+    cache.pools[0].allocate(2)
+    assert (cache.pools[0].n_cached, cache.pools[1].n_cached, cache.pools[1].n_free) == (3, 3, 6)
+    cache.check()
+
+
+def test_prefixes_that_hold_nothing_are_bounded() -> None:
+    """Without layers that keep everything, a prefix may stay for what follows it alone."""
+    cache = PrefixCache((KVGroup(2, window=1),), 4)
+    table = fill(cache, range(8))
+    keys = chain(range(400))
+    node = cache.find(keys, 8).node
+    n_known = 2
+    while node is not None:
+        table.give_back(4 * n_known)
+        table.grow(4 * n_known + 4)
+        node = cache.insert(node, keys, table)
+        n_known += 1
+        cache.check()
+    assert len(cache.index) == 16
+    table.release()
+    cache.pools[0].allocate(2)
+    assert len(cache.index) == 0
+    cache.check()
+
+
+def test_the_next_turn_of_a_conversation_is_a_hit() -> None:
+    made = Scheduler(replace(CONFIG, enable_prefix_caching=True))
+    finish(made, ask(1, 300, 20))
+    prompt = (*range(300), *[7] * 20, 1, 2, 3)
+    plans = finish(made, EngineRequest(2, prompt, TokenParams(seed=2, max_tokens=2)))
+    assert (plans[0].rows[0].start, len(plans[0].rows[0].tokens)) == (304, 19)
