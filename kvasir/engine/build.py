@@ -77,7 +77,7 @@ class BuiltEngine:
             model=self.config.model.name,
             vocab_size=spec.vocab_size,
             max_model_len=self.config.model.max_model_len,
-            n_blocks=spec.n_blocks,
+            n_blocks=sum(group.n_blocks for group in spec.groups),
             block_size=spec.block_size,
             numerics_id=spec.numerics_id,
             key_root=self.key_root,
