@@ -104,6 +104,17 @@ def test_a_preemption_is_shown_and_the_wait_after_it() -> None:
     assert steps == 39
 
 
+def test_what_came_from_disk_is_shown_as_a_part_of_the_hit() -> None:
+    timeline = Timeline(iter(range(100)).__next__)
+    timeline.queued(1, 40)
+    timeline.mark(1, "started", 32)
+    timeline.mark(1, "swapped_in", 16)
+    found = timeline.story(1)
+    assert found is not None
+    assert shape(found) == [("queued", 0, 0), ("prefix_hit", 32, 0), ("swapped_in", 16, 0)]
+    assert found.state == "running"
+
+
 def test_state_of_waiting_running_cancelled_and_unknown() -> None:
     made = engine(replace(CONFIG, max_num_seqs=1))
     made.add(request(1, 10, 5))

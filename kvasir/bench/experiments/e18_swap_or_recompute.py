@@ -29,8 +29,10 @@ def run(settings: Settings) -> Outcome:
     same: list[bool] = []
     described: Json = {}
     for length in settings.pick((128, 512, 1024, 2048), (64, 128)):
-        n_grown = -(-length // block) // N_OLDER + 2
-        n_blocks = N_OLDER * 2 + length // block + 4
+        # Admission leaves a block free for every running request; at their end the older ones have
+        # them all.
+        n_grown = -(-(2 * N_OLDER + length // block + 1) // N_OLDER) - 1
+        n_blocks = N_OLDER * (1 + n_grown)
         n_outputs = n_grown * block
         point: Json = {"tokens": length}
         runs: list[Run] = []
