@@ -101,6 +101,7 @@ class Engine:
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks; what runs goes on."""
+        self._unsaved = None
         self._scheduler.reset_prefix_cache()
 
     def check(self) -> None:

@@ -1,0 +1,97 @@
+"""An engine that saves its blocks while it has nothing else to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.messages import EngineRequest
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.engine.engine import Engine
+from kvasir.engine.loop import EngineFault
+from kvasir.engine.tiered import block_sizes
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.disk.directory import N_SEGMENTS, Limits
+from kvasir.exec.disk.store import DiskStore
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+
+SPEC = ExecutorSpec(97, 256, 4, 64, 32, 16, "test")
+CONFIG = SchedulerConfig(256, 4, 64, 32, 16, enable_prefix_caching=True)
+
+
+class BigBlocks(FakeExecutor):
+    """Saves one block between two looks for requests."""
+
+    def read_block(self, group: int, block: int) -> bytes:
+        return super().read_block(group, block) + bytes(8 * 2**20)
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        super().write_block(group, block, data[: -8 * 2**20])
+
+
+class Failing(FakeExecutor):
+    def run(self, plan: StepPlan) -> StepResult:
+        if plan.step == 3:
+            raise RuntimeError("injected")
+        return super().run(plan)
+
+
+def engine_of(folder: Path, executor: FakeExecutor) -> tuple[Engine, DiskStore]:
+    sizes = block_sizes(executor)
+    disk = DiskStore(folder, Limits(N_SEGMENTS * (4096 + 2 * max(sizes)), sizes))
+    return Engine(executor, Scheduler(CONFIG, disk=disk), disk=disk), disk
+
+
+def finish(engine: Engine, prompt: range) -> int:
+    """Cached tokens."""
+    engine.add(EngineRequest(prompt.start, tuple(prompt), TokenParams(seed=0, max_tokens=1)))
+    n_cached = 0
+    while engine.has_work:
+        n_cached += sum(event.n_cached for event in engine.step().events)
+    return n_cached
+
+
+def test_saving_is_done_in_parts_and_survives_a_reset(tmp_path: Path) -> None:
+    engine, disk = engine_of(tmp_path, BigBlocks(SPEC))
+    finish(engine, range(80))
+    assert engine.save(), "there is more"
+    engine.reset_prefix_cache()
+    assert not engine.save()
+    while disk.stats.n_bytes:
+        disk.wait(0.01)
+    assert len(disk) == 0
+    finish(engine, range(80))
+    n_parts = 1
+    while engine.save():
+        n_parts += 1
+    assert n_parts >= 5
+    engine.close()
+    again, disk = engine_of(tmp_path, BigBlocks(SPEC))
+    assert len(disk) == 5
+    again.close()
+
+
+def test_closing_saves_what_is_cached(tmp_path: Path) -> None:
+    engine, _ = engine_of(tmp_path, FakeExecutor(SPEC))
+    finish(engine, range(80))
+    engine.close()
+    again, disk = engine_of(tmp_path, FakeExecutor(SPEC))
+    assert len(disk) == 5
+    assert finish(again, range(80)) == 64
+    again.close()
+
+
+def test_after_a_fault_nothing_is_saved(tmp_path: Path) -> None:
+    """A block may be known whose load the failed step has not done."""
+    engine, _ = engine_of(tmp_path, Failing(SPEC))
+    finish(engine, range(80))
+    with pytest.raises(EngineFault):
+        finish(engine, range(100, 180))
+    engine.close()
+    again, disk = engine_of(tmp_path, FakeExecutor(SPEC))
+    assert len(disk) == 0
+    again.close()
