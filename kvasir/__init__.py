@@ -4,11 +4,15 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Loads ``LLM`` and ``SamplingParams`` on first use (PEP 562): importing kvasir stays cheap."""
+    """Loads the offline engine on first use (PEP 562): importing kvasir stays cheap."""
     if name == "LLM":
         from kvasir.engine.llm import LLM
 
         return LLM
+    if name == "BeamSearchParams":
+        from kvasir.engine.beam import BeamSearchParams
+
+        return BeamSearchParams
     if name == "SamplingParams":
         from kvasir.core.params import SamplingParams
 

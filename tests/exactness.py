@@ -3,9 +3,7 @@
 ``make_executor`` builds an executor for given sizes, so that the same variants judge the fake, the
 reference and the native executor:
 
-    expected = baseline(make_executor, requests, sizes)
-    for variant in VARIANTS:
-        assert run(make_executor, requests, sizes, variant).answers == expected.answers
+    assert run(make_executor, requests, sizes, variant).answers == baseline(...).answers
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from kvasir.exec.disk.segment import Segment
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
+from tests.request_sets import forking
 
 MakeExecutor = Callable[[ExecutorSpec], Executor]
 
@@ -90,6 +89,8 @@ class Variant:
     """Everything is asked once more of a new engine that finds the first one's blocks on disk."""
     damaged: bool = False
     """In between some bits on disk have flipped."""
+    forks: bool = False
+    """Each request forks from an earlier one that begins alike, and is held when it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ def run(
     arriving = list(requests)
     if variant.order is not None:
         random.Random(variant.order).shuffle(arriving)
+    arriving = forking(arriving) if variant.forks else arriving
     with _Client(make_executor, config, sizes, variant, known or {}) as client:
         if variant.replay_after is not None:
             client.run(arriving, stop_after=variant.replay_after)
@@ -224,6 +226,8 @@ def run(
         if variant.again:
             client.begin_again()
             client.run(arriving)
+        for request in requests:
+            client.engine.release(request.id)
         return Outcome(client.answers(), client.engine.stats())
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
+from kvasir.sched.forks import common_prefix
 
 
 def make_requests(
@@ -54,6 +55,19 @@ def next_turns(
         prompt = (told + request.prompt[:1])[:max_prompt]
         turns.append(replace(request, id=len(requests) + i, prompt=prompt))
     return turns
+
+
+def forking(arriving: Sequence[EngineRequest]) -> list[EngineRequest]:
+    """Each with the earlier request as parent whose prompt begins most alike."""
+    found: list[EngineRequest] = []
+    for request in arriving:
+        parent, longest = -1, 0
+        for earlier in found:
+            n = common_prefix(request.prompt, earlier.prompt, len(request.prompt))
+            if n > longest:
+                parent, longest = earlier.id, n
+        found.append(replace(request, parent=parent, hold_seconds=600.0))
+    return found
 
 
 Kind = Callable[[TokenParams, random.Random, int], TokenParams]

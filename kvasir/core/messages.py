@@ -23,6 +23,11 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
     """Monotonic clock of this machine, seconds: when its first token is due."""
     answer_by: float | None = None
     """When its last token is due."""
+    parent: int = -1
+    """Id of a request, running or held, that this one forks from: entries of the tokens that both
+    begin with are shared, also when the prefix cache is off. -1: none."""
+    hold_seconds: float = 0.0
+    """Its blocks are held for this long after it ended, unless a running request needs them."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

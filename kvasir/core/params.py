@@ -38,6 +38,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Milliseconds until the first token is due; a request that cannot make it is refused."""
     deadline_ms: int | None = None
     """Milliseconds until the last token is due."""
+    cache_ttl: int | None = None
+    """Seconds that its KV blocks are not evicted after it ended, unless a request needs them."""
 
 
 class TokenParams(msgspec.Struct, frozen=True, kw_only=True):

@@ -143,6 +143,7 @@ class Batch:
     def _submit(self) -> None:
         now = time.monotonic()
         for task, own in zip(self._tasks, self._choices, strict=True):
+            first = -1
             for params, growing in zip(task.choices, own, strict=True):
                 number = next(self._ids)
                 request = EngineRequest(
@@ -152,7 +153,10 @@ class Batch:
                     cache_salt=task.prompt.cache_salt,
                     ttft_by=after(now, task.params.ttft_ms),
                     answer_by=after(now, task.params.deadline_ms),
+                    parent=first,
+                    hold_seconds=float(task.params.cache_ttl or 0),
                 )
+                first = number if first < 0 else first
                 self._engine.add(request)
                 self._open[number] = growing
 

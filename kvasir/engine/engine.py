@@ -62,6 +62,10 @@ class Engine:
         """End a request; False when it ended before."""
         return self._scheduler.cancel(request_id)
 
+    def release(self, request_id: int) -> None:
+        """Give back the held blocks of an ended request."""
+        self._scheduler.release(request_id)
+
     def step(self) -> StepEvents:
         """Compute one step if there is one; raises EngineFault when the executor fails."""
         refused, self._refused = tuple(self._refused), []

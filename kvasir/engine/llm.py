@@ -13,8 +13,9 @@ from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.engine.arguments import split
 from kvasir.engine.batch import Batch, Task
+from kvasir.engine.beam import Beam, BeamSearch, BeamSearchParams, Search
 from kvasir.engine.build import build_engine, load_model
-from kvasir.engine.outputs import RequestOutput
+from kvasir.engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
 from kvasir.sampling.philox import seeds_from
 from kvasir.sampling.validate import check_prompt, resolve_choices
@@ -88,6 +89,33 @@ class LLM:
         ]
         return self._run(prompts, sampling_params, use_tqdm)
 
+    def beam_search(self, prompts: object, params: BeamSearchParams) -> list[BeamSearchOutput]:
+        """The likeliest continuations of each prompt that ``params.beam_width`` beams find.
+
+        ``prompts`` as for ``generate``. Raises RequestError before anything runs when a prompt or
+        parameter is invalid, KvasirError when a beam fails while it runs.
+        """
+        self._check_open()
+        params.check()
+        spec = self._built.executor.spec
+        room = spec.max_model_len - params.max_tokens
+        searches = []
+        for prompt in read_prompts(prompts, self._tokenizer):
+            check_prompt(prompt.ids, vocab_size=spec.vocab_size, max_model_len=room)
+            searches.append(Search(tuple(prompt.ids), prompt.cache_salt))
+        eos_ids = self._tokenizer.eos_ids
+        BeamSearch(self._built.engine, params, eos_ids, self._engine_ids).run(searches)
+        return [
+            BeamSearchOutput([self._sequence(search, beam) for beam in search.best(params)])
+            for search in searches
+        ]
+
+    def _sequence(self, search: Search, beam: Beam) -> BeamSearchSequence:
+        tokens = [*search.prompt, *beam.tokens]
+        reason = "stop" if beam.is_ended else "length"
+        text = self._tokenizer.decode(tokens)
+        return BeamSearchSequence(tokens, text, beam.cum_logprob, reason)
+
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: ``encode`` and ``decode``."""
         return self._tokenizer
@@ -117,12 +145,15 @@ class LLM:
     def _run(
         self, prompts: Sequence[Prompt], sampling_params: Params, shows_progress: bool
     ) -> list[RequestOutput]:
-        if self._is_closed:
-            raise RequestError("this LLM is closed: create a new one")
+        self._check_open()
         params = _one_each(sampling_params, len(prompts))
         tasks = [self._task(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
         batch = Batch(self._built.engine, self._tokenizer, tasks, self._engine_ids)
         return batch.run(shows_progress)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RequestError("this LLM is closed: create a new one")
 
     def _task(self, prompt: Prompt, params: SamplingParams) -> Task:
         if params.seed is None:

@@ -72,3 +72,21 @@ def _by_id(item: TokenLogprob, tokenizer: Tokenizer) -> LogprobsOfToken:
 
 def _text(tokenizer: Tokenizer, token: int) -> str:
     return tokenizer.token_bytes(token).decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchSequence:
+    """One beam; ``tokens`` and ``text`` begin with the prompt, as in vLLM."""
+
+    tokens: list[int]
+    text: str
+    cum_logprob: float
+    finish_reason: str
+    """"stop" when it ended by itself, else "length"."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchOutput:
+    """The beams of one prompt, best first."""
+
+    sequences: list[BeamSearchSequence]

@@ -26,6 +26,7 @@ MAX_STOP_STRINGS = 32
 MAX_STOP_BYTES = 4096
 """UTF-8 bytes of one stop string."""
 MAX_STOP_IDS = 128
+MAX_CACHE_TTL = 24 * 3600
 MAX_MILLISECONDS = 24 * 3600 * 1000
 """Of a deadline: a day."""
 _SEED_LOW, _SEED_END = -(2**63), 2**64
@@ -60,6 +61,7 @@ _OPTIONAL_INTEGERS = {
     "prompt_logprobs": _Range(0, MAX_LOGPROBS),
     "ttft_ms": _Range(1, MAX_MILLISECONDS),
     "deadline_ms": _Range(1, MAX_MILLISECONDS),
+    "cache_ttl": _Range(1, MAX_CACHE_TTL),
 }
 _FLAGS = ("include_stop_str_in_output", "ignore_eos", "detokenize", "skip_special_tokens")
 

@@ -74,6 +74,11 @@ class Making:
         if n_draws:
             request.draw = self.n_logits - 1
 
+    def start_of(self, request: Request) -> int:
+        """Tokens of a running request that are computed before this plan runs."""
+        rows = zip(self.owners, self.rows, strict=True)
+        return next((row.start for owner, row in rows if owner is request), request.n_computed)
+
     def draft(self, request: Request, row: Row) -> None:
         """A row that speculates: how far ``request`` gets is not known before it is committed."""
         self._add(request, row)

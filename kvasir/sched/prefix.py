@@ -13,6 +13,7 @@ from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
 from kvasir.kv.tier import Ahead, DiskTier
+from kvasir.sched.forks import Forks
 from kvasir.sched.request import Request
 
 MAX_WAITS = 256
@@ -50,10 +51,17 @@ class Prefixes:
     """Not asked for a prompt whose logprobs are wanted: those need every token computed."""
 
     def __init__(
-        self, cache: PrefixCache, key_root: str, *, enabled: bool, tier: DiskTier | None = None
+        self,
+        cache: PrefixCache,
+        key_root: str,
+        forks: Forks,
+        *,
+        enabled: bool,
+        tier: DiskTier | None = None,
     ) -> None:
         self.cache = cache
         self.tier = tier
+        self._forks = forks
         self.n_queried = 0
         self.n_hit = 0
         self._key_root = key_root
@@ -67,14 +75,20 @@ class Prefixes:
         chain = request.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = self.cache.find(chain, n_tokens)
+        is_forking = False
+        if request.parent >= 0 and not request.is_scoring:
+            fork, n_shared, is_forking = self._forks.better(request, hit, self._n_tokens(hit))
+            if fork is not hit:
+                none_ahead = Ahead(hit.node.depth)
+                return Found(chain, fork, request.n_known - 1, n_shared, is_forking, none_ahead)
         ahead = self._ahead(request, chain, hit, n_tokens, n_spare)
         depth = hit.node.depth if ahead is None else ahead.depth
         if depth > hit.node.depth:
             hit = self.cache.extended(hit, depth)
         next_full = (depth + 1) * self.cache.block_size
         is_coming = next_full <= n_tokens and chain.keys(depth + 1)[depth] in self._computing
-        n_found = depth * self.cache.block_size + hit.n_rows
-        return Found(chain, hit, n_tokens, n_found, is_coming, ahead)
+        n_found = self._n_tokens(hit, depth)
+        return Found(chain, hit, n_tokens, n_found, is_coming or is_forking, ahead)
 
     def n_cached(self, request: Request) -> int:
         """Tokens that memory holds of ``request``, which does not run."""
@@ -110,7 +124,7 @@ class Prefixes:
             self._expect(lease)
         if not hit.n_rows:
             return None, loads
-        return Copy(hit.source, request.table.at(hit.node.depth), hit.n_rows), loads
+        return Copy(hit.source, request.table.at(len(hit.tables[0])), hit.n_rows), loads
 
     def commit(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
         """The first ``n_tokens`` of a running request are computed and will not be written again.
@@ -181,6 +195,10 @@ class Prefixes:
         if not self.cache.fits(hit, request.n_known, n_spare):
             return Ahead(depth)
         return self.tier.find(request, chain, depth, n_full, was_preempted=request.epoch > 0)
+
+    def _n_tokens(self, hit: Hit, depth: int | None = None) -> int:
+        n_full = hit.node.depth if depth is None else depth
+        return n_full * self.cache.block_size + hit.n_rows
 
     def _load(self, request: Request, found: Found) -> tuple[tuple[Transfer, ...], Node | None]:
         """What disk gave becomes known, as if it had been computed; the last node."""

@@ -10,6 +10,7 @@ from itertools import islice
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, SlotOpen, Transfer
+from kvasir.sched.holds import Holds
 from kvasir.sched.prefix import MAX_WAITS, Found, Prefixes
 from kvasir.sched.request import Request
 from kvasir.sched.timeline import Timeline
@@ -38,8 +39,11 @@ class Queues:
     block that it needs next, and not for ever.
     """
 
-    def __init__(self, prefixes: Prefixes, max_num_seqs: int, timeline: Timeline) -> None:
+    def __init__(
+        self, prefixes: Prefixes, holds: Holds, max_num_seqs: int, timeline: Timeline
+    ) -> None:
         self.prefixes = prefixes
+        self._holds = holds
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.n_preemptions = 0
@@ -58,9 +62,9 @@ class Queues:
         for request in tuple(islice(self.waiting, MAX_PASSED + len(self._slots))):
             if not self._slots or not request.n_left or n_passed == MAX_PASSED:
                 return
-            if cache.n_available <= len(self.running):
+            if cache.n_available <= len(self.running) and not self._holds.reclaim():
                 return
-            found = self.prefixes.find(request, len(self.running))
+            found = self._find(request)
             if found.ahead is None:
                 n_passed += 1
                 continue
@@ -88,6 +92,8 @@ class Queues:
         if request.slot < 0:
             return False
         while not table.fits(n_tokens):
+            if self._holds.reclaim():
+                continue
             if table.gives_back(request.n_computed) or self._preempt() is request:
                 return False
         table.grow(n_tokens)
@@ -109,9 +115,10 @@ class Queues:
         self.prefixes.check(self.running)
         for group, pool in enumerate(self.prefixes.cache.pools):
             held = {block for request in self.running for block in request.table.held(group)}
+            held |= self._holds.blocks(group)
             if len(held) != pool.n_used:
                 raise KvasirError(
-                    f"running requests hold {len(held)} blocks, {pool.n_used} are used"
+                    f"running and held requests have {len(held)} blocks, {pool.n_used} are used"
                 )
             if any(request.table.held(group) or request.slot >= 0 for request in self.waiting):
                 raise KvasirError("a waiting request holds blocks or a slot")
@@ -122,6 +129,16 @@ class Queues:
             )
         for queue in (self.running, self.waiting):
             _check_order(queue)
+
+    def _find(self, request: Request) -> Found:
+        """What it would begin with; held blocks are let go until there is room for it."""
+        n_spare = len(self.running)
+        found = self.prefixes.find(request, n_spare)
+        while found.ahead is not None and not self.prefixes.fits(request, found, n_spare):
+            if not self._holds.reclaim():
+                break
+            found = self.prefixes.find(request, n_spare)
+        return found
 
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)

@@ -26,6 +26,8 @@ class Request:
     """Outputs after which it ends: its own limit or what the context leaves."""
     table: BlockTable
     cache_salt: str = ""
+    parent: int = -1
+    hold_seconds: float = 0.0
     chain: Chain | None = None
     """Keys of its full blocks, once the prefix cache was asked."""
     n_waits: int = 0
@@ -160,6 +162,8 @@ def new_request(
         cache_salt=request.cache_salt,
         ttft_by=inf if request.ttft_by is None else request.ttft_by,
         answer_by=inf if request.answer_by is None else request.answer_by,
+        parent=request.parent,
+        hold_seconds=request.hold_seconds,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else 0,
     )

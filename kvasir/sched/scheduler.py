@@ -21,6 +21,8 @@ from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_decode, book_draft, n_settled
 from kvasir.sched.cost import CostModel
 from kvasir.sched.counters import Counters
+from kvasir.sched.forks import Forks, Parent
+from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
 from kvasir.sched.outlook import Outlook
 from kvasir.sched.pace import Pace
@@ -64,12 +66,16 @@ class Scheduler:
         tier = None if disk is None else self._make_tier(disk)
         on_evict = None if tier is None else tier.evicted
         self._cache = PrefixCache(config.groups, config.block_size, on_evict)
-        is_caching = config.enable_prefix_caching
-        self._prefixes = Prefixes(self._cache, key_root, enabled=is_caching, tier=tier)
-        self._queues = Queues(self._prefixes, config.max_num_seqs, self.timeline)
+        self._requests: dict[int, Request] = {}
+        self._holds = Holds(clock)
+        forks = Forks(self._cache, self._holds, self._parent)
+        self._prefixes = Prefixes(
+            self._cache, key_root, forks, enabled=config.enable_prefix_caching, tier=tier
+        )
+        self._queues = Queues(self._prefixes, self._holds, config.max_num_seqs, self.timeline)
         outlook = Outlook(self.costs, config.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, self._prefixes, outlook, clock)
-        self._requests: dict[int, Request] = {}
+        self._making = Making(0)
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
@@ -123,6 +129,10 @@ class Scheduler:
         self._events.append(TokenEvent(request_id, finish="cancelled"))
         return True
 
+    def release(self, request_id: int) -> None:
+        """Nobody goes on with an ended request any more: its blocks are not held longer."""
+        self._holds.let_go(request_id)
+
     def plan(self) -> StepPlan | None:
         """The next step; None when nothing can be computed before a running step is committed.
 
@@ -130,11 +140,12 @@ class Scheduler:
         """
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
+        self._holds.expire()
         for request, news in self._timekeeper.late():
             request.finish = news.finish
             self._events.append(news)
             self._close(request)
-        making = Making(self.config.max_num_batched_tokens, self._pace)
+        self._making = making = Making(self.config.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
         if self.config.windows:
             # of these, blocks are taken as prompts are computed, too: here, oldest first, before
@@ -189,6 +200,7 @@ class Scheduler:
 
     def reset_prefix_cache(self) -> None:
         """Requests from now on find nothing of what was computed before."""
+        self._holds.clear()
         self._prefixes.reset()
 
     def unsaved(self) -> Iterator[Transfer]:
@@ -224,7 +236,7 @@ class Scheduler:
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
         n_used = sum(pool.n_used for pool in self._cache.pools)
-        if not queued and n_used:
+        if not queued and not len(self._holds) and n_used:
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
     def _plan_decodes(self, making: Making, ready: list[Request]) -> None:
@@ -283,6 +295,14 @@ class Scheduler:
             self._chunk(making, request)
             if not making.room():
                 return
+
+    def _parent(self, request_id: int) -> Parent | None:
+        """A running request, as far as the plans before the one in the making compute it."""
+        request = self._requests.get(request_id)
+        if request is None or request.slot < 0:
+            return None
+        n_computed = min(len(request.tokens), self._making.start_of(request))
+        return Parent(request.tokens, request.table, n_computed, request.cache_salt, True)
 
     def _draft(self, request: Request, spare: int) -> Draft:
         """A draft within budget, context and free blocks; empty when off or pointless."""
@@ -370,6 +390,8 @@ class Scheduler:
         if request.slot < 0 and not request.epoch:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
+        if request.hold_seconds > 0 and request.finish != "error" and request.slot >= 0:
+            self._holds.keep(request)
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

@@ -113,6 +113,7 @@ class AsyncClient:
         cache_salt: str = "",
         ttft_by: float | None = None,
         answer_by: float | None = None,
+        hold_seconds: float = 0.0,
     ) -> EventStream:
         """One stream for all ``prompts``, due at times of the monotonic clock. Raises EngineDown,
         or CapacityError at ``max_requests`` and when the queue is full."""
@@ -130,6 +131,7 @@ class AsyncClient:
         self._admission.check(self.stats, info.max_num_seqs, len(prompts), n_tokens)
         first = self._next_id
         stream = EventStream(first, len(prompts), self._stream_buffer)
+        parents = _parents([prompt for prompt, _ in prompts], first)
         requests = tuple(
             EngineRequest(
                 id=first + i,
@@ -138,8 +140,10 @@ class AsyncClient:
                 cache_salt=cache_salt,
                 ttft_by=ttft_by,
                 answer_by=answer_by,
+                parent=parent,
+                hold_seconds=hold_seconds,
             )
-            for i, (prompt, params) in enumerate(prompts)
+            for i, ((prompt, params), parent) in enumerate(zip(prompts, parents, strict=True))
         )
         self._send(Submit(requests))
         self._admission.sent(len(prompts), n_tokens)
@@ -261,6 +265,16 @@ class AsyncClient:
                 query.set_exception(EngineDown(f"the engine stopped: {reason}"))
         self._ready.set()
         self.dead.set()
+
+
+def _parents(prompts: Sequence[tuple[int, ...]], first: int) -> list[int]:
+    """Choices of one prompt fork from the first of them; -1 for that one."""
+    owners: dict[tuple[int, ...], int] = {}
+    found = []
+    for number, prompt in enumerate(prompts, start=first):
+        owner = owners.setdefault(prompt, number)
+        found.append(-1 if owner == number else owner)
+    return found
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes | None:

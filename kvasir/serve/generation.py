@@ -91,6 +91,7 @@ class Generation:
             self.job.cache_salt,
             ttft_by=after(arrived, asked.ttft_ms),
             answer_by=after(arrived, asked.deadline_ms),
+            hold_seconds=float(asked.cache_ttl or 0),
         )
         self._watch = asyncio.create_task(self._watch_client())
         return self

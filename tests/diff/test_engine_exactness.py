@@ -12,7 +12,17 @@ from kvasir.core.messages import EngineRequest
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
-from tests.exactness import CACHE_VARIANTS, VARIANTS, Drafts, Outcome, Sizes, Variant, baseline, run
+from tests.exactness import (
+    CACHE_VARIANTS,
+    VARIANTS,
+    Drafts,
+    Outcome,
+    Sizes,
+    Variant,
+    baseline,
+    run,
+)
+from tests.fork_variants import FORK_VARIANTS
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
 
 Damage = Callable[[StepPlan], StepPlan]
@@ -59,7 +69,9 @@ def second_turns(
     return next_turns(requests, outputs, max_prompt=140)
 
 
-@pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
+)
 def test_answers_do_not_depend_on_what_is_cached(
     variant: Variant, expected_of_sharing: Outcome
 ) -> None:
@@ -70,7 +82,9 @@ def test_answers_do_not_depend_on_what_is_cached(
         assert outcome.answers[request.id] == expected[request.id], request.params
     stats = outcome.stats
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
-    assert stats.prefix_queries > stats.prefix_hits > 20
+    is_tight = variant.forks and not variant.cache and variant.n_spare_blocks is not None
+    if not is_tight:  # held blocks yield there before anybody forks from them
+        assert stats.prefix_queries > stats.prefix_hits > 20
     if variant.n_spare_blocks is not None and variant.n_seqs > 2:
         assert stats.n_preemptions > 0
 
@@ -85,7 +99,9 @@ def windowed(request: pytest.FixtureRequest) -> tuple[Sizes, Outcome, Outcome]:
     return sizes, baseline(FakeExecutor, REQUESTS[:10], sizes), turns
 
 
-@pytest.mark.parametrize("variant", (*VARIANTS, *CACHE_VARIANTS), ids=lambda v: v.name)
+@pytest.mark.parametrize(
+    "variant", (*VARIANTS, *CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda v: v.name
+)
 def test_windows_change_no_answer(
     variant: Variant, windowed: tuple[Sizes, Outcome, Outcome]
 ) -> None:

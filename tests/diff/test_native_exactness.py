@@ -22,6 +22,7 @@ from tests.exactness import (
     baseline,
     run,
 )
+from tests.fork_variants import FORK_VARIANTS
 from tests.loading import Loaded, load
 from tests.native import BEST
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
@@ -90,7 +91,9 @@ def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path:
         assert outcome.answers == expected
 
 
-@pytest.mark.parametrize("variant", CACHE_VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
+)
 def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing
     outcome = run(case.make(2), case.sharing, case.grouped, variant, expected)

@@ -52,3 +52,18 @@ def test_an_open_admin_port_is_refused() -> None:
     options = ServeOptions(admin_port=0, admin_host="0.0.0.0")
     with pytest.raises(ConfigError, match=r"open to all who reach 0\.0\.0\.0: set --admin-key"):
         open_admin_listener(options)
+
+
+def test_a_pinned_prefix_outlives_eviction(toy_folder: Path) -> None:
+    small = {"max_model_len": 128, "max_num_seqs": 1, "kv_memory": "16KiB"}
+    flood = {"max_tokens": 1, "prompt": list(range(10, 74))}
+    cached = []
+    for pinned in ({}, {"cache_ttl": 600}):
+        with running_server(toy_folder, engine=small) as server:
+            server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1, **pinned})
+            for i in range(4):
+                server.post("/v1/completions", {**flood, "cache_salt": f"other {i}"})
+            cached.append(_cached(server))
+            refused = server.post("/v1/completions", {"prompt": PROMPT, "cache_ttl": 10**6})
+            assert refused.status_code == 400
+    assert cached == [0, len(PROMPT) - 1]

@@ -141,7 +141,7 @@ def test_usage_tells_cached_tokens(toy: Server) -> None:
     assert cached_tokens(cold) == 0
     assert 16 <= cached_tokens(warm) < n_prompt
     twice = answered(toy, TEXT, {**body, "prompt": [body["prompt"]] * 2, "n": 2})
-    assert cached_tokens(twice) == 2 * cached_tokens(warm)
+    assert 2 * cached_tokens(warm) <= cached_tokens(twice) < 2 * n_prompt
     assert toy.metric("vllm:prefix_cache_hits_total") >= 3 * cached_tokens(warm)
 
 

@@ -42,6 +42,8 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds after the request's arrival until its first token is due."""
     deadline_ms: int | None = None
     """Milliseconds until its last token is due."""
+    cache_ttl: int | None = None
+    """Seconds that what it computed is kept from eviction after it ended."""
     user: str | None = None
     """Names the end user to the operator; has no effect on the answer."""
 
@@ -117,6 +119,7 @@ def to_params(
         skip_special_tokens=fields.skip_special_tokens,
         ttft_ms=fields.ttft_ms,
         deadline_ms=fields.deadline_ms,
+        cache_ttl=fields.cache_ttl,
     )
 
 
