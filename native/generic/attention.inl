@@ -113,6 +113,10 @@ KVASIR_INLINE Tile<T> paged_tile(const Item& item, int64_t start, int64_t low, i
     const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.seq, p, a.kv_head);
     tile.k[i] = sub.k;
     tile.v[i] = sub.v;
+    const int64_t ahead = p + kAttnTile < high ? p + kAttnTile : p;
+    const SubTile<T> next = sub_tile<T>(*a.kv, *a.rows, a.seq, ahead, a.kv_head);
+    tile.next_k[i] = next.k;
+    tile.next_v[i] = next.v;
     if constexpr (Element<T>::kScaled) {
       const vf unit = set1(Element<T>::kUnit);
       store(item.scales + i * kSub, mul(load_bf16(sub.k_scale), unit));
@@ -139,8 +143,8 @@ KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<T>& from, in
     const int last_row = stop < kSub ? stop : kSub;
     for (int d = 0; d < hd; d++) store(k + d * kSub, load_kv(from.k[i] + d * kSub));
     for (int d = first_row * hd; d < last_row * hd; d += 16) store(v + d, load_kv(from.v[i] + d));
-    tile.k[i] = k;
-    tile.v[i] = v;
+    tile.k[i] = tile.next_k[i] = k;
+    tile.v[i] = tile.next_v[i] = v;
   }
   return tile;
 }
@@ -185,8 +189,8 @@ KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t
   Tile<float> tile;
   tile.scales = tile_scales<T>(item);
   for (int i = 0; i < kSubs; i++) {
-    tile.k[i] = item.gathered + i * kSub * hd;
-    tile.v[i] = tile.k[i] + kAttnTile * hd;
+    tile.k[i] = tile.next_k[i] = item.gathered + i * kSub * hd;
+    tile.v[i] = tile.next_v[i] = tile.k[i] + kAttnTile * hd;
   }
   return tile;
 }

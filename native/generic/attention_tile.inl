@@ -27,6 +27,10 @@ template <class T>
 struct Tile {
   const T* k[kSubs];
   const T* v[kSubs];
+  // Where the same subtiles of the next tile lie; fetched meanwhile, because pages lie anywhere and what
+  // fetches ahead by itself stops at their ends. The tile itself where there is none.
+  const T* next_k[kSubs];
+  const T* next_v[kSubs];
   Scales scales;
 };
 
@@ -46,13 +50,23 @@ struct ScoreRule {
   float scale, softcap;
 };
 
-// acc[r][c] = fma(a[r][i], b[c][i * stride ...], acc[r][c]) for i ascending.
-template <int R, int C, class T>
-KVASIR_INLINE void outer(const float* const* a, const T* const* b, int64_t stride, int n, vf (&acc)[R][C]) {
+constexpr int kCacheLine = 64;
+
+// acc[r][c] = fma(a[r][i], b[c][i * stride ...], acc[r][c]) for i ascending; fetches what lies at `next` as b
+// lies at b, but not for f32: such tiles mostly lie in the scratch, widened for many query vectors.
+// kSideBySide: the columns c are neighbours in memory, else the steps i are.
+template <bool kSideBySide, int R, int C, class T>
+KVASIR_INLINE void outer(const float* const* a, const T* const* b, const T* const* next, int64_t stride,
+                         int n, vf (&acc)[R][C]) {
+  constexpr bool kFetches = sizeof(T) < sizeof(float);
+  constexpr int kPerLine = kCacheLine / int(sizeof(T) * 16);
   for (int i = 0; i < n; i++) {
     vf column[C];
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) column[c] = load_kv(b[c] + i * stride);
+    for (int c = 0; c < C; c++) {
+      if (kFetches && (kSideBySide ? c : i) % kPerLine == 0) __builtin_prefetch(next[c] + i * stride);
+      column[c] = load_kv(b[c] + i * stride);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
       const vf x = set1(a[r][i]);
@@ -63,13 +77,13 @@ KVASIR_INLINE void outer(const float* const* a, const T* const* b, int64_t strid
 }
 
 template <int R, int C, class T>
-KVASIR_INLINE void score_subs(const Block& block, const T* const* k, int head_dim, int sub) {
+KVASIR_INLINE void score_subs(const Block& block, const Tile<T>& tile, int head_dim, int sub) {
   vf acc[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) acc[r][c] = zero();
-  outer<R, C>(block.q, k, kSub, head_dim, acc);
+  outer<false, R, C>(block.q, tile.k + sub, tile.next_k + sub, kSub, head_dim, acc);
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
@@ -79,7 +93,7 @@ KVASIR_INLINE void score_subs(const Block& block, const T* const* k, int head_di
 // Dot products of the subtiles [sub, last), C at a time, then fewer.
 template <int R, int C, class T>
 KVASIR_INLINE void score_range(const Block& block, const Tile<T>& tile, int head_dim, int sub, int last) {
-  for (; sub + C <= last; sub += C) score_subs<R, C>(block, tile.k + sub, head_dim, sub);
+  for (; sub + C <= last; sub += C) score_subs<R, C>(block, tile, head_dim, sub);
   if constexpr (C > 1) score_range<R, C / 2>(block, tile, head_dim, sub, last);
 }
 
@@ -95,12 +109,16 @@ KVASIR_INLINE void mix_columns(float* const* o, const float* scale, const float*
   for (int j = begin; j < end;) {
     const int sub = j / kSub, stop = (sub + 1) * kSub < end ? (sub + 1) * kSub : end;
     const float* a[R];
-    const T* b[C];
+    const T *b[C], *next[C];
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) a[r] = p[r] + j;
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) b[c] = tile.v[sub] + int64_t(j % kSub) * head_dim + column + c * 16;
-    outer<R, C>(a, b, head_dim, stop - j, acc);
+    for (int c = 0; c < C; c++) {
+      const int64_t at = int64_t(j % kSub) * head_dim + column + c * 16;
+      b[c] = tile.v[sub] + at;
+      next[c] = tile.next_v[sub] + at;
+    }
+    outer<true, R, C>(a, b, next, head_dim, stop - j, acc);
     j = stop;
   }
 #pragma GCC unroll 8
