@@ -1,4 +1,4 @@
-// Elements of the layouts of linear_super.inl, one at a time, for embed.inl. Include after half_to_float.
+// Elements of the layouts of linear_formats.inl, one at a time, for embed.inl. Include after half_to_float.
 #pragma once
 #include "generic/level.inl"
 

@@ -2,9 +2,13 @@
 // math.inl; a format brings `Tile` with
 //   static int64_t bytes(int64_t K);                     packed bytes of one tile of 16 columns
 //   template <int MR, int NT> static void rows(const uint8_t* w, const LinearArgs& a, const int64_t* r, vf*
-//   total);
-// for NT neighbouring tiles from w on; total[t * MR + i] is of tile t and input row r[i]. Row blocking never
-// changes a row's order of operations.
+//   total);                                              for NT neighbouring tiles from w on; total[t * MR +
+//   i]
+//                                                        is of tile t and input row r[i]
+//   template <int NT> static bool many(const LinearArgs& a, int64_t tile);
+//                                                        all rows of NT tiles at once, or false: has no such
+//                                                        way
+// Row blocking never changes a row's order of operations.
 #pragma once
 #include "kernels.h"
 
@@ -40,17 +44,9 @@ KVASIR_INLINE void store_gated(const LinearArgs& a, int64_t column, int64_t m, c
   }
 }
 
-template <class Tile, int MR, int NT>
-KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
-  int64_t r[MR];
-  for (int i = 0; i < MR; i++) r[i] = a.row_index ? a.row_index[m + i] : m + i;
-  vf y[MR * NT];
-  const int64_t bytes = Tile::bytes(a.K);
-  if constexpr (MR > 2) {
-    Tile::template rows<MR, NT>(a.w + tile * bytes, a, r, y);
-  } else {  // bound by memory: one stream at a time
-    for (int t = 0; t < NT; t++) Tile::template rows<MR, 1>(a.w + (tile + t) * bytes, a, r, y + t * MR);
-  }
+// y: sums of MR rows from m on, tile by tile.
+template <int MR, int NT>
+KVASIR_INLINE void finish(const LinearArgs& a, int64_t tile, int64_t m, const vf* y) {
   if (a.epilogue == Epilogue::gated) {
     if constexpr (NT == 2) store_gated<MR>(a, tile / 2 * kTileCols, m, y);
     return;
@@ -62,11 +58,34 @@ KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
   }
 }
 
+// The input rows of output rows m .. m + n.
+KVASIR_INLINE void row_indices(const LinearArgs& a, int64_t m, int n, int64_t* r) {
+  for (int i = 0; i < n; i++) r[i] = a.row_index ? a.row_index[m + i] : m + i;
+}
+
+template <class Tile, int MR, int NT>
+KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
+  int64_t r[MR];
+  row_indices(a, m, MR, r);
+  vf y[MR * NT];
+  const int64_t bytes = Tile::bytes(a.K);
+  if constexpr (MR > 2) {
+    Tile::template rows<MR, NT>(a.w + tile * bytes, a, r, y);
+  } else {  // bound by memory: one stream at a time
+    for (int t = 0; t < NT; t++) Tile::template rows<MR, 1>(a.w + (tile + t) * bytes, a, r, y + t * MR);
+  }
+  finish<MR, NT>(a, tile, m, y);
+}
+
+constexpr int kManyRows = 16;
+
 template <class Tile, int NT>
 KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {
   int64_t m = a.m0;
-  if (a.m1 - m < 16)  // bound by memory still: one pass over the weights
+  if (a.m1 - m < kManyRows)  // bound by memory still: one pass over the weights
     for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
+  else if (Tile::template many<NT>(a, tile))
+    return;
   for (; m + Tile::kRows <= a.m1; m += Tile::kRows) linear_block<Tile, Tile::kRows, NT>(a, tile, m);
   if constexpr (Tile::kRows > 2)
     for (; m + 2 <= a.m1; m += 2) linear_block<Tile, 2, NT>(a, tile, m);

@@ -7,6 +7,10 @@ namespace kvasir::KVASIR_ISA {
 
 struct Bf16Tile {
   static constexpr int kRows = kFloatRows;
+  template <int NT>
+  static bool many(const LinearArgs&, int64_t) {
+    return false;
+  }
   static int64_t bytes(int64_t K) { return (K + 1) / 2 * 2 * kTileCols * 2; }
 
   // Elements k and k + 1 of a row; the one behind an odd K is zero.

@@ -9,6 +9,10 @@ constexpr int64_t kSegment = 256;
 
 struct F32Tile {
   static constexpr int kRows = kFloatRows;
+  template <int NT>
+  static bool many(const LinearArgs&, int64_t) {
+    return false;
+  }
   static int64_t bytes(int64_t K) { return K * kTileCols * 4; }
 
   template <int MR, int NT>

@@ -59,7 +59,7 @@ def linear_case(
     bias = normal(rng, n_all) if biased else None
     residual = normal(rng, M, N) if epilogue == ADD else None
     index = rng.integers(0, M, M).astype(np.int32) if indexed else None
-    block = 192 if K % 192 == 0 else 32
+    block = next(b for b in (1024, 192, 64, 32) if K % b == 0)
     x = Activations(LAYOUTS[layout], normal(rng, M, K), block)
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
@@ -100,12 +100,15 @@ def linear_cases() -> dict[str, Case]:
         cases |= {
             f"linear-{name}-one-row": linear_case(i, 1, 48, 576),
             f"linear-{name}-rows": linear_case(i, 23, 40, 576),
+            f"linear-{name}-many": linear_case(i, 133, 33, 1088, ADD, biased=True),
+            f"linear-{name}-many-gated": linear_case(i, 17, 24, 192, GATED, indexed=True),
             f"linear-{name}-add": linear_case(i, 9, 33, 96, ADD, biased=True),
             f"linear-{name}-gated": linear_case(i, 7, 24, 192, GATED, biased=True),
             f"linear-{name}-experts": linear_case(i, 6, 32, 64, indexed=True),
             f"linear-{name}-tiles": linear_case(i, 5, 70, 288, ADD, by_tiles=True),
             f"linear-{name}-gated-tiles": linear_case(i, 3, 50, 64, GATED, by_tiles=True),
         }
+    cases["linear-q4m-wide-block"] = linear_case(LAYOUTS.index("q4m"), 17, 33, 1024)
     for i in range(2):
         cases[f"linear-{LAYOUTS[i]}-odd"] = linear_case(i, 5, 17, 77)
     return cases

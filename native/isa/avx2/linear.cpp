@@ -9,16 +9,15 @@ namespace kvasir::isa_avx2 {
 constexpr int kIntRows = 4, kFloatRows = 4;
 constexpr int kQ8Zero = 0;
 constexpr bool kCentred = true;
+constexpr bool kPanels = true;
 
 // [four k][columns 0-7, columns 8-15]
 struct Unpacked {
   __m256i w[8][2];
-  bool wide;
 };
 
 KVASIR_INLINE void unpack4(const uint8_t* p, Unpacked& u) {
   const __m256i low = _mm256_set1_epi8(15);
-  u.wide = false;
   for (int j = 0; j < 4; j++)
     for (int h = 0; h < 2; h++) {
       const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 64 * j + 32 * h));
@@ -28,7 +27,6 @@ KVASIR_INLINE void unpack4(const uint8_t* p, Unpacked& u) {
 }
 
 KVASIR_INLINE void unpack8(const uint8_t* p, Unpacked& u) {
-  u.wide = true;
   for (int j = 0; j < 8; j++)
     for (int h = 0; h < 2; h++) {
       const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 64 * j + 32 * h));
@@ -40,7 +38,6 @@ KVASIR_INLINE void unpack8(const uint8_t* p, Unpacked& u) {
 template <int Zero>
 KVASIR_INLINE void unpack5(const uint8_t* low, const uint8_t* high, Unpacked& u) {
   unpack4(low, u);
-  u.wide = true;
   const __m256i bit = _mm256_set1_epi8(16), zero = _mm256_set1_epi8(Zero);
   for (int half = 0; half < 2; half++) {
     const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high + 32 * half));
@@ -54,7 +51,6 @@ KVASIR_INLINE void unpack5(const uint8_t* low, const uint8_t* high, Unpacked& u)
 template <int Zero>
 KVASIR_INLINE void unpack6(const uint8_t* low, const uint8_t* high, Unpacked& u) {
   unpack4(low, u);
-  u.wide = true;
   const __m256i two = _mm256_set1_epi8(0x30), zero = _mm256_set1_epi8(Zero);
   for (int r = 0; r < 8; r++)
     for (int half = 0; half < 2; half++) {
@@ -67,7 +63,6 @@ KVASIR_INLINE void unpack6(const uint8_t* low, const uint8_t* high, Unpacked& u)
 
 KVASIR_INLINE void unpack_table(const uint8_t* p, Unpacked& u) {
   unpack4(p, u);
-  u.wide = true;
   const __m256i table =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIq4Values)));
   for (int r = 0; r < 8; r++)
@@ -87,24 +82,38 @@ KVASIR_INLINE __m256i dot4(const Unpacked& u, const int32_t* q, int h) {
   return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 }
 
-template <int From, int To>
+// Registers whose products are summed in int16: |w| <= 32 leaves room for four, 128 for one.
+template <int Sums, int From, int To>
 KVASIR_INLINE __m256i dot8(const Unpacked& u, const int32_t* q, int h) {
   __m256i sum = _mm256_setzero_si256();
-  for (int j = From; j < To; j++) {
-    const __m256i w = u.w[j][h];
-    const __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(_mm256_set1_epi32(q[j]), w));
+  for (int j = From; j < To; j += Sums) {
+    __m256i p = _mm256_setzero_si256();
+    for (int i = j; i < j + Sums; i++) {
+      const __m256i w = u.w[i][h];
+      p = _mm256_add_epi16(
+          p, _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(_mm256_set1_epi32(q[i]), w)));
+    }
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
   }
   return sum;
 }
 
-// Four-bit weights are always summed whole.
-template <int From, int To>
-KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
+template <int Bits, int From, int To>
+KVASIR_INLINE __m256i dot_half(const Unpacked& u, const int32_t* q, int h) {
+  if constexpr (Bits == 4) {
+    static_assert(From == 0 && To == 8);
+    return dot4(u, q, h);
+  } else {
+    return dot8<Bits == 6 ? 4 : 1, From, To>(u, q, h);
+  }
+}
+
+template <int Bits, int From, int To>
+KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a, int32_t start) {
   const int32_t* q = reinterpret_cast<const int32_t*>(a);
-  if (u.wide)
-    return {_mm256_cvtepi32_ps(dot8<From, To>(u, q, 0)), _mm256_cvtepi32_ps(dot8<From, To>(u, q, 1))};
-  return {_mm256_cvtepi32_ps(dot4(u, q, 0)), _mm256_cvtepi32_ps(dot4(u, q, 1))};
+  const __m256i from = _mm256_set1_epi32(start);
+  return {_mm256_cvtepi32_ps(_mm256_add_epi32(dot_half<Bits, From, To>(u, q, 0), from)),
+          _mm256_cvtepi32_ps(_mm256_add_epi32(dot_half<Bits, From, To>(u, q, 1), from))};
 }
 
 }  // namespace kvasir::isa_avx2
@@ -121,4 +130,3 @@ KVASIR_INLINE vf int_dot(const Unpacked& u, const int8_t* a) {
 #include "generic/linear_bf16.inl"
 //
 #include "generic/linear_int.inl"
-#include "generic/linear_super.inl"

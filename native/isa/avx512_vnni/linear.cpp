@@ -8,6 +8,7 @@ namespace kvasir::isa_avx512_vnni {
 constexpr int kIntRows = 4, kFloatRows = 4;
 constexpr int kQ8Zero = 128;
 constexpr bool kCentred = false;
+constexpr bool kPanels = true;
 
 // A group of 32 k of one tile: eight registers of four k each, in k order.
 struct Unpacked {
@@ -65,10 +66,11 @@ KVASIR_INLINE float sum16(const int8_t* a) {
 }
 
 // Embedded broadcasts load at one a cycle, half the rate of vpdpbusd on Zen 5: each serves NT tiles.
-template <int MR, int NT, int From = 0, int To = 8>
-KVASIR_INLINE void int_dots(const Unpacked* u, const int8_t* const* a, int64_t offset, vf* dots) {
+template <int MR, int NT, int Bits, int From, int To>
+KVASIR_INLINE void int_dots(const Unpacked* u, const int8_t* const* a, int64_t offset, const int32_t* start,
+                            vf* dots) {
   __m512i d[MR * NT];
-  for (int n = 0; n < MR * NT; n++) d[n] = _mm512_setzero_si512();
+  for (int n = 0; n < MR * NT; n++) d[n] = start ? _mm512_set1_epi32(start[n % MR]) : _mm512_setzero_si512();
 #pragma GCC unroll 8
   for (int j = From; j < To; j++)
     for (int i = 0; i < MR; i++) {
@@ -92,4 +94,3 @@ KVASIR_INLINE vf bf16_pair(vf acc, vi weights, int32_t x) {
 //
 #include "generic/linear_bf16.inl"
 #include "generic/linear_int.inl"
-#include "generic/linear_super.inl"
