@@ -82,10 +82,10 @@ constexpr int kManyRows = 16;
 template <class Tile, int NT>
 KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {
   int64_t m = a.m0;
-  if (a.m1 - m < kManyRows)  // bound by memory still: one pass over the weights
-    for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
-  else if (Tile::template many<NT>(a, tile))
-    return;
+  if (a.m1 - m >= kManyRows && Tile::template many<NT>(a, tile)) return;
+  if constexpr (Tile::kRows > 2)  // bound by memory still: one pass over the weights
+    if (a.m1 - m < kManyRows)
+      for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
   for (; m + Tile::kRows <= a.m1; m += Tile::kRows) linear_block<Tile, Tile::kRows, NT>(a, tile, m);
   if constexpr (Tile::kRows > 2)
     for (; m + 2 <= a.m1; m += 2) linear_block<Tile, 2, NT>(a, tile, m);

@@ -59,7 +59,7 @@ def linear_case(
     bias = normal(rng, n_all) if biased else None
     residual = normal(rng, M, N) if epilogue == ADD else None
     index = rng.integers(0, M, M).astype(np.int32) if indexed else None
-    block = next(b for b in (1024, 192, 64, 32) if K % b == 0)
+    block = next((b for b in (1024, 192, 64) if K % b == 0), 32)
     x = Activations(LAYOUTS[layout], normal(rng, M, K), block)
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:

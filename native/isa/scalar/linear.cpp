@@ -5,7 +5,7 @@
 
 namespace kvasir::isa_scalar {
 
-// Calls, not copies: half the time to compile.
+// Calls, not copies, for the time that compiling takes.
 #define KVASIR_CALL static __attribute__((noinline))
 
 constexpr int kIntRows = 2, kFloatRows = 2;
