@@ -102,7 +102,6 @@ struct LinearArgs {
   const float* residual;     // [rows, ldo]
   const float* bias;         // [N] or null
   const int32_t* row_index;  // null, or input row of each output row (experts)
-  bool stream;               // the weights are not expected to stay in the last-level cache
 };
 
 // y = norm(x) * weight, written as f32, bf16 or q8 rows. rms: x * (1 / sqrt(mean(x^2) + eps)).

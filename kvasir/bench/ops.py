@@ -108,7 +108,7 @@ def cpu_settings(options: EngineOptions) -> CpuSettings:
     if isa not in hardware.isa_levels:
         levels = ", ".join(hardware.isa_levels)
         raise ConfigError(f"isa {isa!r} cannot run on this CPU: use one of {levels}")
-    return CpuSettings(options.threads or hardware.n_cores, isa, hardware.cache_bytes)
+    return CpuSettings(options.threads or hardware.n_cores, isa)
 
 
 def measure_ops(settings: OpsSettings, cpu: CpuSettings) -> dict[str, Any]:

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from kvasir.config.sizes import parse_size
-from kvasir.core.errors import ConfigError
-
 CGROUP = Path("/sys/fs/cgroup")
-CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +22,6 @@ class Hardware:
     """Bytes that can still be allocated without swapping or meeting a control group's limit."""
     isa_levels: tuple[str, ...] = ("scalar",)
     """Levels that native code can run here, lowest first."""
-    cache_bytes: int = 0
-    """Last-level cache of one CPU; 0 when the system does not tell."""
 
 
 def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> Hardware:
@@ -42,7 +36,6 @@ def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> H
         n_cores=min(n_cores, n_cpus),
         free_memory=free if left is None else min(free, left),
         isa_levels=isa_levels,
-        cache_bytes=_cache_bytes(CPU_CACHES),
     )
 
 
@@ -53,19 +46,6 @@ def _numbers(path: Path) -> list[int | None]:
     except OSError:
         return []
     return [int(word) if word.lstrip("-").isdigit() else None for word in words]
-
-
-def _cache_bytes(caches: Path) -> int:
-    """Of the highest level, as /sys says: cpuid tells some virtual machines the whole host's."""
-    sizes = {}
-    for index in caches.glob("index*"):
-        try:
-            sizes[int((index / "level").read_text())] = parse_size(
-                (index / "size").read_text().strip() + "iB", "cache size"
-            )
-        except (OSError, ValueError, ConfigError):
-            continue
-    return sizes[max(sizes)] if sizes else 0
 
 
 def _cpu_quota(cgroup: Path) -> int:

@@ -219,7 +219,6 @@ class _Planner:
             name,
             self.threads(),
             self.isa(env_isa),
-            self.hardware.cache_bytes,
             self.packed_cache(cache),
             parse_size(self.options.packed_cache_size, "packed_cache_size"),
         )

@@ -119,8 +119,6 @@ class ExecutorConfig:
     threads: int
     isa: str | None
     """None: the executor has no native code."""
-    cache_bytes: int = 0
-    """Last-level cache of a core."""
     packed_cache: Path | None = None
     """Folder of packed weights; None packs at every start."""
     packed_cache_bytes: int = 0

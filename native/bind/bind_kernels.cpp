@@ -175,7 +175,7 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
     require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
   linear_of(k, layout)({w.data(), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1, out.data(),
                         int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
-                        data_or_null(bias), data_or_null(row_index), false});
+                        data_or_null(bias), data_or_null(row_index)});
 }
 
 void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out,

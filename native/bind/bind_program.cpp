@@ -91,7 +91,6 @@ ProgramSpec spec_of(nb::dict sizes, const ReadOnlyBytes& records, const ReadOnly
   spec.top_k = nb::cast<int64_t>(sizes["top_k"]);
   spec.head_dim_max = nb::cast<int64_t>(sizes["head_dim_max"]);
   spec.group_max = nb::cast<int64_t>(sizes["group_max"]);
-  spec.cache_bytes = nb::cast<int64_t>(sizes["cache_bytes"]);
   spec.hashes = nb::cast<bool>(sizes["hashes"]);
   return spec;
 }
@@ -115,7 +114,7 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
   new (self) BoundProgram();
   for (const auto& [bytes, layout, N, K, tiles] : weights) {
     self->owners.push_back(bytes);
-    spec.weights.push_back({nb::cast<ReadOnlyBytes>(bytes).data(), Layout(layout), N, K, tiles, false});
+    spec.weights.push_back({nb::cast<ReadOnlyBytes>(bytes).data(), Layout(layout), N, K, tiles});
   }
   for (const Floats& table : tables) {
     self->owners.push_back(nb::cast(table));

@@ -44,9 +44,9 @@ KVASIR_INLINE void store_gated(const LinearArgs& a, int64_t column, int64_t m, c
   }
 }
 
-// y: sums of MR rows from m on, tile by tile.
+// y: sums of MR rows from m on, tile by tile. A call: its activations would be compiled into every format.
 template <int MR, int NT>
-KVASIR_INLINE void finish(const LinearArgs& a, int64_t tile, int64_t m, const vf* y) {
+__attribute__((noinline)) void finish(const LinearArgs& a, int64_t tile, int64_t m, const vf* y) {
   if (a.epilogue == Epilogue::gated) {
     if constexpr (NT == 2) store_gated<MR>(a, tile / 2 * kTileCols, m, y);
     return;

@@ -29,7 +29,7 @@ struct Panel {
 
   inline __attribute__((always_inline)) void unpack(const LinearArgs& a, const uint8_t* w, const Part& p) {
     for (int64_t g = p.g0; g < p.g1; g++)
-      Tile::template read<NT>(w, Tile::bytes(a.K), g, a.stream, groups[g - p.g0].u, groups[g - p.g0].s);
+      Tile::template read<NT>(w, Tile::bytes(a.K), g, groups[g - p.g0].u, groups[g - p.g0].s);
     if constexpr (kSums)
       for (int64_t m = p.m0; m < p.m1; m++) sum_runs(a, m, p);
   }

@@ -107,7 +107,6 @@ void Program::linear(const Record& r, const Tile& tile, int64_t item) {
   args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + r.i[0];
   args.bias =
       r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
-  args.stream = !w.resident;
   call_linear(w.layout, args);
 }
 
@@ -131,7 +130,6 @@ void Program::expert_linear(const Record& r, int64_t item) {
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
   args.row_index = r.i[3] ? nullptr : ints(r.in[1]);
-  args.stream = true;
   if (args.m0 < args.m1) call_linear(w.layout, args);
 }
 

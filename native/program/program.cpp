@@ -7,13 +7,10 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "cpu/pack.h"
-
 namespace kvasir {
 namespace {
 
-constexpr int kSpins = 1000;            // tens of microseconds
-constexpr double kResidentShare = 0.5;  // of the last-level cache, for weights
+constexpr int kSpins = 1000;  // tens of microseconds
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -44,27 +41,12 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
     const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.back().data());
     scratch_.push_back(reinterpret_cast<float*>((address + 63) / 64 * 64));
   }
-  choose_resident();
   int32_t n_groups = 1;
   for (const int32_t group : spec_.kv_groups) n_groups = std::max(n_groups, group + 1);
   step_rows_.resize(size_t(n_groups));
   previous_.reserve(size_t(spec_.max_logits));
   paths_.reserve(size_t(spec_.max_tokens));
   plan_splits();
-}
-
-// A step streams all weights; a plain LRU cache smaller than them would never hit. So some may stay and the
-// rest is fetched past the cache. On SmolLM2 (97 MB, 32 MB of L3, Zen 5) the gain was between 0 and 8 %, as
-// the neighbours of the virtual machine changed.
-void Program::choose_resident() {
-  int64_t left = int64_t(kResidentShare * double(spec_.cache_bytes));
-  for (const Record& r : spec_.records) {
-    if (OpKind(r.kind) != OpKind::linear) continue;
-    Weight& w = spec_.weights[size_t(r.weight[0])];
-    const int64_t bytes = w.tiles * tile_bytes(w.layout, w.K);
-    w.resident = bytes <= left;
-    if (w.resident) left -= bytes;
-  }
 }
 
 void Program::run(StepSize size, int64_t until, double* seconds, float* logits) {

@@ -61,7 +61,6 @@ struct Weight {
   const uint8_t* data;
   Layout layout;
   int64_t N, K, tiles;  // tiles per expert
-  bool resident;        // small and early enough to stay in the last-level cache
 };
 
 // Arrays of one step, filled in place by the caller before run(). Sizes are the planned maxima.
@@ -94,7 +93,6 @@ struct ProgramSpec {
   std::vector<const float*> tables;  // rope cos | sin
   int64_t max_tokens, max_logits, logits_tile, top_k;
   int64_t head_dim_max, group_max;
-  int64_t cache_bytes;  // of the last-level cache
   bool hashes;
 };
 
@@ -141,7 +139,6 @@ class Program {
   void replay(int thread);
   void run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter);
   int64_t phase_items(const Phase& phase, const Tile& tile) const;
-  void choose_resident();
   void prepare(StepSize size);
   void resolve_references();
   void plan_splits();

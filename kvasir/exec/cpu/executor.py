@@ -30,8 +30,6 @@ LOGITS_TILE = 64
 class CpuSettings:
     threads: int
     isa: str
-    cache_bytes: int = 0
-    """Last-level cache that weights may stay in from step to step."""
     packed_cache: PackedCache | None = None
     """Where packed weights are kept; None packs at every start."""
     hashes: bool = False
@@ -150,7 +148,6 @@ def _sizes(
         "top_k": lowered.top_k,
         "head_dim_max": max((kv.head_dim for kv in program.kv), default=16),
         "group_max": max(heads, default=1),
-        "cache_bytes": settings.cache_bytes,
         "hashes": settings.hashes,
         "max_seqs": spec.max_num_seqs,
         "max_blocks": StepArrays.max_blocks(spec),
