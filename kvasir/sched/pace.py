@@ -9,9 +9,9 @@ from kvasir.sched.cost import CostModel, Load
 MIN_CHUNK_TOKENS = 16
 """Every step may compute this many tokens of prompts however slow it is; after a long context as
 many as cost the same, so that attention cannot stretch the step."""
-MIN_SHARE = 0.75
+MIN_SHARE = 0.5
 """Of what the decodes of a step take, its prompts may take as much, whatever the target: they
-advance at nearly half the speed of the machine, and streams at more than half of theirs."""
+advance with a third of the machine, and streams keep two thirds of their speed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ def test_slow_decodes_leave_prompts_sixteen_tokens_or_a_share() -> None:
     pace = Pace(CostModel(COSTS), 1e-3)
     few, many = Load(rows=1, tokens=1), Load(rows=48, tokens=48)
     assert pace.room(few, few, 0, 512) == 16
-    assert pace.room(many, many, 0, 512) == 36
-    assert pace.room(many.plus(chunk_load(36, 0)), many, 0, 512) == 0
+    assert pace.room(many, many, 0, 512) == 24
+    assert pace.room(many.plus(chunk_load(24, 0)), many, 0, 512) == 0
 
 
 def test_a_lone_chunk_has_at_least_one_token() -> None:
