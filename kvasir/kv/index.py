@@ -80,13 +80,15 @@ class PrefixIndex:
                 self._n_roots += parent.key not in self._nodes
                 parent = self._nodes.setdefault(parent.key, parent)
             node = Node(key, tokens, [NO_BLOCK] * len(blocks), parent)
-            parent.children.insert(bisect_left(parent.children, tokens, key=_tokens), node)
+            children = parent.children
+            children.insert(bisect_left(children, tokens, key=_tokens) if children else 0, node)
             self._nodes[key] = node
+        held = node.blocks
         for group, block in enumerate(blocks):
-            if node.blocks[group] == NO_BLOCK != block:
+            if held[group] == NO_BLOCK != block:
                 if block in self.by_block[group]:
                     raise KvasirError(f"block {block} holds another prefix already")
-                node.blocks[group] = block
+                held[group] = block
                 self.by_block[group][block] = node
         return node
 

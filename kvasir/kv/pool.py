@@ -93,10 +93,12 @@ class BlockPool:
         if n < 0:
             raise KvasirError(f"allocation of {n} blocks: needs at least 0")
         self.require(n)
-        taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(n))
-        for block in taken:
+        taken = []
+        for _ in range(n):
+            block = self._free.pop() if self._free else self._evict()
             self._refs[block] = 1
-        return taken
+            taken.append(block)
+        return tuple(taken)
 
     def share(self, blocks: Iterable[int]) -> None:
         """One more owner for each of ``blocks``, which are used or cached."""

@@ -130,6 +130,8 @@ class PrefixCache:
         tokens = chain.packed(i * size, (i + 1) * size)
         blocks = table.at(i)
         new = self.index.insert(node, chain.keys(i + 1)[i], tokens, blocks)
+        if new.blocks == list(blocks):
+            return new
         for group, block in enumerate(blocks):
             if block not in (new.blocks[group], NO_BLOCK):
                 table.replace(group, i, new.blocks[group])
@@ -195,17 +197,20 @@ class PrefixCache:
 
     def _depth(self, nodes: Sequence[Node]) -> int:
         """Most of ``nodes``, after the root, that end with all blocks that a next token sees."""
-        runs = [0] * len(self._windowed)
-        best = 0
-        for depth in range(1, len(nodes)):
-            blocks, is_seen = nodes[depth].blocks, True
-            for i, (group, window) in enumerate(self._windowed):
-                runs[i] = 0 if blocks[group] == NO_BLOCK else runs[i] + 1
-                first = first_block(depth * self.block_size, window, self.block_size)
-                is_seen = is_seen and runs[i] >= depth - first
-            if is_seen:
-                best = depth
-        return best
+        depth = len(nodes) - 1
+        while (gap := self._gap(nodes, depth)) is not None:
+            depth = gap
+        return depth
+
+    def _gap(self, nodes: Sequence[Node], depth: int) -> int | None:
+        """Index of a block that is missing to begin after ``depth`` blocks, and so to begin
+        anywhere between it and there."""
+        for group, window in self._windowed:
+            first = first_block(depth * self.block_size, window, self.block_size)
+            for index in range(depth - 1, first - 1, -1):
+                if nodes[index + 1].blocks[group] == NO_BLOCK:
+                    return index
+        return None
 
     def _tables(self, nodes: Sequence[Node], n_tokens: int) -> Tables:
         """Blocks of ``nodes`` after the root that a token at ``n_tokens`` or later sees."""

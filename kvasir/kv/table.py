@@ -33,7 +33,7 @@ class BlockTable:
 
     def at(self, index: int) -> tuple[int, ...]:
         """Per group the block ``index``."""
-        return tuple(blocks[index] for blocks in self._blocks)
+        return tuple([blocks[index] for blocks in self._blocks])
 
     def held(self, group: int) -> list[int]:
         """Blocks of ``group`` that the table owns."""
@@ -44,12 +44,20 @@ class BlockTable:
         n_blocks = blocks_for(n_tokens, self._block_size)
         return tuple(max(0, n_blocks - len(blocks)) for blocks in self._blocks)
 
-    def fits(self, n_tokens: int) -> bool:
-        """Whether ``grow`` finds the blocks that it needs."""
+    def try_grow(self, n_tokens: int) -> bool:
+        """Hold at least ``n_tokens``; False, changing nothing, if blocks run out."""
         if n_tokens <= self._n_tokens:
             return True
-        missing = zip(self.missing(n_tokens), self._pools, strict=True)
-        return all(n <= pool.n_available for n, pool in missing)
+        n_blocks = -(-n_tokens // self._block_size)
+        groups = tuple(zip(self._blocks, self._pools, strict=True))
+        for blocks, pool in groups:
+            if n_blocks - len(blocks) > pool.n_available:
+                return False
+        for blocks, pool in groups:
+            if n_blocks > len(blocks):
+                blocks.extend(pool.allocate(n_blocks - len(blocks)))
+        self._count()
+        return True
 
     def room(self) -> int:
         """Tokens that the table could hold now."""
@@ -151,7 +159,7 @@ class BlockTable:
         self._count()
 
     def _count(self) -> None:
-        self._n_tokens = min(map(len, self._blocks)) * self._block_size
+        self._n_tokens = min([len(blocks) for blocks in self._blocks]) * self._block_size
         self._n_covered = -1
 
     def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:

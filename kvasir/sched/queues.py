@@ -91,12 +91,11 @@ class Queues:
             return True
         if request.slot < 0:
             return False
-        while not table.fits(n_tokens):
+        while not table.try_grow(n_tokens):
             if self._holds.reclaim():
                 continue
             if table.gives_back(request.n_computed) or self._preempt() is request:
                 return False
-        table.grow(n_tokens)
         return True
 
     def release(self, request: Request) -> None:

@@ -93,10 +93,10 @@ def test_answers_do_not_depend_on_what_is_cached(
 def windowed(request: pytest.FixtureRequest) -> tuple[Sizes, Outcome, Outcome]:
     """Sizes, the answers of requests alone, and those of ``SHARING`` and its second turns."""
     sizes: Sizes = request.param
-    first = baseline(FakeExecutor, SHARING[:10], sizes)
-    second = baseline(FakeExecutor, second_turns(first, SHARING[:10]), sizes)
+    first = baseline(FakeExecutor, SHARING[:8], sizes)
+    second = baseline(FakeExecutor, second_turns(first, SHARING[:8]), sizes)
     turns = Outcome(first.answers | second.answers, second.stats)
-    return sizes, baseline(FakeExecutor, REQUESTS[:10], sizes), turns
+    return sizes, baseline(FakeExecutor, REQUESTS[:8], sizes), turns
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_windows_change_no_answer(
 ) -> None:
     sizes, alone, turns = windowed
     expected = (turns if variant.cache else alone).answers
-    requests = REQUESTS[:10]
+    requests = REQUESTS[:8]
     if variant.cache:
-        requests = SHARING[:10] + second_turns(turns, SHARING[:10])
+        requests = SHARING[:8] + second_turns(turns, SHARING[:8])
     outcome = run(FakeExecutor, requests, sizes, variant, expected)
     for request in requests:
         assert outcome.answers[request.id] == expected[request.id], request.params

@@ -244,7 +244,11 @@ class Game:
             return
         i, parent = one.node.depth, one.node
         end = (i + 1) * SIZE
-        if not one.table.fits(end):
+        missing = zip(one.table.missing(end), self.cache.pools, strict=True)
+        if any(n > pool.n_available for n, pool in missing):
+            held = [one.table.held(g) for g in self.groups]
+            assert not one.table.try_grow(end)
+            assert [one.table.held(g) for g in self.groups] == held
             return
         self.grow(one, end)
         own, is_live = one.table.at(i), parent.is_live
