@@ -16,6 +16,7 @@ from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
 from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, OWN_LAYOUT
 from kvasir.ir.passes_cpu import lower_passes
+from kvasir.ir.phases import phases
 from kvasir.ir.printer import render
 from kvasir.models import build_program, is_ignorable
 from kvasir.weights.bind import bind
@@ -48,7 +49,10 @@ def program_text(path: str | None, stage: str, dtype: str) -> str:
     if stage == "fused":
         return render(fuse(raw))
     formats = bind(raw, loaded.source, lambda tensor: is_ignorable(loaded.config, tensor)).formats()
-    return render(lower_passes(raw, dtype=dtype, formats=formats))
+    lowered = lower_passes(raw, dtype=dtype, formats=formats)
+    n_phases = len(set(phases(lowered)))
+    layers = sum(op.kind == "attention" for op in lowered.ops)
+    return f"{render(lowered)}phases {n_phases}, {n_phases / max(1, layers):.1f} a layer\n"
 
 
 def formats_text() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def test_inspect_shows_the_model_and_its_program(
     assert " = rope(" in ops["raw"]
     assert " = rope_write(" in ops["fused"]
     assert " = rope_write(" in ops["lowered"]
+    assert re.search(r"\nphases \d+, \d+\.\d a layer\n$", ops["lowered"])
 
 
 @pytest.mark.parametrize("kind", ["latency", "throughput"])
