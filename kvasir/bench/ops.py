@@ -25,6 +25,7 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.ir.cost import op_cost, weight_bytes
+from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program
@@ -47,7 +48,8 @@ class OpsSettings:
     """Tokens of a step whose linears are measured, after a context of none."""
     contexts: tuple[int, ...] = (1024, 8192)
     """Positions that one decoded token attends to."""
-    kv_dtypes: tuple[str, ...] = ("bf16", "f32")
+    kv_dtypes: tuple[str, ...] = tuple(KV_TYPES)
+    """Types of the KV cache under those positions."""
     repeat: int = 5
 
 
