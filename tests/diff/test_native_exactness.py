@@ -99,7 +99,9 @@ def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -
     outcome = run(case.make(2), case.sharing, case.grouped, variant, expected)
     for request in case.sharing:
         assert outcome.answers[request.id] == expected[request.id], request.params
-    assert outcome.stats.prefix_hits > 0
+    is_tight = variant.forks and variant.n_spare_blocks is not None
+    # a parent of few blocks has given back those of its windows that a fork would see
+    assert outcome.stats.prefix_hits > 0 or (is_tight and case.grouped.windows)
 
 
 @pytest.mark.parametrize("variant", DISK_VARIANTS[::3], ids=lambda variant: variant.name)
