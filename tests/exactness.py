@@ -14,9 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kvasir.config.resolved import PreemptionMode, SchedulerConfig
+from msgspec import structs
+
+from kvasir.config.resolved import PreemptionMode, SchedulerConfig, SharingConfig
 from kvasir.core.groups import KVGroup, window_blocks
-from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
+from kvasir.core.messages import (
+    PRIORITY_CLASSES,
+    EngineRequest,
+    EngineStats,
+    TokenEvent,
+    TokenLogprob,
+)
 from kvasir.engine.engine import Engine
 from kvasir.engine.tiered import block_sizes
 from kvasir.engine.tokenlog import decode, encode, open_log, replay
@@ -58,6 +66,9 @@ class Drafts:
     wrong_depths: frozenset[int] = frozenset()
 
 
+FAIR = SharingConfig()
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way to compute the requests."""
@@ -80,6 +91,9 @@ class Variant:
     """With the prefix cache."""
     reset_every: int = 0
     """Steps between resets of the prefix cache; 0: never."""
+    sharing: SharingConfig = FAIR
+    is_mixed: bool = False
+    """The requests are of three classes and of two tenants."""
     itl_target: float = 0.0
     """Seconds that chunks are sized for while others decode; 0: they are not."""
     disk: bool = False
@@ -154,6 +168,19 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
     Variant("replayed, tree drafts", replay_after=30, drafts=Drafts(6, n_siblings=1)),
+    Variant("first come, first served", sharing=SharingConfig(policy="fcfs"), n_spare_blocks=1),
+    Variant("static batches", n_seqs=4, sharing=SharingConfig(policy="static"), stagger=2),
+    Variant("contiguous", sharing=SharingConfig(kv_policy="contiguous"), n_spare_blocks=4),
+    Variant("classes and tenants", n_seqs=3, chunk=16, is_mixed=True, order=23),
+    Variant(
+        "realtime preempts batch",
+        n_seqs=3,
+        stagger=4,
+        n_spare_blocks=2,
+        sharing=SharingConfig(preemption_threshold=0.0),
+        is_mixed=True,
+        order=24,
+    ),
 )
 
 
@@ -187,6 +214,15 @@ CACHE_VARIANTS: tuple[Variant, ...] = tuple(
             "replayed, overlapped, preempted", replay_after=150, overlap=True, n_spare_blocks=1
         ),
         Variant("reset again and again", n_seqs=4, reset_every=12, overlap=True, order=22),
+        Variant(
+            "realtime preempts batch, overlapped",
+            n_seqs=3,
+            stagger=4,
+            overlap=True,
+            sharing=SharingConfig(preemption_threshold=0.0),
+            is_mixed=True,
+            order=25,
+        ),
     )
 )
 
@@ -214,7 +250,7 @@ def run(
 ) -> Outcome:
     """``known``: right answers, for the variants that draft."""
     config = _config(requests, sizes, variant)
-    arriving = list(requests)
+    arriving = [_mixed(i, one) if variant.is_mixed else one for i, one in enumerate(requests)]
     if variant.order is not None:
         random.Random(variant.order).shuffle(arriving)
     arriving = forking(arriving) if variant.forks else arriving
@@ -356,6 +392,12 @@ def _damage(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _mixed(i: int, request: EngineRequest) -> EngineRequest:
+    return structs.replace(
+        request, priority_class=PRIORITY_CLASSES[i % 3], tenant="ab"[i % 2], priority=-(i % 5)
+    )
+
+
 def _answer(events: Sequence[TokenEvent]) -> Answer:
     return Answer(
         tokens=tuple(token for event in events for token in event.tokens),
@@ -386,6 +428,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         block_size=sizes.block_size,
         max_draft_tokens=n_drafted,
         enable_prefix_caching=variant.cache,
+        sharing=variant.sharing,
         itl_target=variant.itl_target,
         windows=tuple(_window(window, full, n_tokens, sizes, variant) for window in sizes.windows),
         preemption_mode=variant.preemption_mode,

@@ -65,6 +65,32 @@ class EngineOptions:
         "Milliseconds that a step should take while answers stream: prompts are computed in "
         "smaller chunks then, of 16 tokens at least; default: whatever a full step takes.",
     )
+    scheduling_policy: str = option(
+        "fair",
+        "choice",
+        "Order of requests. fair: priority classes and tenants share by weights; fcfs: arrival; "
+        "static: batches that start together when the last one has ended, to compare with.",
+        choices=("fair", "fcfs", "static"),
+    )
+    priority_weights: str = option(
+        "10,5,1", "text", "Shares of the classes realtime, standard and batch."
+    )
+    tenant_weights: str = option(
+        "", "text", "Shares of tenants in their class, e.g. alice=2,bob=0.5; others have 1."
+    )
+    preemption_threshold_ms: int = option(
+        100,
+        "int",
+        "Milliseconds after which a waiting realtime request preempts batch requests.",
+        minimum=0,
+    )
+    kv_policy: str = option(
+        "paged",
+        "choice",
+        "contiguous: KV blocks for the longest answer are taken when a request starts, to compare "
+        "with.",
+        choices=("paged", "contiguous"),
+    )
     block_size: int = option(16, "int", "Tokens of one KV block, a multiple of 16.", minimum=16)
     kv_memory: int | str | None = option(
         None,

@@ -23,7 +23,9 @@ from kvasir.config.resolved import (
     ModelFacts,
     PreemptionMode,
     SchedulerConfig,
+    SharingConfig,
 )
+from kvasir.config.sharing import parse_sharing
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
 
@@ -83,6 +85,7 @@ def resolve(
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
             windows=kv.windows,
+            sharing=planner.sharing(),
         ),
         executor=planner.executor(isa, cache),
         loop=LoopConfig(planner.overlap()),
@@ -111,6 +114,15 @@ class _Planner:
         asked = self.options.itl_target_ms
         self.reasons["itl_target_ms"] = "none: default" if asked is None else f"{asked}: as asked"
         return (asked or 0) / 1000
+
+    def sharing(self) -> SharingConfig:
+        """How requests share the engine; each kind of share as the options write it."""
+        options = self.options
+        for name in ("scheduling_policy", "kv_policy"):
+            value = getattr(options, name)
+            is_default = value == getattr(EngineOptions, name)
+            self.reasons[name] = f"{value}: {'default' if is_default else 'as asked'}"
+        return parse_sharing(options)
 
     def dtype(self) -> DType:
         """The numerics mode; "auto" survives only where weights are quantized."""

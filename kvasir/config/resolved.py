@@ -13,6 +13,9 @@ KVDType = Literal["float32", "bfloat16", "int8", "fp8_e4m3", "fp8_e5m2"]
 PreemptionMode = Literal["auto", "swap", "recompute"]
 ExecutorName = Literal["cpu", "reference", "fake"]
 
+SchedulingPolicy = Literal["fair", "fcfs", "static"]
+KVPolicy = Literal["paged", "contiguous"]
+
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
 SCALE_BYTES = {"int8": 2, "fp8_e4m3": 2}
 """Of the scale of one cached vector, for the types that have one."""
@@ -78,6 +81,21 @@ class KVConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SharingConfig:
+    """Who is served when, and at whose cost."""
+
+    policy: SchedulingPolicy = "fair"
+    priority_weights: tuple[float, ...] = (10.0, 5.0, 1.0)
+    """Shares of the classes realtime, standard and batch."""
+    tenant_weights: tuple[tuple[str, float], ...] = ()
+    """Shares of tenants in their class; 1 for all others."""
+    preemption_threshold: float = 0.1
+    """Seconds that a realtime request waits before it preempts batch requests."""
+    kv_policy: KVPolicy = "paged"
+    """contiguous: blocks for the longest answer are taken when a request starts."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     max_model_len: int
     max_num_seqs: int
@@ -95,6 +113,7 @@ class SchedulerConfig:
     """Seconds that a step with decodes should take at most; 0: whatever it takes."""
     preemption_mode: PreemptionMode = "auto"
     """How a preempted request comes back when its blocks were evicted to disk."""
+    sharing: SharingConfig = SharingConfig()
     windows: tuple[KVGroup, ...] = ()
     """Blocks of the layers that see a window only, for each window."""
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from kvasir.core.params import TokenParams
 from kvasir.core.timeline import StepRecord, Story
+
+PriorityClass = Literal["realtime", "standard", "batch"]
+PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
+"""The highest first."""
 
 
 class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
@@ -28,6 +34,11 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
     begin with are shared, also when the prefix cache is off. -1: none."""
     hold_seconds: float = 0.0
     """Its blocks are held for this long after it ended, unless a running request needs them."""
+    priority: int = 0
+    """Among requests of one class and tenant, a lower one goes earlier."""
+    priority_class: PriorityClass = "standard"
+    tenant: str = ""
+    """Tenants of a class share the engine fairly."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

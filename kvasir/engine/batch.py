@@ -31,6 +31,7 @@ class Task:
     prompt: Prompt
     params: SamplingParams
     choices: tuple[TokenParams, ...]
+    priority: int = 0
 
 
 def after(now: float, milliseconds: int | None) -> float | None:
@@ -155,6 +156,7 @@ class Batch:
                     answer_by=after(now, task.params.deadline_ms),
                     parent=first,
                     hold_seconds=float(task.params.cache_ttl or 0),
+                    priority=task.priority,
                 )
                 first = number if first < 0 else first
                 self._engine.add(request)

@@ -18,6 +18,7 @@ from kvasir.engine.build import build_engine, load_model
 from kvasir.engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
 from kvasir.sampling.philox import seeds_from
+from kvasir.sampling.standing import check_priorities
 from kvasir.sampling.validate import check_prompt, resolve_choices
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
@@ -54,16 +55,23 @@ class LLM:
         self._is_closed = False
 
     def generate(
-        self, prompts: object, sampling_params: Params = None, use_tqdm: bool = True
+        self,
+        prompts: object,
+        sampling_params: Params = None,
+        use_tqdm: bool = True,
+        *,
+        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Continues each prompt; results in the order of the prompts.
 
         ``prompts``: a text, a list of token ids, {"prompt": text}, {"prompt_token_ids": ids}, or
         a list of these. ``sampling_params``: one for all, one per prompt, or vLLM's defaults.
-        ``use_tqdm`` shows a progress bar. Raises RequestError before anything runs when a prompt or
+        ``use_tqdm`` shows a progress bar. ``priority``: one number per prompt; lower ones go
+        earlier. Raises RequestError before anything runs when a prompt or
         parameter is invalid; a prompt that fails while it runs has the finish reason "error".
         """
-        return self._run(read_prompts(prompts, self._tokenizer), sampling_params, use_tqdm)
+        read = read_prompts(prompts, self._tokenizer)
+        return self._run(read, sampling_params, use_tqdm, priority)
 
     def chat(
         self,
@@ -143,11 +151,16 @@ class LLM:
         self.close()
 
     def _run(
-        self, prompts: Sequence[Prompt], sampling_params: Params, shows_progress: bool
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: Params,
+        shows_progress: bool,
+        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         self._check_open()
         params = _one_each(sampling_params, len(prompts))
-        tasks = [self._task(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
+        priorities = check_priorities(priority, len(prompts))
+        tasks = [self._task(*each) for each in zip(prompts, params, priorities, strict=True)]
         batch = Batch(self._built.engine, self._tokenizer, tasks, self._engine_ids)
         return batch.run(shows_progress)
 
@@ -155,10 +168,11 @@ class LLM:
         if self._is_closed:
             raise RequestError("this LLM is closed: create a new one")
 
-    def _task(self, prompt: Prompt, params: SamplingParams) -> Task:
+    def _task(self, prompt: Prompt, params: SamplingParams, priority: int) -> Task:
         if params.seed is None:
             params = msgspec.structs.replace(params, seed=self._draw_seed())
-        task = Task(self._n_requests, prompt, params, self._resolve(prompt.ids, params))
+        choices = self._resolve(prompt.ids, params)
+        task = Task(self._n_requests, prompt, params, choices, priority)
         self._n_requests += 1
         return task
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvasir.core.errors import RequestError
-from kvasir.sampling.validate import check_salt
+from kvasir.sampling.standing import check_salt
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})

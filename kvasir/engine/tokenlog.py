@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineRequest, TokenEvent, TokenLogprob
+from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent, TokenLogprob
 from kvasir.core.params import TokenParams
 
 VERSION = 1
@@ -37,6 +37,9 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
     ttft_by: float | None = None
     answer_by: float | None = None
     """Of the machine's monotonic clock, as in ``EngineRequest``."""
+    priority: int = 0
+    priority_class: PriorityClass = "standard"
+    tenant: str = ""
 
     def record(self, event: TokenEvent) -> None:
         """Append one event of this choice. Raises KvasirError on another's, or after the end."""
@@ -62,6 +65,9 @@ def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> Toke
         cache_salt=request.cache_salt,
         ttft_by=request.ttft_by,
         answer_by=request.answer_by,
+        priority=request.priority,
+        priority_class=request.priority_class,
+        tenant=request.tenant,
     )
 
 
@@ -92,6 +98,9 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
         log.cache_salt,
         log.ttft_by,
         log.answer_by,
+        priority=log.priority,
+        priority_class=log.priority_class,
+        tenant=log.tenant,
     )
 
 

@@ -75,23 +75,6 @@ def check_prompt(prompt: Sequence[int], *, vocab_size: int, max_model_len: int) 
     _check_ids("prompt", prompt, vocab_size)
 
 
-MAX_SALT = 256
-"""Characters of a cache salt."""
-
-
-def check_salt(salt: object) -> str:
-    """The salt of a request, empty without one. Refuses what is no text, empty or too long."""
-    if salt is None:
-        return ""
-    if not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT:
-        raise RequestError(
-            f"cache_salt must be text of 1 to {MAX_SALT} characters", param="cache_salt"
-        )
-    if any("\ud800" <= char <= "\udfff" for char in salt):
-        raise RequestError("cache_salt holds half of a surrogate pair", param="cache_salt")
-    return salt
-
-
 def check(params: SamplingParams, *, vocab_size: int, max_model_len: int, n_prompt: int) -> None:
     """Refuses parameters outside their bounds.
 

@@ -79,6 +79,17 @@ class Making:
         rows = zip(self.owners, self.rows, strict=True)
         return next((row.start for owner, row in rows if owner is request), request.n_computed)
 
+    def commits(self, emitted: Sequence[tuple[Request, int]]) -> tuple[tuple[int, int], ...]:
+        """(slot, token) of what the samplers' states were not told; a slot is opened with all of
+        its own."""
+        opened = {opening.slot for opening in self.opens}
+        commits = [
+            (request.slot, token)
+            for request, token in emitted
+            if request.slot >= 0 and request.slot not in opened
+        ]
+        return tuple(commits)
+
     def draft(self, request: Request, row: Row) -> None:
         """A row that speculates: how far ``request`` gets is not known before it is committed."""
         self._add(request, row)

@@ -99,7 +99,7 @@ class Prefixes:
 
     def fits(self, request: Request, found: Found, n_spare: int) -> bool:
         """Whether ``request`` can start with ``found`` and leave ``n_spare`` blocks."""
-        return self.cache.fits(found.hit, request.n_known, n_spare)
+        return self.cache.fits(found.hit, request.n_held, n_spare)
 
     def n_loaded(self, found: Found) -> int:
         """Tokens of the hit that come from disk."""
@@ -112,7 +112,7 @@ class Prefixes:
         copy that completes the hit, or the loads from disk."""
         hit = found.hit
         self.cache.adopt(hit, request.table)
-        request.table.grow_full(request.n_known)
+        request.table.grow_full(request.n_held)
         request.table.grow(found.n_tokens + 1)
         request.begin(found.n_tokens)
         request.news_at = 0

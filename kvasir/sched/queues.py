@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import Copy, SlotOpen, Transfer
+from kvasir.core.messages import PRIORITY_CLASSES
+from kvasir.core.plan import Copy, Move, SlotOpen, Transfer
 from kvasir.sched.holds import Holds
+from kvasir.sched.policy import Policy
 from kvasir.sched.prefix import MAX_WAITS, Found, Prefixes
 from kvasir.sched.request import Request
 from kvasir.sched.timeline import Timeline
 
-MAX_PASSED = 16
-"""Waiting requests that may be passed by later ones while others compute what they need."""
+LOWEST = len(PRIORITY_CLASSES) - 1
+"""Rank of the class that gives way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,54 +32,73 @@ class Newcomer:
 
 
 class Queues:
-    """Running and waiting requests, each in order of arrival.
+    """Running requests in the order of their seniority; the policy holds the waiting ones.
 
-    The latest arrival gives up its blocks first and comes back last, and the oldest always
-    advances: no livelock. A request waits behind later ones only while a running one computes the
-    block that it needs next, and not for ever.
+    The least senior gives up its blocks first, and the most senior always advances: no livelock.
     """
 
     def __init__(
-        self, prefixes: Prefixes, holds: Holds, max_num_seqs: int, timeline: Timeline
+        self,
+        prefixes: Prefixes,
+        holds: Holds,
+        policy: Policy,
+        timeline: Timeline,
+        max_num_seqs: int,
+        patience: float = 0.0,
     ) -> None:
+        """``patience``: seconds that a request of the highest class waits before it takes what the
+        lowest one holds."""
         self.prefixes = prefixes
         self._holds = holds
         self.running: list[Request] = []
-        self.waiting: deque[Request] = deque()
+        self.waiting = policy
         self.n_preemptions = 0
         self._max_num_seqs = max_num_seqs
+        self._patience = patience
         self._timeline = timeline
         self._slots = list(range(max_num_seqs - 1, -1, -1))
+        self._refused: dict[Request, bool] = {}
+        self._is_urgent = False
 
-    def newcomers(self) -> Iterator[Newcomer]:
-        """Starts waiting requests, while slots and blocks for their known tokens are available.
+    def begin_plan(self) -> None:
+        """What could not start in the last plan may now."""
+        self._refused.clear()
+        self._is_urgent = False
+
+    def rescue(self) -> Newcomer | None:
+        """Starts a request of the highest class that has waited too long, in the place of requests
+        of the lowest class if it must."""
+        request = self.waiting.urgent()
+        if request is None or not request.n_left:
+            return None
+        if self._timeline.clock() - request.since < self._patience:
+            return None
+        found = self._find(request)
+        while not (self._slots and self._fits(request, found)):
+            if not self.running or self.running[-1].rank != LOWEST:
+                self._is_urgent = True
+                return None
+            self._preempt()
+            found = self._find(request)
+        return None if found.ahead is None else self._start(request, found)
+
+    def newcomer(self) -> Newcomer | None:
+        """Starts the waiting request whose turn it is among those for whose known tokens blocks are
+        available.
 
         One block per running request is left, so that their next tokens do not preempt the newcomer
-        at once.
+        at once. None when no request can start.
         """
-        cache = self.prefixes.cache
-        n_passed = 0
-        for request in tuple(islice(self.waiting, MAX_PASSED + len(self._slots))):
-            if not self._slots or not request.n_left or n_passed == MAX_PASSED:
-                return
-            if cache.n_available <= len(self.running) and not self._holds.reclaim():
-                return
-            found = self._find(request)
-            if found.ahead is None:
-                n_passed += 1
-                continue
-            if found.is_coming and request.n_waits < MAX_WAITS:
-                request.n_waits += 1
-                n_passed += 1
-                continue
-            if not self.prefixes.fits(request, found, len(self.running)):
-                return
-            yield self._start(request, found)
+        chosen = self._choose() if self.waiting.is_open(len(self.running)) else None
+        if chosen is None:
+            self.waiting.full()
+            return None
+        return self._start(*chosen)
 
     def reserve(self, requests: Sequence[Request]) -> list[Request]:
         """Those of the running ``requests``, oldest first, that have blocks for one more token.
 
-        The latest running requests are preempted for the blocks of older ones. A request whose own
+        The least senior running requests are preempted for the others. A request whose own
         running step, once committed, gives back blocks that its window has left, waits for it.
         """
         ready = [request for request in requests if self._has_room(request)]
@@ -104,10 +123,17 @@ class Queues:
         owner writes."""
         if request.slot < 0:
             self.waiting.remove(request)
-            self.prefixes.forget(request)
-        else:
-            self.running.remove(request)
-            self._give_up(request)
+            return
+        del self.running[bisect_left(self.running, request.seniority, key=_seniority)]
+        self.waiting.stopped(request)
+        self._give_up(request)
+
+    def take_moves(self) -> tuple[Move, ...]:
+        """Entries of accepted branches that are not in their places yet."""
+        moves = tuple(move for request in self.running for move in request.moves)
+        for request in self.running:
+            request.moves.clear()
+        return moves
 
     def check(self) -> None:
         """Raises KvasirError unless blocks, slots and order are consistent."""
@@ -126,12 +152,74 @@ class Queues:
             raise KvasirError(
                 f"slots free or running are {slots}, not each of {self._max_num_seqs}"
             )
-        for queue in (self.running, self.waiting):
-            _check_order(queue)
+        order = [request.seniority for request in self.running]
+        if order != sorted(order):
+            raise KvasirError(f"running requests are out of order of seniority: {order}")
+
+    def _choose(self) -> tuple[Request, Found] | None:
+        passed: list[Request] = []
+        for turn in self.waiting.turns():
+            if not self._slots:
+                return None
+            if not self.prefixes.cache.n_available and not self._holds.reclaim():
+                return None
+            chosen = self._first_of(turn, passed)
+            if chosen is not None:
+                for request in passed:
+                    request.n_bypassed += 1
+                return chosen
+            if any(request.n_bypassed >= self.waiting.max_bypass for request in passed):
+                return None
+        return None
+
+    def _first_of(
+        self, turn: Sequence[Request], passed: list[Request]
+    ) -> tuple[Request, Found] | None:
+        """The request of one turn that most is cached of; ``passed`` gets those that lose by it."""
+        best: tuple[Request, Found] | None = None
+        for request in turn:
+            found = self._startable(request, may_reclaim=best is None)
+            if found is not None and (best is None or found.n_tokens > best[1].n_tokens):
+                if best is not None:
+                    passed.append(best[0])
+                best = request, found
+            elif found is None and self._refused.get(request):
+                passed.append(request)
+            if request.n_bypassed >= self.waiting.max_bypass:
+                break
+        return best
+
+    def _startable(self, request: Request, *, may_reclaim: bool) -> Found | None:
+        """What ``request`` begins with; None when it does not fit, or waits for what another
+        computes, or disk reads. Who was refused once in a plan is refused by all of it."""
+        if request in self._refused or not request.n_left:
+            return None
+        if self._is_urgent and request.rank == LOWEST:
+            return None
+        # held blocks that another found may rest on stay
+        spare = self._spare(request)
+        found = self._find(request) if may_reclaim else self.prefixes.find(request, spare)
+        if found.ahead is None:
+            self._refused[request] = False
+        elif found.is_coming and request.n_waits < MAX_WAITS:
+            request.n_waits += 1
+            self._refused[request] = False
+        elif not self._fits(request, found):
+            self._refused[request] = True
+        else:
+            return found
+        return None
+
+    def _fits(self, request: Request, found: Found) -> bool:
+        return self.prefixes.fits(request, found, self._spare(request))
+
+    def _spare(self, request: Request) -> int:
+        """Blocks that are left when ``request`` starts."""
+        return 0 if request.holds_all else len(self.running)
 
     def _find(self, request: Request) -> Found:
         """What it would begin with; held blocks are let go until there is room for it."""
-        n_spare = len(self.running)
+        n_spare = self._spare(request)
         found = self.prefixes.find(request, n_spare)
         while found.ahead is not None and not self.prefixes.fits(request, found, n_spare):
             if not self._holds.reclaim():
@@ -141,20 +229,22 @@ class Queues:
 
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)
-        insort(self.running, request, key=_arrival)
+        insort(self.running, request, key=_seniority)
         copy, loads = self.prefixes.start(request, found)
+        self.waiting.started(request)
         opening = request.open(self._slots.pop())
         n_swapped = self.prefixes.n_loaded(found) if request.epoch else 0
         return Newcomer(request, opening, (copy,) if copy else (), loads, n_swapped)
 
     def _preempt(self) -> Request:
-        """The latest running request waits again: outputs stay, KV is computed again or cached."""
+        """The least senior running request waits again: outputs stay, KV is computed again or
+        cached."""
         victim = self.running.pop()
+        self.waiting.stopped(victim)
         self._give_up(victim)
         self._timeline.mark(victim.id, "preempted", victim.n_computed)
-        victim.restart()
-        older = sum(1 for request in islice(self.waiting, MAX_PASSED) if _is_older(request, victim))
-        self.waiting.insert(older, victim)
+        victim.restart(self._timeline.clock())
+        self.waiting.push(victim)
         self.n_preemptions += 1
         return victim
 
@@ -165,15 +255,5 @@ class Queues:
         request.slot = -1
 
 
-def _arrival(request: Request) -> int:
-    return request.arrival
-
-
-def _is_older(a: Request, b: Request) -> bool:
-    return a.arrival < b.arrival
-
-
-def _check_order(queue: Sequence[Request] | deque[Request]) -> None:
-    arrivals = [request.arrival for request in queue]
-    if arrivals != sorted(arrivals):
-        raise KvasirError(f"requests are out of order of arrival: {arrivals}")
+def _seniority(request: Request) -> tuple[int, int, int]:
+    return request.seniority

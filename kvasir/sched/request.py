@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from kvasir.core.messages import EngineRequest, TokenLogprob
+from kvasir.core.messages import PRIORITY_CLASSES, EngineRequest, TokenLogprob
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen
 from kvasir.kv.keys import Chain
@@ -28,6 +28,23 @@ class Request:
     cache_salt: str = ""
     parent: int = -1
     hold_seconds: float = 0.0
+    rank: int = 1
+    """Of its class; 0 is the highest."""
+    priority: int = 0
+    """Inside class and tenant; a lower one goes earlier."""
+    tenant: str = ""
+    holds_all: bool = False
+    """Blocks for the longest answer are taken when it starts."""
+    since: float = 0.0
+    """When it began to wait, seconds of the scheduler's clock."""
+    n_bypassed: int = 0
+    """Requests that started in its turn, because it did not fit or had less cached."""
+    n_left_out: int = 0
+    """Plans in a row that computed nothing of its prompt, though it had started."""
+    n_charged: int = 0
+    """Computed tokens that its tenant was charged for."""
+    advance: float = 0.0
+    """Seconds that its tenant has paid for beyond them."""
     chain: Chain | None = None
     """Keys of its full blocks, once the prefix cache was asked."""
     n_waits: int = 0
@@ -73,6 +90,18 @@ class Request:
         return self.n_prompt + self.n_drawn
 
     @property
+    def n_held(self) -> int:
+        """Tokens that need blocks when it starts."""
+        longest = self.n_prompt + self.max_outputs - 1
+        return max(self.n_known, longest) if self.holds_all else self.n_known
+
+    @property
+    def seniority(self) -> tuple[int, int, int]:
+        """Who is behind gives blocks up for who is ahead: classes first, then priorities, then
+        arrival. No two requests are equal, so that the first always advances."""
+        return self.rank, self.priority, self.arrival
+
+    @property
     def n_left(self) -> int:
         """Tokens that can be computed now."""
         if self.is_drafting:
@@ -113,9 +142,12 @@ class Request:
         if not self.epoch:
             self.n_cached = min(n_cached, self.n_prompt)
 
-    def restart(self) -> None:
-        """Forget the KV entries; what was drawn and scored stays."""
+    def restart(self, now: float) -> None:
+        """Wait again without the KV entries; what was drawn and scored stays."""
         self.n_computed = 0
+        self.n_charged = 0
+        self.n_left_out = 0
+        self.since = now
         self.epoch += 1
         self.moves.clear()
 
@@ -147,7 +179,13 @@ class Request:
 
 
 def new_request(
-    request: EngineRequest, arrival: int, max_outputs: int, table: BlockTable
+    request: EngineRequest,
+    arrival: int,
+    max_outputs: int,
+    table: BlockTable,
+    *,
+    holds_all: bool = False,
+    now: float = 0.0,
 ) -> Request:
     """State of a request that has not run here; ``emitted`` outputs count as its own."""
     n_prompt, n_emitted = len(request.prompt), len(request.emitted)
@@ -164,6 +202,11 @@ def new_request(
         answer_by=inf if request.answer_by is None else request.answer_by,
         parent=request.parent,
         hold_seconds=request.hold_seconds,
+        rank=PRIORITY_CLASSES.index(request.priority_class),
+        priority=request.priority,
+        tenant=request.tenant,
+        holds_all=holds_all,
+        since=now,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else 0,
     )

@@ -1,7 +1,8 @@
 """Continuous batching with chunked prefill: decides each step, and books what it gave.
 
 No prefill or decode phases: every request has ``n_computed`` chasing ``n_known`` under one budget
-of tokens. Rows of one token come first, then chunks of prompts, then newcomers.
+of tokens. Rows of one token come first, then chunks of prompts and newcomers in the order of the
+policy.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
-from kvasir.core.plan import Move, Row, RowOutput, StepPlan, StepResult, Transfer
+from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.kv.tier import Disk, DiskTier
@@ -26,7 +27,9 @@ from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
 from kvasir.sched.outlook import Outlook
 from kvasir.sched.pace import Pace
+from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prefix import Prefixes
+from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.rows import draft_row, is_draft
@@ -37,6 +40,8 @@ from kvasir.speculate.base import Draft, Proposer
 MAX_FLIGHTS = 2
 """Plans made and not committed: one runs, one is ready to follow it."""
 NO_DRAFT = Draft()
+CHARGE_STEPS = 16
+"""Plans after which tenants are charged for their outputs, of which they pay the first ahead."""
 MIN_OUTPUTS_TO_DRAFT = 2
 """Outputs left below which a draft cannot save a step."""
 
@@ -72,14 +77,25 @@ class Scheduler:
         self._prefixes = Prefixes(
             self._cache, key_root, forks, enabled=config.enable_prefix_caching, tier=tier
         )
-        self._queues = Queues(self._prefixes, self._holds, config.max_num_seqs, self.timeline)
+        self._policy = make_policy(config.sharing, self.costs)
+        self._queues = Queues(
+            self._prefixes,
+            self._holds,
+            self._policy,
+            self.timeline,
+            config.max_num_seqs,
+            config.sharing.preemption_threshold,
+        )
         outlook = Outlook(self.costs, config.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, self._prefixes, outlook, clock)
         self._making = Making(0)
+        self._counters = Counters()
+        self._prompts = Prompts(
+            self._queues, self.timeline, self._counters, has_windows=bool(config.windows)
+        )
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
-        self._counters = Counters()
         self._n_arrivals = 0
         self._n_plans = 0
 
@@ -100,8 +116,15 @@ class Scheduler:
         self._counters.n_received += 1
         self._counters.tokens_received += len(request.prompt)
         max_outputs = max_outputs_of(request, self.config)
-        table = BlockTable(self._cache.pools, self.config.block_size)
-        state = new_request(request, self._n_arrivals, max_outputs, table)
+        check_priority(request, self._policy, self.config.sharing.policy)
+        state = new_request(
+            request,
+            self._n_arrivals,
+            max_outputs,
+            BlockTable(self._cache.pools, self.config.block_size),
+            holds_all=self.config.sharing.kv_policy == "contiguous",
+            now=self.timeline.clock(),
+        )
         self._n_arrivals += 1
         state.finish = state.ending()
         if state.finish is not None:
@@ -115,7 +138,7 @@ class Scheduler:
         self._requests[request.id] = state
         self._counters.tokens_waiting += state.n_prompt
         self.timeline.queued(request.id, state.n_prompt)
-        self._queues.waiting.append(state)
+        self._policy.push(state)
         self._counters.prompt_tokens += state.n_prompt
 
     def cancel(self, request_id: int) -> bool:
@@ -147,6 +170,10 @@ class Scheduler:
             self._close(request)
         self._making = making = Making(self.config.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
+        self._queues.begin_plan()
+        rescued = self._queues.rescue()
+        if rescued is not None:
+            self._prompts.open(making, rescued)
         if self.config.windows:
             # of these, blocks are taken as prompts are computed, too: here, oldest first, before
             # any row is made that a preemption could take back
@@ -157,9 +184,10 @@ class Scheduler:
             (ready if self._can_decode(request) else others).append(request)
         self._plan_decodes(making, ready)
         making.decodes = making.load if making.rows else None
-        self._plan_chunks(making, others)
-        if self._queues.n_preemptions == n_preemptions:
-            self._plan_newcomers(making)
+        if self._n_plans % CHARGE_STEPS == 0:
+            self._policy.computed(self._queues.running)
+        may_start = self._queues.n_preemptions == n_preemptions
+        self._prompts.plan(making, others, may_start=may_start)
         if not making.rows:
             return None
         plan = self._close_plan(making)
@@ -179,7 +207,7 @@ class Scheduler:
             plan,
             [request.id for request in making.owners],
             result,
-            n_waiting=len(self._queues.waiting),
+            n_waiting=len(self._policy),
             blocks_free=self._cache.n_available,
         )
         self._counters.step += 1
@@ -232,7 +260,7 @@ class Scheduler:
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
         self._queues.check()
-        queued = {request.id for request in (*self._queues.running, *self._queues.waiting)}
+        queued = {request.id for request in (*self._queues.running, *self._policy)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
         n_used = sum(pool.n_used for pool in self._cache.pools)
@@ -261,41 +289,6 @@ class Scheduler:
             self._proposer is None or request.n_known == len(request.tokens)
         )
 
-    def _plan_chunks(self, making: Making, others: list[Request]) -> None:
-        """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
-        on admission."""
-        for request in others:
-            if request.slot < 0 or not request.n_left or request.is_decoding:
-                continue
-            if not making.room(request.n_computed):
-                return
-            self._chunk(making, request)
-
-    def _chunk(self, making: Making, request: Request) -> None:
-        """A chunk for which windowed groups have blocks: a running step may have to give some back
-        before there is one."""
-        n_most = request.n_left
-        if self.config.windows:
-            n_most = min(n_most, request.table.room() - request.n_computed)
-        if n_most > 0:
-            making.chunk(request, n_most)
-
-    def _plan_newcomers(self, making: Making) -> None:
-        if not making.room():
-            return
-        for newcomer in self._queues.newcomers():
-            making.opens.append(newcomer.opening)
-            making.copies.extend(newcomer.copies)
-            making.loads.extend(newcomer.loads)
-            request = newcomer.request
-            self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
-            self.timeline.mark(request.id, "started", request.n_computed)
-            if newcomer.n_swapped:
-                self.timeline.mark(request.id, "swapped_in", newcomer.n_swapped)
-            self._chunk(making, request)
-            if not making.room():
-                return
-
     def _parent(self, request_id: int) -> Parent | None:
         """A running request, as far as the plans before the one in the making compute it."""
         request = self._requests.get(request_id)
@@ -320,31 +313,15 @@ class Scheduler:
             step=self._n_plans,
             rows=tuple(making.rows),
             opens=tuple(making.opens),
-            commits=self._take_commits(making),
-            moves=self._take_moves() if self._proposer is not None else (),
+            commits=making.commits(self._uncommitted),
+            moves=self._queues.take_moves() if self._proposer is not None else (),
             copies=tuple(making.copies),
             saves=() if self._prefixes.tier is None else self._prefixes.tier.take_saves(),
             loads=tuple(making.loads),
         )
+        self._uncommitted.clear()
         self._n_plans += 1
         return plan
-
-    def _take_commits(self, making: Making) -> tuple[tuple[int, int], ...]:
-        """Tokens that the samplers' states were not told; a slot is opened with all of its own."""
-        opened = {opening.slot for opening in making.opens}
-        commits = [
-            (request.slot, token)
-            for request, token in self._uncommitted
-            if request.slot >= 0 and request.slot not in opened
-        ]
-        self._uncommitted.clear()
-        return tuple(commits)
-
-    def _take_moves(self) -> tuple[Move, ...]:
-        moves = tuple(move for request in self._queues.running for move in request.moves)
-        for request in self._queues.running:
-            request.moves.clear()
-        return moves
 
     def _book_decode(self, request: Request, row: Row, output: RowOutput, is_current: bool) -> None:
         """One drawn token; nearly all rows are these. ``is_current``: not preempted since."""

@@ -28,6 +28,7 @@ from kvasir.core.messages import (
 )
 from kvasir.core.params import TokenParams
 from kvasir.engine.tokenlog import TokenLog, open_log
+from kvasir.sampling.standing import ALIKE, Standing
 from kvasir.serve import frames
 from kvasir.serve.admission import Admission
 from kvasir.serve.streams import EngineDown, EventStream
@@ -110,7 +111,7 @@ class AsyncClient:
     def submit(
         self,
         prompts: Sequence[Prompt],
-        cache_salt: str = "",
+        standing: Standing = ALIKE,
         ttft_by: float | None = None,
         answer_by: float | None = None,
         hold_seconds: float = 0.0,
@@ -134,10 +135,13 @@ class AsyncClient:
         parents = _parents([prompt for prompt, _ in prompts], first)
         requests = tuple(
             EngineRequest(
-                id=first + i,
-                prompt=prompt,
-                params=params,
-                cache_salt=cache_salt,
+                first + i,
+                prompt,
+                params,
+                cache_salt=standing.cache_salt,
+                priority=standing.priority,
+                priority_class=standing.priority_class,
+                tenant=standing.tenant,
                 ttft_by=ttft_by,
                 answer_by=answer_by,
                 parent=parent,

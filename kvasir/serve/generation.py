@@ -13,6 +13,7 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.engine.batch import after
 from kvasir.engine.choice import Choice, Delta
+from kvasir.sampling.standing import ALIKE, Standing
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.metrics import Metrics
@@ -27,7 +28,7 @@ class Job:
     params: SamplingParams
     resolved: tuple[TokenParams, ...]
     """One per choice, len(prompts) * params.n."""
-    cache_salt: str = ""
+    standing: Standing = ALIKE
 
     @property
     def has_deadline(self) -> bool:
@@ -88,7 +89,7 @@ class Generation:
         asked, arrived = self.job.params, self._exchange.arrived
         self._stream = self._client.submit(
             prompts,
-            self.job.cache_salt,
+            self.job.standing,
             ttft_by=after(arrived, asked.ttft_ms),
             answer_by=after(arrived, asked.deadline_ms),
             hold_seconds=float(asked.cache_ttl or 0),

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.core.params import SamplingParams
-from kvasir.sampling.validate import check, check_prompt, check_salt, resolve_choices
+from kvasir.sampling.standing import Standing
+from kvasir.sampling.validate import check, check_prompt, resolve_choices
 from kvasir.serve.generation import Job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatMessage, ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
+from kvasir.serve.protocol.sampling import standing_of
 from kvasir.serve.text import TextModel
 
 MAX_PROMPTS = 1024
@@ -26,17 +28,17 @@ async def completion_job(
     request: CompletionRequest, text: TextModel, info: Ready, draw: DrawSeed
 ) -> Job:
     """Each prompt of a request without a seed has one from ``draw``. Raises RequestError (400)."""
-    params, salt = completions.sampling_params(request), check_salt(request.cache_salt)
+    params, standing = completions.sampling_params(request), standing_of(request)
     _check_before_tokenizing(params, info)
     prompts = await _prompts(request, text, info.max_model_len)
-    return _job(prompts, params, text, info, draw, salt)
+    return _job(prompts, params, text, info, draw, standing)
 
 
 async def chat_job(
     request: ChatRequest, text: TextModel, info: Ready, draw: DrawSeed
 ) -> tuple[Job, tuple[str, ...]]:
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
-    params, salt = chat.sampling_params(request), check_salt(request.cache_salt)
+    params, standing = chat.sampling_params(request), standing_of(request)
     _check_before_tokenizing(params, info)
     messages, warnings = chat.read_messages(request.messages)
     prompt = await chat_prompt(
@@ -46,7 +48,7 @@ async def chat_job(
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    return _job((prompt,), params, text, info, draw, salt), warnings
+    return _job((prompt,), params, text, info, draw, standing), warnings
 
 
 async def chat_prompt(
@@ -127,7 +129,7 @@ def _job(
     text: TextModel,
     info: Ready,
     draw: DrawSeed,
-    salt: str,
+    standing: Standing,
 ) -> Job:
     for prompt in prompts:
         check_prompt(prompt, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
@@ -150,4 +152,4 @@ def _job(
             draw=draw,
         )
     ]
-    return Job(prompts, params, tuple(resolved), salt)
+    return Job(prompts, params, tuple(resolved), standing)

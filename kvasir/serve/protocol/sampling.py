@@ -6,6 +6,13 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
+from kvasir.sampling.standing import (
+    Standing,
+    check_class,
+    check_priority,
+    check_salt,
+    check_user,
+)
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +52,10 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     cache_ttl: int | None = None
     """Seconds that what it computed is kept from eviction after it ended."""
     user: str | None = None
-    """Names the end user to the operator; has no effect on the answer."""
+    """Requests of one user share the engine fairly with those of others."""
+    priority: int | None = None
+    priority_class: str | None = None
+    service_tier: str | None = None
 
 
 UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
@@ -71,7 +81,6 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
-    "priority": (0,),
     "request_id": (),
     "kv_transfer_params": (),
     "vllm_xargs": (),
@@ -79,11 +88,20 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "typical_p": (1, 1.0),
     "metadata": ({},),
     "store": (False,),
-    "service_tier": ("auto", "default"),
     "stream_interval": (1,),
     "mm_processor_kwargs": (),
     "prompt_embeds": (),
 }
+
+
+def standing_of(fields: SamplingFields) -> Standing:
+    """Raises RequestError (400)."""
+    return Standing(
+        check_salt(fields.cache_salt),
+        check_priority(fields.priority),
+        check_class(fields.priority_class, fields.service_tier),
+        check_user(fields.user),
+    )
 
 
 def to_params(

@@ -1,0 +1,28 @@
+"""The policy that a configuration names."""
+
+from __future__ import annotations
+
+from kvasir.config.resolved import SharingConfig
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import EngineRequest
+from kvasir.sched.cost import CostModel
+from kvasir.sched.fair import Fair
+from kvasir.sched.policy import Fcfs, Policy, Static
+
+
+def make_policy(config: SharingConfig, costs: CostModel) -> Policy:
+    if config.policy == "fair":
+        return Fair(costs, config.priority_weights, dict(config.tenant_weights))
+    return Static() if config.policy == "static" else Fcfs()
+
+
+def check_priority(request: EngineRequest, policy: Policy, name: str) -> None:
+    """Raises RequestError when ``request`` has a priority that ``policy`` would ignore."""
+    if policy.knows_classes or (request.priority == 0 and request.priority_class == "standard"):
+        return
+    param = "priority" if request.priority else "priority_class"
+    raise RequestError(
+        f"{param} has no effect with --scheduling-policy {name}: use fair, or leave it out",
+        param=param,
+        code="unsupported_parameter",
+    )

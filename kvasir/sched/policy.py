@@ -1,0 +1,165 @@
+"""In which order waiting requests start, and prompts share the steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from kvasir.sched.request import Request
+
+MAX_LOOKAHEAD = 32
+"""Waiting requests that are looked at when the first ones cannot start."""
+
+
+class Line:
+    """Requests in an order of their own, by their seniority. O(log n) comparisons to find one."""
+
+    def __init__(self) -> None:
+        self._requests: list[Request] = []
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests)
+
+    def push(self, request: Request) -> None:
+        """One that was preempted returns to where it came from, before all that came after it."""
+        insort(self._requests, request, key=_seniority)
+
+    def remove(self, request: Request) -> None:
+        del self._requests[bisect_left(self._requests, request.seniority, key=_seniority)]
+
+    def first(self, n: int) -> list[Request]:
+        return self._requests[:n]
+
+
+class Policy(Protocol):
+    """Holds the waiting requests."""
+
+    knows_classes: bool
+    """Whether it tells priorities apart."""
+    max_bypass: int
+    """Requests that may start before one whose turn it is, because it does not fit or their
+    prefixes are cached: that bounds how long it can starve."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+    def push(self, request: Request) -> None:
+        """A request waits: it is new, or was preempted."""
+        ...
+
+    def remove(self, request: Request) -> None:
+        """A request waits no more."""
+        ...
+
+    def is_open(self, n_running: int) -> bool:
+        """Whether any request may start now."""
+        ...
+
+    def urgent(self) -> Request | None:
+        """The waiting request of the highest class whose turn it is, where classes are known."""
+        ...
+
+    def turns(self) -> Iterator[Sequence[Request]]:
+        """Waiting requests, first those whose turn it is. Among the requests of one turn a cached
+        prefix goes first. Ends after a bounded number."""
+        ...
+
+    def full(self) -> None:
+        """No further request fits now."""
+        ...
+
+    def started(self, request: Request) -> None:
+        """A request runs, with what was cached of it."""
+        ...
+
+    def stopped(self, request: Request) -> None:
+        """A request runs no more: it ended or was preempted; its counters are still those."""
+        ...
+
+    def computed(self, requests: Iterable[Request]) -> None:
+        """Running requests may have computed more."""
+        ...
+
+    def order(self, prompts: list[Request]) -> list[Request]:
+        """Running requests, the first to compute a chunk first."""
+        ...
+
+    def goes_first(self, running: Request) -> bool:
+        """Whether some waiting request has a better claim to the step than ``running``."""
+        ...
+
+
+class Fcfs:
+    """First come, first served: one line, and whoever does not fit holds it up."""
+
+    knows_classes = False
+    max_bypass = 0
+
+    def __init__(self) -> None:
+        self._line = Line()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._line)
+
+    def push(self, request: Request) -> None:
+        self._line.push(request)
+
+    def remove(self, request: Request) -> None:
+        self._line.remove(request)
+
+    def is_open(self, n_running: int) -> bool:
+        return True
+
+    def urgent(self) -> Request | None:
+        return None
+
+    def turns(self) -> Iterator[Sequence[Request]]:
+        for request in self._line.first(MAX_LOOKAHEAD):
+            yield (request,)
+
+    def full(self) -> None:
+        """Nothing is remembered of it."""
+
+    def started(self, request: Request) -> None:
+        """Nothing is owed."""
+
+    def stopped(self, request: Request) -> None:
+        """Nothing is owed."""
+
+    def computed(self, requests: Iterable[Request]) -> None:
+        """Nothing is owed."""
+
+    def order(self, prompts: list[Request]) -> list[Request]:
+        return prompts
+
+    def goes_first(self, running: Request) -> bool:
+        return False
+
+
+class Static(Fcfs):
+    """Batches as before iteration-level scheduling: the next one starts when all of the last one
+    have ended. A baseline to compare with (Yu et al.: Orca)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_filling = True
+
+    def is_open(self, n_running: int) -> bool:
+        """A batch fills until a request does not fit or none is left; it opens when empty."""
+        self._is_filling = not n_running or (self._is_filling and len(self) > 0)
+        return self._is_filling
+
+    def full(self) -> None:
+        self._is_filling = False
+
+
+def _seniority(request: Request) -> tuple[int, int, int]:
+    return request.seniority

@@ -1,0 +1,69 @@
+"""Which prompts a step goes on with, and which requests it starts."""
+
+from __future__ import annotations
+
+from kvasir.sched.counters import Counters
+from kvasir.sched.making import Making
+from kvasir.sched.queues import Newcomer, Queues
+from kvasir.sched.request import Request
+from kvasir.sched.timeline import Timeline
+
+
+class Prompts:
+    """Fills what the decodes leave of a plan, in the order of the policy."""
+
+    def __init__(
+        self, queues: Queues, timeline: Timeline, counters: Counters, *, has_windows: bool
+    ) -> None:
+        """``has_windows``: some layers hold the blocks of a window only."""
+        self._queues = queues
+        self._policy = queues.waiting
+        self._timeline = timeline
+        self._counters = counters
+        self._has_windows = has_windows
+
+    def plan(self, making: Making, prompts: list[Request], *, may_start: bool) -> None:
+        """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
+        on admission. ``may_start``: nobody was preempted for this plan."""
+        self._policy.computed(prompts)
+        for request in self._policy.order(prompts):
+            if request.slot < 0 or not request.n_left or request.is_decoding:
+                continue
+            while may_start and self._policy.goes_first(request) and self._start(making):
+                pass
+            if making.room(request.n_computed):
+                self._chunk(making, request)
+            else:
+                request.n_left_out += 1
+        while may_start and self._start(making):
+            pass
+
+    def open(self, making: Making, newcomer: Newcomer) -> None:
+        making.opens.append(newcomer.opening)
+        making.copies.extend(newcomer.copies)
+        making.loads.extend(newcomer.loads)
+        request = newcomer.request
+        self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
+        self._timeline.mark(request.id, "started", request.n_computed)
+        if newcomer.n_swapped:
+            self._timeline.mark(request.id, "swapped_in", newcomer.n_swapped)
+
+    def _start(self, making: Making) -> bool:
+        """The next waiting request, if one can start."""
+        newcomer = self._queues.newcomer() if making.room() else None
+        if newcomer is None:
+            return False
+        self.open(making, newcomer)
+        self._chunk(making, newcomer.request)
+        return True
+
+    def _chunk(self, making: Making, request: Request) -> None:
+        """A chunk for which windowed groups have blocks: a running step may have to give some back
+        before there is one."""
+        n_most = request.n_left
+        if self._has_windows:
+            n_most = min(n_most, request.table.room() - request.n_computed)
+        if n_most > 0:
+            making.chunk(request, n_most)
+            request.n_left_out = 0
+            self._policy.computed((request,))

@@ -1,0 +1,205 @@
+"""Who is served when: classes, tenants, priorities, preemption; steps take virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvasir.config.resolved import SharingConfig
+from kvasir.core.errors import RequestError
+from tests.sharing import Load, request, sizes
+
+
+def test_two_tenants_of_equal_weight_get_equal_shares_of_a_load_of_ten_to_one() -> None:
+    load = Load(sizes())
+    load.add(request(i, tenant="heavy") for i in range(400))
+    load.add(request(400 + i, tenant="light") for i in range(40))
+    while len([i for i in load.ended if i >= 400]) < 40:
+        load.step()
+    heavy = sum(load.spent[i] for i in range(400))
+    light = sum(load.spent[i] for i in range(400, 440))
+    jain = (heavy + light) ** 2 / (2 * (heavy**2 + light**2))
+    assert jain >= 0.95
+    assert load.waits(range(400, 440))[0] < 0.5
+    load.run()
+
+
+def test_a_tenant_that_comes_late_does_not_wait_for_the_queue_of_another() -> None:
+    load = Load(sizes())
+    load.add(request(i, tenant="heavy") for i in range(400))
+    for _ in range(50):
+        load.step()
+    load.add([request(1000, tenant="light")])
+    load.run()
+    assert load.first_token[1000] - load.arrived[1000] < 0.5
+    assert load.ended[1000] < sorted(load.ended.values())[200]
+
+
+def test_a_tenant_cannot_save_up_by_being_idle() -> None:
+    load = Load(sizes())
+    load.add([request(0, tenant="late")])
+    load.run()
+    load.add(request(i, tenant="busy") for i in range(1, 200))
+    for _ in range(300):
+        load.step()
+    before = sum(load.spent[i] for i in range(1, 200))
+    load.add(request(i, tenant="late") for i in range(200, 400))
+    for _ in range(200):
+        load.step()
+    busy = sum(load.spent[i] for i in range(1, 200)) - before
+    late = sum(load.spent[i] for i in range(200, 400))
+    assert 0.75 < busy / late < 1.33
+
+
+def test_weights_of_tenants_are_their_shares() -> None:
+    load = Load(sizes(sharing=SharingConfig(tenant_weights=(("a", 3.0),))))
+    load.add(request(i, tenant="ab"[i % 2]) for i in range(800))
+    for _ in range(800):
+        load.step()
+    a, b = (sum(load.spent[i] for i in range(first, 800, 2)) for first in (0, 1))
+    assert 2.6 < a / b < 3.4
+
+
+def test_classes_share_ten_to_five_to_one() -> None:
+    patient = SharingConfig(preemption_threshold=1e9)
+    load = Load(sizes(n_slots=16, budget=128, sharing=patient))
+    names = ("realtime", "standard", "batch")
+    load.add(request(i, priority_class=names[i % 3]) for i in range(3000))
+    for _ in range(1000):
+        load.step()
+    realtime, standard, batch = (
+        sum(load.spent[i] for i in range(first, 3000, 3)) for first in range(3)
+    )
+    assert 8.5 < realtime / batch < 11.5
+    assert 4.2 < standard / batch < 5.8
+
+
+def test_realtime_is_quick_under_a_flood_of_batch() -> None:
+    load = Load(sizes(n_slots=8, n_blocks=64))
+    load.add(request(i, n_prompt=64, n_outputs=120, priority_class="batch") for i in range(60))
+    for i in range(40):
+        for _ in range(10):
+            load.step()
+        load.add([request(100 + i, n_outputs=4, priority_class="realtime")])
+    load.run()
+    waits = load.waits(range(100, 140))
+    assert waits[-1] < 0.1 + 4 * (2e-3 + 64 * 5e-4)
+    assert load.scheduler.stats().n_preemptions > 0
+    assert len(load.ended) == 100
+
+
+def test_without_batch_requests_realtime_preempts_nobody() -> None:
+    load = Load(sizes(n_slots=2))
+    load.add(request(i, n_outputs=300) for i in range(2))
+    load.step()
+    load.add([request(9, priority_class="realtime")])
+    load.run()
+    assert load.scheduler.stats().n_preemptions == 0
+    assert load.first_token[9] > min(load.ended[0], load.ended[1])
+
+
+def test_a_lower_priority_number_goes_earlier() -> None:
+    load = Load(sizes(n_slots=1))
+    load.add(request(i, priority=5 - i) for i in range(6))
+    load.run()
+    assert sorted(load.ended, key=load.ended.__getitem__) == [5, 4, 3, 2, 1, 0]
+
+
+def test_what_is_cached_goes_first_but_not_for_ever() -> None:
+    load = Load(sizes(n_slots=1, cache=True))
+    load.add([request(0, first=0)])
+    load.run()
+    load.add([request(1), *(request(i, first=0) for i in range(2, 40))])
+    load.run()
+    order = sorted(load.ended, key=load.ended.__getitem__)
+    assert order[:3] == [0, 2, 3]
+    assert 8 < order.index(1) <= 17
+
+
+def test_small_requests_pass_one_that_does_not_fit_but_not_for_ever() -> None:
+    load = Load(sizes(n_slots=8, n_blocks=40, budget=512))
+    load.add([request(0, n_prompt=256, n_outputs=200)])
+    load.step()
+    load.add([request(1, n_prompt=500, n_outputs=2)])
+    load.add(request(i, n_prompt=16, n_outputs=8) for i in range(2, 200))
+    load.run()
+    order = sorted(load.first_token, key=load.first_token.__getitem__)
+    assert 8 < order.index(1) < 30
+
+
+def test_a_long_prompt_does_not_take_every_step_from_other_tenants() -> None:
+    load = Load(sizes(budget=32))
+    load.add([request(0, n_prompt=1000, tenant="long")])
+    load.step()
+    load.add(request(i, n_prompt=20, tenant="chat") for i in range(1, 5))
+    load.run()
+    assert max(load.waits(range(1, 5))) < load.waits([0])[0] / 3
+
+
+def test_first_come_first_served_knows_neither_tenants_nor_classes() -> None:
+    load = Load(sizes(n_slots=1, sharing=SharingConfig(policy="fcfs")))
+    load.add(request(i, tenant="ab"[i > 3]) for i in range(6))
+    with pytest.raises(RequestError, match="priority_class has no effect"):
+        load.scheduler.add(request(9, priority_class="batch"))
+    with pytest.raises(RequestError, match="priority has no effect"):
+        load.scheduler.add(request(9, priority=1))
+    load.run()
+    assert sorted(load.ended, key=load.ended.__getitem__) == list(range(6))
+
+
+def test_a_static_batch_ends_before_the_next_starts() -> None:
+    load = Load(sizes(n_slots=4, sharing=SharingConfig(policy="static")))
+    load.add(request(i, n_outputs=4 + 40 * (i % 4 == 0)) for i in range(12))
+    load.run()
+    for first in (4, 8):
+        starts = [load.first_token[i] for i in range(first, first + 4)]
+        assert min(starts) > max(load.ended[i] for i in range(first))
+
+
+def test_contiguous_blocks_are_taken_at_the_start() -> None:
+    contiguous = SharingConfig(kv_policy="contiguous")
+    load = Load(sizes(n_blocks=20, sharing=contiguous))
+    load.add(request(i, n_prompt=16, n_outputs=145) for i in range(4))
+    load.step()
+    stats = load.scheduler.stats()
+    assert (stats.n_running, stats.blocks_free) == (2, 0)
+    load.run()
+    assert load.scheduler.stats().n_preemptions == 0
+
+
+def test_two_hundred_requests_of_sixty_percent_of_the_blocks_all_finish() -> None:
+    load = Load(sizes(n_blocks=5, budget=512))
+    load.add(request(i, n_prompt=17, n_outputs=31) for i in range(200))
+    load.run()
+    assert len(load.ended) == 200
+    assert load.scheduler.stats().n_preemptions > 0
+
+
+def test_exactly_enough_blocks_finish_and_one_less_is_refused() -> None:
+    needed = request(0, n_prompt=100, n_outputs=61)
+    load = Load(sizes(n_blocks=10))
+    load.add([needed])
+    load.run()
+    assert load.ended.keys() == {0}
+    with pytest.raises(RequestError, match="need 10 blocks of 16, there are 9"):
+        Load(sizes(n_blocks=9)).add([needed])
+
+
+def test_a_storm_of_cancellations_leaves_nothing_behind() -> None:
+    load = Load(sizes())
+    load.add(request(i, n_prompt=4, tenant=str(i % 100)) for i in range(10_000))
+    for _ in range(3):
+        load.step()
+    for i in range(9_999, -1, -1):
+        load.scheduler.cancel(i)
+    load.run()
+    stats = load.scheduler.stats()
+    assert (stats.n_waiting, stats.n_running, stats.blocks_free) == (0, 0, 256)
+
+
+def test_tenants_without_number_do_not_slow_a_step() -> None:
+    load = Load(sizes(n_slots=4))
+    load.add(request(i, n_prompt=2, n_outputs=1, tenant=str(i)) for i in range(3000))
+    load.add(request(i, n_prompt=2, n_outputs=1, tenant="again") for i in range(3000, 3010))
+    while load.scheduler.has_work:
+        load.step()
+    assert load.ended.keys() == set(range(3010))
