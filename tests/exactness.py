@@ -14,29 +14,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from msgspec import structs
-
 from kvasir.config.resolved import PreemptionMode, SchedulerConfig, SharingConfig
 from kvasir.core.groups import KVGroup, window_blocks
-from kvasir.core.messages import (
-    PRIORITY_CLASSES,
-    EngineRequest,
-    EngineStats,
-    TokenEvent,
-    TokenLogprob,
-)
+from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
 from kvasir.engine.engine import Engine
 from kvasir.engine.tiered import block_sizes
 from kvasir.engine.tokenlog import decode, encode, open_log, replay
 from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
-from kvasir.exec.disk.segment import Segment
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
-from tests.request_sets import forking
+from tests.damage import damage
+from tests.request_sets import forking, mixed
 
 MakeExecutor = Callable[[ExecutorSpec], Executor]
+FAIR = SharingConfig()
 
 BLOCKS_PER_FILE = 6
 WHOLE = 1 << 20
@@ -64,9 +57,6 @@ class Drafts:
     k: int
     n_siblings: int = 0
     wrong_depths: frozenset[int] = frozenset()
-
-
-FAIR = SharingConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +158,6 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
     Variant("replayed, tree drafts", replay_after=30, drafts=Drafts(6, n_siblings=1)),
-    Variant("first come, first served", sharing=SharingConfig(policy="fcfs"), n_spare_blocks=1),
-    Variant("static batches", n_seqs=4, sharing=SharingConfig(policy="static"), stagger=2),
-    Variant("contiguous", sharing=SharingConfig(kv_policy="contiguous"), n_spare_blocks=4),
-    Variant("classes and tenants", n_seqs=3, chunk=16, is_mixed=True, order=23),
-    Variant(
-        "realtime preempts batch",
-        n_seqs=3,
-        stagger=4,
-        n_spare_blocks=2,
-        sharing=SharingConfig(preemption_threshold=0.0),
-        is_mixed=True,
-        order=24,
-    ),
 )
 
 
@@ -214,15 +191,6 @@ CACHE_VARIANTS: tuple[Variant, ...] = tuple(
             "replayed, overlapped, preempted", replay_after=150, overlap=True, n_spare_blocks=1
         ),
         Variant("reset again and again", n_seqs=4, reset_every=12, overlap=True, order=22),
-        Variant(
-            "realtime preempts batch, overlapped",
-            n_seqs=3,
-            stagger=4,
-            overlap=True,
-            sharing=SharingConfig(preemption_threshold=0.0),
-            is_mixed=True,
-            order=25,
-        ),
     )
 )
 
@@ -250,7 +218,7 @@ def run(
 ) -> Outcome:
     """``known``: right answers, for the variants that draft."""
     config = _config(requests, sizes, variant)
-    arriving = [_mixed(i, one) if variant.is_mixed else one for i, one in enumerate(requests)]
+    arriving = [mixed(i, one) if variant.is_mixed else one for i, one in enumerate(requests)]
     if variant.order is not None:
         random.Random(variant.order).shuffle(arriving)
     arriving = forking(arriving) if variant.forks else arriving
@@ -335,7 +303,7 @@ class _Client:
         self._logs.clear()
         if self._variant.damaged:
             for path in Path(self._folder.name).glob("*.kvseg"):
-                _damage(path)
+                damage(path)
         self.engine = self._make_engine()
 
     def answers(self) -> dict[int, Answer]:
@@ -380,22 +348,6 @@ class _Client:
         sizes = block_sizes(executor)
         n_bytes = N_SEGMENTS * (4096 + BLOCKS_PER_FILE * max(sizes))
         return DiskStore(Path(self._folder.name), Limits(n_bytes, sizes))
-
-
-def _damage(path: Path) -> None:
-    """One bit in every third block."""
-    segment = Segment.open(path)
-    segment.close()
-    data = bytearray(path.read_bytes())
-    for place in list(segment.places.values())[::3]:
-        data[place.offset + place.length // 2] ^= 1
-    path.write_bytes(data)
-
-
-def _mixed(i: int, request: EngineRequest) -> EngineRequest:
-    return structs.replace(
-        request, priority_class=PRIORITY_CLASSES[i % 3], tenant="ab"[i % 2], priority=-(i % 5)
-    )
 
 
 def _answer(events: Sequence[TokenEvent]) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kvasir.core.messages import EngineRequest
+from kvasir.core.messages import PRIORITY_CLASSES, EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.sched.forks import common_prefix
 
@@ -126,3 +126,10 @@ KINDS: tuple[Kind, ...] = (
     _scored,
     _scored_only,
 )
+
+
+def mixed(i: int, request: EngineRequest) -> EngineRequest:
+    """``request`` in one of three classes, of one of two tenants, with a priority."""
+    return replace(
+        request, priority_class=PRIORITY_CLASSES[i % 3], tenant="ab"[i % 2], priority=-(i % 5)
+    )

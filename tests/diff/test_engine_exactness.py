@@ -24,6 +24,7 @@ from tests.exactness import (
 )
 from tests.fork_variants import FORK_VARIANTS
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
+from tests.sharing_variants import SHARING_VARIANTS
 
 Damage = Callable[[StepPlan], StepPlan]
 
@@ -42,7 +43,7 @@ def expected() -> Outcome:
     return baseline(FakeExecutor, REQUESTS, SIZES)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", VARIANTS + SHARING_VARIANTS, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_how_they_are_computed(
     variant: Variant, expected: Outcome
 ) -> None:

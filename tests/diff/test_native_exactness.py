@@ -26,6 +26,7 @@ from tests.fork_variants import FORK_VARIANTS
 from tests.loading import Loaded, load
 from tests.native import BEST
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
+from tests.sharing_variants import SHARING_VARIANTS
 
 MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
@@ -71,7 +72,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(load(write(tmp_path_factory.mktemp("model")), dtype))
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    "variant", VARIANTS + SHARING_VARIANTS[3:], ids=lambda variant: variant.name
+)
 def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Variant) -> None:
     expected = case.expected.answers
     for threads, sizes in ((1, case.sizes), (2, case.grouped)):
