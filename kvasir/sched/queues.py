@@ -123,6 +123,7 @@ class Queues:
         owner writes."""
         if request.slot < 0:
             self.waiting.remove(request)
+            self.prefixes.forget(request)
             return
         del self.running[bisect_left(self.running, request.seniority, key=_seniority)]
         self.waiting.stopped(request)
@@ -185,8 +186,9 @@ class Queues:
                 best = request, found
             elif found is None and self._refused.get(request):
                 passed.append(request)
-            if request.n_bypassed >= self.waiting.max_bypass:
-                break
+            is_due = request.n_bypassed >= self.waiting.max_bypass
+            if is_due or (best is not None and self.prefixes.tier is not None):
+                break  # a look at what is on disk begins to read it
         return best
 
     def _startable(self, request: Request, *, may_reclaim: bool) -> Found | None:
