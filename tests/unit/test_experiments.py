@@ -20,6 +20,7 @@ from kvasir.bench.experiments.drive import (
     equal_tokens,
 )
 from kvasir.bench.experiments.engines import fake_engine, greedy, tokens
+from kvasir.bench.experiments.fair_tenants import jain
 from kvasir.bench.experiments.knee import knee, operating_point
 from kvasir.bench.experiments.lengths import (
     SHAREGPT_OUTPUT,
@@ -151,6 +152,18 @@ def test_the_knee_is_where_the_curve_bends() -> None:
     assert knee([1.0], [5.0]) == 0
     with pytest.raises(ValueError, match="2 latencies for 1 rates"):
         knee([1.0, 2.0], [1.0])
+
+
+def test_jain_is_one_for_equals_and_least_for_one_that_has_all() -> None:
+    assert jain([3.0, 3.0]) == 1.0
+    assert jain([4.0, 0.0]) == 0.5
+    assert jain([0.0, 0.0]) == 1.0
+
+
+def test_two_tenants_share_what_first_come_first_served_does_not() -> None:
+    (experiment,) = select(["fair-tenants"])
+    summary = experiment.run(Settings(quick=True)).summary
+    assert summary["jain"] >= 0.95 > summary["jain_fcfs"]
 
 
 def test_lengths_have_the_means_that_are_stated() -> None:

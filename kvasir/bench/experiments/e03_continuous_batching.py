@@ -6,9 +6,15 @@ from collections.abc import Callable, Sequence
 
 from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
 from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
-from kvasir.bench.experiments.engines import FAKE_VOCAB, Made, Models, fake_engine, greedy, tokens
+from kvasir.bench.experiments.engines import (
+    FAKE_VOCAB,
+    Models,
+    fake_engine,
+    greedy,
+    tokens,
+)
 from kvasir.bench.experiments.lengths import variation_of, with_variation
-from kvasir.config.resolved import SchedulerConfig
+from kvasir.config.resolved import SchedulerConfig, SchedulingPolicy, SharingConfig
 from kvasir.core.messages import EngineRequest
 from kvasir.core.plan import StepPlan
 
@@ -18,6 +24,7 @@ VARIATIONS = (0.0, 0.5, 1.0, 2.0, 4.0)
 HEAVY = 4.0
 """Variation of the run on the model."""
 
+POLICIES: tuple[SchedulingPolicy, ...] = ("fcfs", "static")
 Requests = list[EngineRequest]
 
 
@@ -36,12 +43,20 @@ def run(settings: Settings) -> Outcome:
     models = Models(settings)
     real_batch, real_n = settings.pick((64, 192), (4, 12))
     lengths = with_variation(real_n, MEAN, HEAVY, limit // 2)
-    changes = {"max_num_seqs": real_batch, "max_model_len": PROMPT + limit // 2}
-    with models.engine(enable_prefix_caching=False, **changes) as made:
-        drive(made.engine, at_once(_requests(made.vocab_size, [4] * 4)), made.clock)
-        requests = _requests(made.vocab_size, lengths)
-        continuous, static = _continuous(made, requests), _static(made, requests, real_batch)
-        described = made.described
+    runs: list[Run] = []
+    described: Json = {}
+    for policy in POLICIES:
+        with models.engine(
+            enable_prefix_caching=False,
+            max_num_seqs=real_batch,
+            max_model_len=PROMPT + limit // 2,
+            scheduling_policy=policy,
+        ) as made:
+            drive(made.engine, at_once(_requests(made.vocab_size, [4] * 4)), made.clock)
+            requests = _requests(made.vocab_size, lengths)
+            runs.append(drive(made.engine, at_once(requests), made.clock))
+            described = made.described
+    continuous, static = runs
     same.append(equal_tokens(continuous, static))
     real = _rate(continuous) / _rate(static)
     points[-1]["model"] = round(real, 2)
@@ -77,43 +92,24 @@ def _virtual(
     lengths: Sequence[int], batch: int, limit: int, seconds: Callable[[StepPlan], float]
 ) -> tuple[float, bool]:
     """How much more continuous batching gives, and whether the answers are the same."""
-    requests = _requests(FAKE_VOCAB, lengths)
-    config = SchedulerConfig(
-        max_model_len=PROMPT + limit,
-        max_num_seqs=batch,
-        max_num_batched_tokens=batch * PROMPT,
-        n_blocks=batch * (PROMPT + limit) // 16 + batch,
-        block_size=16,
-    )
-    continuous = _continuous(fake_engine(config, seconds), requests)
-    static = _static(fake_engine(config, seconds), requests, batch)
-    ratio = _rate(continuous) / _rate(static)
-    return ratio, equal_tokens(continuous, static)
+    runs: list[Run] = []
+    for policy in POLICIES:
+        config = SchedulerConfig(
+            max_model_len=PROMPT + limit,
+            max_num_seqs=batch,
+            max_num_batched_tokens=batch * PROMPT,
+            n_blocks=batch * (PROMPT + limit) // 16 + batch,
+            block_size=16,
+            sharing=SharingConfig(policy=policy),
+        )
+        made = fake_engine(config, seconds)
+        runs.append(drive(made.engine, at_once(_requests(FAKE_VOCAB, lengths)), made.clock))
+    continuous, static = runs
+    return _rate(continuous) / _rate(static), equal_tokens(continuous, static)
 
 
 def _requests(vocab_size: int, lengths: Sequence[int]) -> Requests:
     return [greedy(i, tokens(vocab_size, PROMPT, 1, i), n) for i, n in enumerate(lengths)]
-
-
-def _continuous(made: Made, requests: Requests) -> Run:
-    return drive(made.engine, at_once(requests), made.clock)
-
-
-def _static(made: Made, requests: Requests, batch: int) -> Run:
-    """Whole batches, one after the other; times count from the first."""
-    whole: Run | None = None
-    for first in range(0, len(requests), batch):
-        found = drive(made.engine, at_once(requests[first : first + batch]), made.clock)
-        if whole is None:
-            whole = found
-            continue
-        offset = found.start - whole.start
-        for request_id, trace in found.traces.items():
-            trace.times = [time + offset for time in trace.times]
-            whole.traces[request_id] = trace
-    if whole is None:
-        raise ValueError("no requests")
-    return whole
 
 
 def _rate(run: Run) -> float:
@@ -135,7 +131,11 @@ EXPERIMENT = Experiment(
         x="variation",
         x_label="standard deviation of output lengths / mean",
         y_label="continuous / static",
-        lines={"flat": "constant step", "per_row": "step of 1 + rows/16", "model": "model"},
+        lines={
+            "flat": "constant step",
+            "per_row": "step of 1 + rows/16",
+            "model": "model",
+        },
     ),
     run=run,
 )

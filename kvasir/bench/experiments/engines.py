@@ -89,8 +89,22 @@ def fake_engine(
     executor = FakeExecutor(spec, seconds=seconds or (lambda plan: 1.0))
     engine = Engine(executor, Scheduler(config, timeline=Timeline(clock.now)))
     return Made(
-        engine, clock, FAKE_VOCAB, config.max_model_len, config.n_blocks, config.block_size, FAKE
+        engine,
+        clock,
+        FAKE_VOCAB,
+        config.max_model_len,
+        config.n_blocks,
+        config.block_size,
+        FAKE,
     )
+
+
+STEP_COST = "2 ms + 50 us a row + 0.5 ms a token"
+
+
+def cpu_like(plan: StepPlan) -> float:
+    """Seconds of a step of a small model on a few cores, in virtual time."""
+    return 2e-3 + 5e-5 * len(plan.rows) + 5e-4 * plan.n_tokens
 
 
 def tokens(vocab_size: int, n: int, *key: int) -> tuple[int, ...]:

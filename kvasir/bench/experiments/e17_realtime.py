@@ -1,0 +1,134 @@
+"""E17: a trickle of realtime requests under a flood of batch requests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
+from kvasir.bench.experiments.drive import Arrival, Run, drive, equal_tokens
+from kvasir.bench.experiments.engines import (
+    FAKE,
+    FAKE_VOCAB,
+    SEED,
+    STEP_COST,
+    cpu_like,
+    fake_engine,
+    greedy,
+    tokens,
+)
+from kvasir.config.resolved import SchedulerConfig, SchedulingPolicy, SharingConfig
+
+REALTIME, FLOOD = 0, 100_000
+"""First request ids of the two kinds."""
+RATE = 2.0
+"""Realtime requests per second."""
+
+
+def run(settings: Settings) -> Outcome:
+    n_realtime, n_flood = settings.pick((60, 240), (6, 24))
+    batch = _flood(n_flood, "batch")
+    mixed = [*_trickle(n_realtime, "realtime"), *batch]
+    plain = [*_trickle(n_realtime, "standard"), *_flood(n_flood, "standard")]
+    flood = _run(settings, batch)
+    arms = {
+        "quiet": _run(settings, _trickle(n_realtime, "realtime")),
+        "first come, first served": _run(settings, plain, policy="fcfs"),
+        "classes, preempting after 100 ms": _run(settings, mixed),
+        "classes, preempting at once": _run(settings, mixed, threshold=0.0),
+    }
+    window = n_realtime / RATE
+    points = [{"arm": name, **_point(found, window)} for name, found in arms.items()]
+    for point in points:
+        point["ttft_ratio"] = round(point["ttft_p99"] / points[0]["ttft_p99"], 2)
+        point["batch_kept"] = round(point["batch_rate"] / _batch_rate(flood, window), 3)
+    words = [
+        f"{p['arm']}: {p['ttft_ratio']:.1f}x ({p['ttft_p99'] * 1e3:.0f} ms), batch keeps "
+        f"{p['batch_kept']:.0%}"
+        for p in points[1:]
+    ]
+    return Outcome(
+        measured=(
+            f"realtime p99 TTFT against its quiet {points[0]['ttft_p99'] * 1e3:.0f} ms: "
+            f"{'; '.join(words)} of its throughput alone"
+        ),
+        conditions=(
+            f"{n_realtime} realtime requests of 128 + 32 tokens at {RATE:g} a second beside "
+            f"{n_flood} batch requests of 256 + 128 tokens that all wait; 32 at a time, 128 "
+            f"tokens a step; virtual time, a step costs {STEP_COST}"
+        ),
+        summary={
+            "ttft_ratio": points[-1]["ttft_ratio"],
+            "batch_kept": points[-1]["batch_kept"],
+        },
+        points=points,
+        identical=all(equal_tokens(found, flood) for found in arms.values())
+        and equal_tokens(*arms.values()),
+        engine=FAKE,
+    )
+
+
+def _run(
+    settings: Settings,
+    arrivals: list[Arrival],
+    *,
+    policy: SchedulingPolicy = "fair",
+    threshold: float = 0.1,
+) -> Run:
+    config = SchedulerConfig(
+        max_model_len=512,
+        max_num_seqs=settings.pick(32, 4),
+        max_num_batched_tokens=128,
+        n_blocks=settings.pick(1024, 128),
+        block_size=16,
+        sharing=SharingConfig(policy=policy, preemption_threshold=threshold),
+    )
+    made = fake_engine(config, cpu_like)
+    return drive(made.engine, arrivals, made.clock)
+
+
+def _trickle(n: int, kind: str) -> list[Arrival]:
+    gaps = np.random.default_rng((SEED, n)).exponential(1 / RATE, n)
+    return [
+        (float(when), greedy(i, tokens(FAKE_VOCAB, 128, 1, i), 32, priority_class=kind))
+        for i, when in enumerate(np.cumsum(gaps))
+    ]
+
+
+def _flood(n: int, kind: str) -> list[Arrival]:
+    return [
+        (
+            0.0,
+            greedy(FLOOD + i, tokens(FAKE_VOCAB, 256, 2, i), 128, priority_class=kind),
+        )
+        for i in range(n)
+    ]
+
+
+def _point(found: Run, window: float) -> Json:
+    ttfts = [trace.ttft for i, trace in found.traces.items() if i < FLOOD]
+    return {
+        "ttft_p50": round(float(np.median(ttfts)), 4),
+        "ttft_p99": round(float(np.percentile(ttfts, 99)), 4),
+        "batch_rate": round(_batch_rate(found, window), 2),
+    }
+
+
+def _batch_rate(found: Run, window: float) -> float:
+    """Output tokens of batch requests per second of the window."""
+    times = [time for i, trace in found.traces.items() if i >= FLOOD for time in trace.times]
+    return sum(time <= window for time in times) / window
+
+
+EXPERIMENT = Experiment(
+    name="e17-realtime",
+    title="First token of realtime requests under a flood of batch requests",
+    claim="priority classes with preemption keep realtime requests fast under load",
+    target="realtime p99 TTFT at most 2x quiet; batch keeps at least 80 % of its throughput",
+    uses_model=False,
+    seconds=30,
+    chart=Chart(
+        x="arm", x_label="scheduling", y_label="seconds",
+        lines={"ttft_p50": "median", "ttft_p99": "p99"}, kind="bar", log_y=True,
+    ),
+    run=run,
+)  # fmt: skip
