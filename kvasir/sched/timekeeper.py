@@ -40,7 +40,7 @@ class Timekeeper:
         """What a request is told that is expected to miss its deadline; None when it is taken."""
         if not request.has_deadline:
             return None
-        wait, step = self._look().last, self._outlook.step_seconds(self._queues.running, 1)
+        wait, step = self._wait_behind(request), self._outlook.step_seconds(self._queues.running, 1)
         n_cached = self._prefixes.n_cached(request)
         refusal = unreachable(request, self._outlook, wait, step, n_cached, self._clock())
         if refusal is None:
@@ -71,6 +71,12 @@ class Timekeeper:
         """A request has left: its place is free, and its length is known."""
         self._is_stale = True
         self._outlook.ended(request)
+
+    def _wait_behind(self, request: Request) -> float:
+        """Of those who wait, lower classes are not in the way."""
+        queues = self._queues
+        before = [other for other in queues.waiting if other.rank <= request.rank]
+        return self._outlook.wait(queues.running, before, len(before)).last
 
     def _look(self) -> Wait:
         queues = self._queues

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
 from kvasir.exec.base import ExecutorSpec
@@ -42,11 +42,19 @@ class World:
     def _seconds(self, plan: StepPlan) -> float:
         return COSTS.step + COSTS.token * plan.n_tokens
 
-    def add(self, i: int, n_prompt: int, n_outputs: int, **limits: float) -> None:
+    def add(
+        self,
+        i: int,
+        n_prompt: int,
+        n_outputs: int,
+        priority_class: PriorityClass = "standard",
+        **limits: float,
+    ) -> None:
         """``limits`` are seconds from now."""
         due = {name: self.now + seconds for name, seconds in limits.items()}
         params = TokenParams(seed=i, max_tokens=n_outputs)
-        self.scheduler.add(EngineRequest(i, (5,) * n_prompt, params, **due))
+        request = EngineRequest(i, (5,) * n_prompt, params, priority_class=priority_class, **due)
+        self.scheduler.add(request)
 
     def step(self) -> StepPlan | None:
         plan = self.scheduler.plan()
@@ -112,6 +120,19 @@ def test_a_full_house_refuses_what_could_be_met_later() -> None:
     assert "expected to wait 1188 ms" in refusal.error
     assert refusal.error.endswith("or try again later")
     assert refusal.retry_after == pytest.approx(1.188 + 0.02 - 0.5, abs=0.01)
+
+
+def test_waiting_requests_of_a_lower_class_are_not_in_the_way() -> None:
+    codes = []
+    classes: tuple[PriorityClass, ...] = ("batch", "realtime")
+    for priority_class in classes:
+        world = World()
+        for i in range(8):
+            world.add(i, 10, 100, "batch")
+        world.step()
+        world.add(8, 10, 10, priority_class, answer_by=2.0)
+        codes.append(world.scheduler.stats().n_unreachable)
+    assert codes == [1, 0]
 
 
 def test_a_request_that_is_late_ends_and_frees_its_place() -> None:
