@@ -45,11 +45,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
 
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 64
+    """All clients of a test at once, also when this machine is busy: the default is 5."""
+
+
 @pytest.fixture
 def url() -> Iterator[str]:
     Handler.refuses = False
     Handler.seen.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+    with Server(("127.0.0.1", 0), Handler) as httpd:
         thread = threading.Thread(target=httpd.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{httpd.server_port}"
