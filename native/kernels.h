@@ -308,6 +308,7 @@ struct Kernels {
 // Each level overrides what it does better; unset entries keep the lower level's kernel.
 void fill_scalar(Kernels& k);
 void fill_avx2(Kernels& k);
+void fill_avx2_vnni(Kernels& k);
 void fill_avx512_vnni(Kernels& k);
 
 }  // namespace kvasir

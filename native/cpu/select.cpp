@@ -16,6 +16,7 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
          __builtin_cpu_supports("bmi2");
 }
+bool has_avx2_vnni() { return has_avx2() && __builtin_cpu_supports("avxvnni"); }
 bool has_avx512_vnni() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -24,6 +25,7 @@ bool has_avx512_vnni() {
 
 constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {"avx2", has_avx2, fill_avx2},
+                             {"avx2_vnni", has_avx2_vnni, fill_avx2_vnni},
                              {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni}};
 
 }  // namespace
@@ -38,7 +40,7 @@ std::vector<std::string> levels() {
 Kernels kernels_for(const char* name) {
   Kernels kernels{};
   for (const Level& level : kLevels) {
-    if (!level.runs()) break;
+    if (!level.runs()) continue;
     level.fill(kernels);
     if (std::string(name) == level.name) return kernels;
   }

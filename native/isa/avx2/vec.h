@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef KVASIR_ISA  // a level with the same vectors has named itself
 #define KVASIR_ISA isa_avx2
+#endif
 #define KVASIR_INLINE static inline __attribute__((always_inline))
 
-namespace kvasir::isa_avx2 {
+namespace kvasir::KVASIR_ISA {
 
 constexpr int kLanes = 16;
 // Register blocks of an outer product: query vectors x logical vectors (16 registers hold 8 logical vectors).
@@ -207,4 +209,4 @@ KVASIR_INLINE int32_t reduce_maxi(vi x) {
 // One lane alone.
 KVASIR_INLINE float fma1(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-}  // namespace kvasir::isa_avx2
+}  // namespace kvasir::KVASIR_ISA
