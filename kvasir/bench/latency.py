@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir.bench.fingerprint import Meter
-from kvasir.bench.report import summary
+from kvasir.bench.report import outside_native, summary
 from kvasir.bench.workload import Timeline, Workload
 
 
@@ -39,7 +39,6 @@ def _runs(
 ) -> tuple[list[Timeline], list[float]]:
     """Timelines and foreign CPU shares of ``repeat`` runs, each with a prompt of its own."""
     timelines, foreign = [], []
-    workload.run(1, n_prompt, min(n_output, 4), key=0)
     for key in range(1, repeat + 1):
         with Meter() as meter:
             timelines += workload.run(1, n_prompt, n_output, key)
@@ -49,18 +48,23 @@ def _runs(
 
 def _decode(workload: Workload, settings: LatencySettings) -> dict[str, Any]:
     n_in, n_out = settings.input_len, settings.output_len
+    workload.run(1, n_in, min(n_out, 4), key=0)
+    native = workload.native_seconds
     timelines, foreign = _runs(workload, n_in, n_out, settings.repeat)
+    native = workload.native_seconds - native
     return {
         "input_len": n_in,
         "output_len": n_out,
         "tokens_per_second": summary([timeline.decode_rate for timeline in timelines]),
         "seconds_to_first_token": summary([timeline.first for timeline in timelines], 5),
         "seconds": summary([timeline.last for timeline in timelines], 4),
+        "outside_native": outside_native(native, sum(timeline.last for timeline in timelines)),
         "foreign": foreign,
     }
 
 
 def _prefill(workload: Workload, n_prompt: int, repeat: int) -> dict[str, Any]:
+    workload.run(1, n_prompt, 1, key=0)
     timelines, foreign = _runs(workload, n_prompt, 1, repeat)
     return {
         "input_len": n_prompt,

@@ -27,6 +27,12 @@ def summary(values: Sequence[float], digits: int = 2) -> dict[str, Any]:
     }
 
 
+def outside_native(native: float, wall: float) -> float | None:
+    """Share of the time in which no native step ran: scheduling, inputs and outputs that the
+    overlapped loop did not hide. None when nothing was native."""
+    return round(1 - native / wall, 4) if native else None
+
+
 def describe_engine(loaded: LoadedModel, built: BuiltEngine) -> dict[str, Any]:
     """The model and what its engine was resolved to."""
     tensors = loaded.source.tensors.values()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir.bench.fingerprint import Meter
-from kvasir.bench.report import summary
+from kvasir.bench.report import outside_native, summary
 from kvasir.bench.workload import Workload
 
 
@@ -24,7 +24,7 @@ def measure_throughput(workload: Workload, settings: ThroughputSettings) -> dict
     n_in, n_out, n_requests = settings.input_len, settings.output_len, settings.num_prompts
     workload.run(min(n_requests, 2), n_in, min(n_out, 4), key=0)
     walls, firsts, foreign = [], [], []
-    before = workload.built.engine.stats()
+    before, native = workload.built.engine.stats(), workload.native_seconds
     for key in range(1, settings.repeat + 1):
         with Meter() as meter:
             timelines = workload.run(n_requests, n_in, n_out, key)
@@ -42,5 +42,6 @@ def measure_throughput(workload: Workload, settings: ThroughputSettings) -> dict
         "median_seconds_to_first_token": summary(firsts, 4),
         "preemptions": after.n_preemptions - before.n_preemptions,
         "steps_per_run": round((after.step - before.step) / settings.repeat),
+        "outside_native": outside_native(workload.native_seconds - native, sum(walls)),
         "foreign": foreign,
     }

@@ -12,6 +12,7 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.engine.build import BuiltEngine
+from kvasir.exec.cpu.executor import CpuExecutor
 
 SEED = 20
 
@@ -59,6 +60,12 @@ class Workload:
         self._drain(timelines, start)
         _check_lengths(timelines.values(), n_output)
         return list(timelines.values())
+
+    @property
+    def native_seconds(self) -> float:
+        """Spent inside the native call so far; 0 on an executor that has none."""
+        executor = self.built.executor
+        return executor.native_seconds if isinstance(executor, CpuExecutor) else 0.0
 
     def _drain(self, timelines: dict[int, Timeline], start: float) -> None:
         engine = self.built.engine

@@ -74,6 +74,8 @@ class CpuExecutor:
             self._arrays.arrays,
         )
         self._keeping = packed.keeping.start() if packed.keeping else None
+        self.native_seconds = 0.0
+        """Spent inside the native call by all steps so far."""
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -105,7 +107,9 @@ class CpuExecutor:
             self._kv.copy_blocks(copy.src, copy.dst)
         self._arrays.write(plan)
         n_logits = plan.n_logits
+        called = time.monotonic()
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
+        self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
         return StepResult(outputs, time.monotonic() - began, began=began)
 
