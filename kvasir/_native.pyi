@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 def levels() -> list[str]:
     """ISA levels that this CPU can run, lowest first: "scalar", "avx2", "avx2_vnni",
-    "avx512_vnni"."""
+    "avx512", "avx512_vnni"."""
 
 class Pool:
     def __init__(self, n_threads: int, pin: bool = False) -> None: ...

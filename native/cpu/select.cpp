@@ -17,15 +17,18 @@ bool has_avx2() {
          __builtin_cpu_supports("bmi2");
 }
 bool has_avx2_vnni() { return has_avx2() && __builtin_cpu_supports("avxvnni"); }
-bool has_avx512_vnni() {
+bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+bool has_avx512_vnni() {
+  return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 }
 
 constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {"avx2", has_avx2, fill_avx2},
                              {"avx2_vnni", has_avx2_vnni, fill_avx2_vnni},
+                             {"avx512", has_avx512, fill_avx512},
                              {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni}};
 
 }  // namespace

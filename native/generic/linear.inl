@@ -78,6 +78,7 @@ KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
 }
 
 constexpr int kManyRows = 16;
+constexpr int64_t kSegment = 256;  // of the float linears
 
 template <class Tile, int NT>
 KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {

@@ -5,8 +5,6 @@
 
 namespace kvasir::KVASIR_ISA {
 
-constexpr int64_t kSegment = 256;
-
 struct F32Tile {
   static constexpr int kRows = kFloatRows;
   template <int NT>

@@ -91,6 +91,16 @@ def file_rows(
     return raw, form.decode(raw).reshape(n, K).astype(np.float64)
 
 
+def with_codes(
+    format_: str, raw: NDArray[np.uint8], n: int, at: slice, value: int
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """``n`` rows of a file, their blocks' bytes ``at`` set to ``value``; the values [n, K]."""
+    form = types.FORMATS[format_]
+    blocks = raw.reshape(-1, form.block_bytes).copy()
+    blocks[:, at] = value
+    return blocks.reshape(raw.shape), form.decode(blocks).reshape(n, -1).astype(np.float64)
+
+
 def fitting(layout: int, K: int) -> int:
     """``K`` or the next multiple of a format's block."""
     block = types.FORMATS[FORMATS[layout]].block

@@ -17,6 +17,7 @@ from tests.diff.kernel_case import (
     normal,
     pack,
     rng_of,
+    with_codes,
 )
 from tests.kv_codes import from_bf16, to_bf16
 
@@ -94,6 +95,39 @@ def linear_case(
     return Case(tiles if by_tiles else M, run, expected, 2 if by_tiles and epilogue == GATED else 1)
 
 
+EXTREME = {
+    "q4m": (slice(4, 20), 0xFF),
+    "q5m": (slice(4, 24), 0xFF),
+    "q6k": (slice(0, 192), 0xFF),
+    "q8": (slice(2, 34), 0x80),
+}
+"""Bytes of a block's codes and the value that makes each code the one of greatest magnitude."""
+
+
+def extreme_case(name: str, M: int, N: int = 33, K: int = 256) -> Case:
+    """Codes and activations at their ends, where sums of products reach the bounds of int16."""
+    layout = LAYOUTS.index(name)
+    rng = rng_of(layout, M, N, K)
+    raw, values = with_codes(
+        FORMATS[layout], file_rows(rng, FORMATS[layout], N, K)[0], N, *EXTREME[name]
+    )
+    w = pack(layout, [raw], N, K)
+    signs = np.where(np.arange(M) % 2, -1, 1).astype(np.float32)
+    x = Activations(name, np.repeat(signs[:, None], K, axis=1), 64)
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros((M, N), np.float32)
+        for a, b in ranges:
+            k.linear(layout, w, N, x.rows, out, 0, -(-N // 16), a, b, NONE, SILU, None, None, None)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        bound = 3e-6 * (np.abs(x.values) @ np.abs(values.T)) + 1e-6
+        return ((x.values @ values.T, bound),)
+
+    return Case(M, run, expected)
+
+
 def linear_cases() -> dict[str, Case]:
     cases = {}
     for i, name in enumerate(LAYOUTS):
@@ -108,6 +142,8 @@ def linear_cases() -> dict[str, Case]:
             f"linear-{name}-tiles": linear_case(i, 5, 70, 288, ADD, by_tiles=True),
             f"linear-{name}-gated-tiles": linear_case(i, 3, 50, 64, GATED, by_tiles=True),
         }
+    for name in EXTREME:
+        cases |= {f"linear-{name}-extreme-{M}": extreme_case(name, M) for M in (5, 21)}
     cases["linear-q4m-wide-block"] = linear_case(LAYOUTS.index("q4m"), 17, 33, 1024)
     for i in range(2):
         cases[f"linear-{LAYOUTS[i]}-odd"] = linear_case(i, 5, 17, 77)

@@ -1,4 +1,4 @@
-#include "isa/avx512_vnni/vec.h"
+#include "isa/avx512/vec.h"
 //
 #include "generic/elementwise.inl"
 #include "generic/embed.inl"

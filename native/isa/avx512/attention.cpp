@@ -1,3 +1,3 @@
-#include "isa/avx512_vnni/vec.h"
+#include "isa/avx512/vec.h"
 //
 #include "generic/attention.inl"
