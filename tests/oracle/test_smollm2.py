@@ -108,7 +108,7 @@ def native_logits(dtype: str, texts: list[Text]) -> list[Logits]:
     found = []
     for text in texts:
         n = len(text.tokens)
-        row = Row(0, 0, text.tokens, tuple(range(-(-n // BLOCK))), n_logits=n)
+        row = Row(0, 0, text.tokens, (tuple(range(-(-n // BLOCK))),), n_logits=n)
         logits = np.zeros((n, spec.vocab_size), np.float32)
         executor.run(StepPlan(0, (row,), (SlotOpen(0, GREEDY, text.tokens),)), logits=logits)
         found.append(logits)
