@@ -91,9 +91,7 @@ def _request(target: Target, method: str, route: str, body: bytes) -> bytes:
 async def _read_stream(reader: asyncio.StreamReader, answer: Answer) -> None:
     status = await reader.readline()
     if b" 200 " not in status:
-        raise KvasirError(
-            (await reader.read(4096)).decode("utf-8", "replace")[-200:] or "no answer"
-        )
+        raise KvasirError(await _refusal(reader))
     while line := await reader.readline():
         if not line.startswith(b"data:"):
             continue
@@ -106,6 +104,15 @@ async def _read_stream(reader: asyncio.StreamReader, answer: Answer) -> None:
         n_new = tokens_so_far(chunk, len(answer.tokens)) - len(answer.tokens)
         answer.tokens += [time.perf_counter() - answer.started] * n_new
     raise KvasirError("the stream ended early")
+
+
+async def _refusal(reader: asyncio.StreamReader) -> str:
+    """The end of what a server said instead of a stream, at most 4 KiB of it."""
+    try:
+        said = await reader.readexactly(4096)
+    except asyncio.IncompleteReadError as ended:
+        said = ended.partial
+    return said.decode("utf-8", "replace")[-200:] or "no answer"
 
 
 def tokens_so_far(chunk: dict[str, Any], before: int) -> int:
