@@ -47,4 +47,4 @@ KVASIR_INLINE void int_dots(const Unpacked* u, const int8_t* const* a, int64_t o
 //
 #include "generic/linear.inl"
 //
-#include "generic/linear_int.inl"
+#include "generic/linear_layouts.inl"

@@ -42,4 +42,4 @@ KVASIR_INLINE vf bf16_pair(vf acc, vi weights, int32_t x) {
 #include "generic/linear.inl"
 //
 #include "generic/linear_bf16.inl"
-#include "generic/linear_int.inl"
+#include "generic/linear_layouts.inl"

@@ -82,4 +82,4 @@ KVASIR_CALL vf int_dot(const Unpacked& u, const int8_t* a, int32_t start) {
 #include "generic/int_dots.inl"
 #include "generic/linear_bf16.inl"
 //
-#include "generic/linear_int.inl"
+#include "generic/linear_layouts.inl"
