@@ -13,6 +13,10 @@ def __getattr__(name: str) -> object:
         from kvasir.engine.beam import BeamSearchParams
 
         return BeamSearchParams
+    if name == "KvCacheConfig":
+        from kvasir.engine.arguments import KvCacheConfig
+
+        return KvCacheConfig
     if name == "SamplingParams":
         from kvasir.core.params import SamplingParams
 

@@ -44,11 +44,18 @@ def _inspect() -> click.Command:
     return inspect
 
 
+def _plan() -> click.Command:
+    from kvasir.cli.plan import plan
+
+    return plan
+
+
 COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "serve": (_serve, "Serve a model over HTTP, as OpenAI's API does."),
     "chat": (_chat, "Talk to a model, here or on a server."),
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
+    "plan": (_plan, "What would fit into memory, and what helps."),
     "inspect": (_inspect, "Show a model, its program, the formats, a timeline or the environment."),
 }
 

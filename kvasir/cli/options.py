@@ -40,9 +40,9 @@ def take(options_type: type[Options], values: dict[str, Any]) -> Options:
 def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
     if info.name == "model":
         return click.argument("model", required=False)
-    flag = f"{info.flag}/--no-{info.flag[2:]}" if info.kind == "flag" else info.flag
+    flags = (info.flag, *("--" + alias.replace("_", "-") for alias in info.aliases))
     return click.option(
-        flag,
+        *(f"{flag}/--no-{flag[2:]}" if info.kind == "flag" else flag for flag in flags),
         info.name,
         type=_type(info),
         default=info.default,
@@ -56,4 +56,6 @@ def _type(info: OptionInfo) -> Any:
         return click.Choice(info.choices)
     if info.kind == "int":
         return click.IntRange(min=info.minimum)
+    if info.kind == "share":
+        return float
     return bool if info.kind == "flag" else str

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kvasir.core.errors import ConfigError
 
-Kind = Literal["text", "int", "size", "choice", "flag"]
+Kind = Literal["text", "int", "size", "share", "choice", "flag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,28 @@ class OptionInfo:
     help: str
     choices: tuple[str, ...] = ()
     minimum: int = 0
+    aliases: tuple[str, ...] = ()
+    """Names of the same option in other engines."""
 
 
 def option(
-    default: object, kind: Kind, help: str, *, choices: tuple[str, ...] = (), minimum: int = 1
+    default: object,
+    kind: Kind,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: int = 1,
+    aliases: tuple[str, ...] = (),
 ) -> Any:
     return field(
         default=default,
-        metadata={"kind": kind, "help": help, "choices": choices, "minimum": minimum},
+        metadata={
+            "kind": kind,
+            "help": help,
+            "choices": choices,
+            "minimum": minimum,
+            "aliases": aliases,
+        },
     )
 
 
@@ -55,7 +69,9 @@ class EngineOptions:
         "Tokens of one request, prompt and output together; default: the model's context, "
         "as far as the KV memory holds it.",
     )
-    max_num_seqs: int | None = option(None, "int", "Requests computed in one step; default: 64.")
+    max_num_seqs: int | None = option(
+        None, "int", "Requests computed in one step; default: 64.", aliases=("max_batch_size",)
+    )
     max_num_batched_tokens: int | None = option(
         None, "int", "Tokens computed in one step; longer prompts are cut in chunks; default: 512."
     )
@@ -98,6 +114,25 @@ class EngineOptions:
         "Memory of the KV blocks in bytes, or with a unit: 512MiB, 2GiB; default: "
         "2048 tokens for each of max_num_seqs, at most 40 % of the free memory.",
     )
+    gpu_memory_utilization: float | None = option(
+        None,
+        "share",
+        "Instead of kv_memory: share of the free memory, 0 to 1, that weights and KV blocks take "
+        "together. vLLM's name; there is no GPU.",
+    )
+    free_gpu_memory_fraction: float | None = option(
+        None,
+        "share",
+        "Instead of kv_memory: share of the memory that is free after the weights. TensorRT-LLM's "
+        "name.",
+        aliases=("kv_cache_free_gpu_memory_fraction",),
+    )
+    max_total_tokens: int | None = option(
+        None,
+        "int",
+        "Most tokens that the KV blocks hold, whatever their memory.",
+        aliases=("max_tokens_in_paged_kv_cache",),
+    )
     kv_cache_dtype: str = option(
         "auto",
         "choice",
@@ -106,7 +141,10 @@ class EngineOptions:
         choices=("auto", "float32", "bfloat16", "int8", "fp8", "fp8_e4m3", "fp8_e5m2"),
     )
     enable_prefix_caching: bool = option(
-        True, "flag", "Keep computed KV blocks for requests that begin with the same tokens."
+        True,
+        "flag",
+        "Keep computed KV blocks for requests that begin with the same tokens.",
+        aliases=("enable_block_reuse",),
     )
     kv_disk: str | None = option(
         None,
@@ -192,5 +230,11 @@ def _check_one(info: OptionInfo, value: object) -> None:
         raise ConfigError(f"{info.name} is {value!r}: needs a whole number")
     if info.kind == "int" and isinstance(value, int) and not info.minimum <= value < 2**63:
         raise ConfigError(f"{info.name} is {value}: needs at least {info.minimum}")
+    if info.kind == "share" and not _is_share(value):
+        raise ConfigError(f"{info.name} is {value!r}: needs a number above 0, at most 1")
     if info.kind == "size" and (isinstance(value, bool) or not isinstance(value, int | str)):
         raise ConfigError(f"{info.name} is {value!r}: needs bytes, or text such as 2GiB")
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvasir.config.hardware import Hardware
+from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import KVDivision, divide_layers
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
@@ -31,8 +32,6 @@ from kvasir.core.errors import ConfigError
 
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
-TYPICAL_TOKENS = 2048
-"""Tokens of a request that the default KV memory is planned for."""
 PACKED_CACHE_OFF = "off"
 DEFAULT_DISK_SIZE = "10GiB"
 BLOCK_STEP = 16
@@ -45,8 +44,6 @@ KV_NAMES: dict[str, KVDType] = {
     "fp8_e4m3": "fp8_e4m3",
     "fp8_e5m2": "fp8_e5m2",
 }
-KV_FRACTION = 0.4
-"""Share of the free memory (after the weights) that the default KV memory may take."""
 
 
 def resolve(
@@ -71,6 +68,7 @@ def resolve(
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
+    planner.concurrency(kv, length)
     return EngineConfig(
         model=ModelConfig(options.served_model_name or model.name, planner.dtype(), length),
         kv=kv,
@@ -92,6 +90,7 @@ def resolve(
         seed=options.seed,
         disk=planner.disk(),
         reasons=planner.reasons,
+        warnings=warnings_of(options),
     )
 
 
@@ -151,13 +150,7 @@ class _Planner:
         length = self.options.max_model_len or self.model.context_length
         layers = divide_layers(self.model.windows, self.token_bytes(dtype), size, length)
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
-        n_bytes = self.kv_bytes(n_seqs, division)
-        n_blocks = division.most(n_bytes)
-        if not n_blocks:
-            raise ConfigError(
-                f"kv memory of {format_size(n_bytes)} is less than one block of {size} tokens "
-                f"({format_size(division.n_bytes(1))}): raise --kv-memory"
-            )
+        n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
         groups = division.divide(n_blocks)
         if len(groups) > 1 or groups[0].window:
             self.reasons["kv_groups"] = "; ".join(
@@ -173,31 +166,27 @@ class _Planner:
         return self.model.kv_values_per_token * DTYPE_BYTES[dtype] + scales
 
     def kv_bytes(self, n_seqs: int, division: KVDivision) -> int:
-        """Memory of the KV blocks: as asked if it fits the machine, else planned."""
-        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
-        if self.options.kv_memory is not None:
-            return self._kv_asked(self.options.kv_memory, free)
-        length = self.options.max_model_len or self.model.context_length
-        usual = min(length, TYPICAL_TOKENS)
-        size = self.options.block_size
-        wanted = division.n_bytes(max(n_seqs * _blocks(usual, size), _blocks(length, size)))
-        share = int(free * KV_FRACTION)
-        why = f"{n_seqs} requests of {usual} tokens, or one of {length}"
-        if wanted > share:
-            why = f"{KV_FRACTION:.0%} of {format_size(free)} free after the weights"
-        self.reasons["kv_memory"] = f"{format_size(min(wanted, share))}: {why}"
-        return min(wanted, share)
+        n_bytes, why = kv_budget(self.options, self.model, self.hardware, division, n_seqs)
+        self.reasons["kv_memory"] = f"{format_size(n_bytes)}: {why}"
+        return n_bytes
 
-    def _kv_asked(self, size: int | str, free: int) -> int:
-        asked = parse_size(size, "kv_memory")
-        if asked > free:
+    def n_blocks(self, n_bytes: int, division: KVDivision) -> int:
+        """Blocks of tokens in ``n_bytes``, as far as they are wanted."""
+        most, cap = division.most(n_bytes), self.options.max_total_tokens
+        if not most:
             raise ConfigError(
-                f"kv_memory {format_size(asked)} and weights of "
-                f"{format_size(self.model.weight_bytes)} exceed the free memory of "
-                f"{format_size(self.hardware.free_memory)}: lower --kv-memory"
+                f"kv memory of {format_size(n_bytes)} is less than one block of "
+                f"{division.block_size} tokens ({format_size(division.n_bytes(1))}): "
+                "raise --kv-memory"
             )
-        self.reasons["kv_memory"] = f"{format_size(asked)}: as asked"
-        return asked
+        if cap is None:
+            return most
+        if cap < division.block_size:
+            raise ConfigError(
+                f"max_total_tokens {cap} is less than one block: needs {division.block_size}"
+            )
+        self.reasons["max_total_tokens"] = f"{cap}: as asked"
+        return min(most, cap // division.block_size)
 
     def length(self, kv: KVConfig) -> int:
         asked, context = self.options.max_model_len, self.model.context_length
@@ -215,10 +204,17 @@ class _Planner:
             raise ConfigError(
                 f"max_model_len {asked} needs {_blocks(asked, kv.block_size)} blocks of "
                 f"{kv.block_size} tokens, kv memory of {format_size(kv.n_bytes)} holds "
-                f"{holds // kv.block_size}: lower --max-model-len or raise --kv-memory"
+                f"{holds // kv.block_size}: lower --max-model-len or raise --kv-memory; kvasir "
+                "plan memory compares what helps"
             )
         self.reasons["max_model_len"] = f"{asked}: as asked"
         return asked
+
+    def concurrency(self, kv: KVConfig, length: int) -> None:
+        """Requests that the blocks hold at a time, whatever ``max_num_seqs`` admits."""
+        self.reasons["max_concurrency"] = (
+            f"{kv.concurrency(length):.1f}: requests of {length} tokens in the KV blocks"
+        )
 
     def executor(self, env_isa: str | None, cache: Path | None) -> ExecutorConfig:
         name: ExecutorName = "cpu"

@@ -70,6 +70,15 @@ class KVConfig:
         return tuple(group for group in self.groups if group.window)
 
     @property
+    def n_tokens(self) -> int:
+        """Tokens that the layers hold which keep most."""
+        return max(group.n_blocks for group in self.groups) * self.block_size
+
+    def concurrency(self, length: int) -> float:
+        """Requests of ``length`` tokens that the blocks hold at a time."""
+        return min(x.n_blocks / x.needs(length, self.block_size) for x in self.groups)
+
+    @property
     def block_bytes(self) -> int:
         """Of one block over all layers."""
         return sum(self.group_bytes)
@@ -162,3 +171,5 @@ class EngineConfig:
     """None: evicted blocks are forgotten."""
     reasons: dict[str, str]
     """Option name to "value: why", for the start-up report."""
+    warnings: tuple[str, ...] = ()
+    """What was done as asked and may be regretted."""

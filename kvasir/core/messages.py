@@ -188,6 +188,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """Choices that are computed at a time."""
     reasons: dict[str, str] = {}
     """Resolved settings and why each has its value, for the start-up report."""
+    warnings: tuple[str, ...] = ()
+    """What was done as asked and may be regretted."""
 
 
 class Fatal(msgspec.Struct, frozen=True, tag="fatal"):

@@ -1,11 +1,12 @@
-"""vLLM's engine arguments that mean nothing here: accepted, and answered with a warning."""
+"""Arguments of other engines: those that mean something here, and those that get a warning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from kvasir.config.options import EngineOptions
+from kvasir.config.options import EngineOptions, describe
+from kvasir.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,6 @@ _NO_SWAP = Unused(
     (None, 0),
 )
 _NO_GRAPHS = Unused("there are no CUDA graphs here", (None, False))
-_NO_GPU = Unused("there is no GPU memory to share: kv_memory sets the memory of the KV cache")
 _NO_DRAFT = Unused("one token is drawn for each request and step: there is no speculation")
 
 UNUSED: Mapping[str, Unused] = {
@@ -34,7 +34,6 @@ UNUSED: Mapping[str, Unused] = {
     "data_parallel_size": _ONE_PROCESS,
     "distributed_executor_backend": _ONE_PROCESS,
     "disable_custom_all_reduce": Unused(_ONE_PROCESS.instead, (None, False)),
-    "gpu_memory_utilization": _NO_GPU,
     "quantization": Unused("weights keep the format of the model file"),
     "load_format": Unused("the format is read from the model file", (None, "auto")),
     "enable_chunked_prefill": Unused(
@@ -60,8 +59,32 @@ UNUSED: Mapping[str, Unused] = {
     "num_speculative_tokens": _NO_DRAFT,
     "speculative_config": _NO_DRAFT,
     "enable_lora": Unused("adapters are not loaded", (None, False)),
+    "batching_type": Unused(
+        "requests join and leave in every step; scheduling_policy static is there to compare with",
+        (None, "inflight", "inflight_fused_batching"),
+    ),
+    "decoupled": Unused("every request may stream", (None, True)),
     "disable_log_stats": Unused("this class logs no statistics", (None, True)),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCacheConfig:
+    """The KV cache in TensorRT-LLM's words, for ``LLM(kv_cache_config=…)``."""
+
+    free_gpu_memory_fraction: float | None = None
+    max_tokens: int | None = None
+    enable_block_reuse: bool = True
+    dtype: str = "auto"
+
+    def options(self) -> dict[str, object]:
+        """The same in names of ``EngineOptions``."""
+        return {
+            "free_gpu_memory_fraction": self.free_gpu_memory_fraction,
+            "max_total_tokens": self.max_tokens,
+            "enable_prefix_caching": self.enable_block_reuse,
+            "kv_cache_dtype": self.dtype,
+        }
 
 
 def split(
@@ -69,19 +92,42 @@ def split(
 ) -> tuple[EngineOptions, tuple[str, ...]]:
     """The engine's options, and a warning for each argument without effect.
 
-    Raises TypeError for an argument that neither this engine nor vLLM knows.
+    Raises TypeError for an argument that neither this engine nor another knows, ConfigError for one
+    that is given under two names.
     """
-    known = {item.name for item in fields(EngineOptions)} - {"model"}
+    arguments = _named(arguments)
+    known = {info.name for info in describe()} - {"model"}
     if arguments.get("kv_disk") is None:
         known.remove("swap_space")  # it asks for host memory then
     unknown = sorted(arguments.keys() - known - UNUSED.keys())
     if unknown:
         raise TypeError(f"LLM() got unknown arguments: {', '.join(unknown)}")
-    unused = UNUSED.keys() - known
-    warnings = tuple(
+    unused = {name: value for name, value in arguments.items() if name not in known}
+    chosen = {name: value for name, value in arguments.items() if name in known}
+    return EngineOptions(model=model, **chosen), unused_warnings(unused)  # type: ignore[arg-type]  # checked by resolve
+
+
+def unused_warnings(arguments: Mapping[str, object]) -> tuple[str, ...]:
+    """One for each of ``UNUSED`` that asks for something."""
+    return tuple(
         f"{name}={value!r} has no effect: {UNUSED[name].instead}"
         for name, value in arguments.items()
-        if name in unused and not any(value is s or value == s for s in UNUSED[name].silent)
+        if not any(value is s or value == s for s in UNUSED[name].silent)
     )
-    chosen = {name: value for name, value in arguments.items() if name in known}
-    return EngineOptions(model=model, **chosen), warnings  # type: ignore[arg-type]  # checked by resolve
+
+
+def _named(arguments: Mapping[str, object]) -> dict[str, object]:
+    """``arguments`` under the names of ``EngineOptions``."""
+    names = {alias: info.name for info in describe() for alias in info.aliases}
+    pairs = [(names.get(name, name), value) for name, value in arguments.items()]
+    for i, (name, value) in enumerate(pairs):
+        if name == "kv_cache_config":
+            if not isinstance(value, KvCacheConfig):
+                raise TypeError(f"kv_cache_config is {value!r}: use kvasir.KvCacheConfig")
+            pairs[i : i + 1] = value.options().items()
+            break
+    named = dict(pairs)
+    if len(named) != len(pairs):
+        twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
+        raise ConfigError(f"{', '.join(twice)} is given under two names: give one of them")
+    return named

@@ -83,6 +83,7 @@ class BuiltEngine:
             key_root=self.key_root,
             max_num_seqs=spec.max_num_seqs,
             reasons=self.config.reasons,
+            warnings=self.config.warnings,
         )
 
 

@@ -42,13 +42,14 @@ class LLM:
 
         Raises ModelError and ConfigError, and TypeError for an unknown option.
         """
-        engine_options, self.warnings = split(model, options)
-        for warning in self.warnings:
-            _log.warning(warning)
+        engine_options, warnings = split(model, options)
         loaded = load_model(engine_options.model)
         self._tokenizer = load_tokenizer(loaded.source)
         self._template = ChatTemplate(loaded.source, self._tokenizer)
         self._built = build_engine(engine_options, loaded=loaded)
+        self.warnings = (*warnings, *self._built.config.warnings)
+        for warning in self.warnings:
+            _log.warning(warning)
         self._draw_seed = seeds_from(self._built.config.seed or 0)
         self._n_requests = 0
         self._engine_ids = itertools.count()

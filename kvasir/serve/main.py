@@ -164,6 +164,8 @@ class _Main:
         settle()
         for name, reason in info.reasons.items():
             logger.info("%s: %s", name, reason)
+        for warning in info.warnings:
+            logger.warning("%s", warning)
         if self._options.host not in LOOPBACK and self._options.api_key is None:
             logger.warning("anyone who reaches %s may use it: set --api-key", self._options.host)
         if self._listeners.admin is not None:

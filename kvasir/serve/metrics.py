@@ -58,6 +58,7 @@ GAUGES: tuple[Family[EngineStats], ...] = (
     ("expected_queue_seconds", "Until a request of now would start.", lambda s: s.last_wait),
     ("kv_cache_blocks_cached", "Blocks kept for later requests.", lambda s: s.blocks_cached),
     ("kv_cache_usage_perc", "Share of the KV blocks in use, 0 to 1.", lambda s: _usage(s)),
+    ("prefix_cache_hit_rate", "Share of tokens looked up that were found.", lambda s: _hits(s)),
 )
 COUNTERS: tuple[Family[EngineStats], ...] = (
     ("prompt_tokens", "Prompt tokens received, cached ones included.", lambda s: s.prompt_tokens),
@@ -69,6 +70,13 @@ COUNTERS: tuple[Family[EngineStats], ...] = (
     ("deadlines_exceeded", "Ended by their deadline.", lambda s: s.n_expired),
     ("iterations", "Engine steps.", lambda s: s.step),
 )
+OLD_NAMES = {
+    "kv_cache_usage_perc": "gpu_cache_usage_perc",
+    "prefix_cache_queries": "gpu_prefix_cache_queries",
+    "prefix_cache_hits": "gpu_prefix_cache_hits",
+    "prefix_cache_hit_rate": "gpu_prefix_cache_hit_rate",
+}
+"""Names of earlier vLLM releases, which dashboards still ask for."""
 DISK_GAUGES: tuple[Family[DiskStats], ...] = (
     ("kv_disk_bytes", "Bytes of the files of saved KV blocks.", lambda s: s.n_bytes),
 )
@@ -85,6 +93,10 @@ def _usage(stats: EngineStats) -> float:
     """Cached blocks count as unused: they are given to whoever needs them."""
     n_available = stats.blocks_free + stats.blocks_cached
     return 1 - n_available / stats.blocks_total if stats.blocks_total else 0.0
+
+
+def _hits(stats: EngineStats) -> float:
+    return stats.prefix_hits / stats.prefix_queries if stats.prefix_queries else 0.0
 
 
 class Metrics:
@@ -171,7 +183,7 @@ class _EngineCollector(Collector):
 
 
 class _BothNames(Collector):
-    """Every family twice: as it is, and with the prefix of vLLM."""
+    """Every family as it is, with the prefix of vLLM, and under its old name there."""
 
     def __init__(self, inner: CollectorRegistry, engine: _EngineCollector) -> None:
         self._inner = inner
@@ -181,16 +193,16 @@ class _BothNames(Collector):
         for metric in (*self._engine.collect(), *self._inner.collect()):
             metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
             yield metric
-            yield _renamed(metric)
+            name = metric.name.removeprefix("kvasir:")
+            yield _renamed(metric, f"vllm:{name}")
+            if name in OLD_NAMES:
+                yield _renamed(metric, f"vllm:{OLD_NAMES[name]}")
 
 
-def _renamed(metric: Metric) -> Metric:
-    copy = Metric(_vllm(metric.name), metric.documentation, metric.type)
+def _renamed(metric: Metric, name: str) -> Metric:
+    copy = Metric(name, metric.documentation, metric.type)
     copy.samples = [
-        Sample(_vllm(sample.name), sample.labels, sample.value) for sample in metric.samples
+        Sample(name + sample.name.removeprefix(metric.name), sample.labels, sample.value)
+        for sample in metric.samples
     ]
     return copy
-
-
-def _vllm(name: str) -> str:
-    return "vllm:" + name.removeprefix("kvasir:")

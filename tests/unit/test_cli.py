@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,17 @@ def test_serve_offers_every_option_once() -> None:
     shown = CliRunner().invoke(cli, ["serve", "--help"]).output
     for info in (*describe(EngineOptions), *describe(ServeOptions)):
         if info.name != "model":
-            assert shown.count(f"\n  {info.flag} ") + shown.count(f"\n  {info.flag}\n") == 1, info
+            assert len(re.findall(rf"\n  {info.flag}[ ,\n]", shown)) == 1, info
+
+
+def test_flags_of_other_servers_are_known_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--tensor-parallel-size", "2", "--enable-chunked-prefill", "--batching-type", "static"]
+    assert run_command(["serve", "nothing.gguf", "--swap-space", "4", *flags]) != 0
+    told = capsys.readouterr().err
+    assert "tensor_parallel_size=2 has no effect: the model runs in one process" in told
+    assert "batching_type='static' has no effect: requests join and leave in every step" in told
+    assert "enable_chunked_prefill" not in told
+    assert run_command(["serve", "--no-such-flag"]) == 2
 
 
 def options_from(args: list[str]) -> EngineOptions:

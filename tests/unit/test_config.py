@@ -90,6 +90,18 @@ def test_little_memory_shortens_the_context_and_says_why() -> None:
             "kv_disk_size and swap_space are names of one size: give one of them",
         ),
         ({"preemption_mode": "swap"}, "has nowhere to swap to: add --kv-disk DIR"),
+        (
+            {"gpu_memory_utilization": 0.5, "kv_memory": "1GiB"},
+            "kv_memory and gpu_memory_utilization set the same memory: give one of them",
+        ),
+        (
+            {"gpu_memory_utilization": 0.005},
+            "gpu_memory_utilization 0.005 of 16 GiB free memory is less than the weights of "
+            "100 MiB: raise it",
+        ),
+        ({"gpu_memory_utilization": 1.5}, "is 1.5: needs a number above 0, at most 1"),
+        ({"free_gpu_memory_fraction": 0}, "is 0: needs a number above 0, at most 1"),
+        ({"max_total_tokens": 15}, "max_total_tokens 15 is less than one block: needs 16"),
         ({"kv_disk": "kv", "kv_disk_size": "big"}, "kv_disk_size is 'big': use bytes, or a unit"),
     ],
 )
@@ -99,6 +111,33 @@ def test_contradictions_are_refused_with_sizes_and_remedy(
     with pytest.raises(ConfigError) as caught:
         resolved(**options)
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("options", "n_bytes", "n_warnings"),
+    [
+        ({"gpu_memory_utilization": 0.5}, (8 << 30) - (100 << 20), 0),
+        ({"gpu_memory_utilization": 0.9}, int((16 << 30) * 0.9) - (100 << 20), 0),
+        ({"gpu_memory_utilization": 0.91}, int((16 << 30) * 0.91) - (100 << 20), 1),
+        ({"free_gpu_memory_fraction": 0.85}, int(((16 << 30) - (100 << 20)) * 0.85), 0),
+        ({"free_gpu_memory_fraction": 0.95}, int(((16 << 30) - (100 << 20)) * 0.95), 1),
+        ({"kv_memory": "1GiB", "max_total_tokens": 100}, 6 * 16 * 11520 * 2, 0),
+        ({"max_total_tokens": 160}, 10 * 16 * 11520 * 2, 0),
+    ],
+)
+def test_shares_and_caps_of_memory(
+    options: dict[str, object], n_bytes: int, n_warnings: int
+) -> None:
+    config = resolved(**options)
+    assert config.kv.n_bytes == n_bytes // (16 * 11520 * 2) * (16 * 11520 * 2)
+    assert len(config.warnings) == n_warnings
+    assert all("0.85 to 0.90 is safe" in warning for warning in config.warnings)
+
+
+def test_the_start_tells_how_many_requests_fit() -> None:
+    config = resolved(max_model_len=1000, max_total_tokens=2000)  # 125 blocks, 63 a request
+    assert config.kv.n_tokens == 2000
+    assert config.reasons["max_concurrency"] == "2.0: requests of 1000 tokens in the KV blocks"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from kvasir import LLM, SamplingParams
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, ModelError, RequestError
 from kvasir.core.params import TokenParams
-from kvasir.engine.arguments import split
+from kvasir.engine.arguments import KvCacheConfig, split
 from kvasir.engine.batch import Batch, Task
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
@@ -243,15 +243,29 @@ def test_arguments_without_effect_are_told(folder: Path, caplog: pytest.LogCaptu
         LLM(
             model=str(folder),
             tensor_parallel_size=2,
-            gpu_memory_utilization=0.9,
             quantization="awq",
             max_model_len=64,
         ) as llm,
     ):
-        assert [warning.split("=")[0] for warning in llm.warnings] == [
-            *("tensor_parallel_size", "gpu_memory_utilization", "quantization")
-        ]
+        told = [warning.split("=")[0] for warning in llm.warnings]
+        assert told == ["tensor_parallel_size", "quantization"]
         assert [record.getMessage() for record in caplog.records] == list(llm.warnings)
+
+
+def test_names_of_other_engines_mean_the_same(folder: Path) -> None:
+    asked = KvCacheConfig(
+        free_gpu_memory_fraction=0.95, max_tokens=64, enable_block_reuse=False, dtype="int8"
+    )
+    with LLM(str(folder), max_batch_size=3, kv_cache_config=asked) as llm:
+        config = llm._built.config
+        assert (config.kv.n_tokens, config.kv.dtype) == (64, "int8")
+        assert config.scheduler.max_num_seqs == 3
+        assert not config.scheduler.enable_prefix_caching
+        assert ["free_gpu_memory_fraction 0.95 leaves little" in w for w in llm.warnings] == [True]
+    with pytest.raises(ConfigError, match="max_num_seqs is given under two names"):
+        LLM(str(folder), max_batch_size=3, max_num_seqs=4)
+    with pytest.raises(TypeError, match=r"use kvasir\.KvCacheConfig"):
+        LLM(str(folder), kv_cache_config={"max_tokens": 64})
 
 
 def test_num_cached_tokens(folder: Path) -> None:

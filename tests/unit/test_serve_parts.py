@@ -144,6 +144,12 @@ def test_both_metric_names() -> None:
         assert f'{prefix}:generation_tokens_total{{model_name="m"}} 7.0' in text
         assert f'{prefix}:prefix_cache_queries_total{{model_name="m"}} 40.0' in text
         assert f'{prefix}:prefix_cache_hits_total{{model_name="m"}} 32.0' in text
+        assert f'{prefix}:prefix_cache_hit_rate{{model_name="m"}} 0.8' in text
         assert (
             f'{prefix}:time_to_first_token_seconds_bucket{{le="+Inf",model_name="m"}} 0.0' in text
         )
+    assert 'vllm:gpu_cache_usage_perc{model_name="m"} 0.75' in text
+    assert 'vllm:gpu_prefix_cache_queries_total{model_name="m"} 40.0' in text
+    assert 'vllm:gpu_prefix_cache_hits_total{model_name="m"} 32.0' in text
+    assert 'vllm:gpu_prefix_cache_hit_rate{model_name="m"} 0.8' in text
+    assert "kvasir:gpu_" not in text

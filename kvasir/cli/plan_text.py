@@ -1,0 +1,52 @@
+"""The text of ``kvasir plan memory``."""
+
+from __future__ import annotations
+
+from kvasir import _native
+from kvasir.config.advice import Holds, MemoryAdvice, advise
+from kvasir.config.hardware import probe
+from kvasir.config.options import EngineOptions
+from kvasir.config.sizes import format_size
+from kvasir.engine.build import load_model, model_facts
+
+HEAD = ("", "tokens", "bytes a token", "max_model_len", "requests of it", "costs")
+NOTES = """\
+Equal beginnings of prompts are held once with the prefix cache: n requests that share s of their t
+tokens hold s + n (t - s). What memory has no room for is kept by --kv-disk DIR. Layers are not
+split over machines: more memory than this one has needs a larger one.
+"""
+
+
+def memory_text(options: EngineOptions) -> str:
+    """A table: the options as they are, then each remedy with the same KV bytes."""
+    facts = model_facts(load_model(options.model))
+    return advice_text(advise(options, facts, probe(tuple(_native.levels()))))
+
+
+def advice_text(advice: MemoryAdvice) -> str:
+    kv_bytes = format_size(advice.holds.kv_bytes) if advice.holds else "none"
+    lines = [
+        f"weights {format_size(advice.weight_bytes)}, KV blocks {kv_bytes}, "
+        f"free memory {format_size(advice.free_memory)}"
+    ]
+    if advice.refusal:
+        lines.append(f"does not start: {advice.refusal}")
+    rows = [HEAD, ("as asked", *_cells(advice.holds), "")]
+    rows += [(each.change, *_cells(each.holds), each.cost) for each in advice.remedies]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [text.rjust(width) for text, width in zip(row[1:-1], widths[1:], strict=False)]
+        lines.append("  ".join([*cells, row[-1]]).rstrip())
+    return "\n".join(lines) + "\n\n" + NOTES
+
+
+def _cells(holds: Holds | None) -> tuple[str, ...]:
+    if holds is None:
+        return ("does not start", "", "", "")
+    return (
+        str(holds.n_tokens),
+        f"{holds.token_bytes:.0f}",
+        str(holds.max_model_len),
+        f"{holds.concurrency:.1f}",
+    )

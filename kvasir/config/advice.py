@@ -1,0 +1,133 @@
+"""What helps when memory is short: each remedy resolved like the options themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvasir.config.hardware import Hardware
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolve import resolve
+from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.core.errors import ConfigError
+
+FOUR_BIT = 4.5 / 16
+"""Bytes of 4-bit weights with a scale per 32, as a share of 16-bit ones."""
+MIN_LENGTH = 256
+"""Tokens below which a shorter context is not advised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What a configuration has room for."""
+
+    kv_bytes: int
+    token_bytes: float
+    """KV bytes of one token at the length of a request."""
+    n_tokens: int
+    max_model_len: int
+    concurrency: float
+    """Requests of ``max_model_len`` tokens at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change of the options, with what it gives and what it costs."""
+
+    change: str
+    cost: str
+    holds: Holds | None
+    """None: it does not start with this either."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAdvice:
+    """``holds`` is None, and ``refusal`` says why, when the options do not start."""
+
+    weight_bytes: int
+    free_memory: int
+    holds: Holds | None
+    refusal: str
+    remedies: tuple[Remedy, ...]
+
+
+def advise(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> MemoryAdvice:
+    """Every remedy is given the KV bytes and the context that ``options`` come to, so that they
+    compare."""
+    refusal, config = "", None
+    try:
+        config = resolve(options, model, hardware)
+    except ConfigError as error:
+        refusal = error.message
+    base = options if config is None else _same_bytes(options, config)
+    remedies = tuple(
+        Remedy(change, cost, _try(replace(base, **changes), facts, hardware))  # type: ignore[arg-type]
+        for change, cost, changes, facts in _changes(options, model, config)
+    )
+    holds = None if config is None else holds_of(config)
+    return MemoryAdvice(model.weight_bytes, hardware.free_memory, holds, refusal, remedies)
+
+
+def holds_of(config: EngineConfig) -> Holds:
+    """What a resolved configuration has room for."""
+    kv, length = config.kv, config.model.max_model_len
+    concurrency = kv.concurrency(length)
+    return Holds(kv.n_bytes, kv.n_bytes / (concurrency * length), kv.n_tokens, length, concurrency)
+
+
+Change = tuple[str, str, dict[str, object], ModelFacts]
+
+
+def _changes(
+    options: EngineOptions, model: ModelFacts, config: EngineConfig | None
+) -> list[Change]:
+    found: list[Change] = []
+    for name, cost in (
+        ("fp8_e4m3", "rounds keys and values to 8 bits"),
+        ("int8", "rounds keys and values to 8 bits"),
+    ):
+        if options.kv_cache_dtype in ("auto", "float32", "bfloat16"):
+            found.append((f"--kv-cache-dtype {name}", cost, {"kv_cache_dtype": name}, model))
+    length = options.max_model_len or model.context_length
+    length = min(length, config.model.max_model_len) if config is not None else length
+    if length // 2 >= MIN_LENGTH:
+        half: dict[str, object] = {"max_model_len": length // 2}
+        cost = "longer requests are refused"
+        found.append((f"--max-model-len {length // 2}", cost, half, model))
+    if model.weight_dtype != "quantized":
+        share = FOUR_BIT * (0.5 if model.weight_dtype == "float32" else 1)
+        small = replace(
+            model, weight_bytes=int(model.weight_bytes * share), weight_dtype="quantized"
+        )
+        cost = "rounds the weights"
+        freed = _freed(config, model, small)
+        found.append(("a 4-bit file of the model", cost, freed, small))
+    if options.enable_prefix_caching and any(model.windows):
+        off: dict[str, object] = {"enable_prefix_caching": False, "kv_disk": None}
+        cost = "equal beginnings are computed again"
+        found.append(("--no-enable-prefix-caching", cost, off, model))
+    return found
+
+
+def _freed(config: EngineConfig | None, model: ModelFacts, small: ModelFacts) -> dict[str, object]:
+    """What smaller weights leave is given to the KV blocks."""
+    if config is None:
+        return {"kv_memory": None}
+    return {"kv_memory": config.kv.n_bytes + model.weight_bytes - small.weight_bytes}
+
+
+def _same_bytes(options: EngineOptions, config: EngineConfig) -> EngineOptions:
+    return replace(
+        options,
+        kv_memory=config.kv.n_bytes,
+        max_model_len=config.model.max_model_len,
+        gpu_memory_utilization=None,
+        free_gpu_memory_fraction=None,
+        max_total_tokens=None,
+    )
+
+
+def _try(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> Holds | None:
+    try:
+        return holds_of(resolve(options, model, hardware))
+    except ConfigError:
+        return None
