@@ -7,9 +7,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+from kvasir.config.topology import Topology, read_topology
 
 CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +23,28 @@ class Hardware:
     """Bytes that can still be allocated without swapping or meeting a control group's limit."""
     isa_levels: tuple[str, ...] = ("scalar",)
     """Levels that native code can run here, lowest first."""
+    topology: Topology = Topology()
+    """Where the CPUs lie that this process may use; empty where the system does not tell."""
 
 
 def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> Hardware:
     """Measure this machine; ``isa_levels`` come from the native module."""
-    n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    n_cpus = max(1, min(n_cpus or 1, _cpu_quota(cgroup)))
-    n_cores = psutil.cpu_count(logical=False) or n_cpus
-    free = psutil.virtual_memory().available
-    left = _memory_left(cgroup)
+    allowed = os.sched_getaffinity(0)
+    topology = read_topology(allowed)
+    n_cpus = max(1, min(len(allowed), _cpu_quota(cgroup)))
+    free, left = free_memory(), _memory_left(cgroup)
     return Hardware(
         n_cpus=n_cpus,
-        n_cores=min(n_cores, n_cpus),
+        n_cores=min(topology.n_cores or n_cpus, n_cpus),
         free_memory=free if left is None else min(free, left),
         isa_levels=isa_levels,
+        topology=topology,
     )
+
+
+def free_memory(meminfo: Path = MEMINFO) -> int:
+    """Bytes that can be allocated without swapping; 0 where the system does not tell."""
+    return 1024 * _stat(meminfo, "MemAvailable:")
 
 
 def _numbers(path: Path) -> list[int | None]:

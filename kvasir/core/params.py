@@ -67,3 +67,8 @@ class TokenParams(msgspec.Struct, frozen=True, kw_only=True):
     """-1 none, 0 the chosen token's, k also the k likeliest."""
     n_prompt_logprobs: int = -1
     """As ``n_logprobs``, for the prompt's tokens."""
+
+
+def after(now: float, milliseconds: int | None) -> float | None:
+    """When ``milliseconds`` after ``now`` are over; None without a limit."""
+    return None if milliseconds is None else now + milliseconds / 1000

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, TokenEvent, TokenLogprob
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import SamplingParams, TokenParams, after
 from kvasir.engine.choice import Choice, ChoiceFailed
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
@@ -32,11 +32,6 @@ class Task:
     params: SamplingParams
     choices: tuple[TokenParams, ...]
     priority: int = 0
-
-
-def after(now: float, milliseconds: int | None) -> float | None:
-    """When ``milliseconds`` after ``now`` are over; None without a limit."""
-    return None if milliseconds is None else now + milliseconds / 1000
 
 
 class _Growing:

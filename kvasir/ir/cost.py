@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.memory import plane_bytes
 from kvasir.ir.ops import OPS, Call, Cost, Sizes
@@ -15,11 +17,16 @@ def weight_bytes(weight: Weight) -> float:
 
 def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
     """Operations, and bytes moved when nothing stays in a cache."""
+    return _op_cost(program, op, sizes, _kv_dtypes(program))
+
+
+def _op_cost(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str]) -> Cost:
     definition = OPS[op.kind]
     ins = tuple(program.values[name] for name in op.ins)
     outs = tuple(program.values[name] for name in op.outs)
     weights = tuple(program.weights[name] for name in op.weights)
-    call = Call(op, ins, outs, weights, sizes, _kv_dtype(program, op))
+    kv_dtype = kv_dtypes[op.integer("layer")] if "layer" in op.attrs else "f32"
+    call = Call(op, ins, outs, weights, sizes, kv_dtype)
     moved = sum(_value_bytes(call, value) for value in (*ins, *outs))
     moved += sum(weight_bytes(weight) for weight in call.weights) * definition.weight_share(call)
     return Cost(definition.flops(call), moved + definition.extra_bytes(call))
@@ -27,13 +34,13 @@ def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
 
 def program_cost(program: Program, sizes: Sizes) -> Cost:
     """Sum over all ops."""
-    costs = [op_cost(program, op, sizes) for op in program.ops]
+    kv_dtypes = _kv_dtypes(program)
+    costs = [_op_cost(program, op, sizes, kv_dtypes) for op in program.ops]
     return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
 
 
-def _kv_dtype(program: Program, op: Op) -> str:
-    layers = {spec.layer: spec.dtype for spec in program.kv}
-    return layers[op.integer("layer")] if "layer" in op.attrs else "f32"
+def _kv_dtypes(program: Program) -> Mapping[int, str]:
+    return {spec.layer: spec.dtype for spec in program.kv}
 
 
 def _value_bytes(call: Call, value: Value) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ class Weight:
 
     @property
     def n_elements(self) -> int:
-        return int(np.prod(self.shape))
+        return prod(self.shape)
 
 
 def freeze(attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:

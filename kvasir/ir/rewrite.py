@@ -67,6 +67,8 @@ class Edit:
         self.before.setdefault(index, []).extend(ops)
 
     def apply(self) -> Program:
+        if not self.drop and not self.before:
+            return self.program
         ops: list[Op] = []
         for index, op in enumerate(self.program.ops):
             ops.extend(self.before.get(index, ()))

@@ -10,8 +10,7 @@ from types import TracebackType
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import SamplingParams, TokenParams
-from kvasir.engine.batch import after
+from kvasir.core.params import SamplingParams, TokenParams, after
 from kvasir.engine.choice import Choice, Delta
 from kvasir.sampling.standing import ALIKE, Standing
 from kvasir.serve.client import AsyncClient

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -137,7 +138,7 @@ def per_element(factor: float) -> FlopRule:
 
     def rule(call: Call) -> float:
         out = call.outs[0]
-        return factor * call.rows(out) * float(np.prod([int(d) for d in out.shape[1:]]))
+        return factor * call.rows(out) * prod(int(d) for d in out.shape[1:])
 
     return rule
 
