@@ -100,8 +100,8 @@ def run_command(args: Sequence[str]) -> int:
 
 
 def main() -> None:
-    # NumPy's BLAS starts a thread for each CPU when it is loaded, for 20 ms and 30 MB: Kvasir's kernels
-    # are its own.
+    # NumPy's BLAS starts a thread for each CPU when it is loaded, for 20 ms and 30 MB: Kvasir's
+    # kernels are its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run_command(sys.argv[1:]))
 

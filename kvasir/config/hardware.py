@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvasir.config.topology import Topology, read_topology
+from kvasir.config.topology import UNKNOWN, Topology, read_topology
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
@@ -23,7 +23,7 @@ class Hardware:
     """Bytes that can still be allocated without swapping or meeting a control group's limit."""
     isa_levels: tuple[str, ...] = ("scalar",)
     """Levels that native code can run here, lowest first."""
-    topology: Topology = Topology()
+    topology: Topology = UNKNOWN
     """Where the CPUs lie that this process may use; empty where the system does not tell."""
 
 

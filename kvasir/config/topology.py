@@ -33,6 +33,9 @@ class Topology:
         return tuple(sorted({cpu.node for cpu in self.cpus}))
 
 
+UNKNOWN = Topology()
+
+
 def read_topology(allowed: Iterable[int], devices: Path = DEVICES) -> Topology:
     """A CPU whose core or node is not told is a core of its own on node 0."""
     nodes = _nodes(devices / "node")
