@@ -68,6 +68,15 @@ class TokenParams(msgspec.Struct, frozen=True, kw_only=True):
     n_prompt_logprobs: int = -1
     """As ``n_logprobs``, for the prompt's tokens."""
 
+    @property
+    def has_penalties(self) -> bool:
+        """Whether draws depend on how often tokens came before."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
 
 def after(now: float, milliseconds: int | None) -> float | None:
     """When ``milliseconds`` after ``now`` are over; None without a limit."""

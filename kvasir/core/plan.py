@@ -95,8 +95,8 @@ class StepPlan:
     rows: tuple[Row, ...]
     opens: tuple[SlotOpen, ...] = ()
     commits: tuple[tuple[int, int], ...] = ()
-    """(slot, token) pairs emitted since the previous plan, for the penalties' counts; applied
-    before the step."""
+    """(slot, token) pairs emitted since the previous plan by requests whose penalties count them;
+    applied before the step."""
     moves: tuple[Move, ...] = ()
     copies: tuple[Copy, ...] = ()
     """Applied in order, after ``moves``: the source of one may be the target of a later one."""

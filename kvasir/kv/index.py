@@ -40,6 +40,7 @@ class PrefixIndex:
     def __init__(self, windows: Sequence[int] = (0,)) -> None:
         """``windows``: of each group; 0 for the one whose blocks every node has."""
         self._windows = tuple(windows)
+        self._none = (NO_BLOCK,) * len(self._windows)
         self._nodes: dict[bytes, Node] = {}
         self._n_roots = 0
         self.by_block: tuple[dict[int, Node], ...] = tuple({} for _ in windows)
@@ -79,7 +80,7 @@ class PrefixIndex:
             if parent.parent is None:
                 self._n_roots += parent.key not in self._nodes
                 parent = self._nodes.setdefault(parent.key, parent)
-            node = Node(key, tokens, [NO_BLOCK] * len(blocks), parent)
+            node = Node(key, tokens, self._none, parent)
             children = parent.children
             children.insert(bisect_left(children, tokens, key=_tokens) if children else 0, node)
             self._nodes[key] = node

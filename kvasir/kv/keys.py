@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 
@@ -44,7 +45,7 @@ class Chain:
 
     def packed(self, start: int, stop: int) -> bytes:
         """Tokens [start, stop), little endian, 4 bytes each."""
-        return Struct(f"<{stop - start}I").pack(*self._tokens[start:stop])
+        return _words(stop - start).pack(*self._tokens[start:stop])
 
     def _extend(self, n: int) -> None:
         size, first = self._block_size, len(self._keys)
@@ -54,3 +55,8 @@ class Chain:
         for at in range(0, len(data), step):
             key = blake2b(key + data[at : at + step], digest_size=KEY_BYTES).digest()
             self._keys.append(key)
+
+
+@lru_cache(maxsize=64)
+def _words(n: int) -> Struct:
+    return Struct(f"<{n}I")

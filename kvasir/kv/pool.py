@@ -93,10 +93,11 @@ class BlockPool:
         if n < 0:
             raise KvasirError(f"allocation of {n} blocks: needs at least 0")
         self.require(n)
+        free, refs = self._free, self._refs
         taken = []
         for _ in range(n):
-            block = self._free.pop() if self._free else self._evict()
-            self._refs[block] = 1
+            block = free.pop() if free else self._evict()
+            refs[block] = 1
             taken.append(block)
         return tuple(taken)
 

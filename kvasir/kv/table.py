@@ -22,14 +22,10 @@ class BlockTable:
         self._blocks: tuple[list[int], ...] = tuple([] for _ in pools)
         self._n_gone = [0] * len(pools)
         """Per group, blocks that were given back."""
-        self._n_tokens = 0
+        self.n_tokens = 0
+        """Tokens that the blocks of every group hold; only the table changes it."""
         self._covering: Tables = ()
         self._n_covered = -1
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens that the blocks of every group hold."""
-        return self._n_tokens
 
     def at(self, index: int) -> tuple[int, ...]:
         """Per group the block ``index``."""
@@ -46,7 +42,7 @@ class BlockTable:
 
     def try_grow(self, n_tokens: int) -> bool:
         """Hold at least ``n_tokens``; False, changing nothing, if blocks run out."""
-        if n_tokens <= self._n_tokens:
+        if n_tokens <= self.n_tokens:
             return True
         n_blocks = -(-n_tokens // self._block_size)
         groups = tuple(zip(self._blocks, self._pools, strict=True))
@@ -66,7 +62,7 @@ class BlockTable:
 
     def grow(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
-        if n_tokens > self._n_tokens:
+        if n_tokens > self.n_tokens:
             self._grow(n_tokens, range(len(self._pools)))
 
     def grow_full(self, n_tokens: int) -> None:
@@ -77,7 +73,7 @@ class BlockTable:
         """Begin an empty table with a share of blocks that are full and read only; those that a
         group lacks come first."""
         if any(self._blocks):
-            raise KvasirError(f"a table of {self._n_tokens} tokens cannot begin with others")
+            raise KvasirError(f"a table of {self.n_tokens} tokens cannot begin with others")
         for group, (pool, adopted) in enumerate(zip(self._pools, tables, strict=True)):
             n_gone = adopted.count(NO_BLOCK) if pool.window else 0
             pool.share(adopted[n_gone:])
@@ -159,7 +155,7 @@ class BlockTable:
         self._count()
 
     def _count(self) -> None:
-        self._n_tokens = min([len(blocks) for blocks in self._blocks]) * self._block_size
+        self.n_tokens = min([len(blocks) for blocks in self._blocks]) * self._block_size
         self._n_covered = -1
 
     def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:

@@ -18,16 +18,13 @@ def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEve
     return _event(request, drawn, tuple(request.scores) if has_scores else ())
 
 
-def book_decode(request: Request, row: Row, output: RowOutput) -> TokenEvent:
-    """What ``book`` gives for one drawn token, sooner: nearly all rows are these."""
-    request.emit(output.token)
-    if (
-        request.finish is None
-        and not output.logits_hash
-        and request.params.n_logprobs < 0
-        and (row.out_index or not request.n_cached)
-    ):
-        return TokenEvent(request.id, (output.token,))
+def book_decode(request: Request, output: RowOutput) -> TokenEvent:
+    """What ``book`` gives for one drawn token that is not the first, sooner: nearly all are
+    these."""
+    token = output.token
+    request.emit(token)
+    if request.finish is None and request.params.n_logprobs < 0 and not output.logits_hash:
+        return TokenEvent(request.id, (token,))
     return _event(request, [output])
 
 

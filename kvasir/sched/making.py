@@ -9,7 +9,7 @@ from kvasir.core.plan import Copy, Row, SlotOpen, Transfer
 from kvasir.sched.cost import Load, chunk_load
 from kvasir.sched.pace import Pace
 from kvasir.sched.request import Request
-from kvasir.sched.rows import chunk_row, decode_row
+from kvasir.sched.rows import chunk_row
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Making:
     opens: list[SlotOpen] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     loads: list[Transfer] = field(default_factory=list)
+    n_decodes: int = 0
+    """The first rows, when they are of one token and one draw each."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
@@ -37,22 +39,38 @@ class Making:
         return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
 
     def decode(self, requests: Sequence[Request]) -> None:
-        """The newest token of requests that lack only that one: nearly all rows are these."""
-        n_entries = 0
+        """The newest token of requests that lack only that one, in rows like ``chunk_row``'s,
+        sooner: nearly all rows are these."""
+        n, n_entries = len(requests), 0
+        append = self.rows.append
         for draw, request in enumerate(requests, start=self.n_logits):
-            self.rows.append(decode_row(request))
-            self.owners.append(request)
-            self.epochs.append(request.epoch)
+            start, tokens, n_drawn = request.n_computed, request.tokens, request.n_drawn
+            token = tokens[start] if start < len(tokens) else -1 - request.draw
+            end = start + 1
+            append(Row(request.slot, start, (token,), request.table.covering(end), 1, n_drawn))
             request.draw = draw
-            request.n_computed += 1
-            request.n_drawn += 1
-            n_entries += request.n_computed
-        n = len(requests)
+            request.n_computed = end
+            request.n_drawn = n_drawn + 1
+            n_entries += end
+        if self.n_decodes == len(self.owners):
+            self.n_decodes += n
+        self.owners.extend(requests)
+        self.epochs.extend([request.epoch for request in requests])
         self.n_logits += n
         self.n_tokens += n
         self.budget -= n
         self.n_pairs += n_entries
         self.n_entries += n_entries
+
+    def firsts(self) -> tuple[list[Row], list[Request], list[int]]:
+        """The first ``n_decodes`` rows, whose they are, and the owners' epochs."""
+        n = self.n_decodes
+        return self.rows[:n], self.owners[:n], self.epochs[:n]
+
+    def others(self) -> tuple[list[Row], list[Request], list[int]]:
+        """The same of the rows after them."""
+        n = self.n_decodes
+        return self.rows[n:], self.owners[n:], self.epochs[n:]
 
     def room(self, start: int = 0, n_most: int = 1) -> int:
         """Tokens, at most ``n_most``, that the step takes on after ``start`` computed ones."""
@@ -82,12 +100,10 @@ class Making:
     def commits(self, emitted: Sequence[tuple[Request, int]]) -> tuple[tuple[int, int], ...]:
         """(slot, token) of what the samplers' states were not told; a slot is opened with all of
         its own."""
-        opened = {opening.slot for opening in self.opens}
-        commits = [
-            (request.slot, token)
-            for request, token in emitted
-            if request.slot >= 0 and request.slot not in opened
-        ]
+        commits = [(request.slot, token) for request, token in emitted if request.slot >= 0]
+        if self.opens:
+            opened = {opening.slot for opening in self.opens}
+            commits = [commit for commit in commits if commit[0] not in opened]
         return tuple(commits)
 
     def draft(self, request: Request, row: Row) -> None:

@@ -134,14 +134,16 @@ class Prefixes:
         lease = self._leases.get(request)
         if lease is None or lease.node is None:
             return
-        n_full = n_tokens // self.cache.block_size
-        if lease.node.depth < n_full:
-            self._advance(lease, request, min(n_full, lease.chain.n_full))
-        node = lease.node
-        if is_proven and node is not None and not node.is_proven:
+        size = self.cache.block_size
+        if lease.node.depth < n_tokens // size:
+            self._advance(lease, request, min(n_tokens // size, lease.chain.n_full))
+        node: Node | None = lease.node
+        if node is None:
+            return
+        if is_proven and not node.is_proven:
             self.cache.index.prove(node)
-        if node is not None and node.is_proven:
-            request.news_at = (node.depth + 1) * self.cache.block_size
+        if node.is_proven:
+            request.news_at = (node.depth + 1) * size
 
     def distrust(self, request: Request) -> None:
         """The logits of a request were not finite: forget its blocks that nobody vouches for."""
@@ -228,7 +230,8 @@ class Prefixes:
 
     def _expect(self, lease: _Lease) -> None:
         """Others may wait for the next block, if it can be named."""
-        self._forget(lease)
+        if lease.computing:
+            self._forget(lease)
         node = lease.node
         if node is not None and node.depth < lease.chain.n_full:
             lease.computing = lease.chain.keys(node.depth + 1)[node.depth]

@@ -101,13 +101,13 @@ class Queues:
         The least senior running requests are preempted for the others. A request whose own
         running step, once committed, gives back blocks that its window has left, waits for it.
         """
-        ready = [request for request in requests if self._has_room(request)]
-        return [request for request in ready if request.slot >= 0]
+        before = self.n_preemptions
+        ready = [x for x in requests if x.n_computed < x.table.n_tokens or self._has_room(x)]
+        return ready if self.n_preemptions == before else [x for x in ready if x.slot >= 0]
 
     def _has_room(self, request: Request) -> bool:
+        """For one more token, which its blocks do not hold."""
         table, n_tokens = request.table, request.n_computed + 1
-        if n_tokens <= table.n_tokens:
-            return True
         if request.slot < 0:
             return False
         while not table.try_grow(n_tokens):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -33,6 +34,8 @@ class Request:
     priority: int = 0
     """Inside class and tenant; a lower one goes earlier."""
     tenant: str = ""
+    is_counting: bool = False
+    """Its penalties count what is emitted."""
     holds_all: bool = False
     """Blocks for the longest answer are taken when it starts."""
     since: float = 0.0
@@ -153,8 +156,10 @@ class Request:
 
     def emit(self, token: int) -> None:
         """Append a drawn token; sets ``finish`` when it is the last."""
-        self.tokens.append(token)
-        self.finish = self.ending()
+        tokens = self.tokens
+        tokens.append(token)
+        if token in self.params.stop_ids or len(tokens) - self.n_prompt >= self.max_outputs:
+            self.finish = self.ending()
 
     def fail(self, token: int) -> None:
         """End with the error that a negative ``token`` stands for: -1 not finite, else banned."""
@@ -176,6 +181,17 @@ class Request:
             return None
         wants_scores = self.params.n_prompt_logprobs >= 0 and not n
         return None if wants_scores and len(self.scores) < self.n_prompt - 1 else "length"
+
+
+def decoding(requests: Iterable[Request]) -> list[Request]:
+    """Those that are decoding: what their properties say, sooner."""
+    return [
+        x
+        for x in requests
+        if x.n_prompt + x.n_drawn - x.n_computed == 1
+        and 0 < x.n_drawn < x.max_outputs
+        and not x.is_drafting
+    ]
 
 
 def new_request(
@@ -205,6 +221,7 @@ def new_request(
         rank=PRIORITY_CLASSES.index(request.priority_class),
         priority=request.priority,
         tenant=request.tenant,
+        is_counting=request.params.has_penalties,
         holds_all=holds_all,
         since=now,
         n_drawn=n_emitted,

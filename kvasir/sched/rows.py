@@ -26,15 +26,6 @@ def chunk_row(request: Request, n_tokens: int) -> Row:
     )
 
 
-def decode_row(request: Request) -> Row:
-    """What ``chunk_row`` gives for the newest token of a request that lacks only that one, sooner:
-    nearly all rows are these."""
-    start, tokens = request.n_computed, request.tokens
-    token = tokens[start] if start < len(tokens) else -1 - request.draw
-    tables = request.table.covering(start + 1)
-    return Row(request.slot, start, (token,), tables, 1, request.n_drawn)
-
-
 def _targets(request: Request, start: int, end: int) -> tuple[int, ...]:
     """The successors of the prompt tokens in [start, end) that are not scored yet."""
     if not request.is_scoring:

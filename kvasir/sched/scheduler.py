@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
@@ -31,7 +31,7 @@ from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import Queues
-from kvasir.sched.request import Request, new_request
+from kvasir.sched.request import Request, decoding, new_request
 from kvasir.sched.rows import draft_row, is_draft
 from kvasir.sched.timekeeper import Clock, Timekeeper
 from kvasir.sched.timeline import Timeline
@@ -178,10 +178,11 @@ class Scheduler:
             # of these, blocks are taken as prompts are computed, too: here, oldest first, before
             # any row is made that a preemption could take back
             self._queues.reserve([x for x in self._queues.running if x.n_left])
-        ready: list[Request] = []
+        running = self._queues.running
+        ready = decoding(running)
         others: list[Request] = []
-        for request in self._queues.running:
-            (ready if self._can_decode(request) else others).append(request)
+        if len(ready) < len(running):
+            others = [request for request in running if not request.is_decoding]
         self._plan_decodes(making, ready)
         making.decodes = making.load if making.rows else None
         if self._n_plans % CHARGE_STEPS == 0:
@@ -209,21 +210,17 @@ class Scheduler:
             result,
             n_waiting=len(self._policy),
             blocks_free=self._cache.n_available,
+            n_decodes=making.n_decodes,
         )
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
-        n_booked = len(self._uncommitted)
-        first = 0
-        for row, request, epoch in zip(making.rows, making.owners, making.epochs, strict=True):
-            n_logits, is_current = row.n_logits, request.epoch == epoch
+        self._book_decodes(making, result.outputs)
+        first = making.n_decodes
+        for row, request, epoch in zip(*making.others(), strict=True):
+            outputs = result.outputs[first : first + row.n_logits]
+            first += row.n_logits
             if request.finish is None:
-                if n_logits == 1 and self._proposer is None and not row.targets:
-                    self._book_decode(request, row, result.outputs[first], is_current)
-                else:
-                    outputs = result.outputs[first : first + n_logits]
-                    self._book(request, row, outputs, is_current)
-            first += n_logits
-        self._counters.output_tokens += len(self._uncommitted) - n_booked
+                self._book(request, row, outputs, request.epoch == epoch)
         return self.take_events()
 
     def reset_prefix_cache(self) -> None:
@@ -268,7 +265,10 @@ class Scheduler:
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
     def _plan_decodes(self, making: Making, ready: list[Request]) -> None:
-        """Requests that lack their newest token only; what the budget leaves may go to drafts."""
+        """Requests that lack their newest token only; what the budget leaves may go to drafts, for
+        which that token must be named."""
+        if self._proposer is not None:
+            ready = [request for request in ready if request.n_known == len(request.tokens)]
         ready = self._queues.reserve(ready[: making.budget])
         if self._proposer is None:
             making.decode(ready)
@@ -282,12 +282,6 @@ class Scheduler:
                 making.draft(request, draft_row(request, draft))
             else:
                 making.decode((request,))
-
-    def _can_decode(self, request: Request) -> bool:
-        """With drafts also its newest token must be named."""
-        return request.is_decoding and (
-            self._proposer is None or request.n_known == len(request.tokens)
-        )
 
     def _parent(self, request_id: int) -> Parent | None:
         """A running request, as far as the plans before the one in the making compute it."""
@@ -323,21 +317,31 @@ class Scheduler:
         self._n_plans += 1
         return plan
 
-    def _book_decode(self, request: Request, row: Row, output: RowOutput, is_current: bool) -> None:
-        """One drawn token; nearly all rows are these. ``is_current``: not preempted since."""
-        if output.token < 0:
-            return self._book(request, row, (output,), is_current)
-        self._events.append(book_decode(request, row, output))
-        self._uncommitted.append((request, output.token))
-        n_tokens = row.start + len(row.tokens)
-        if n_tokens >= request.news_at and is_current:
-            self._settle(request, n_tokens, is_proven=True)
-        if request.finish is not None:
-            self._close(request)
+    def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:
+        """One drawn token for each of the first rows; nearly all rows are these."""
+        tell, n_drawn = self._events.append, making.n_decodes
+        for row, request, epoch, output in zip(*making.firsts(), outputs[:n_drawn], strict=True):
+            if request.finish is not None:
+                n_drawn -= 1
+                continue
+            if output.token < 0:
+                n_drawn -= 1
+                self._book(request, row, (output,), request.epoch == epoch)
+                continue
+            event = book_decode(request, output)
+            tell(event)
+            if request.is_counting:
+                self._uncommitted.append((request, output.token))
+            if row.start + 1 >= request.news_at and request.epoch == epoch:
+                self._settle(request, row.start + 1, is_proven=True)
+            if event.finish is not None:
+                self._close(request)
+        self._counters.output_tokens += n_drawn
 
     def _book(
         self, request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
     ) -> None:
+        """``is_current``: not preempted since the row was planned."""
         event: TokenEvent | None
         if is_draft(row):
             event = book_draft(request, row, outputs, is_current)
@@ -345,7 +349,9 @@ class Scheduler:
             event = book(request, row, outputs)
         if event is not None:
             self._events.append(event)
-            self._uncommitted.extend((request, token) for token in event.tokens)
+            self._counters.output_tokens += len(event.tokens)
+            if request.is_counting:
+                self._uncommitted.extend((request, token) for token in event.tokens)
             self._counters.n_failed += event.finish == "error"
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)

@@ -100,10 +100,12 @@ class Timeline:
         *,
         n_waiting: int,
         blocks_free: int,
+        n_decodes: int = 0,
     ) -> None:
-        """A step was computed; ``ids`` names the request of each row."""
-        decodes, chunks, drafts = [], [], []
-        for request_id, row in zip(ids, plan.rows, strict=True):
+        """A step was computed; ``ids`` names the request of each row. ``n_decodes``: rows at the
+        start of which the caller knows that they decode one token."""
+        decodes, chunks, drafts = list(ids[:n_decodes]), [], []
+        for request_id, row in zip(ids[n_decodes:], plan.rows[n_decodes:], strict=True):
             n_tokens = len(row.tokens)
             if row.out_index and n_tokens == 1:
                 decodes.append(request_id)

@@ -69,6 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
                 seed=i,
                 max_tokens=draw(st.integers(0, 40)),
                 temperature=0.0,
+                repetition_penalty=1.1,
                 stop_ids=(3, 4),
                 min_tokens=draw(st.integers(0, 50)),
                 n_prompt_logprobs=draw(st.sampled_from((-1, 0))),
@@ -236,7 +237,12 @@ def crowded(seed: int) -> Case:
         EngineRequest(
             i,
             tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))),
-            TokenParams(seed=i, max_tokens=rng.randint(25, 52), temperature=rng.choice((0, 1))),
+            TokenParams(
+                seed=i,
+                max_tokens=rng.randint(25, 52),
+                temperature=rng.choice((0, 1)),
+                repetition_penalty=1.1,
+            ),
         )
         for i in range(12)
     ]

@@ -14,7 +14,8 @@ from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
 
-BASE = TokenParams(seed=0, max_tokens=8)
+BASE = TokenParams(seed=0, max_tokens=8, repetition_penalty=1.1)
+"""With a penalty, for which samplers are told what was emitted."""
 
 
 def config(**changes: int) -> SchedulerConfig:
@@ -107,6 +108,17 @@ def test_the_newest_token_is_named_by_its_row_while_it_is_drawn() -> None:
     assert third is not None
     assert third.commits == ((0, 11), (1, 22))
     assert [row.tokens for row in third.rows] == [(-1,), (-2,)]
+
+
+def test_samplers_without_penalties_are_told_nothing() -> None:
+    made = scheduler(request(1, 3), request(2, 2, repetition_penalty=1.0))
+    step(made, 11, 22)
+    plan, _ = step(made)
+    assert plan.commits == ((0, 11),)
+    for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
+        assert TokenParams(seed=0, max_tokens=1, **{name: 0.5}).has_penalties
+    assert not TokenParams(seed=0, max_tokens=1).has_penalties
+    assert made.stats().output_tokens == 4
 
 
 def test_a_row_of_a_finished_request_is_dropped() -> None:

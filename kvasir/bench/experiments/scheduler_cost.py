@@ -73,10 +73,11 @@ def _config(n_running: int, n_tokens: int, n_blocks: int, length: int) -> Schedu
 
 
 def _steps(n_running: int, n_waiting: int, n_steps: int) -> _Cost:
-    """Requests outlast the measurement, so that every step is the same."""
+    """Requests outlast the measurement. Their prompts differ in length, so that in every step one
+    of them in sixteen fills a block."""
     scheduler = Scheduler(_config(n_running, n_running * 48, n_running * 64, 1024))
     for i in range(n_running + n_waiting):
-        scheduler.add(greedy(i, tokens(FAKE_VOCAB, 32, 1, i), 900))
+        scheduler.add(greedy(i, tokens(FAKE_VOCAB, 32 + i % 16, 1, i), 900))
     for _ in range(3):
         _step(scheduler)
     costs = sorted(_step(scheduler) for _ in range(n_steps))
