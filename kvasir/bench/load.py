@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvasir.bench.cputime import ServerProcesses
 from kvasir.bench.http_client import Answer, Target, complete, get
 from kvasir.bench.workload import SEED
 from kvasir.core.errors import KvasirError
@@ -31,21 +32,33 @@ class LoadSettings:
     """None: the first that the server lists."""
 
 
-def measure_load(target: Target, settings: LoadSettings) -> dict[str, Any]:
-    """Rates in tokens per second, times in seconds. Raises KvasirError when every request fails."""
-    return asyncio.run(_measure(target, settings))
+def measure_load(
+    target: Target, settings: LoadSettings, server: ServerProcesses | None = None
+) -> dict[str, Any]:
+    """Rates in tokens per second, times in seconds; CPU time of ``server``, where it is known.
+
+    Raises KvasirError when every request fails.
+    """
+    return asyncio.run(_measure(target, settings, server))
 
 
-async def _measure(target: Target, settings: LoadSettings) -> dict[str, Any]:
+async def _measure(
+    target: Target, settings: LoadSettings, server: ServerProcesses | None
+) -> dict[str, Any]:
     model = settings.model or str((await get(target, "/models"))["data"][0]["id"])
     bodies = [_body(model, prompt, settings.output_len) for prompt in prompts(settings)]
     await complete(target, {**bodies[0], "max_tokens": 2})
+    before = server.times() if server else None
     start = time.perf_counter()
     sent = [
         asyncio.create_task(_at(start + delay, target, body))
         for delay, body in zip(delays(settings), bodies, strict=True)
     ]
-    return {"model": model, **summarize(await asyncio.gather(*sent), settings)}
+    answers = await asyncio.gather(*sent)
+    found = {"model": model, **summarize(answers, settings)}
+    if server and before:
+        found["cpu"] = server.times().since(before).report(found["output_tokens"])
+    return found
 
 
 async def _at(when: float, target: Target, body: dict[str, Any]) -> Answer:

@@ -98,12 +98,54 @@ def serve(url: str, api_key: str | None, output: Path | None, **values: Any) -> 
     """Load on a running server: what its clients see."""
     if values["prefix_len"] > values["input_len"]:
         raise ConfigError("--prefix-len exceeds --input-len, which it is a part of")
+    from kvasir.bench.cputime import server_at
     from kvasir.bench.http_client import target_of
     from kvasir.bench.load import LoadSettings, measure_load
     from kvasir.bench.report import report, write
 
-    results = measure_load(target_of(url, api_key), LoadSettings(**values))
+    target = target_of(url, api_key)
+    server = server_at(target.host, target.port)
+    results = measure_load(target, LoadSettings(**values), server)
     write(report("serve", {"url": url}, results), output)
+
+
+@bench.command()
+@_count("--num-prompts", 64, "Requests, all submitted at once.")
+@_count("--input-len", 128, "Prompt tokens of each.")
+@_count("--output-len", 128, "Output tokens of each.")
+@_count("--repeat", 3, "Pairs of measured runs.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+@with_options(EngineOptions, skip=("enable_prefix_caching", "seed", "served_model_name"))
+def streaming(output: Path | None, **values: Any) -> None:
+    """What streaming costs the engine: the same work offline and over HTTP, in turns."""
+    from kvasir.bench.report import write
+    from kvasir.bench.streaming import StreamingSettings, measure_streaming
+
+    names = ("num_prompts", "input_len", "output_len", "repeat")
+    settings = StreamingSettings(**{name: values.pop(name) for name in names})
+    options = replace(take(EngineOptions, values), enable_prefix_caching=False)
+    document = measure_streaming(options, settings)
+    write(document, output)
+    _warn(document)
+
+
+@bench.command()
+@_count("--num-prompts", 16, "Requests, all submitted at once; 1: a single stream.")
+@_count("--input-len", 32, "Prompt tokens of each.")
+@_count("--output-len", 128, "Output tokens of each.")
+@click.option("--share", type=click.FloatRange(0.05, 0.95), default=0.5, show_default=True,
+              help="Of one CPU, that another process wants.")  # fmt: skip
+@_measuring
+def disturbed(
+    num_prompts: int, input_len: int, output_len: int, share: float, **values: Any
+) -> None:
+    """Throughput while another process takes part of a CPU, and alone, in turns."""
+    from kvasir.bench.disturbed import DisturbedSettings, measure_disturbed
+
+    settings = DisturbedSettings(num_prompts, input_len, output_len, share, values["repeat"])
+    _measure("disturbed", lambda workload: measure_disturbed(workload, settings), values)
 
 
 @bench.command()
