@@ -5,9 +5,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-def levels() -> list[str]:
+def levels(emulated: bool = False) -> list[str]:
     """ISA levels that this CPU can run, lowest first: "scalar", "avx2", "avx2_vnni",
-    "avx512", "avx512_vnni"."""
+    "avx512", "avx512_vnni", "amx".
+
+    With ``emulated`` also "amx_emulated", where the tile instructions of "amx" are functions: for
+    tests.
+    """
+
+def all_levels() -> list[tuple[str, bool, bool]]:
+    """(name, runs here, tested on a CPU that has it) of every level but the emulated."""
 
 class Pool:
     def __init__(self, n_threads: int, pin: bool = False) -> None: ...

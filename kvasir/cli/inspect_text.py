@@ -58,9 +58,10 @@ def program_text(path: str | None, stage: str, dtype: str) -> str:
 def formats_text() -> str:
     """A row per format that files may hold: what each executor and ISA level makes of it.
 
-    Every level has a kernel for every layout, so their columns differ only where one lacks one.
+    Every level has a kernel for every layout, its own or that of a level below, so their columns
+    differ only where one lacks one.
     """
-    levels = tuple(_native.levels())
+    levels = [name if proven else f"{name}*" for name, _, proven in _native.all_levels()]
     head = ("format", "block", "bytes", "bits", "layout", "packed bits", "reference", *levels)
     rows = [
         (*_stored(name), *_packed(name), "decoded", *(_how(name),) * len(levels))
@@ -70,6 +71,8 @@ def formats_text() -> str:
         "native: in a layout of its own, every value as stored",
         "widened: as 8-bit integers with f32 scales, every value as stored",
         "decoded: as f32; --dtype float32 does it to every format",
+        "*: untested on hardware: its instructions have only run in emulation",
+        f"levels of this CPU: {', '.join(_native.levels())}",
     ]
     return "\n".join([*_table([head, *rows]), *notes]) + "\n"
 

@@ -2,14 +2,10 @@
 
 #include <stdexcept>
 
+#include "cpu/tiles.h"
+
 namespace kvasir {
 namespace {
-
-struct Level {
-  const char* name;
-  bool (*runs)();
-  void (*fill)(Kernels&);
-};
 
 // __builtin_cpu_supports also asks whether the operating system saves the registers.
 bool has_avx2() {
@@ -25,27 +21,34 @@ bool has_avx512_vnni() {
   return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 }
 
+bool has_amx() { return has_avx512_vnni() && has_tiles(); }
+
 constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {"avx2", has_avx2, fill_avx2},
                              {"avx2_vnni", has_avx2_vnni, fill_avx2_vnni},
                              {"avx512", has_avx512, fill_avx512},
-                             {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni}};
+                             {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni},
+                             {.name = "amx", .runs = has_amx, .fill = fill_amx, .is_proven = false},
+                             {"amx_emulated", has_avx512_vnni, fill_amx_emulated, true}};
 
 }  // namespace
 
-std::vector<std::string> levels() {
+std::span<const Level> all_levels() { return kLevels; }
+
+std::vector<std::string> levels(bool emulated) {
   std::vector<std::string> names;
   for (const Level& level : kLevels)
-    if (level.runs()) names.push_back(level.name);
+    if (level.runs() && (emulated || !level.is_emulated)) names.push_back(level.name);
   return names;
 }
 
 Kernels kernels_for(const char* name) {
   Kernels kernels{};
   for (const Level& level : kLevels) {
-    if (!level.runs()) continue;
+    const bool is_it = std::string(name) == level.name;
+    if (!level.runs() || (level.is_emulated && !is_it)) continue;
     level.fill(kernels);
-    if (std::string(name) == level.name) return kernels;
+    if (is_it) return kernels;
   }
   std::string message = std::string("no ISA level \"") + name + "\" on this machine; it has";
   for (const std::string& level : levels()) message += " " + level;

@@ -1,5 +1,6 @@
-// Which ISA levels this machine can run, and the kernels of each.
+// Which ISA levels there are, which of them this machine can run, and the kernels of each.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -7,8 +8,19 @@
 
 namespace kvasir {
 
-// Levels that this CPU and operating system can run, lowest first; "scalar" is always there.
-std::vector<std::string> levels();
+struct Level {
+  const char* name;
+  bool (*runs)();  // on this CPU and operating system
+  void (*fill)(Kernels&);
+  bool is_emulated = false;  // part of its instructions are functions: for tests, never chosen by itself
+  bool is_proven = true;     // its tests have run on a CPU that has it
+};
+
+// Lowest first.
+std::span<const Level> all_levels();
+
+// Those that run here, lowest first; "scalar" always does. With `emulated` also those.
+std::vector<std::string> levels(bool emulated = false);
 
 // The kernels of a level: its own over those of the lower levels. Throws std::invalid_argument with the
 // levels there are when `level` is unknown or cannot run here.

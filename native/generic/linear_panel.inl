@@ -95,14 +95,19 @@ struct Panel {
   }
 };
 
+// Groups of a panel: whole activation blocks, in panels of about the same size.
+KVASIR_INLINE int64_t panel_step(const LinearArgs& a) {
+  const int64_t groups = a.K / kGroup, per_block = a.x->block / kGroup;
+  const int64_t panels = (groups + kPanelGroups - 1) / kPanelGroups, blocks = groups / per_block;
+  const int64_t step = (blocks + panels - 1) / panels * per_block;
+  return step <= kPanelGroups ? step : kPanelGroups / per_block * per_block;
+}
+
 // False where an activation block exceeds a panel.
 template <class F, int NT>
 bool run_panels(const LinearArgs& a, int64_t tile) {
-  const int64_t groups = a.K / kGroup, per_block = a.x->block / kGroup;
-  if (per_block > kPanelGroups) return false;
-  const int64_t panels = (groups + kPanelGroups - 1) / kPanelGroups, blocks = groups / per_block;
-  int64_t step = (blocks + panels - 1) / panels * per_block;
-  if (step > kPanelGroups) step = kPanelGroups / per_block * per_block;
+  if (a.x->block > kPanelGroups * kGroup) return false;
+  const int64_t groups = a.K / kGroup, step = panel_step(a);
   alignas(64) Panel<F, NT> panel;
   const uint8_t* w = a.w + tile * IntTile<F>::bytes(a.K);
   for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows)

@@ -15,7 +15,7 @@ from tests.diff.linear_case import linear_cases
 from tests.diff.row_case import GELU, GELU_TANH, SILU, row_cases
 from tests.kv_codes import from_bf16, to_bf16
 
-LEVELS = _native.levels()
+LEVELS = _native.levels(emulated=True)
 CASES: dict[str, Case] = row_cases() | linear_cases()
 
 
@@ -55,6 +55,13 @@ def test_cut_anywhere(name: str, level: str) -> None:
         ]  # backwards: order must not matter either
         for got, want in zip(outputs(name, level, ranges), whole, strict=True):
             assert_array_equal(got, want, strict=True)
+
+
+def test_emulated_levels_are_for_tests() -> None:
+    emulated = set(LEVELS) - set(_native.levels())
+    assert emulated == ({"amx_emulated"} if "avx512_vnni" in LEVELS else set())
+    assert all(_native.Kernels(level).level == level for level in LEVELS)
+    assert all(runs == (name in LEVELS) for name, runs, _ in _native.all_levels())
 
 
 def test_kernels_refuse_unknown_level() -> None:

@@ -1,0 +1,5 @@
+#include "isa/amx/vec.h"
+//
+#include "isa/amx/tiles.h"
+//
+#include "isa/amx/linear.inl"
