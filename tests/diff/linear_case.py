@@ -50,10 +50,8 @@ def linear_case(
     biased: bool = False,
     indexed: bool = False,
     by_tiles: bool = False,
-    blocks: tuple[int, ...] = (1024, 192, 64),
 ) -> Case:
-    """Items are rows, or column tiles when ``by_tiles``. The activation block is the first of
-    ``blocks`` that divides K, or 32."""
+    """Items are rows, or column tiles when ``by_tiles``."""
     K = fitting(layout, K)
     rng = rng_of(layout, M, N, K)
     parts = [file_rows(rng, FORMATS[layout], N, K) for _ in range(2 if epilogue == GATED else 1)]
@@ -62,7 +60,7 @@ def linear_case(
     bias = normal(rng, n_all) if biased else None
     residual = normal(rng, M, N) if epilogue == ADD else None
     index = rng.integers(0, M, M).astype(np.int32) if indexed else None
-    block = next((b for b in blocks if K % b == 0), 32)
+    block = next((b for b in (1024, 512, 192, 64) if K % b == 0), 32)
     x = Activations(LAYOUTS[layout], normal(rng, M, K), block)
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
@@ -149,7 +147,7 @@ def linear_cases() -> dict[str, Case]:
     cases["linear-q4m-wide-block"] = linear_case(LAYOUTS.index("q4m"), 17, 33, 1024)
     for name in ("q4z", "q8m"):  # as wide as a panel
         i = LAYOUTS.index(name)
-        cases[f"linear-{name}-panel-block"] = linear_case(i, 37, 48, 1024, blocks=(512,))
+        cases[f"linear-{name}-panel-block"] = linear_case(i, 37, 48, 1536)
     for i in range(2):
         cases[f"linear-{LAYOUTS[i]}-odd"] = linear_case(i, 5, 17, 77)
     return cases
