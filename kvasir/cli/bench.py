@@ -178,6 +178,20 @@ def memory(output: Path | None, **values: Any) -> None:
 
 
 @bench.command()
+@_count("--requests", 1_000_000, "Requests of one token.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+@with_options(EngineOptions, skip=("seed", "served_model_name"))
+def soak(requests: int, output: Path | None, **values: Any) -> None:
+    """Many short requests to one server: growth of its memory, open files and threads."""
+    from kvasir.bench.report import write
+    from kvasir.bench.soak import measure_soak
+
+    write(measure_soak(take(EngineOptions, values), requests), output)
+
+
+@bench.command()
 @_count("--threads", 1, "Threads that measure together.")
 @_count("--repeat", 3, "Runs; the report has their median and the best.")
 @click.option(

@@ -15,6 +15,8 @@ from kvasir.kv.table import BlockTable
 
 SIZE = 2
 MAX_TOKENS = 8
+MAX_LIVE = 6
+"""Owners beyond which none is added that only holds."""
 Tokens = tuple[int, ...]
 Prefix = tuple[bytes, Tokens]
 Groups = tuple[KVGroup, ...]
@@ -145,8 +147,10 @@ class Game:
     def __init__(self, groups: Groups, seed: int) -> None:
         self.rng = random.Random(seed)
         self.groups = range(len(groups))
-        self.cache = PrefixCache(groups, SIZE)
+        self.cache = PrefixCache(groups, SIZE, self.evicted)
         self.oracle = Oracle(groups)
+        self.prefixes: dict[bytes, Prefix] = {}
+        self.n_held = self.n_saved = 0
         self.roots = [chain_root("key", salt) for salt in ("", "other")]
         self.live: list[Sequence] = []
         self.n_hits = self.n_parts = self.n_evicted = self.n_shared = 0
@@ -155,8 +159,10 @@ class Game:
         choice = self.rng.random()
         if choice < 0.4 or not self.live:
             self.start()
-        elif choice < 0.7:
+        elif choice < 0.68:
             self.tell(self.rng.choice(self.live))
+        elif choice < 0.7:
+            self.hold(self.rng.choice(self.live))
         elif choice < 0.98:
             self.end(self.live.pop(self.rng.randrange(len(self.live))))
         elif choice < 0.995:
@@ -256,6 +262,7 @@ class Game:
         assert (one.node is not None) == is_live
         if one.node is None:
             return
+        self.prefixes[one.node.key] = (one.root, one.tokens[:end])
         if self.rng.random() < 0.3:
             self.cache.index.prove(one.node)
         known = self.oracle.known.setdefault((one.root, one.tokens[:end]), list(own))
@@ -267,6 +274,30 @@ class Game:
                 self.oracle.share(g, known[g])
                 self.oracle.give_up(g, own[g])
         self.give_back(one, end)
+
+    def hold(self, one: Sequence) -> None:
+        """A share of what is computed outlives its request, and is never told more."""
+        if one.node is None or len(self.live) > MAX_LIVE:
+            return
+        n_tokens = one.node.depth * SIZE
+        twin = Sequence(self.cache, one.root, one.tokens)
+        for g in self.groups:
+            for block in one.table.held(g):
+                self.oracle.share(g, block)
+        twin.table = one.table.fork()
+        before = [twin.table.held(g) for g in self.groups]
+        twin.table.trim(n_tokens)
+        for g in self.groups:
+            for block in reversed(before[g][len(twin.table.held(g)) :]):
+                self.oracle.give_up(g, block)
+        self.live.append(twin)
+        self.n_held += 1
+
+    def evicted(self, key: bytes, group: int, block: int) -> None:
+        """What the disk tier is told: a block, while it still has what its name says."""
+        assert self.oracle.known[self.prefixes[key]][group] == block
+        assert self.cache.index.by_block[group][block].is_proven
+        self.n_saved += 1
 
     def give_back(self, one: Sequence, n_tokens: int) -> None:
         for g, group in enumerate(self.oracle.groups):
@@ -317,6 +348,7 @@ def test_a_million_operations_agree_with_the_oracle(groups: Groups, n_operations
         if i % 5000 == 0:
             game.cache.check()
     assert min(game.n_hits, game.n_parts, game.n_evicted, game.n_shared) > n_operations // 100
+    assert min(game.n_held, game.n_saved) > n_operations // 1000
     for one in game.live:
         game.end(one)
     game.cache.check()

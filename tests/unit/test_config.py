@@ -260,6 +260,18 @@ def test_control_groups_limit_the_machine(tmp_path: Path) -> None:
     assert machine.n_cores <= machine.n_cpus <= 2
 
 
+def test_r47_memory_is_planned_within_a_control_group(tmp_path: Path) -> None:
+    limit = 400 << 20
+    for name, value in (("max", limit), ("current", 20 << 20), ("stat", "inactive_file 0")):
+        (tmp_path / f"memory.{name}").write_text(f"{value}\n")
+    machine = probe(("scalar",), tmp_path)
+    for options in ({}, {"gpu_memory_utilization": 0.9}, {"free_gpu_memory_fraction": 0.85}):
+        config = resolved(machine, **options)
+        assert MODEL.weight_bytes + config.kv.n_bytes < limit - (20 << 20)
+    with pytest.raises(ConfigError, match="exceed the free memory of 380 MiB"):
+        resolved(machine, kv_memory="300MiB")
+
+
 def test_old_control_groups_and_none_are_understood(tmp_path: Path) -> None:
     free = probe(("scalar",), tmp_path / "none").free_memory
     assert free > 10**6

@@ -1,0 +1,49 @@
+"""R48: texts made to hurt a tokenizer cost time in proportion to their length."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kvasir.tokenizer.from_gguf import spec_from_gguf
+from kvasir.tokenizer.tokenizer import Tokenizer
+from tests import tiny_vocab
+
+UNITS = (
+    "a",
+    " ",
+    "\n",
+    "\t ",
+    "7",
+    "'s",
+    "\u0e01",
+    "e\u0301",
+    "👨\u200d👩\u200d👧",
+    "<|im_start|>",
+)
+SMALL, LARGE = 2**14, 2**18
+MOST = 8.0
+"""Times the cost of a byte may rise; it rose 16 times if the cost were quadratic."""
+
+
+@pytest.fixture(scope="module", params=["byte_level", "sentence_piece"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return Tokenizer(spec_from_gguf(getattr(tiny_vocab, request.param)()))
+
+
+def per_byte(tokenizer: Tokenizer, unit: str, n_bytes: int) -> float:
+    text = unit * (n_bytes // len(unit.encode()))
+    best = float("inf")
+    for _ in range(3 if n_bytes == SMALL else 1):
+        start = time.process_time()
+        ids = tokenizer.encode(text, add_special=False, parse_special=False)
+        best = min(best, time.process_time() - start)
+    assert not tokenizer.special_ids & set(ids)
+    return best / n_bytes
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_r48_time_is_linear(tokenizer: Tokenizer, unit: str) -> None:
+    tokenizer.encode(unit, parse_special=False)
+    assert per_byte(tokenizer, unit, LARGE) < MOST * per_byte(tokenizer, unit, SMALL) + 1e-7
