@@ -1,6 +1,6 @@
 """Native core (nanobind). Arrays are C-contiguous NumPy arrays unless said otherwise."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ def all_levels() -> list[tuple[str, bool, bool]]:
     """(name, runs here, tested on a CPU that has it) of every level but the emulated."""
 
 class Pool:
-    def __init__(self, n_threads: int, pin: bool = False) -> None: ...
+    def __init__(self, n_threads: int, cpus: Sequence[Sequence[int]] = ()) -> None: ...
     @property
     def size(self) -> int: ...
 
@@ -298,3 +298,7 @@ LAYOUT_VERSION: int
 
 def checksums(pool: Pool, data: NDArray[np.uint8], chunk: int, out: NDArray[np.uint64]) -> None:
     """XXH64 of each ``chunk`` bytes of ``data``, by all threads; the last chunk may be shorter."""
+
+def interleave_new_pages(nodes: Sequence[int]) -> None: ...
+def interleave_pages(memory: NDArray[np.uint8], nodes: Sequence[int]) -> None: ...
+def advise_huge_pages(memory: NDArray[np.uint8], wanted: bool) -> bool: ...

@@ -35,6 +35,8 @@ def fingerprint() -> dict[str, Any]:
         "isa_levels": list(hardware.isa_levels),
         "cpus": hardware.n_cpus,
         "cores": hardware.n_cores,
+        "memory_nodes": len(hardware.topology.nodes),
+        "huge_pages": hardware.huge_pages or None,
         "memory": psutil.virtual_memory().total,
         "memory_free": hardware.free_memory,
         "load_average": list(os.getloadavg()),

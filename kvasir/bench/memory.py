@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -41,13 +42,22 @@ def measure_memory(options: EngineOptions) -> dict[str, Any]:
 
 
 def memory_of(process: psutil.Process, model: str) -> dict[str, int]:
-    """Bytes of one process by /proc/PID/smaps."""
+    """Bytes of one process by /proc/PID/smaps; ``huge`` are those in huge pages."""
     maps = process.memory_maps()
     return {
         "resident": sum(entry.rss for entry in maps),
         "proportional": sum(entry.pss for entry in maps),
+        "huge": _huge_bytes(process.pid),
         "weights": sum(entry.rss for entry in maps if _holds_weights(entry.path, model)),
     }
+
+
+def _huge_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """Anonymous and of files."""
+    lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines()
+    words = (line.split() for line in lines)
+    names = ("AnonHugePages:", "FilePmdMapped:")
+    return sum(1024 * int(found[1]) for found in words if found[0] in names)
 
 
 def _holds_weights(path: str, model: str) -> bool:

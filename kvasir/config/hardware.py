@@ -11,6 +11,7 @@ from kvasir.config.topology import UNKNOWN, Topology, read_topology
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class Hardware:
     """Levels that native code can run here, lowest first."""
     topology: Topology = UNKNOWN
     """Where the CPUs lie that this process may use; empty where the system does not tell."""
+    huge_pages: str = ""
+    """When the system gives them by itself or on request: always, madvise or never; empty where
+    it does not tell."""
 
 
 def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> Hardware:
@@ -39,6 +43,7 @@ def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> H
         free_memory=free if left is None else min(free, left),
         isa_levels=isa_levels,
         topology=topology,
+        huge_pages=_huge_pages(HUGE_PAGES),
     )
 
 
@@ -92,3 +97,12 @@ def _stat(path: Path, key: str) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.split()[:1] == [key])
+
+
+def _huge_pages(path: Path) -> str:
+    """The word in brackets."""
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return ""
+    return next((word[1:-1] for word in words if word.startswith("[")), "")

@@ -168,6 +168,25 @@ class EngineOptions:
     threads: int | None = option(
         None, "int", "Threads that compute; default: the cores this process may use."
     )
+    cpu_affinity: str = option(
+        "auto",
+        "text",
+        "CPUs of the threads. auto: near their memory where there are several nodes, else free; "
+        "cores: one CPU each; none; or a list such as 0-3,8, one for each thread.",
+    )
+    numa: str = option(
+        "auto",
+        "choice",
+        "Memory of weights and KV blocks where there are several memory nodes. auto: in turns on "
+        "those whose CPUs compute; none: the kernel decides.",
+        choices=("auto", "none"),
+    )
+    huge_pages: str = option(
+        "auto",
+        "choice",
+        "Ask for huge pages for weights, KV blocks and arena; none: refuse them.",
+        choices=("auto", "none"),
+    )
     isa: str | None = option(
         None, "text", "Instruction set level; default: KVASIR_ISA, else the best of this CPU."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvasir.config.affinity import Affinity, decide, parse_affinity
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import KVDivision, divide_layers
@@ -223,13 +224,33 @@ class _Planner:
         self.reasons["executor"] = f"{name}: {'default' if name == 'cpu' else 'as asked'}"
         if name != "cpu":
             return ExecutorConfig(name, 1, None)
+        threads = self.threads()
         return ExecutorConfig(
             name,
-            self.threads(),
+            threads,
             self.isa(env_isa),
             self.packed_cache(cache),
             parse_size(self.options.packed_cache_size, "packed_cache_size"),
+            self.affinity(threads),
+            self.huge_pages(),
         )
+
+    def affinity(self, threads: int) -> Affinity:
+        options = self.options
+        found = decide(options.cpu_affinity, options.numa, self.hardware.topology, threads)
+        self.reasons["cpu_affinity"], self.reasons["numa"] = found.why, found.memory
+        return found
+
+    def huge_pages(self) -> bool:
+        """Whether to ask for them."""
+        mode, asked = self.hardware.huge_pages, self.options.huge_pages
+        if asked == "none":
+            self.reasons["huge_pages"] = "refused: as asked"
+        elif mode in ("always", "madvise"):
+            self.reasons["huge_pages"] = f"asked for: the system gives them ({mode})"
+        else:
+            self.reasons["huge_pages"] = f"asked for: the system gives none ({mode or 'unknown'})"
+        return asked != "none"
 
     def packed_cache(self, cache: Path | None) -> Path | None:
         asked = self.options.packed_cache
@@ -274,6 +295,9 @@ class _Planner:
     def threads(self) -> int:
         asked, machine = self.options.threads, self.hardware
         why = f"cores among {machine.n_cpus} usable CPUs" if asked is None else "as asked"
+        listed = parse_affinity(self.options.cpu_affinity)
+        if asked is None and listed is not None:
+            asked, why = len(listed), "CPUs of cpu_affinity"
         threads = machine.n_cores if asked is None else asked
         self.reasons["threads"] = f"{threads}: {why}"
         return threads

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.groups import KVGroup, groups_of
 
 DType = Literal["auto", "float32", "bfloat16"]
@@ -151,6 +152,9 @@ class ExecutorConfig:
     """Folder of packed weights; None packs at every start."""
     packed_cache_bytes: int = 0
     """Of all files in it."""
+    affinity: Affinity = FREE
+    huge_pages: bool = True
+    """Ask for them; else refuse them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,9 @@ def build_engine(
         run = config.executor
         folder, limit = run.packed_cache, run.packed_cache_bytes
         cache = PackedCache(folder, limit) if folder else None
-        settings = CpuSettings(run.threads, run.isa or "scalar", cache, hashes)
+        settings = CpuSettings(
+            run.threads, run.isa or "scalar", cache, hashes, run.affinity, run.huge_pages
+        )
         executor = CpuExecutor(program, binding, spec, settings)
     root = key_root(
         model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)

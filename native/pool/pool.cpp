@@ -7,9 +7,11 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -55,24 +57,25 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-void pin_thread(pthread_t thread, int cpu) {
+void bind_thread(pthread_t thread, const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
+  for (const int cpu : cpus)
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   if (int code = pthread_setaffinity_np(thread, sizeof(set), &set)) {
-    throw std::system_error(code, std::generic_category(), "cannot pin a thread of the pool to a CPU");
+    throw std::system_error(code, std::generic_category(), "cannot bind a thread of the pool to its CPUs");
   }
 }
 
-// Pins the calling thread for one run only: threads that the host starts later must not inherit the mask.
-class PinnedHere {
+// Binds the calling thread for one run only: threads that the host starts later must not inherit the mask.
+class BoundHere {
  public:
-  PinnedHere(bool pin, int cpu) : active_(pin) {
+  explicit BoundHere(const std::vector<int>* cpus) : active_(cpus != nullptr) {
     if (!active_) return;
     active_ = pthread_getaffinity_np(pthread_self(), sizeof(saved_), &saved_) == 0;
-    if (active_) pin_thread(pthread_self(), cpu);
+    if (active_) bind_thread(pthread_self(), *cpus);
   }
-  ~PinnedHere() {
+  ~BoundHere() {
     if (active_) pthread_setaffinity_np(pthread_self(), sizeof(saved_), &saved_);
   }
 
@@ -87,8 +90,8 @@ struct Pool::Impl {
   using Count = std::atomic<uint32_t>;
 
   const int n_threads;
-  const std::vector<int> cpus = allowed_cpus();
-  const bool pin;
+  const std::vector<int> allowed = allowed_cpus();
+  const std::vector<Cpus> bound;  // per thread, or empty
   // More threads than CPUs: a spinning thread would only keep a working one from its CPU.
   const bool spins;
   std::vector<std::thread> workers;
@@ -103,16 +106,13 @@ struct Pool::Impl {
   alignas(64) Count generation{0};
   alignas(64) Count n_busy{0};
 
-  Impl(int n, bool pin_threads)
-      : n_threads(n),
-        pin(pin_threads && !cpus.empty()),
-        spins(static_cast<size_t>(n) <= cpus.size()),
-        places(static_cast<size_t>(n)) {
+  Impl(int n, std::vector<Cpus> cpus)
+      : n_threads(n), bound(std::move(cpus)), spins(n <= n_cpus()), places(static_cast<size_t>(n)) {
     for (std::atomic<int>& place : places) place.store(-1, std::memory_order_relaxed);
     try {
       for (int i = 1; i < n; ++i) {
         workers.emplace_back([this, i] { work(i); });
-        if (pin) pin_thread(workers.back().native_handle(), cpu_of(i));
+        if (!bound.empty()) bind_thread(workers.back().native_handle(), cpus_of(i));
       }
     } catch (...) {
       stop();
@@ -121,7 +121,17 @@ struct Pool::Impl {
   }
   ~Impl() { stop(); }
 
-  int cpu_of(int thread) const { return cpus[static_cast<size_t>(thread) % cpus.size()]; }
+  // That all threads have together.
+  int n_cpus() const {
+    std::set<int> all(allowed.begin(), allowed.end());
+    if (!bound.empty()) all.clear();
+    for (const Cpus& cpus : bound) all.insert(cpus.begin(), cpus.end());
+    return int(all.size());
+  }
+
+  const Cpus& cpus_of(int thread) const {
+    return bound.empty() ? allowed : bound[static_cast<size_t>(thread)];
+  }
 
   void stop() {
     stopping = true;
@@ -159,14 +169,11 @@ struct Pool::Impl {
   void settle(int thread) {
     std::atomic<int>& place = places[static_cast<size_t>(thread)];
     place.store(sched_getcpu(), std::memory_order_relaxed);
-    if (thread == 0 || pin || !spins || !is_taken(place.load(std::memory_order_relaxed), thread)) return;
-    for (int cpu : cpus) {
+    if (thread == 0 || !spins || !is_taken(place.load(std::memory_order_relaxed), thread)) return;
+    for (int cpu : cpus_of(thread)) {
       if (is_taken(cpu, thread)) continue;
-      pin_thread(pthread_self(), cpu);
-      cpu_set_t all;
-      CPU_ZERO(&all);
-      for (int allowed : cpus) CPU_SET(allowed, &all);
-      pthread_setaffinity_np(pthread_self(), sizeof(all), &all);
+      bind_thread(pthread_self(), {cpu});
+      bind_thread(pthread_self(), cpus_of(thread));
       place.store(cpu, std::memory_order_relaxed);
       return;
     }
@@ -194,7 +201,7 @@ struct Pool::Impl {
 
   void run(void (*function)(void*, int), void* argument) {
     std::lock_guard lock(running);
-    PinnedHere pinned(pin, pin ? cpu_of(0) : 0);
+    BoundHere here(bound.empty() ? nullptr : &bound.front());
     fn = function;
     context = argument;
     failure = nullptr;
@@ -207,11 +214,15 @@ struct Pool::Impl {
   }
 };
 
-Pool::Pool(int n_threads, bool pin) {
+Pool::Pool(int n_threads, std::vector<Cpus> cpus) {
   if (n_threads < 1 || n_threads > 1024) {
     throw std::invalid_argument("a pool has 1 to 1024 threads, not " + std::to_string(n_threads));
   }
-  impl_ = std::make_unique<Impl>(n_threads, pin);
+  if (!cpus.empty() && cpus.size() != static_cast<size_t>(n_threads)) {
+    throw std::invalid_argument("CPUs for " + std::to_string(cpus.size()) + " threads, the pool has " +
+                                std::to_string(n_threads));
+  }
+  impl_ = std::make_unique<Impl>(n_threads, std::move(cpus));
 }
 
 Pool::~Pool() = default;

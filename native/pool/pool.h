@@ -2,13 +2,16 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace kvasir {
 
 class Pool {
  public:
-  // n_threads >= 1 counts the caller. pin: thread i stays on the i-th allowed CPU.
-  Pool(int n_threads, bool pin);
+  using Cpus = std::vector<int>;
+  // n_threads >= 1 counts the caller. cpus: those that each thread may use; empty: all that the process may.
+  // The caller is bound while it runs only.
+  explicit Pool(int n_threads, std::vector<Cpus> cpus = {});
   ~Pool();
   int size() const;
   // Runs fn(context, thread) once on each thread, the caller being thread 0; returns when all are done.

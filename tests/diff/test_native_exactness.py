@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kvasir.config.affinity import Affinity
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
@@ -82,6 +84,18 @@ def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Var
         for request in case.requests:
             assert outcome.answers[request.id] == expected[request.id], (threads, request.params)
     assert sum(len(answer.hashes) for answer in expected.values()) > 300
+
+
+def test_answers_do_not_depend_on_where_threads_and_memory_are(case: Case) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    bound = Affinity(threads=((cpus[-1],), (cpus[0],), tuple(cpus)), nodes=(0,))
+
+    def make(spec: ExecutorSpec) -> CpuExecutor:
+        settings = CpuSettings(3, BEST, hashes=True, affinity=bound, huge_pages=False)
+        return CpuExecutor(case.model.program, case.model.binding, spec, settings)
+
+    outcome = run(make, case.requests, case.grouped, VARIANTS[0], case.expected.answers)
+    assert outcome.answers == case.expected.answers
 
 
 def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path: Path) -> None:

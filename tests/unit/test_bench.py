@@ -15,7 +15,7 @@ from kvasir.bench import fingerprint as measured_by
 from kvasir.bench.ceilings import READ_SIZES, bandwidth_for
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.latency import LatencySettings, measure_latency
-from kvasir.bench.memory import memory_of
+from kvasir.bench.memory import _huge_bytes, memory_of
 from kvasir.bench.report import is_disturbed, summary, write
 from kvasir.bench.start import flags
 from kvasir.bench.throughput import ThroughputSettings, measure_throughput
@@ -144,6 +144,13 @@ def test_a_start_gives_its_options_on() -> None:
         *("--dtype", "float32", "--kv-memory", "1MiB"),
         *("--threads", "1", "--no-async-scheduling"),
     ]
+
+
+def test_huge_pages_of_both_kinds_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    text = "00400000-7ff000 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nAnonHugePages: 2048 kB\n"
+    (tmp_path / "7/smaps_rollup").write_text(text + "FilePmdMapped:  4096 kB\n")
+    assert _huge_bytes(7, tmp_path) == 6144 << 10
 
 
 def test_mapped_weights_are_told_from_other_memory(tmp_path: Path) -> None:

@@ -1,20 +1,95 @@
-"""Limits of the native thread pool; whatever computes on it proves that all threads run."""
+"""Limits of the native thread pool, and what it may do with CPUs and memory."""
 
 from __future__ import annotations
 
+import os
+
+import numpy as np
 import pytest
 
 from kvasir import _native
+from kvasir.config.affinity import FREE, Affinity
+from kvasir.exec.cpu.place import new_pool, place, spread
+
+CPUS = sorted(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize("pin", [False, True])
+def sums(pool: _native.Pool) -> list[int]:
+    """Work for all threads."""
+    found = np.zeros(64, np.uint64)
+    _native.checksums(pool, np.arange(64 << 10, dtype=np.uint8), 1 << 10, found)
+    return [int(value) for value in found]
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
-def test_pools_start_and_stop(n_threads: int, pin: bool) -> None:
-    for _ in range(20):
-        assert _native.Pool(n_threads, pin).size == n_threads
+def test_pools_start_and_stop(n_threads: int, is_bound: bool) -> None:
+    expected = sums(_native.Pool(1))
+    for i in range(20):
+        cpus = [[CPUS[(i + thread) % len(CPUS)]] for thread in range(n_threads)]
+        pool = _native.Pool(n_threads, cpus if is_bound else [])
+        assert pool.size == n_threads
+        assert sums(pool) == expected
 
 
 @pytest.mark.parametrize("n_threads", [0, -1, 1025])
 def test_impossible_sizes_are_refused(n_threads: int) -> None:
     with pytest.raises(ValueError, match=f"1 to 1024 threads, not {n_threads}"):
         _native.Pool(n_threads)
+
+
+def test_cpus_are_for_every_thread() -> None:
+    with pytest.raises(ValueError, match="CPUs for 1 threads, the pool has 2"):
+        _native.Pool(2, [[0]])
+
+
+@pytest.mark.parametrize("cpu", [-1, 1023, 10**6])
+def test_a_cpu_that_is_not_there_is_refused(cpu: int) -> None:
+    with pytest.raises(RuntimeError, match="bind a thread"):
+        sums(_native.Pool(2, [[cpu], [cpu]]))
+
+
+def test_the_caller_keeps_its_cpus() -> None:
+    pool = _native.Pool(1, [[CPUS[0]]])
+    sums(pool)
+    assert sorted(os.sched_getaffinity(0)) == CPUS
+
+
+def test_bound_threads_leave_others_free() -> None:
+    pool = new_pool(2, Affinity(threads=((CPUS[0],), (CPUS[-1],))))
+    assert sums(pool) == sums(new_pool(2, FREE))
+
+
+def test_memory_is_placed_where_the_machine_has_nodes() -> None:
+    """Node 0 alone is everywhere: the calls are made and the bytes stay as they were."""
+    affinity = Affinity(nodes=(0,))
+    memory = np.zeros(3 << 20, np.uint8)
+    place(memory, affinity, huge_pages=True)
+    with spread(affinity):
+        memory += 7
+    place(memory, FREE, huge_pages=False)
+    assert int(memory.sum(dtype=np.int64)) == 7 * memory.size
+
+
+@pytest.mark.parametrize("node", [-1, 1024])
+def test_impossible_nodes_are_refused(node: int) -> None:
+    with pytest.raises(ValueError, match="not in 0 to 1023"):
+        _native.interleave_new_pages([node])
+
+
+def test_a_node_that_is_not_there_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="spread memory"):
+        _native.interleave_pages(np.zeros(1 << 16, np.uint8), [1000])
+
+
+def test_a_kernel_that_refuses_is_told_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    affinity = Affinity(nodes=(1000,))
+    place(np.zeros(1 << 16, np.uint8), affinity, huge_pages=True)
+    with spread(affinity):
+        pass
+    assert len(caplog.records) == 2
+    assert all("--numa none" in record.getMessage() for record in caplog.records)
+
+
+def test_less_than_a_page_has_no_pages_of_its_own() -> None:
+    assert _native.advise_huge_pages(np.zeros(100, np.uint8), True)

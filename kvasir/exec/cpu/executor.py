@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
@@ -17,6 +18,7 @@ from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.cpu.place import new_pool, place, spread
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import Packer
 from kvasir.ir.program import Program
@@ -34,6 +36,8 @@ class CpuSettings:
     """Where packed weights are kept; None packs at every start."""
     hashes: bool = False
     """Record a hash of every logit row (exactness tests)."""
+    affinity: Affinity = FREE
+    huge_pages: bool = True
 
 
 class CpuExecutor:
@@ -46,7 +50,7 @@ class CpuExecutor:
         self, program: Program, binding: Binding, spec: ExecutorSpec, settings: CpuSettings
     ) -> None:
         self._spec = spec
-        self._pool = _native.Pool(settings.threads)
+        self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(spec.max_num_seqs, spec.vocab_size)
         self._kv = KVMemory.allocate(program.kv, spec)
         self._arrays = StepArrays(spec)
@@ -54,8 +58,13 @@ class CpuExecutor:
             program, max_tokens=spec.max_num_batched_tokens, logits_tile=_logits_tile(spec)
         )
         self.arena: NDArray[np.uint8] = np.zeros(self.lowered.arena_bytes, np.uint8)
+        for memory in (self._kv.memory, self.arena):
+            place(memory, settings.affinity, settings.huge_pages)
         packer = Packer(self._pool, program.weights, binding)
-        packed = packer.pack_all(self.lowered.weights, settings.packed_cache)
+        with spread(settings.affinity):
+            packed = packer.pack_all(self.lowered.weights, settings.packed_cache)
+        for weight, *_ in packed.weights:
+            _native.advise_huge_pages(weight, settings.huge_pages)
         self._native = _native.Program(
             self._pool,
             settings.isa,
