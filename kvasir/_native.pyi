@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 def levels(emulated: bool = False) -> list[str]:
     """ISA levels that this CPU can run, lowest first: "scalar", "avx2", "avx2_vnni",
-    "avx512", "avx512_vnni", "amx".
+    "avx512", "avx512_vnni", "avx512_bf16", "amx".
 
     With ``emulated`` also "amx_emulated", where the tile instructions of "amx" are functions: for
     tests.

@@ -311,6 +311,7 @@ void fill_avx2(Kernels& k);
 void fill_avx2_vnni(Kernels& k);
 void fill_avx512(Kernels& k);
 void fill_avx512_vnni(Kernels& k);
+void fill_avx512_bf16(Kernels& k);
 void fill_amx(Kernels& k);
 void fill_amx_emulated(Kernels& k);
 

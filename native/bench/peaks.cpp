@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "cpu/tiles.h"
+
 // Twelve independent accumulators cover a latency of 4 to 5 cycles on two ports. They start at different
 // values, or the compiler would compute one for all; the empty asm keeps it from folding operands that it
 // could prove constant.
@@ -52,6 +54,30 @@ KVASIR_TARGET("avx512f") std::uint64_t read_avx512(const char* data, std::size_t
   }
   for (int i = 1; i < 8; ++i) sum[0] = _mm512_xor_si512(sum[0], sum[i]);
   return first_word(&sum[0]);
+}
+
+constexpr int kTileSums = 6;
+
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// Whole tiles: six sums over two inputs.
+std::uint64_t int8_amx(long iterations) {
+  const TileShapes shapes;
+  asm volatile("ldtilecfg %0" : : "m"(shapes));
+  for (long n = 0; n < iterations; ++n)
+    asm volatile(
+        "tdpbssd %%tmm7, %%tmm6, %%tmm0\n\ttdpbssd %%tmm7, %%tmm6, %%tmm1\n\t"
+        "tdpbssd %%tmm7, %%tmm6, %%tmm2\n\ttdpbssd %%tmm7, %%tmm6, %%tmm3\n\t"
+        "tdpbssd %%tmm7, %%tmm6, %%tmm4\n\ttdpbssd %%tmm7, %%tmm6, %%tmm5"
+        :
+        :);
+  std::int32_t sums[16][16];
+  asm volatile("tilestored %%tmm0, (%0,%1,1)\n\ttilerelease" : : "r"(sums), "r"(std::int64_t{64}) : "memory");
+  return first_word(sums);
 }
 
 KVASIR_TARGET("avx512f,avx512vnni") std::uint64_t int8_avx512_vnni(long iterations) {
@@ -130,6 +156,7 @@ Read best_read() {
 }
 
 Peak best_int8() {
+  if (has_tiles()) return {int8_amx, kTileSums * 16 * 16 * 64 * 2.0, ""};
   if (__builtin_cpu_supports("avx512vnni")) return {int8_avx512_vnni, ops(64), ""};
   if (__builtin_cpu_supports("avx2")) return {int8_avx2, ops(32), ""};
   return {nullptr, 0, "the CPU has neither AVX-512 VNNI nor AVX2"};

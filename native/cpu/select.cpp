@@ -17,9 +17,8 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool has_avx512_vnni() {
-  return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
-}
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
 bool has_amx() { return has_avx512_vnni() && has_tiles(); }
 
@@ -28,6 +27,7 @@ constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {"avx2_vnni", has_avx2_vnni, fill_avx2_vnni},
                              {"avx512", has_avx512, fill_avx512},
                              {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni},
+                             {"avx512_bf16", has_avx512_bf16, fill_avx512_bf16},
                              {.name = "amx", .runs = has_amx, .fill = fill_amx, .is_proven = false},
                              {"amx_emulated", has_avx512_vnni, fill_amx_emulated, true}};
 

@@ -1,4 +1,5 @@
-// Integer and bf16 linears only: the rest is AVX-512's.
+// Two levels of one folder, for many CPUs have VNNI without BF16: integer linears, and above them what takes
+// bf16 instructions. Compilers use those only where they are written. The rest is AVX-512's.
 #include "isa/avx512_vnni/vec.h"
 //
 #include "generic/fill.inl"
@@ -8,6 +9,10 @@ namespace kvasir {
 void fill_avx512_vnni(Kernels& k) {
   k.level = "avx512_vnni";
   isa_avx512_vnni::fill_integer_linears(k);
+}
+
+void fill_avx512_bf16(Kernels& k) {
+  k.level = "avx512_bf16";
   k.linear_bf16 = isa_avx512_vnni::linear_bf16;
 }
 
