@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from kvasir.core.groups import KVGroup, window_blocks
+from kvasir.core.groups import STATE_WINDOW, KVGroup, window_blocks
 
 CACHED_SHARE = 0.25
 """Blocks for the ends of cached prefixes in a windowed group, as a share of the blocks of layers
@@ -20,6 +20,11 @@ class GroupBytes:
     n_layers: int
     block_bytes: int
     """Of one block in all these layers."""
+    state_bytes: int = 0
+    """Of a sequence's state in all these layers; 0: they keep entries of tokens."""
+
+    def group(self, n_blocks: int) -> KVGroup:
+        return KVGroup(n_blocks, self.window, self.state_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class KVDivision:
     def divide(self, n: int) -> tuple[KVGroup, ...]:
         """The groups that hold ``n`` blocks of tokens: a windowed one takes no more than requests
         can use, and its share for what is cached."""
-        return tuple(KVGroup(self._blocks(n, group.window), group.window) for group in self.groups)
+        return tuple(group.group(self._blocks(n, group.window)) for group in self.groups)
 
     def n_bytes(self, n: int) -> int:
         """Of the groups that hold ``n`` blocks of tokens."""
@@ -55,11 +60,20 @@ class KVDivision:
 
 
 def divide_layers(
-    windows: tuple[int, ...], token_bytes: int, block_size: int, length: int
+    windows: tuple[int, ...],
+    token_bytes: int,
+    block_size: int,
+    length: int,
+    state_bytes: tuple[int, ...] = (),
 ) -> tuple[GroupBytes, ...]:
     """Groups of the layers, which cache equally many bytes of a token. ``windows``: per layer, 0
-    for none, empty for layers that are all alike; one of ``length`` tokens or more keeps all."""
+    for none, empty for layers that are all alike; one of ``length`` tokens or more keeps all.
+    ``state_bytes``: per layer with a state; they are one group, the last."""
     layers = [window if window < length else 0 for window in windows] or [0]
     n_bytes = token_bytes * block_size // len(layers)
     counts = {window: layers.count(window) for window in sorted(set(layers))}
-    return tuple(GroupBytes(window, n, n * n_bytes) for window, n in counts.items())
+    groups = [GroupBytes(window, n, n * n_bytes) for window, n in counts.items()]
+    if state_bytes:
+        total = sum(state_bytes)
+        groups.append(GroupBytes(STATE_WINDOW, len(state_bytes), total, total))
+    return tuple(groups)

@@ -149,14 +149,16 @@ class _Planner:
         self.reasons["block_size"] = f"{size}: {'default' if size == BLOCK_STEP else 'as asked'}"
         dtype = self.kv_dtype()
         length = self.options.max_model_len or self.model.context_length
-        layers = divide_layers(self.model.windows, self.token_bytes(dtype), size, length)
+        layers = divide_layers(
+            self.model.windows, self.token_bytes(dtype), size, length, self.model.state_bytes
+        )
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
         groups = division.divide(n_blocks)
         if len(groups) > 1 or groups[0].window:
             self.reasons["kv_groups"] = "; ".join(
                 f"{group.n_blocks} blocks for {each.n_layers} layers"
-                + (f" of window {group.window}" if group.window else "")
+                + (f" of {group.kind}" if group.window else "")
                 for group, each in zip(groups, layers, strict=True)
             )
         return KVConfig(dtype, size, groups, tuple(each.block_bytes for each in layers))

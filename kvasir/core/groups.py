@@ -1,4 +1,14 @@
-"""KV groups: layers whose cached entries live equally long have their blocks in common."""
+"""KV groups: layers whose cached entries live equally long have their blocks in common.
+
+Three kinds, as data: ``full`` keeps every position, ``window(n)`` the last n, and ``state(bytes)``
+no position at all but what a recurrent layer (Mamba, linear attention) makes of all of them.
+
+A block of a state group holds the state after the last computed token of its block of tokens. A
+layer reads the block of the token before, and writes the block of its own token: in place inside a
+block, and into a new block where one begins. So a full block is a snapshot that nobody writes any
+more, and is shared, cached, evicted and found like the entries of a window of two positions: the
+newest token's and the one before. A prefix can go on only where a snapshot is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +19,9 @@ from kvasir.core.errors import KvasirError
 
 NO_BLOCK = -1
 """Stands where a table has no block any more: nothing after it reads the entries."""
+
+STATE_WINDOW = 2
+"""Window of a state group: the token before may be in the block before."""
 
 Tables = tuple[tuple[int, ...], ...]
 """Per group, block ids in the order of their tokens."""
@@ -31,6 +44,19 @@ class KVGroup:
     n_blocks: int
     window: int = 0
     """Positions that a token sees, itself included; 0: all up to itself."""
+    state_bytes: int = 0
+    """Bytes of a sequence's state in all layers of the group; 0: blocks hold entries of tokens."""
+
+    def __post_init__(self) -> None:
+        if self.state_bytes and self.window != STATE_WINDOW:
+            raise KvasirError(f"a state group of window {self.window}: needs {STATE_WINDOW}")
+
+    @property
+    def kind(self) -> str:
+        """``full``, ``window(n)`` or ``state(bytes)``."""
+        if self.state_bytes:
+            return f"state({self.state_bytes})"
+        return f"window({self.window})" if self.window else "full"
 
     def needs(self, n_tokens: int, block_size: int) -> int:
         """Blocks without which a request of ``n_tokens`` cannot be computed, token by token."""
@@ -38,6 +64,11 @@ class KVGroup:
         if not self.window:
             return n_blocks
         return min(n_blocks, 1 + blocks_for(self.window - 1, block_size))
+
+
+def state_group(n_blocks: int, state_bytes: int) -> KVGroup:
+    """Blocks that each hold the state of one sequence."""
+    return KVGroup(n_blocks, STATE_WINDOW, state_bytes)
 
 
 def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:
@@ -56,7 +87,8 @@ def group_of(window: int, groups: Sequence[KVGroup]) -> int:
 
     Raises KvasirError when there is neither.
     """
-    found = {group.window: i for i, group in reversed(list(enumerate(groups)))}
+    keep = [(i, group) for i, group in enumerate(groups) if not group.state_bytes]
+    found = {group.window: i for i, group in reversed(keep)}
     if window not in found and 0 not in found:
         raise KvasirError(f"no KV group holds layers of window {window}: there are {list(groups)}")
     return found.get(window, found.get(0, 0))

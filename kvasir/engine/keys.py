@@ -17,7 +17,7 @@ class _KeyMaterial(msgspec.Struct, frozen=True):
     numerics_id: str
     kv_dtype: str
     kv_layout: str
-    kv_windows: tuple[int, ...]
+    kv_groups: tuple[str, ...]
     block_size: int
     vocab_size: int
     rope: str
@@ -33,7 +33,7 @@ def key_root(weights_hash: str, spec: ExecutorSpec, kv_dtype: str, rope: str) ->
         numerics_id=spec.numerics_id,
         kv_dtype=kv_dtype,
         kv_layout=LAYOUT,
-        kv_windows=tuple(group.window for group in spec.groups),
+        kv_groups=tuple(group.kind for group in spec.groups),
         block_size=spec.block_size,
         vocab_size=spec.vocab_size,
         rope=rope,

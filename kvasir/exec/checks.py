@@ -41,6 +41,7 @@ def _check_copy(copy: Copy, spec: ExecutorSpec) -> None:
         and all(0 <= x < group.n_blocks for x, group in zip(copy.dst, groups, strict=True)),
         f"a copy from blocks {copy.src} to {copy.dst} of {groups}",
     )
+    _need(not any(group.state_bytes for group in groups), "a copy of a part of a state")
     _need(0 < copy.n_rows <= spec.block_size, f"{copy.n_rows} rows of {spec.block_size} copied")
 
 
@@ -91,6 +92,13 @@ def _check_owners(plan: StepPlan, block_size: int, group: int) -> None:
     for row in plan.rows:
         for block in row.tables[group]:
             _need(writers.get(block, row.slot) == row.slot, f"block {block} has two owners")
+
+
+def refuse_states(spec: ExecutorSpec) -> None:
+    """Raises KvasirError on a state group: no op reads or writes one yet."""
+    states = [group.kind for group in spec.groups if group.state_bytes]
+    if states:
+        raise KvasirError(f"this executor has no op for {', '.join(states)}")
 
 
 def _need(is_kept: bool, what: str) -> None:

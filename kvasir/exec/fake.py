@@ -74,6 +74,20 @@ class _Window(_Past):
         self._entries.append(entry)
 
 
+class _State(_Past):
+    """The state after the tokens so far, which alone is kept of them."""
+
+    def __init__(self, row: Row, state: int) -> None:
+        super().__init__(row, state)
+        self.state = state
+
+    def seen(self, i: int) -> int:
+        return self.state
+
+    def add(self, entry: int) -> None:
+        self.state = _mix((self.state + _GOLDEN) ^ entry)
+
+
 class FakeExecutor:
     """``nonfinite``: seed of a request to the output index whose logits are NaN.
 
@@ -153,12 +167,18 @@ class FakeExecutor:
             entry = _mix(context ^ _mix(token * _GOLDEN + positions[i]))
             for past, kv, blocks in zip(pasts, self._kv, row.tables, strict=True):
                 past.add(entry)
-                kv[self._at(blocks, row.start + i)] = entry
+                if isinstance(past, _State):
+                    kv[blocks[(row.start + i) // self._spec.block_size]] = past.state
+                else:
+                    kv[self._at(blocks, row.start + i)] = entry
             seen.append((context + entry) & _MASK)
         return seen
 
     def _past(self, row: Row, positions: list[int], group: int) -> _Past:
         blocks, window = row.tables[group], self._spec.groups[group].window
+        if self._spec.groups[group].state_bytes:
+            before_row = (row.start - 1) // self._spec.block_size
+            return _State(row, int(self._kv[group][blocks[before_row], 0]) if row.start else 0)
         n_gone = blocks.count(NO_BLOCK)
         first = n_gone * self._spec.block_size
         n_blocks = -(-row.start // self._spec.block_size)

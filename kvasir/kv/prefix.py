@@ -69,6 +69,7 @@ class PrefixCache:
             for i, group in enumerate(groups)
         )
         self._windowed = tuple((i, x.window) for i, x in enumerate(groups) if x.window)
+        self._has_states = any(group.state_bytes for group in groups)
         self._max_nodes = NODES_PER_BLOCK * sum(group.n_blocks for group in groups)
 
     @property
@@ -77,7 +78,8 @@ class PrefixCache:
         return min(pool.n_available for pool in self.pools)
 
     def find(self, chain: Chain, n_tokens: int) -> Hit:
-        """The longest cached prefix of the first ``n_tokens``."""
+        """The longest cached prefix of the first ``n_tokens``; with state groups it ends where all
+        of them have a snapshot, and never inside a block."""
         size = self.block_size
         n_full = n_tokens // size
         nodes = self.index.match(chain.root, chain.keys(n_full), n_full)
@@ -86,7 +88,7 @@ class PrefixCache:
         depth, node = len(nodes) - 1, nodes[-1]
         start, stop = depth * size, min(n_tokens, (depth + 1) * size)
         source, n_rows = None, 0
-        if node.children and start < stop:
+        if node.children and start < stop and not self._has_states:
             source, n_rows = self.index.part(node, chain.packed(start, stop))
         if source is None or NO_BLOCK in source.blocks:
             return Hit(node, self._tables(nodes, start))

@@ -42,12 +42,18 @@ class Forks:
             return hit, n_tokens, False
         if parent.cache_salt != request.cache_salt:
             return hit, n_tokens, False
-        common = common_prefix(request.tokens, parent.tokens, limit)
-        n = min(common, parent.n_computed)
+        common = self._whole(common_prefix(request.tokens, parent.tokens, limit))
+        n = self._whole(min(common, parent.n_computed))
         is_coming = parent.is_running and parent.n_computed < common
         if n <= n_tokens or not self._holds_all(parent.table, n):
             return hit, n_tokens, is_coming
         return self._fork(parent.table, hit, n), n, is_coming
+
+    def _whole(self, n_tokens: int) -> int:
+        """As many of them as a fork can begin after: a state is there after full blocks only."""
+        if not any(group.state_bytes for group in self._cache.groups):
+            return n_tokens
+        return n_tokens - n_tokens % self._cache.block_size
 
     def _held(self, request_id: int) -> Parent | None:
         held = self._holds.get(request_id)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.kv.prefix import PrefixCache
@@ -63,6 +63,10 @@ class Scheduler:
         ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
         write down what happens; default: one of its own. ``disk``: keeps evicted blocks.
         ``clock``: seconds that deadlines are measured in."""
+        if config.max_draft_tokens and any(group.state_bytes for group in config.groups):
+            raise ConfigError(
+                "layers with a state cannot take rejected drafts back: turn speculation off"
+            )
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline

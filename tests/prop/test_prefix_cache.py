@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from kvasir.core.groups import NO_BLOCK, KVGroup
+from kvasir.core.groups import NO_BLOCK, KVGroup, state_group
 from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
@@ -24,6 +24,7 @@ Groups = tuple[KVGroup, ...]
 ONE = (KVGroup(10),)
 TWO = (KVGroup(10), KVGroup(8, window=3))
 WINDOW = (KVGroup(9, window=4),)
+STATE = (KVGroup(10), state_group(8, 64))
 THREE = (KVGroup(9), KVGroup(7, window=1), KVGroup(8, window=5))
 
 
@@ -227,6 +228,9 @@ class Game:
         """Siblings may share equally much; whichever is taken begins with the wanted tokens."""
         parts = self.oracle.parts(made.root, made.tokens[:-1], hit.node.depth)
         best = max((n for n, _ in parts), default=0)
+        if any(group.state_bytes for group in self.oracle.groups):
+            assert (hit.n_rows, hit.source) == (0, ())  # there is no state inside a block
+            return
         if hit.n_rows:
             assert (best, list(hit.source)) in parts
             assert hit.n_rows == best
@@ -338,8 +342,8 @@ class Game:
 
 @pytest.mark.parametrize(
     ("groups", "n_operations"),
-    [(ONE, 500_000), (TWO, 300_000), (WINDOW, 100_000), (THREE, 100_000)],
-    ids=["full", "full and window", "window", "full and two windows"],
+    [(ONE, 400_000), (TWO, 300_000), (WINDOW, 100_000), (THREE, 100_000), (STATE, 100_000)],
+    ids=["full", "full and window", "window", "full and two windows", "full and state"],
 )
 def test_a_million_operations_agree_with_the_oracle(groups: Groups, n_operations: int) -> None:
     game = Game(groups, 7)
@@ -347,7 +351,8 @@ def test_a_million_operations_agree_with_the_oracle(groups: Groups, n_operations
         game.play()
         if i % 5000 == 0:
             game.cache.check()
-    assert min(game.n_hits, game.n_parts, game.n_evicted, game.n_shared) > n_operations // 100
+    assert min(game.n_hits, game.n_evicted, game.n_shared) > n_operations // 100
+    assert (game.n_parts > n_operations // 100) != (groups is STATE)
     assert min(game.n_held, game.n_saved) > n_operations // 1000
     for one in game.live:
         game.end(one)
@@ -357,7 +362,7 @@ def test_a_million_operations_agree_with_the_oracle(groups: Groups, n_operations
     assert [pool.n_free for pool in game.cache.pools] == [group.n_blocks for group in groups]
 
 
-@pytest.mark.parametrize("groups", [ONE, TWO, WINDOW, THREE])
+@pytest.mark.parametrize("groups", [ONE, TWO, WINDOW, THREE, STATE])
 def test_invariants_hold_after_every_operation(groups: Groups) -> None:
     for seed in range(8):
         game = Game(groups, seed)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.groups import KVGroup, Tables
+from kvasir.core.groups import STATE_WINDOW, KVGroup, Tables, state_group
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
@@ -22,6 +23,8 @@ from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 
 VOCAB = 31
+STATE = -1
+"""Stands for a group of states among the windows."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,16 @@ class Case:
 
 
 def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> SchedulerConfig:
-    """A group of ``window``, as tight as that of the layers that keep every position."""
+    """A group of ``window``, as tight as that of the layers that keep every position. No drafts
+    where a state could not take them back."""
     if not window:
         return config
+    state_bytes = 8 if window == STATE else 0
+    window = STATE_WINDOW if window == STATE else window
+    config = replace(config, max_draft_tokens=0 if state_bytes else config.max_draft_tokens)
     needed = KVGroup(config.n_blocks, window).needs(config.max_model_len, config.block_size)
     n_spare = config.n_blocks - -(-config.max_model_len // config.block_size)
-    windows = (KVGroup(needed + n_spare, window),)
+    windows = (KVGroup(needed + n_spare, window, state_bytes),)
     return replace(config, n_blocks=config.n_blocks * has_full, windows=windows)
 
 
@@ -57,7 +64,9 @@ def cases(draw: st.DrawFn) -> Case:
         max_draft_tokens=draw(st.sampled_from((0, 0, 3))),
         enable_prefix_caching=draw(st.booleans()),
     )
-    config = with_windows(config, draw(st.sampled_from((0, 0, 1, 17, 40))), draw(st.booleans()))
+    config = with_windows(
+        config, draw(st.sampled_from((0, 0, 1, 17, 40, STATE, STATE))), draw(st.booleans())
+    )
     requests = [
         EngineRequest(
             i,
@@ -157,7 +166,8 @@ def play(
         "test",
         c.windows,
     )
-    executor = Watched(FakeExecutor(spec), may_start_late=c.enable_prefix_caching)
+    may_start_late = c.enable_prefix_caching or any(one.parent >= 0 for one in case.requests)
+    executor = Watched(FakeExecutor(spec), may_start_late=may_start_late)
     engine = Engine(executor, Scheduler(c, proposer or Guesser()), overlap=case.overlap)
     events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
     step = n_idle = 0
@@ -219,7 +229,7 @@ def test_answers_are_those_of_each_request_alone(case: Case) -> None:
         assert got == (want[: len(got)] if was_cancelled else want)
 
 
-def crowded(seed: int) -> Case:
+def crowded(seed: int, window: int | None = None) -> Case:
     """Many requests on few blocks, arriving while others run."""
     rng = random.Random(seed)
     n_blocks = rng.randint(4, 6)
@@ -232,7 +242,8 @@ def crowded(seed: int) -> Case:
         max_draft_tokens=rng.choice((0, 5, 7)),
         enable_prefix_caching=seed % 4 > 1,
     )
-    config = with_windows(config, (0, 25, 9)[seed % 3], has_full=seed % 5 > 0)
+    window = (0, 25, 9)[seed % 3] if window is None else window
+    config = with_windows(config, window, has_full=seed % 5 > 0)
     requests = [
         EngineRequest(
             i,
@@ -262,6 +273,37 @@ def test_crowded_runs_give_the_answers_of_each_request_alone() -> None:
         assert {i: tokens_of(news) for i, news in events.items()} == answers, seed
         n_preemptions += engine.stats().n_preemptions
     assert n_preemptions > 50
+
+
+def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> None:
+    n_preemptions = n_hits = 0
+    for seed in range(12):
+        case = crowded(seed, STATE)
+        config = replace(
+            case.config,
+            max_model_len=64,
+            n_blocks=8,
+            windows=(state_group(8, 8),),
+            enable_prefix_caching=seed % 3 > 0,
+        )
+        shared = (*range(20), *range(9))
+        requests = [
+            structs.replace(
+                request,
+                prompt=(*shared, *request.prompt)[: config.max_model_len - 8],
+                parent=request.id - 1,
+            )
+            for request in case.requests
+        ]
+        roomy = replace(config, max_num_seqs=1, enable_prefix_caching=False)
+        events, _, engine = play(replace(case, config=config, requests=requests))
+        for request in requests:
+            alone, _, _ = play(Case(roomy, [request], [0], {}, overlap=False))
+            assert tokens_of(events[request.id]) == tokens_of(alone[request.id]), seed
+        n_preemptions += engine.stats().n_preemptions
+        n_hits += engine.stats().prefix_hits
+    assert n_preemptions > 5
+    assert n_hits > 200 and n_hits % 16 == 0
 
 
 def tokens_of(events: list[TokenEvent]) -> tuple[int, ...]:

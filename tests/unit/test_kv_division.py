@@ -11,7 +11,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.groups import KVGroup, first_block, group_of
+from kvasir.core.groups import KVGroup, first_block, group_of, state_group
 
 MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized", 180)
 MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
@@ -31,7 +31,7 @@ def test_windowed_layers_get_what_requests_can_use() -> None:
     assert config.kv.groups == config.scheduler.groups == (full, window)
     assert config.kv.group_bytes == (5 * LAYER, 25 * LAYER)
     assert config.kv.n_bytes == full.n_blocks * 5 * LAYER + window.n_blocks * 25 * LAYER
-    assert config.reasons["kv_groups"].endswith("2240 blocks for 25 layers of window 512")
+    assert config.reasons["kv_groups"].endswith("2240 blocks for 25 layers of window(512)")
     cached = resolved(windows, enable_prefix_caching=True).kv.windows
     assert cached == (KVGroup(2240 + full.n_blocks // 4, 512),)
 
@@ -77,3 +77,27 @@ def test_layers_without_a_group_of_their_own_are_with_those_that_keep_everything
     assert [group_of(window, groups) for window in (0, 8, 16)] == [0, 1, 0]
     with pytest.raises(KvasirError, match="no KV group holds layers of window 0"):
         group_of(0, groups[1:])
+
+
+def test_kinds_of_groups_are_data() -> None:
+    groups = (KVGroup(4), KVGroup(4, 512), state_group(4, 4096))
+    assert [group.kind for group in groups] == ["full", "window(512)", "state(4096)"]
+    assert [group.needs(1000, 16) for group in groups] == [63, 33, 2]
+    assert group_of(2, (KVGroup(3), state_group(4, 4096))) == 0
+    with pytest.raises(KvasirError, match="a state group of window 0: needs 2"):
+        KVGroup(4, 0, 4096)
+
+
+def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
+    """Jamba, Qwen3-Next: a few layers with attention, the others with a state."""
+    facts = replace(MODEL, state_bytes=(1000, 3000))
+    options = EngineOptions(kv_memory="64MiB", max_num_seqs=4, enable_prefix_caching=False)
+    config = resolve(options, facts, MACHINE)
+    full, state = config.kv.groups
+    # two blocks a request and one to go on with, and those of two steps of 512 tokens
+    assert state == state_group(4 * 3 + 64, 4000)
+    assert config.kv.group_bytes == (30 * LAYER, 4000)
+    assert full.n_blocks == ((64 << 20) - 76 * 4000) // (30 * LAYER)
+    assert config.reasons["kv_groups"].endswith("76 blocks for 2 layers of state(4000)")
+    cached = resolve(replace(options, enable_prefix_caching=True), facts, MACHINE).kv.groups
+    assert cached[1].n_blocks == 76 + cached[0].n_blocks // 4

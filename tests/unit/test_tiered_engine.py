@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.groups import state_group
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
@@ -83,6 +85,27 @@ def test_closing_saves_what_is_cached(tmp_path: Path) -> None:
     assert len(disk) == 5
     assert finish(again, range(80)) == 64
     again.close()
+
+
+def test_states_come_back_from_disk(tmp_path: Path) -> None:
+    """The snapshot at the end of the hit is all that is loaded of them."""
+    states = (state_group(40, 64),)
+    spec, config = replace(SPEC, windows=states), replace(CONFIG, windows=states)
+
+    def answer(folder: Path) -> tuple[list[int], int]:
+        executor = FakeExecutor(spec)
+        sizes = block_sizes(executor)
+        disk = DiskStore(folder, Limits(N_SEGMENTS * (4096 + 16 * max(sizes)), sizes))
+        engine = Engine(executor, Scheduler(config, disk=disk), disk=disk)
+        engine.add(EngineRequest(1, tuple(range(80)), TokenParams(seed=0, max_tokens=12)))
+        events = [event for _ in range(500) if engine.has_work for event in engine.step().events]
+        engine.close()
+        tokens = [token for event in events for token in event.tokens]
+        return tokens, sum(event.n_cached for event in events)
+
+    cold, _ = answer(tmp_path / "cold")
+    assert answer(tmp_path / "warm") == (cold, 0)
+    assert answer(tmp_path / "warm") == (cold, 64)
 
 
 def test_after_a_fault_nothing_is_saved(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.groups import NO_BLOCK, KVGroup, window_blocks
+from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.groups import NO_BLOCK, KVGroup, state_group, window_blocks
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.engine.engine import Engine
 from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.checks import refuse_states
 from kvasir.exec.fake import FakeExecutor
 from kvasir.kv.prefix import PrefixCache
 from kvasir.sched.scheduler import Scheduler
@@ -143,3 +145,35 @@ def test_the_next_turn_of_a_conversation_is_a_hit() -> None:
     prompt = (*range(300), *[7] * 20, 1, 2, 3)
     plans = finish(made, EngineRequest(2, prompt, TokenParams(seed=2, max_tokens=2)))
     assert (plans[0].rows[0].start, len(plans[0].rows[0].tokens)) == (304, 19)
+
+
+STATES = replace(CONFIG, windows=(state_group(40, 64),), enable_prefix_caching=True)
+
+
+def test_a_hit_ends_where_a_snapshot_is() -> None:
+    made = Scheduler(STATES)
+    finish(made, ask(1, 100))
+    plans = finish(made, ask(2, 100, first=0))
+    assert [(row.start, len(row.tokens)) for plan in plans[:1] for row in plan.rows] == [(96, 4)]
+    assert all(plan.copies == () for plan in plans)
+    full, state = plans[0].rows[0].tables
+    assert NO_BLOCK not in full
+    assert state[:5] == (NO_BLOCK,) * 5 and NO_BLOCK not in state[5:]
+
+
+def test_a_sequence_holds_one_state_between_steps() -> None:
+    made = Scheduler(replace(STATES, max_num_batched_tokens=16, enable_prefix_caching=False))
+    made.add(ask(1, 200, n_outputs=40))
+    most = 0
+    while made.has_work:
+        step(made)
+        most = max(most, made._cache.pools[1].n_used)
+    assert most == 1
+
+
+def test_states_refuse_what_they_cannot_do() -> None:
+    with pytest.raises(ConfigError, match="cannot take rejected drafts back"):
+        Scheduler(replace(STATES, max_draft_tokens=1))
+    spec = ExecutorSpec(50, 1024, 3, 64, 200, 16, "test", STATES.windows)
+    with pytest.raises(KvasirError, match=r"has no op for state\(64\)"):
+        refuse_states(spec)

@@ -14,6 +14,7 @@ from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.checks import refuse_states
 from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
@@ -49,6 +50,7 @@ class CpuExecutor:
     def __init__(
         self, program: Program, binding: Binding, spec: ExecutorSpec, settings: CpuSettings
     ) -> None:
+        refuse_states(spec)
         self._spec = spec
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(spec.max_num_seqs, spec.vocab_size)

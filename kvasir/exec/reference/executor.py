@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
-from kvasir.exec.checks import check_plan
+from kvasir.exec.checks import check_plan, refuse_states
 from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, logit_rows, resolve
@@ -72,6 +72,7 @@ class ReferenceExecutor:
     def __init__(
         self, program: Program, weights: Mapping[str, FloatArray], spec: ExecutorSpec
     ) -> None:
+        refuse_states(spec)
         self.program = program
         self._weights = weights
         self._spec = spec
