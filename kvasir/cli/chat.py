@@ -57,9 +57,9 @@ def _remote(url: str, api_key: str | None, values: dict[str, Any]) -> Speaker:
 
 def _local(values: dict[str, Any]) -> Speaker:
     options = take(EngineOptions, values)
-    from kvasir.cli.local import LocalModel
+    from kvasir.cli.start_local import start_local
 
-    return LocalModel(options)
+    return start_local(options)
 
 
 class Conversation:

@@ -26,9 +26,9 @@ def run(words: tuple[str, ...], raw: bool, system: str | None, **values: Any) ->
         raise ConfigError("--system belongs to the chat template, which --raw leaves out")
     params = take_sampling(values)
     options = take(EngineOptions, values)
-    from kvasir.cli.local import LocalModel
+    from kvasir.cli.start_local import start_local
 
-    model = LocalModel(options)
+    model = start_local(options)
     try:
         text = sys.stdin.read() if prompt == "-" else prompt
         messages = [{"role": "system", "content": system}] if system else []

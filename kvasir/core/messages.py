@@ -196,6 +196,8 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     """The engine cannot go on."""
 
     message: str
+    misused: bool = False
+    """What was asked for cannot be: other options are needed."""
 
 
 ToEngine = Submit | Cancel | AskTimeline | ResetPrefixCache | Shutdown

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kvasir.config.options import EngineOptions
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import (
     AskTimeline,
     Cancel,
@@ -134,22 +134,22 @@ def run(sock: socket.socket, build: Build) -> int:
         built.engine.close()
         return 0
     except KvasirError as error:
-        return _fail(sock, error.message)
+        return _fail(sock, Fatal(error.message, isinstance(error, ConfigError)))
     except (BrokenPipeError, ConnectionError):
         return 1
     except Exception as error:
         traceback.print_exc()
-        return _fail(sock, f"{type(error).__name__}: {error}")
+        return _fail(sock, Fatal(f"{type(error).__name__}: {error}"))
     finally:
         if inbox is not None:
             inbox.ended()
 
 
-def _fail(sock: socket.socket, message: str) -> int:
+def _fail(sock: socket.socket, fatal: Fatal) -> int:
     try:
-        sock.sendall(frames.encode(Fatal(message)))
+        sock.sendall(frames.encode(fatal))
     except OSError:
-        print(f"kvasir engine: {message}", file=sys.stderr)
+        print(f"kvasir engine: {fatal.message}", file=sys.stderr)
     return 1
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
@@ -14,8 +15,10 @@ from kvasir import LLM, SamplingParams
 from kvasir.cli.chat import Conversation
 from kvasir.cli.local import LocalModel
 from kvasir.cli.main import run_command
+from kvasir.cli.start_local import Local, start_local
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import RequestError
+from kvasir.serve.sync_client import EngineGone
 from tests import tiny
 
 SMALL = ["--max-model-len", "128", "--kv-memory", "1MiB", "--threads", "1"]
@@ -29,8 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def local(model: str) -> LocalModel:
-    return LocalModel(EngineOptions(model=model, max_model_len=128, kv_memory="1MiB", threads=1))
+def local(model: str) -> Local:
+    return start_local(EngineOptions(model=model, max_model_len=128, kv_memory="1MiB", threads=1))
 
 
 def offline(model: str, *, chats: bool) -> str:
@@ -64,16 +67,65 @@ def test_an_invalid_parameter_is_one_line(model: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.startswith("kvasir: top_p must be")
 
 
-def test_an_answer_that_is_dropped_frees_its_blocks(local: LocalModel) -> None:
-    answer = local.complete(PROMPT, SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True))
+def test_an_answer_that_is_dropped_frees_its_blocks(local: Local) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
+    answer = local.complete(PROMPT, params)
     next(answer)
     answer.close()
-    stats = local._built.engine.stats()
-    assert (stats.n_running, stats.blocks_free) == (0, stats.blocks_total)
+    whole = "".join(local.complete(PROMPT, params))
+    assert whole == "".join(local.complete(PROMPT, params))
+    assert isinstance(local, LocalModel)
+    stats = local.stats
+    assert (stats.n_running, stats.n_cancelled) == (0, 1)
+    assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
     local.close()
 
 
-def test_a_conversation_that_outgrows_the_context_says_so(local: LocalModel) -> None:
+def test_an_engine_that_dies_is_told(local: Local) -> None:
+    answer = local.complete(PROMPT, SamplingParams(max_tokens=64, ignore_eos=True))
+    next(answer)
+    assert isinstance(local, LocalModel)
+    (engine,) = psutil.Process().children()
+    engine.kill()
+    with pytest.raises(EngineGone, match="ended with status -9"):
+        list(answer)
+    local.close()
+
+
+def test_an_interrupted_close_kills_the_engine(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(local, LocalModel)
+
+    def interrupt(message: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local._client, "_send", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        local.close()
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [(("--kv-memory", "1TiB"), 2), (("--cpu-affinity", "65535"), 2)]
+)
+def test_what_the_engine_refuses_is_told(
+    model: str, options: tuple[str, ...], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", model, PROMPT, *options]) == status
+    assert capsys.readouterr().err.startswith("kvasir: ")
+    assert psutil.Process().children() == []
+
+
+def test_a_model_that_is_not_there_leaves_no_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", str(tmp_path / "none.gguf"), PROMPT]) == 1
+    assert "does not exist" in capsys.readouterr().err
+    assert psutil.Process().children() == []
+
+
+def test_a_conversation_that_outgrows_the_context_says_so(local: Local) -> None:
     screen = io.StringIO()
     params = SamplingParams(temperature=0.0, max_tokens=8)
     talk = Conversation(local, params, None, Console(file=screen, width=200))

@@ -1,0 +1,43 @@
+"""Starts a model for ``run`` and ``chat``: the engine process loads its weights while this one
+imports and builds what text needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from kvasir.config.options import EngineOptions
+from kvasir.core.params import SamplingParams
+from kvasir.serve.spawn import spawn_engine
+from kvasir.serve.sync_client import SyncClient
+from kvasir.weights.default import default_model
+
+Message = dict[str, str]
+"""{"role": …, "content": …}"""
+
+
+class Local(Protocol):
+    """A model of this machine, one conversation at a time."""
+
+    name: str
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]: ...
+
+    def complete(self, prompt: str, params: SamplingParams) -> Iterator[str]: ...
+
+    def close(self) -> None: ...
+
+
+def start_local(options: EngineOptions) -> Local:
+    """Raises ModelError and ConfigError."""
+    model = str(options.model or default_model())
+    client = SyncClient(spawn_engine(replace(options, model=model)))
+    try:
+        # Imported now: the engine process is loading.
+        from kvasir.cli.local import LocalModel
+
+        return LocalModel(model, client)
+    except BaseException:
+        client.kill()
+        raise
