@@ -32,7 +32,11 @@ struct Bf16Tile {
       for (int n = 0; n < MR * NT; n++) acc[n] = zero();
       for (int64_t k = k0; k < k1; k += 2) {
         vi weights[NT];
-        for (int t = 0; t < NT; t++) weights[t] = loadi(pairs + t * tile + k / 2 * kTileCols);
+        for (int t = 0; t < NT; t++) {
+          const int32_t* p = pairs + k / 2 * kTileCols;
+          fetch<NT, 64>(w, reinterpret_cast<const uint8_t*>(p), bytes(a.K), t);
+          weights[t] = loadi(p + t * tile);
+        }
         for (int i = 0; i < MR; i++) {
           const int32_t value = pair_at(x[i], k, a.K);
           for (int t = 0; t < NT; t++) acc[t * MR + i] = bf16_pair(acc[t * MR + i], weights[t], value);

@@ -26,7 +26,10 @@ struct F32Tile {
       for (int n = 0; n < MR * NT; n++) acc[n] = zero();
       for (int64_t k = k0; k < k1; k++) {
         vf columns[NT];
-        for (int t = 0; t < NT; t++) columns[t] = load(weights + (t * a.K + k) * kTileCols);
+        for (int t = 0; t < NT; t++) {
+          fetch<NT, 64>(w, reinterpret_cast<const uint8_t*>(weights + k * kTileCols), bytes(a.K), t);
+          columns[t] = load(weights + (t * a.K + k) * kTileCols);
+        }
         for (int i = 0; i < MR; i++) {
           const vf value = set1(x[i][k]);
           for (int t = 0; t < NT; t++) acc[t * MR + i] = fma(value, columns[t], acc[t * MR + i]);

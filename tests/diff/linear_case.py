@@ -135,6 +135,7 @@ def linear_cases() -> dict[str, Case]:
             f"linear-{name}-one-row": linear_case(i, 1, 48, 576),
             f"linear-{name}-rows": linear_case(i, 23, 40, 576),
             f"linear-{name}-many": linear_case(i, 133, 33, 1088, ADD, biased=True),
+            f"linear-{name}-panels": linear_case(i, 22, 33, 448),
             f"linear-{name}-many-gated": linear_case(i, 17, 24, 192, GATED, indexed=True),
             f"linear-{name}-add": linear_case(i, 9, 33, 96, ADD, biased=True),
             f"linear-{name}-gated": linear_case(i, 7, 24, 192, GATED, biased=True),
@@ -144,6 +145,8 @@ def linear_cases() -> dict[str, Case]:
         }
     for name in EXTREME:
         cases |= {f"linear-{name}-extreme-{M}": extreme_case(name, M) for M in (5, 21)}
+    for name in ("q4m", "q6k", "q8m"):
+        cases[f"linear-{name}-many-192"] = linear_case(LAYOUTS.index(name), 69, 33, 576)
     cases["linear-q4m-wide-block"] = linear_case(LAYOUTS.index("q4m"), 17, 33, 1024)
     for name in ("q4z", "q8m"):  # as wide as a panel
         i = LAYOUTS.index(name)

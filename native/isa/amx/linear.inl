@@ -28,11 +28,15 @@ namespace kvasir::KVASIR_ISA {
 constexpr int kTileRows = 16;
 constexpr int kDots = 0, kInputs = 2, kWeights = 3;  // tiles: of each column tile dots and weights
 
+// Rows [m0, m1), groups [g0, g1).
+struct Part {
+  int64_t m0, m1, g0, g1;
+};
+
 // A panel of weights as linear_panel.inl has it, for tiles.
 template <class F, int NT>
 struct TilePanel {
   using Format = IntTile<F>;
-  using Part = typename Panel<F, NT>::Part;
   static constexpr int kDepth = kGroup / F::kRuns;  // k of one dot
 
   alignas(64) int8_t weights[kPanelGroups][NT][kGroup * kTileCols];
@@ -65,7 +69,7 @@ struct TilePanel {
   inline __attribute__((always_inline)) void unpack(const LinearArgs& a, const uint8_t* w, const Part& p) {
     for (int64_t g = p.g0; g < p.g1; g++) {
       Unpacked u[NT];
-      Format::template read<NT>(w, Format::bytes(a.K), g, u, scales[g - p.g0]);
+      Format::template read<NT, true>(w, Format::bytes(a.K), g, u, scales[g - p.g0]);
       for (int t = 0; t < NT; t++)
         for (int j = 0; j < 8; j++)
           _mm512_store_si512(weights[g - p.g0][t] + 64 * j,
@@ -123,9 +127,9 @@ struct TilePanel {
       float sum[2][MR];  // of each run
       if constexpr (F::kMins)
         for (int i = 0; i < MR; i++) {
-          const float all = x.sums[i][p.g0 + g];
-          sum[0][i] = F::kRuns == 2 ? sum16(x.q[i] + (p.g0 + g) * kGroup) : all;
-          sum[1][i] = all - sum[0][i];
+          int32_t halves[2] = {};
+          if constexpr (F::kRuns == 2) sums16(x.q[i] + (p.g0 + g) * kGroup, 2, halves);
+          for (int h = 0; h < 2; h++) sum[h][i] = F::kRuns == 2 ? float(halves[h]) : x.sums[i][p.g0 + g];
         }
       for (int h = 0; h < F::kRuns; h++)
         for (int t = 0; t < NT; t++)
@@ -177,7 +181,7 @@ void run_tile_panels(const LinearArgs& a, int64_t tile) {
   for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows)
     for (int64_t g = 0; g < groups; g += step) {
       const int64_t m1 = m0 + kPanelRows < a.m1 ? m0 + kPanelRows : a.m1;
-      const typename Panel<F, NT>::Part part{m0, m1, g, g + step < groups ? g + step : groups};
+      const Part part{m0, m1, g, g + step < groups ? g + step : groups};
       panel.unpack(a, w, part);
       for (int64_t m = m0; m < m1; m += kTileRows)
         panel.rows(a, tile, m, m1 - m < kTileRows ? int(m1 - m) : kTileRows, part);

@@ -6,7 +6,7 @@
 
 namespace kvasir::isa_avx512 {
 
-constexpr int kIntRows = 4, kFloatRows = 4;
+constexpr int kIntRows = 4, kFloatRows = 8;
 constexpr int kQ8Zero = 0;
 constexpr bool kCentred = false;
 constexpr bool kPanels = true;

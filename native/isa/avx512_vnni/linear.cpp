@@ -5,7 +5,7 @@
 
 namespace kvasir::isa_avx512_vnni {
 
-constexpr int kIntRows = 4, kFloatRows = 4;
+constexpr int kIntRows = 4, kFloatRows = 8;
 constexpr int kQ8Zero = 128;
 constexpr bool kCentred = false;
 constexpr bool kPanels = true;
