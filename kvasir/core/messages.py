@@ -49,6 +49,12 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     ids: tuple[int, ...]
 
 
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Give back the held blocks of ended requests."""
+
+    ids: tuple[int, ...]
+
+
 class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
     """Forget all cached blocks."""
 
@@ -200,5 +206,5 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     """What was asked for cannot be: other options are needed."""
 
 
-ToEngine = Submit | Cancel | AskTimeline | ResetPrefixCache | Shutdown
+ToEngine = Submit | Cancel | Release | AskTimeline | ResetPrefixCache | Shutdown
 FromEngine = Ready | StepEvents | TimelineAnswer | Fatal

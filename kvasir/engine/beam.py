@@ -66,71 +66,93 @@ class Beam:
 
 @dataclass(slots=True)
 class Search:
-    """The beams of one prompt."""
+    """The beams of one prompt. Whoever drives it runs ``requests`` and tells ``grow`` what came."""
 
     prompt: tuple[int, ...]
+    params: BeamSearchParams
+    eos_ids: Sequence[int]
     cache_salt: str = ""
     beams: list[Beam] = field(default_factory=lambda: [Beam((), 0.0)])
     ended: list[Beam] = field(default_factory=list)
 
-    def best(self, params: BeamSearchParams) -> list[Beam]:
+    @property
+    def is_open(self) -> bool:
+        """Some beam can still grow."""
+        return bool(self.beams) and len(self.beams[0].tokens) < self.params.max_tokens
+
+    def requests(self, ids: Iterator[int]) -> list[EngineRequest]:
+        """One for each beam, which asks for its likeliest next tokens and holds its blocks."""
+        n = 2 * self.params.beam_width
+        params = TokenParams(seed=0, max_tokens=1, temperature=0.0, n_logprobs=n)
+        return [
+            EngineRequest(
+                next(ids),
+                (*self.prompt, *beam.tokens),
+                params,
+                cache_salt=self.cache_salt,
+                parent=beam.parent,
+                hold_seconds=HOLD_SECONDS,
+            )
+            for beam in self.beams
+        ]
+
+    def grow(self, news: Sequence[TokenEvent]) -> None:
+        """``news`` of the requests, in their order."""
+        grown = [
+            (beam.cum_logprob + logprob, index, token, event.id)
+            for index, (beam, event) in enumerate(zip(self.beams, news, strict=True))
+            for token, logprob in event.logprobs[0].top
+        ]
+        grown.sort(key=lambda item: (-item[0], item[1], item[2]))
+        ends = () if self.params.ignore_eos else self.eos_ids
+        beams: list[Beam] = []
+        for total, index, token, request_id in grown:
+            tokens = (*self.beams[index].tokens, token)
+            if token in ends:
+                self.ended.append(Beam(tokens, total, is_ended=True))
+            else:
+                beams.append(Beam(tokens, total, request_id))
+            if len(beams) == self.params.beam_width:
+                break
+        self.beams = beams
+
+    def best(self) -> list[Beam]:
         """The best beams, ended or cut at ``max_tokens``."""
         ranked = sorted(
-            [*self.ended, *self.beams], key=lambda beam: -beam.score(params.length_penalty)
+            [*self.ended, *self.beams], key=lambda beam: -beam.score(self.params.length_penalty)
         )
-        return ranked[: params.beam_width]
+        return ranked[: self.params.beam_width]
 
 
 class BeamSearch:
-    """Advances all prompts together. For one use."""
+    """Advances all prompts together on an engine of this process. For one use."""
 
-    def __init__(
-        self, engine: Engine, params: BeamSearchParams, eos_ids: Sequence[int], ids: Iterator[int]
-    ) -> None:
+    def __init__(self, engine: Engine, ids: Iterator[int]) -> None:
         """``ids``: where the engine's ids of the requests come from."""
         self._engine = engine
-        self._params = params
-        self._eos = frozenset(() if params.ignore_eos else eos_ids)
         self._ids = ids
         self._held: list[int] = []
 
     def run(self, searches: Sequence[Search]) -> None:
         """Raises RequestError when a prompt can never run, KvasirError when a beam fails."""
         try:
-            for _ in range(self._params.max_tokens):
-                if not any(search.beams for search in searches):
-                    break
-                self._advance(searches)
+            while growing := [search for search in searches if search.is_open]:
+                self._advance(growing)
         finally:
             self._release()
 
     def _advance(self, searches: Sequence[Search]) -> None:
         """One token for every beam."""
-        owners: dict[int, tuple[Search, int]] = {}
-        for search in searches:
-            for index, beam in enumerate(search.beams):
-                request = self._request(search, beam)
+        asked = [search.requests(self._ids) for search in searches]
+        ids = [request.id for requests in asked for request in requests]
+        for requests in asked:
+            for request in requests:
                 self._engine.add(request)
-                owners[request.id] = (search, index)
-        news = self._collect(set(owners))
+        news = self._collect(set(ids))
         self._release()
-        self._held = list(owners)
-        for search in searches:
-            own = [(i, news[i]) for i, (owner, _) in owners.items() if owner is search]
-            self._grow(search, own)
-
-    def _request(self, search: Search, beam: Beam) -> EngineRequest:
-        params = TokenParams(
-            seed=0, max_tokens=1, temperature=0.0, n_logprobs=2 * self._params.beam_width
-        )
-        return EngineRequest(
-            next(self._ids),
-            (*search.prompt, *beam.tokens),
-            params,
-            cache_salt=search.cache_salt,
-            parent=beam.parent,
-            hold_seconds=HOLD_SECONDS,
-        )
+        self._held = ids
+        for search, requests in zip(searches, asked, strict=True):
+            search.grow([news[request.id] for request in requests])
 
     def _collect(self, waiting: set[int]) -> dict[int, TokenEvent]:
         news: dict[int, TokenEvent] = {}
@@ -144,26 +166,6 @@ class BeamSearch:
                     raise KvasirError(event.error or "a beam was cancelled", code=event.error_code)
                 news[event.id] = event
         return news
-
-    def _grow(self, search: Search, news: Sequence[tuple[int, TokenEvent]]) -> None:
-        grown = [
-            (beam.cum_logprob + logprob, index, token, request_id)
-            for index, (beam, (request_id, event)) in enumerate(
-                zip(search.beams, news, strict=True)
-            )
-            for token, logprob in event.logprobs[0].top
-        ]
-        grown.sort(key=lambda item: (-item[0], item[1], item[2]))
-        beams: list[Beam] = []
-        for total, index, token, request_id in grown:
-            tokens = (*search.beams[index].tokens, token)
-            if token in self._eos:
-                search.ended.append(Beam(tokens, total, is_ended=True))
-            else:
-                beams.append(Beam(tokens, total, request_id))
-            if len(beams) == self._params.beam_width:
-                break
-        search.beams = beams
 
     def _release(self) -> None:
         for request_id in self._held:

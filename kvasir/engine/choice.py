@@ -59,7 +59,7 @@ class Choice:
     def feed(self, event: TokenEvent) -> Delta:
         """Raises ChoiceFailed for an event that carries an error."""
         if event.finish in ("error", "cancelled"):
-            raise _failure(event)
+            raise failure_of(event)
         parts: list[str] = []
         for count, token in enumerate(event.tokens, start=1):
             is_stop = event.stop_id is not None and count == len(event.tokens)
@@ -103,7 +103,8 @@ class Choice:
         )
 
 
-def _failure(event: TokenEvent) -> ChoiceFailed:
+def failure_of(event: TokenEvent) -> ChoiceFailed:
+    """Of an event that carries an error."""
     code = event.error_code or "engine_fault"
     failure = ChoiceFailed(event.error or "the engine ended the request", code=code)
     failure.status = STATUS.get(code, 400)

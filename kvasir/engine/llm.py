@@ -111,11 +111,11 @@ class LLM:
         searches = []
         for prompt in read_prompts(prompts, self._tokenizer):
             check_prompt(prompt.ids, vocab_size=spec.vocab_size, max_model_len=room)
-            searches.append(Search(tuple(prompt.ids), prompt.cache_salt))
-        eos_ids = self._tokenizer.eos_ids
-        BeamSearch(self._built.engine, params, eos_ids, self._engine_ids).run(searches)
+            eos_ids = self._tokenizer.eos_ids
+            searches.append(Search(tuple(prompt.ids), params, eos_ids, prompt.cache_salt))
+        BeamSearch(self._built.engine, self._engine_ids).run(searches)
         return [
-            BeamSearchOutput([self._sequence(search, beam) for beam in search.best(params)])
+            BeamSearchOutput([self._sequence(search, beam) for beam in search.best()])
             for search in searches
         ]
 

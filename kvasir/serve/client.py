@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,7 @@ from kvasir.core.messages import (
     EngineStats,
     Fatal,
     Ready,
+    Release,
     ResetPrefixCache,
     Shutdown,
     StepEvents,
@@ -118,22 +119,11 @@ class AsyncClient:
     ) -> EventStream:
         """One stream for all ``prompts``, due at times of the monotonic clock. Raises EngineDown,
         or CapacityError at ``max_requests`` and when the queue is full."""
-        info = self.info
-        if self.state != "ready" or info is None:
-            raise EngineDown(self.failure)
-        if self._n_streams >= self._max_requests:
-            error = CapacityError(
-                f"{self._n_streams} requests run or wait, the limit is {self._max_requests}: "
-                "try again later or raise --max-requests"
-            )
-            error.retry_after = self.stats.first_wait
-            raise error
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
-        self._admission.check(self.stats, info.max_num_seqs, len(prompts), n_tokens)
+        self.admit(len(prompts), n_tokens)
         first = self._next_id
-        stream = EventStream(first, len(prompts), self._stream_buffer)
         parents = _parents([prompt for prompt, _ in prompts], first)
-        requests = tuple(
+        return self.open(
             EngineRequest(
                 first + i,
                 prompt,
@@ -149,14 +139,47 @@ class AsyncClient:
             )
             for i, ((prompt, params), parent) in enumerate(zip(prompts, parents, strict=True))
         )
-        self._send(Submit(requests))
-        self._admission.sent(len(prompts), n_tokens)
+
+    def admit(self, n_choices: int, n_tokens: int) -> None:
+        """Raises EngineDown, or CapacityError when there is no room for ``n_choices`` of
+        ``n_tokens`` in all their prompts."""
+        info = self.info
+        if self.state != "ready" or info is None:
+            raise EngineDown(self.failure)
+        if self._n_streams >= self._max_requests:
+            error = CapacityError(
+                f"{self._n_streams} requests run or wait, the limit is {self._max_requests}: "
+                "try again later or raise --max-requests"
+            )
+            error.retry_after = self.stats.first_wait
+            raise error
+        self._admission.check(self.stats, info.max_num_seqs, n_choices, n_tokens)
+
+    def open(self, requests: Iterable[EngineRequest]) -> EventStream:
+        """One stream for admitted requests, whose ids are ``next_id`` and those after it. Raises
+        EngineDown."""
+        sent, info = tuple(requests), self.info
+        if self.state != "ready" or info is None:
+            raise EngineDown(self.failure)
+        stream = EventStream(self._next_id, len(sent), self._stream_buffer)
+        self._send(Submit(sent))
+        self._admission.sent(len(sent), sum(len(request.prompt) for request in sent))
         keys = {"key_root": info.key_root, "numerics_id": info.numerics_id}
-        self._next_id += len(prompts)
+        self._next_id += len(sent)
         self._n_streams += 1
         self._idle.clear()
-        self._live.update((r.id, _Live(stream, open_log(r, **keys))) for r in requests)
+        self._live.update((r.id, _Live(stream, open_log(r, **keys))) for r in sent)
         return stream
+
+    @property
+    def next_id(self) -> int:
+        """The id of the next request."""
+        return self._next_id
+
+    def let_go(self, ids: Sequence[int]) -> None:
+        """The blocks that ended requests hold are not wanted any more."""
+        if ids and self.state == "ready":
+            self._send(Release(tuple(ids)))
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""

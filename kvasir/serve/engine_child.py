@@ -25,8 +25,10 @@ from kvasir.core.messages import (
     Cancel,
     Fatal,
     Ready,
+    Release,
     ResetPrefixCache,
     Shutdown,
+    StepEvents,
     Submit,
     ToEngine,
 )
@@ -103,6 +105,8 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
                 sock.sendall(frames.encode(engine.timeline(message)))
             else:
                 _apply(engine, message)
+            if isinstance(message, Release) and not engine.has_work:
+                sock.sendall(frames.encode(StepEvents((), engine.stats())))
         if engine.has_work:
             sock.sendall(frames.encode(engine.step()))
         elif draining:
@@ -115,6 +119,9 @@ def _apply(engine: Engine, message: ToEngine) -> None:
     elif isinstance(message, Cancel):
         for request_id in message.ids:
             engine.cancel(request_id)
+    elif isinstance(message, Release):
+        for request_id in message.ids:
+            engine.release(request_id)
     elif isinstance(message, ResetPrefixCache):
         engine.reset_prefix_cache()
 

@@ -6,6 +6,7 @@ from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.answer import Answer, new_envelope
+from kvasir.serve.beams import BeamJob, respond_beams
 from kvasir.serve.chat_answer import ChatAnswer
 from kvasir.serve.completion_answer import CompletionAnswer
 from kvasir.serve.exchange import Exchange
@@ -69,6 +70,11 @@ async def _generate(
     fields: SamplingFields,
 ) -> None:
     timeout = service.options.request_timeout
+    if fields.use_beam_search:
+        search = BeamJob(
+            job, fields.length_penalty, service.client, text.tokenizer, service.metrics, timeout
+        )
+        return await respond_beams(search, answer, exchange)
     async with Generation(
         job, service.client, text.tokenizer, exchange, service.metrics, timeout
     ) as generation:

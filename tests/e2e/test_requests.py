@@ -242,7 +242,7 @@ def test_r38_strict(server: StartServer) -> None:
         (TEXT, "guided_regex", "a+", None),
         (TEXT, "structured_outputs", {"regex": "a"}, None),
         (TEXT, "prompt_logprobs", 1, None),
-        (TEXT, "use_beam_search", True, False),
+        (TEXT, "early_stopping", True, False),
     ],
 )
 def test_fields_to_come_are_refused(

@@ -31,6 +31,10 @@ def sampling_params(request: CompletionRequest) -> SamplingParams:
         raise RequestError(
             "n must be 1 when max_tokens is 0: there is one prompt to score", param="n"
         )
+    if request.echo and request.use_beam_search:
+        raise RequestError(
+            "echo does not go together with use_beam_search: leave it out", param="echo"
+        )
     if request.echo and request.stream and request.logprobs is not None and request.n != 1:
         raise RequestError(
             "echo with logprobs streams one choice only: leave out n or stream", param="n"

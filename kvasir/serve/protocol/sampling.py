@@ -6,6 +6,7 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
+from kvasir.engine.beam import MAX_BEAM_WIDTH, BeamSearchParams
 from kvasir.sampling.standing import (
     Standing,
     check_class,
@@ -56,12 +57,13 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     priority_class: str | None = None
     service_tier: str | None = None
+    use_beam_search: bool = False
+    """Answer with the ``n`` likeliest continuations that as many beams find, instead of drawing."""
+    length_penalty: float = 1.0
 
 
 UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
-    "use_beam_search": (False,),
-    "length_penalty": (1, 1.0),
     "early_stopping": (False,),
     "bad_words": ([],),
     "allowed_token_ids": (),
@@ -94,6 +96,37 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
 }
 
 
+_DRAWING = (
+    *("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("logit_bias", "stop", "stop_token_ids", "min_tokens", "ttft_ms", "deadline_ms", "cache_ttl"),
+)
+"""Fields that beam search has no place for; a seed and a temperature change nothing there."""
+
+
+def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
+    """Raises RequestError (400) on fields that do not go together with beam search."""
+    if not fields.use_beam_search:
+        if fields.length_penalty != 1.0:
+            raise RequestError("length_penalty needs use_beam_search: true", param="length_penalty")
+        return
+    if fields.stream:
+        raise RequestError(
+            "beam search knows its answer at the end: leave stream out", param="stream"
+        )
+    defaults = {field.name: field.default for field in msgspec.structs.fields(SamplingFields)}
+    given = [name for name in _DRAWING if getattr(fields, name) != defaults[name]]
+    given += ["logprobs"] if logprobs is not None else []
+    if given:
+        raise RequestError(
+            f"{given[0]} does not go together with use_beam_search: leave it out", param=given[0]
+        )
+    if fields.n > MAX_BEAM_WIDTH:
+        raise RequestError(
+            f"n is {fields.n}: beam search has at most {MAX_BEAM_WIDTH} beams", param="n"
+        )
+    BeamSearchParams(beam_width=1, max_tokens=1, length_penalty=fields.length_penalty).check()
+
+
 def standing_of(fields: SamplingFields) -> Standing:
     """Raises RequestError (400)."""
     return Standing(
@@ -113,6 +146,7 @@ def to_params(
 ) -> SamplingParams:
     """Raises RequestError (400) when ``stream_options`` comes without ``stream`` or a bias key is
     no id."""
+    check_beams(fields, logprobs=logprobs)
     if fields.stream_options is not None and not fields.stream:
         raise RequestError("stream_options needs stream: true", param="stream_options")
     return SamplingParams(

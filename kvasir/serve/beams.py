@@ -1,0 +1,156 @@
+"""Beam search for a client: each token of all beams is one round trip to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.engine.beam import Beam, BeamSearchParams, Search
+from kvasir.engine.choice import failure_of
+from kvasir.serve.answer import Answer, Whole, usage
+from kvasir.serve.client import AsyncClient
+from kvasir.serve.exchange import ClientGone, Exchange
+from kvasir.serve.generation import Job, RequestTimeout
+from kvasir.serve.metrics import Metrics
+from kvasir.serve.streams import EventStream
+from kvasir.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class BeamJob:
+    """``job.params.n`` beams for each prompt."""
+
+    job: Job
+    length_penalty: float
+    client: AsyncClient
+    tokenizer: Tokenizer
+    metrics: Metrics
+    timeout: int | None
+    """Seconds after the request's arrival that the answer may take."""
+
+    def searches(self) -> list[Search]:
+        """Raises RequestError (400)."""
+        n, salt = self.job.params.n, self.job.standing.cache_salt
+        found = []
+        for i, prompt in enumerate(self.job.prompts):
+            params = BeamSearchParams(
+                beam_width=n,
+                max_tokens=self.job.resolved[i * n].max_tokens,
+                ignore_eos=self.job.params.ignore_eos,
+                length_penalty=self.length_penalty,
+            )
+            params.check()
+            found.append(Search(prompt, params, self.tokenizer.eos_ids, salt))
+        return found
+
+
+async def respond_beams(beam_job: BeamJob, answer: Answer, exchange: Exchange) -> None:
+    """Sends the best beams of each prompt as its choices. Raises what the engine raises, ClientGone
+    and RequestTimeout."""
+    searches, driver = beam_job.searches(), _Driver(beam_job, exchange)
+    started = time.perf_counter()
+    await driver.run(searches)
+    beams = [beam for search in searches for beam in search.best()]
+    beam_job.metrics.request_done(time.perf_counter() - started)
+    for beam in beams:
+        beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
+    body = answer.envelope.wrap(answer.whole([_whole(beam_job, beam) for beam in beams]))
+    n_output = sum(len(beam.tokens) for beam in beams)
+    body["usage"] = usage(beam_job.job.n_prompt_tokens, n_output, driver.n_cached)
+    if answer.envelope.warnings:
+        body["warnings"] = list(answer.envelope.warnings)
+    await exchange.send_json(body)
+
+
+class _Driver:
+    """Advances all prompts together."""
+
+    def __init__(self, beam_job: BeamJob, exchange: Exchange) -> None:
+        self._job = beam_job
+        self._client = beam_job.client
+        self._exchange = exchange
+        self._stream: EventStream | None = None
+        self._held: list[int] = []
+        self._asked: list[int] = []
+        self._is_left = False
+        self.n_cached = 0
+        """Prompt tokens that were not computed."""
+
+    async def run(self, searches: Sequence[Search]) -> None:
+        job = self._job.job
+        self._client.admit(len(searches), job.n_prompt_tokens)
+        watch = asyncio.create_task(self._watch())
+        timeout = self._job.timeout
+        left = None if timeout is None else self._exchange.arrived + timeout - time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                while growing := [search for search in searches if search.is_open]:
+                    await self._advance(growing)
+        except TimeoutError:
+            raise RequestTimeout(
+                f"the answer took more than {timeout} s: ask for less or raise --request-timeout"
+            ) from None
+        finally:
+            watch.cancel()
+            if self._stream is not None:
+                self._client.release(self._stream)
+            self._client.let_go([*self._held, *self._asked])
+
+    async def _advance(self, searches: Sequence[Search]) -> None:
+        ids = itertools.count(self._client.next_id)
+        asked = [search.requests(ids) for search in searches]
+        flat = [self._placed(request) for requests in asked for request in requests]
+        if self._is_left:
+            raise ClientGone
+        self._asked = [request.id for request in flat]
+        before, self._stream = self._stream, self._client.open(flat)
+        if before is not None:  # one is always open, so that a drain waits
+            self._client.release(before)
+        news = await self._collect(self._stream, len(flat))
+        self._client.let_go(self._held)
+        self._held, self._asked = self._asked, []
+        for search, requests in zip(searches, asked, strict=True):
+            if search.beams[0].parent < 0:
+                self.n_cached += news[requests[0].id].n_cached
+            search.grow([news[request.id] for request in requests])
+
+    def _placed(self, request: EngineRequest) -> EngineRequest:
+        standing = self._job.job.standing
+        return structs.replace(
+            request,
+            priority=standing.priority,
+            priority_class=standing.priority_class,
+            tenant=standing.tenant,
+        )
+
+    async def _collect(self, stream: EventStream, n: int) -> dict[int, TokenEvent]:
+        news: dict[int, TokenEvent] = {}
+        while len(news) < n:
+            for event in await stream.read():
+                if event.finish in ("error", "cancelled"):
+                    raise failure_of(event)
+                news[event.id] = event
+        return news
+
+    async def _watch(self) -> None:
+        await self._exchange.disconnected()
+        self._is_left = True
+        if self._stream is not None:
+            self._client.cancel(self._stream, tuple(self._stream.open))
+            self._stream.fail(ClientGone())
+
+
+def _whole(beam_job: BeamJob, beam: Beam) -> Whole:
+    """The token that ended it is no part of the text."""
+    tokens = beam.tokens[:-1] if beam.is_ended else beam.tokens
+    text = beam_job.tokenizer.decode(
+        tokens, skip_special=beam_job.job.params.skip_special_tokens, continues=True
+    )
+    finish = "stop" if beam.is_ended else "length"
+    return Whole(texts=[text], n_tokens=len(beam.tokens), finish=finish)
