@@ -3,12 +3,14 @@ imports and builds what text needs."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.params import SamplingParams
+from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import spawn_engine
 from kvasir.serve.sync_client import SyncClient
 from kvasir.weights.default import default_model
@@ -33,6 +35,7 @@ def start_local(options: EngineOptions) -> Local:
     """Raises ModelError and ConfigError."""
     model = str(options.model or default_model())
     client = SyncClient(spawn_engine(replace(options, model=model)))
+    hurry()
     try:
         # Imported now: the engine process is loading.
         from kvasir.cli.local import LocalModel
@@ -41,3 +44,5 @@ def start_local(options: EngineOptions) -> Local:
     except BaseException:
         client.kill()
         raise
+    finally:
+        gc.enable()

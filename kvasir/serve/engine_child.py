@@ -34,7 +34,7 @@ from kvasir.core.messages import (
 )
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
-from kvasir.serve.settle import settle
+from kvasir.serve.settle import hurry, settle
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
@@ -132,6 +132,7 @@ def run(sock: socket.socket, build: Build) -> int:
     if payload is None:
         return 1
     inbox = None
+    hurry()
     try:
         built = build(EngineOptions(**json.loads(payload)))
         settle()

@@ -10,6 +10,7 @@ from kvasir.config.options import EngineOptions, check
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
 from kvasir.serve.listen import Listeners, close_listener, open_admin_listener, open_listener
+from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import ENGINE_MODULE, spawn_engine, stop_engine
 
 STOP_SECONDS = 5.0
@@ -30,6 +31,7 @@ def run(
         print(f"kvasir: {error.message}", file=sys.stderr)
         return 2
     child = spawn_engine(engine_options, engine_module)
+    hurry()
     # Imported now: while these libraries load (0.4 s), the engine process loads the model.
     from kvasir.serve import main
 

@@ -97,7 +97,7 @@ def _byte_level(
         raise ModelError(
             f"tokenizer.ggml.merges has {len(lines)} entries, at most {_MAX_TOKENS} are allowed"
         )
-    merges = [_pair(line) for line in lines]
+    merges = _pairs(lines)
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
     backend = tokenizers.Tokenizer(
         _bpe("tokenizer.ggml.merges", vocab, merges, ignore_merges=split.ignore_merges)
@@ -106,6 +106,13 @@ def _byte_level(
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = split.build()
     return backend, False, split.add_bos
+
+
+def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:
+    try:
+        return [(left, right) for left, right in (line.split(" ") for line in lines)]
+    except ValueError:  # a line is wrong, or holds a space in a token
+        return [_pair(line) for line in lines]
 
 
 def _pair(line: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ _SAMPLE = 256
 """Bytes hashed at the start, in the middle and at the end of every tensor."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelSource:
     """An opened model. Weights are mapped, not read."""
 
@@ -30,10 +31,14 @@ class ModelSource:
     config: Mapping[str, object]
     """GGUF metadata, or config.json."""
     tensors: TensorTable
-    content_hash: str
-    """32 hex digits; see ``content_hash``."""
     files: tuple[TensorFile, ...] = ()
     """Where the tensors lie."""
+
+    @cached_property
+    def content_hash(self) -> str:
+        """32 hex digits; see ``content_hash``. Computed when asked for: text needs none."""
+        extra = repr(sorted(self.config.items())).encode() if self.kind == "hf" else b""
+        return content_hash(self.files, extra)
 
     def release(self) -> None:
         """Give back the memory of tensor data that was read; the next look reads it again."""
@@ -81,7 +86,6 @@ def open_model(path: str | Path) -> ModelSource:
         name=path.stem,
         config=file.metadata,
         tensors=file.tensors,
-        content_hash=content_hash([file]),
         files=(file,),
     )
 
@@ -107,7 +111,6 @@ def _open_hf(folder: Path) -> ModelSource:
         name=folder.resolve().name,
         config=config,
         tensors=tensors,
-        content_hash=content_hash(files, repr(sorted(config.items())).encode()),
         files=tuple(files),
     )
 

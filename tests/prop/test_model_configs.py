@@ -40,7 +40,7 @@ def configs(draw: st.DrawFn) -> Mapping[str, Any]:
 @settings(max_examples=200, deadline=None)
 @given(configs())
 def test_a_config_is_built_or_refused(config: Mapping[str, Any]) -> None:
-    source = ModelSource(Path("model"), "hf", "model", config, TensorTable({}), "")
+    source = ModelSource(Path("model"), "hf", "model", config, TensorTable({}))
     try:
         read = config_from(source)
     except ModelError as error:

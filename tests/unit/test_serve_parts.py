@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 
@@ -19,6 +20,7 @@ from kvasir.serve.metrics import Metrics
 from kvasir.serve.protocol import completions
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.settle import hurry, settle
 from kvasir.serve.streams import EventStream
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -153,3 +155,14 @@ def test_both_metric_names() -> None:
     assert 'vllm:gpu_prefix_cache_hits_total{model_name="m"} 32.0' in text
     assert 'vllm:gpu_prefix_cache_hit_rate{model_name="m"} 0.8' in text
     assert "kvasir:gpu_" not in text
+
+
+def test_garbage_is_collected_again_once_all_is_loaded() -> None:
+    hurry()
+    assert not gc.isenabled()
+    try:
+        settle()
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
