@@ -89,6 +89,16 @@ def timeline(
 
 
 @inspect.command()
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", help="Its key [OPENAI_API_KEY].")
+def kv(url: str, api_key: str | None) -> None:
+    """What holds the KV blocks of a running server now, and how full each request's are."""
+    from kvasir.cli.trace_command import kv_cache
+
+    sys.stdout.write(kv_cache(url, api_key))
+
+
+@inspect.command()
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it here.")
 def env(output: Path | None) -> None:
     """Machine, versions and KVASIR_ variables as JSON: what belongs into a bug report."""

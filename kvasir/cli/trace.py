@@ -29,6 +29,28 @@ def steps_text(timeline: Json) -> str:
     return "\n".join(lines) + "\n"
 
 
+BAR = 40
+"""Characters of a full bar."""
+
+
+def kv_text(found: Json) -> str:
+    """A bar for the pool (# used, + cached) and one for each request (# tokens in its blocks)."""
+    total = max(1, found["blocks"])
+    n_used = found["blocks"] - found["blocks_free"] - found["blocks_cached"]
+    used, cached = (round(BAR * n / total) for n in (n_used, found["blocks_cached"]))
+    bar = ("#" * used + "+" * cached)[:BAR].ljust(BAR, ".")
+    lines = [
+        f"[{bar}] {n_used} of {found['blocks']} blocks used, {found['blocks_cached']} cached; "
+        f"{found['running']} requests run"
+    ]
+    for row in found["requests"]:
+        slots = row["blocks"] * found["block_size"]
+        share = min(1.0, row["tokens"] / max(1, slots))
+        bar = ("#" * round(BAR * share)).ljust(BAR, ".")
+        lines.append(f"[{bar}] {share:.0%} of {slots} tokens in blocks: {row['id']}")
+    return "\n".join(lines) + "\n"
+
+
 def request_text(timeline: Json) -> str:
     """The spans of every choice of one response; times in milliseconds since its arrival."""
     lines = [str(timeline["id"])]

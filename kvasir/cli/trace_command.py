@@ -8,13 +8,18 @@ from urllib.parse import quote
 
 from kvasir.bench.http_client import get, target_of
 from kvasir.bench.report import write
-from kvasir.cli.trace import chrome_trace, request_text, steps_text
+from kvasir.cli.trace import chrome_trace, kv_text, request_text, steps_text
 
 
 def request_timeline(url: str, api_key: str | None, request: str) -> str:
     """The life of one response. Raises KvasirError when the server does not know it."""
     route = f"/requests/{quote(request, safe='')}/timeline"
     return request_text(asyncio.run(get(target_of(url, api_key), route)))
+
+
+def kv_cache(url: str, api_key: str | None) -> str:
+    """What holds the KV blocks now."""
+    return kv_text(asyncio.run(get(target_of(url, api_key), "/kv_cache")))
 
 
 def step_timeline(url: str, api_key: str | None, n_steps: int, trace: Path | None) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kvasir.core.params import TokenParams
-from kvasir.core.timeline import StepRecord, Story
+from kvasir.core.timeline import Holding, StepRecord, Story
 
 PriorityClass = Literal["realtime", "standard", "batch"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
@@ -72,6 +72,8 @@ class AskTimeline(msgspec.Struct, frozen=True, tag="ask_timeline"):
     """Returned with the answer."""
     ids: tuple[int, ...] = ()
     n_steps: int = 0
+    with_blocks: bool = False
+    """Also what running requests hold now."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
@@ -178,6 +180,7 @@ class TimelineAnswer(msgspec.Struct, frozen=True, tag="timeline"):
     """Oldest first."""
     clock: float
     """The engine's monotonic clock now, seconds; it tells the age of the times above."""
+    holdings: tuple[Holding, ...] = ()
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -62,6 +62,15 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of "finished": why."""
 
 
+class Holding(msgspec.Struct, frozen=True):
+    """What a running choice has of the KV blocks of the layers that keep most."""
+
+    id: int
+    n_tokens: int
+    """Tokens whose entries are computed."""
+    n_blocks: int
+
+
 class Story(msgspec.Struct, frozen=True):
     """The life of one choice, as far as it is remembered."""
 

@@ -101,6 +101,7 @@ class Engine:
             tuple(story for story in stories if story is not None),
             timeline.recent(asked.n_steps),
             timeline.clock(),
+            self._scheduler.holdings() if asked.with_blocks else (),
         )
 
     def reset_prefix_cache(self) -> None:

@@ -15,6 +15,7 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
+from kvasir.core.timeline import Holding
 from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.kv.tier import Disk, DiskTier
@@ -254,6 +255,12 @@ class Scheduler:
     def has_work(self) -> bool:
         """Something is left to plan, to commit or to tell."""
         return bool(self._requests or self._flights or self._events)
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What each running request has of the KV blocks, in the order of seniority."""
+        return tuple(
+            Holding(x.id, x.n_computed, len(x.table.held(0))) for x in self._queues.running
+        )
 
     def stats(self) -> EngineStats:
         return self._counters.stats(self._queues, self._prefixes, self._timekeeper)

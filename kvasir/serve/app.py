@@ -22,6 +22,7 @@ GET: dict[str, Handler] = {
     "/v1/models/{model:path}": routes_info.get_model,
     "/v1/requests/{request_id}/timeline": routes_timeline.get_request_timeline,
     "/v1/timeline": routes_timeline.get_timeline,
+    "/v1/kv_cache": routes_timeline.get_kv_cache,
 }
 POST: dict[str, Handler] = {
     "/v1/completions": routes_generate.post_completions,

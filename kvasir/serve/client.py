@@ -197,8 +197,11 @@ class AsyncClient:
         if self._n_streams == 0:
             self._idle.set()
 
-    async def timeline(self, ids: Sequence[int], n_steps: int = 0) -> TimelineAnswer:
-        """What the engine remembers of choices and of its last steps. Raises EngineDown, or
+    async def timeline(
+        self, ids: Sequence[int], n_steps: int = 0, *, with_blocks: bool = False
+    ) -> TimelineAnswer:
+        """What the engine remembers of choices and of its last steps, and with ``with_blocks`` what
+        running ones hold. Raises EngineDown, or
         CapacityError when too many ask at once."""
         if self.state != "ready":
             raise EngineDown(self.failure)
@@ -210,7 +213,7 @@ class AsyncClient:
         query = self._n_queries
         answer = self._queries[query] = asyncio.get_running_loop().create_future()
         try:
-            self._send(AskTimeline(query, tuple(ids), n_steps))
+            self._send(AskTimeline(query, tuple(ids), n_steps, with_blocks))
             found: TimelineAnswer = await answer
             return found
         finally:

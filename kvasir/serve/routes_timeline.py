@@ -48,6 +48,30 @@ async def get_timeline(service: Service, exchange: Exchange) -> None:
     await exchange.send_json({"object": "timeline", "steps": steps})
 
 
+async def get_kv_cache(service: Service, exchange: Exchange) -> None:
+    """Which share of the KV blocks is used, cached and free, and how full those of each running
+    choice are. Requests of other keys are counted, not named."""
+    answer = await service.client.timeline((), with_blocks=True)
+    stats, (_, info) = service.client.stats, await service.open()
+    names = service.served.names(service.owner(exchange))
+    rows = [(names.name(x.id), x) for x in answer.holdings]
+    await exchange.send_json(
+        {
+            "object": "kv_cache",
+            "block_size": info.block_size,
+            "blocks": stats.blocks_total,
+            "blocks_free": stats.blocks_free,
+            "blocks_cached": stats.blocks_cached,
+            "running": len(rows),
+            "requests": [
+                {"id": name, "tokens": x.n_tokens, "blocks": x.n_blocks}
+                for name, x in rows
+                if name is not None
+            ],
+        }
+    )
+
+
 def _n_steps(exchange: Exchange) -> int:
     query = parse_qs(exchange.scope["query_string"].decode("latin-1"))
     unknown = sorted(query.keys() - {"steps"})

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from kvasir.cli.main import run_command
-from tests.e2e.harness import Server
+from tests.e2e.harness import REAL_ENGINE, Server, running_server
 
 PROMPT = {"prompt": "explain this request, if you can", "temperature": 0, "ignore_eos": True}
 
@@ -91,3 +91,33 @@ def test_the_command_prints_steps_requests_and_a_trace(
     names = [event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"]
     assert body["id"] in names
     assert run_command(["inspect", "timeline", "--url", toy.url, "cmpl-none"]) == 1
+
+
+@pytest.mark.parametrize(("policy", "n_blocks"), [("paged", 3), ("contiguous", 253)])
+def test_inspect_kv_draws_what_requests_hold(
+    toy_folder: Path, capsys: pytest.CaptureFixture[str], policy: str, n_blocks: int
+) -> None:
+    """40 tokens of a prompt, of an answer of 4000 the first few."""
+    options = {"kv_policy": policy, "max_total_tokens": 4096, "max_num_seqs": 2}
+    with running_server(toy_folder, module=REAL_ENGINE, engine=options) as one:
+        body = {
+            "model": one.model,
+            "prompt": list(range(2, 42)),
+            "max_tokens": 4000,
+            "stream": True,
+        }
+        body |= {"ignore_eos": True}
+        with one.http.stream("POST", one.url + "/v1/completions", json=body) as response:
+            lines = response.iter_lines()  # the stream ends with its iterator
+            next(lines)
+            found = one.get("/v1/kv_cache").json()
+            assert run_command(["inspect", "kv", "--url", one.url]) == 0
+        assert (found["blocks"], found["block_size"], found["running"]) == (256, 16, 1)
+        (held,) = found["requests"]
+        assert held["id"].startswith("cmpl-") and 40 <= held["tokens"] <= 4040
+        if policy == "contiguous":
+            assert held["blocks"] == n_blocks
+        else:
+            assert n_blocks <= held["blocks"] <= -(-held["tokens"] // 16) + 1
+        drawn = capsys.readouterr().out.splitlines()
+        assert "of 256 blocks used" in drawn[0] and "tokens in blocks: cmpl-" in drawn[1]
