@@ -178,13 +178,13 @@ struct RopeWriteArgs {
 // One item: query tokens [t0, t1) of one sequence against one KV head (all its query heads).
 //  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is
 //  visible when p <= pos and (window == 0 or p > pos - window) and, at or after the sequence's start, p is an
-//  ancestor. Online softmax over tiles of kAttnTile absolute logical positions inside segments of kAttnSplit;
-//  segments are computed apart and combined in ascending order. Tree rows gather their tile by logical
-//  position, so that they compute exactly what a chain would. With sinks, exp(sink of the head) joins the sum
-//  of the softmax, as a key without a value would.
-//  `partial` null: the item computes all segments and the output. Otherwise `attention` computes `segment`
-//  alone and leaves it in partial[segment], and `attention_combine`, once all segments [0, segment) have been
-//  computed, gives the output that one item would have given, bit for bit.
+//  ancestor. Products are of bf16 where the cache is smaller than f32. Online softmax over tiles of kAttnTile
+//  absolute logical positions inside segments of kAttnSplit; segments are computed apart and combined in
+//  ascending order. Tree rows gather their tile by logical position, so that they compute exactly what a
+//  chain would. With sinks, exp(sink of the head) joins the sum of the softmax, as a key without a value
+//  would. `partial` null: the item computes all segments and the output. Otherwise `attention` computes
+//  `segment` alone and leaves it in partial[segment], and `attention_combine`, once all segments [0, segment)
+//  have been computed, gives the output that one item would have given, bit for bit.
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
@@ -207,9 +207,9 @@ constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_
   return tokens * group * (head_dim + kAttnState);
 }
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
-  // accumulators of two segments, scores, max and sum per query vector, one gathered K and V tile, and the
-  // scales of a tile
-  return tokens * group * (2 * head_dim + kAttnTile + kAttnState) + 2 * kAttnTile * head_dim + 2 * kAttnTile +
+  // accumulators of two segments, the rounded query, scores, max and sum per query vector, one gathered or
+  // packed K and V tile, and the scales of a tile
+  return tokens * group * (3 * head_dim + kAttnTile + kAttnState) + 2 * kAttnTile * head_dim + 2 * kAttnTile +
          64;
 }
 

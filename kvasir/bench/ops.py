@@ -164,13 +164,12 @@ def _attention(
     profile = Profile(executor, program)
     for start in range(0, context, chunk):
         executor.run(_chunk(start, min(chunk, context - start)))
+    peak = PEAK_OF_ROWS["f32" if kv_dtype == "f32" else "bf16"]
     found = []
     for n in settings.contexts:
         work = profile.measure(_chunk(n, 1), settings.repeat)["attention"]
         bandwidth = bandwidth_for(ceilings, int(work.bytes))
-        found.append(
-            {"kv": kv_dtype, "context": n} | _row(work, bandwidth, _rate(ceilings, "fp32"))
-        )
+        found.append({"kv": kv_dtype, "context": n} | _row(work, bandwidth, _rate(ceilings, peak)))
     return found
 
 

@@ -175,10 +175,10 @@ def _weight_dtype(formats: set[str]) -> str:
 
 
 def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
-    """Names the arithmetic: executor, mode and KV type. Every ISA level of the native core
-    computes the same bits."""
+    """Names the arithmetic: executor and its version, mode and KV type. Every ISA level of the
+    native core computes the same bits."""
     mode = f"int8/{act_block}" if config.model.dtype == "auto" else config.model.dtype
-    return f"{config.executor.name}-1:{mode}:{config.kv.dtype}"
+    return f"{config.executor.name}-2:{mode}:{config.kv.dtype}"
 
 
 def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:

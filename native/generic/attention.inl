@@ -1,5 +1,5 @@
 // attention: query tokens of one sequence against one KV head, segment by segment, tile by tile. Include
-// after vec.h.
+// after what attention_tile.inl needs.
 //
 // A segment of kAttnSplit absolute positions has its own m, l, o (m = -inf, l = o = 0 at its start, tiles
 // ascending, as attention_tile.inl says). Segments with a visible position are combined in ascending order
@@ -13,6 +13,7 @@
 // compute the segments can change a bit.
 #pragma once
 #include "generic/attention_tile.inl"
+#include "generic/flush.inl"
 #include "generic/level.inl"
 
 namespace kvasir::KVASIR_ISA {
@@ -23,9 +24,10 @@ struct Item {
   int group, head_dim;
   int64_t n_vectors;
   float *o, *state;  // of the segment at hand
-  float *total, *total_state, *s, *gathered, *scales;
+  float *total, *total_state, *q, *s, *gathered, *scales;
   ScoreRule rule;
   float* o_of(int64_t i) const { return o + i * head_dim; }
+  Rounded* q_of(int64_t i) const { return reinterpret_cast<Rounded*>(q + i * head_dim); }
   float* total_of(int64_t i) const { return total + i * head_dim; }
   // 16 lanes of l, then m; of the total M and L. Both may lie in the same place.
   float* state_of(int64_t i) const { return state + i * kAttnState; }
@@ -41,7 +43,8 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.n_vectors = (a.t1 - a.t0) * item.group;
   item.o = a.scratch;
   item.total = item.o + item.n_vectors * item.head_dim;
-  item.s = item.total + item.n_vectors * item.head_dim;
+  item.q = item.total + item.n_vectors * item.head_dim;
+  item.s = item.q + item.n_vectors * item.head_dim;
   item.state = item.s + item.n_vectors * kAttnTile;
   item.total_state = item.state;
   item.gathered = item.state + item.n_vectors * kAttnState;
@@ -71,6 +74,19 @@ KVASIR_INLINE Span visible(const AttentionArgs& a) {
 
 KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? kAttnTile : int(x); }
 
+// Where query vector i of the item comes from, and its columns of the output.
+KVASIR_INLINE int64_t head_of(const Item& item, int64_t i) {
+  return (item.a->kv_head * item.group + i % item.group) * item.head_dim;
+}
+KVASIR_INLINE const float* query(const Item& item, int64_t i) {
+  return item.a->q + (item.a->t0 + i / item.group) * item.a->ldq + head_of(item, i);
+}
+
+KVASIR_INLINE void round_queries(const Item& item) {
+  for (int64_t i = 0; i < item.n_vectors; i++)
+    for (int d = 0; d < item.head_dim; d += 16) store_rounded(item.q_of(i) + d, load(query(item, i) + d));
+}
+
 // Runs the tile at logical position `start` for the query vectors of tokens [t0, t1).
 template <class T>
 static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, int64_t t0, int64_t t1) {
@@ -78,12 +94,16 @@ static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, in
   const int64_t last = (t1 - a.t0) * item.group;
   for (int64_t i = (t0 - a.t0) * item.group; i < last; i += kBlockRows) {
     const int rows = last - i < kBlockRows ? int(last - i) : kBlockRows;
-    Block block;
+    Block<T> block;
     block.s = item.s;
     for (int r = 0; r < rows; r++) {
-      const int64_t t = a.t0 + (i + r) / item.group, head = a.kv_head * item.group + (i + r) % item.group;
+      const int64_t t = a.t0 + (i + r) / item.group;
       float* state = item.state_of(i + r);
-      block.q[r] = a.q + t * a.ldq + head * item.head_dim;
+      if constexpr (Sum<T>::kPairs) {
+        block.q[r] = item.q_of(i + r);
+      } else {
+        block.q[r] = query(item, i + r);
+      }
       block.o[r] = item.o_of(i + r);
       block.l[r] = state;
       block.m[r] = state + kMax;
@@ -126,23 +146,28 @@ KVASIR_INLINE Tile<T> paged_tile(const Item& item, int64_t start, int64_t low, i
   return tile;
 }
 
-// The same tile as f32 in the scratch: pays when many query vectors read it. V rows outside of [low, high)
-// stay unread.
+// The same tile packed into the scratch: pays when many query vectors read it.
 template <class T>
-KVASIR_INLINE Tile<float> widened_tile(const Item& item, const Tile<T>& from, int64_t start, int64_t low,
+KVASIR_INLINE Tile<Packed> packed_tile(const Item& item, const Tile<T>& from, int64_t start, int64_t low,
                                        int64_t high) {
-  Tile<float> tile = {};
+  Tile<Packed> tile = {};
   tile.scales = from.scales;
   const int hd = item.head_dim;
   for (int i = 0; i < kSubs; i++) {
     if (!from.k[i]) continue;
-    float* k = item.gathered + i * kSub * hd;
-    float* v = k + kAttnTile * hd;
-    const int first_row = clamp_to_tile(low - start - i * kSub),
-              stop = clamp_to_tile(high - start - i * kSub);
-    const int last_row = stop < kSub ? stop : kSub;
-    for (int d = 0; d < hd; d++) store(k + d * kSub, load_kv(from.k[i] + d * kSub));
-    for (int d = first_row * hd; d < last_row * hd; d += 16) store(v + d, load_kv(from.v[i] + d));
+    Packed* k = reinterpret_cast<Packed*>(item.gathered) + i * kSub * hd;
+    Packed* v = k + kAttnTile * hd;
+    const int stop = clamp_to_tile(high - start - i * kSub), last = stop < kSub ? stop : kSub;
+    for (int d = 0; d < hd; d += 2) {
+      const T* row = from.k[i] + d * kSub;
+      store_packed(k + d * kSub, k + (d + 1) * kSub, load_neighbours(row));
+    }
+    for (int j = clamp_to_tile(low - start - i * kSub) & ~1; j < last; j += 2)
+      for (int d = 0; d < hd; d += 16) {
+        const T* row = from.v[i] + j * hd + d;
+        Packed* to = v + j * hd + d / 16 * kPackedColumns;
+        store_packed(to, to + hd, load_pair(row, row + hd));
+      }
     tile.k[i] = tile.next_k[i] = k;
     tile.v[i] = tile.next_v[i] = v;
   }
@@ -156,14 +181,10 @@ KVASIR_INLINE void gather_position(const Item& item, int within, int64_t index) 
   const int hd = item.head_dim;
   const SubTile<T> from = sub_tile<T>(*a.kv, *a.rows, a.seq, index, a.kv_head);
   const int64_t lane = index % kSub;
-  float* k = item.gathered + within / kSub * kSub * hd + within % kSub;
-  float* v = item.gathered + kAttnTile * hd + within * hd;
-  T codes[kMaxHeadDim];
-  float head[kMaxHeadDim];
-  for (int d = 0; d < hd; d++) codes[d] = from.k[d * kSub + lane];
-  for (int d = 0; d < hd; d += 16) store(head + d, load_kv(codes + d));
-  for (int d = 0; d < hd; d++) k[d * kSub] = head[d];
-  for (int d = 0; d < hd; d += 16) store(v + d, load_kv(from.v + lane * hd + d));
+  T* k = reinterpret_cast<T*>(item.gathered) + within / kSub * kSub * hd + within % kSub;
+  T* v = reinterpret_cast<T*>(item.gathered) + kAttnTile * hd + within * hd;
+  for (int d = 0; d < hd; d++) k[d * kSub] = from.k[d * kSub + lane];
+  for (int d = 0; d < hd; d++) v[d] = from.v[lane * hd + d];
   if constexpr (Element<T>::kScaled) {
     const vf unit = set1(Element<T>::kUnit);
     store_n(item.scales + within, mul(load_bf16_n(from.k_scale + lane, 1), unit), 1);
@@ -172,12 +193,10 @@ KVASIR_INLINE void gather_position(const Item& item, int within, int64_t index) 
 }
 
 // The tile as tree token `t` sees it: positions before the sequence's start from their own place, later ones
-// from the token's ancestors. Lanes beyond the token are zero.
+// from the token's ancestors.
 template <class T>
-KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t t) {
+KVASIR_INLINE Tile<T> gathered_tile(const Item& item, int64_t start, int64_t t) {
   const AttentionArgs& a = *item.a;
-  const int hd = item.head_dim;
-  for (int i = 0; i < kAttnTile * hd; i += 16) store(item.gathered + i, zero());
   const int64_t first_new = a.rows->seq_start[a.seq], low = visible_from(a, t);
   for (int64_t p = start > low ? start : low; p < start + kAttnTile && p < first_new; p++)
     gather_position<T>(item, int(p - start), p);
@@ -186,11 +205,11 @@ KVASIR_INLINE Tile<float> gathered_tile(const Item& item, int64_t start, int64_t
     if (p >= start && p < start + kAttnTile && p >= low)
       gather_position<T>(item, int(p - start), a.rows->store[node]);
   }
-  Tile<float> tile;
+  Tile<T> tile;
   tile.scales = tile_scales<T>(item);
   for (int i = 0; i < kSubs; i++) {
-    tile.k[i] = tile.next_k[i] = item.gathered + i * kSub * hd;
-    tile.v[i] = tile.next_v[i] = tile.k[i] + kAttnTile * hd;
+    tile.k[i] = tile.next_k[i] = reinterpret_cast<const T*>(item.gathered) + i * kSub * item.head_dim;
+    tile.v[i] = tile.next_v[i] = tile.k[i] + kAttnTile * item.head_dim;
   }
   return tile;
 }
@@ -206,9 +225,9 @@ KVASIR_INLINE void run_tile(const Item& item, int64_t start, int64_t low, int64_
     return;
   }
   const Tile<T> tile = paged_tile<T>(item, start, low, high);
-  if constexpr (sizeof(T) < 4) {
+  if constexpr (Sum<T>::kPairs) {
     if (item.n_vectors >= 2 * kBlockRows) {
-      attend_tile(item, widened_tile(item, tile, start, low, high), start, a.t0, a.t1);
+      attend_tile(item, packed_tile(item, tile, start, low, high), start, a.t0, a.t1);
       return;
     }
   }
@@ -260,11 +279,10 @@ KVASIR_INLINE vf add_sink(const Item& item, int64_t i, float sink) {
 KVASIR_INLINE void finish(const Item& item) {
   const AttentionArgs& a = *item.a;
   for (int64_t i = 0; i < item.n_vectors; i++) {
-    const int64_t t = a.t0 + i / item.group, head = a.kv_head * item.group + i % item.group;
     vf sum = set1(item.total_state_of(i)[kTotalSum]);
     float* total = item.total_of(i);
-    if (a.sinks) sum = add_sink(item, i, a.sinks[head]);
-    float* out = a.out + t * a.ldo + head * item.head_dim;
+    if (a.sinks) sum = add_sink(item, i, a.sinks[a.kv_head * item.group + i % item.group]);
+    float* out = a.out + (a.t0 + i / item.group) * a.ldo + head_of(item, i);
     for (int d = 0; d < item.head_dim; d += 16) store(out + d, div(load(total + d), sum));
   }
 }
@@ -292,6 +310,7 @@ KVASIR_INLINE void add_segment(const Item& item, int64_t segment) {
 template <class T>
 static void run_item(const Item& item) {
   const Span span = visible(*item.a);
+  if constexpr (Sum<T>::kPairs) round_queries(item);
   if (item.a->partial) return run_segment<T>(item, item.a->segment, span);
   clear_total(item);
   for (int64_t segment = span.low / kAttnSplit; segment * kAttnSplit < span.high; segment++) {
@@ -310,12 +329,14 @@ KVASIR_INLINE Item with_partial(Item item, int64_t segment) {
 }
 
 void attention(const AttentionArgs& a) {
+  const FlushSubnormals mode;
   Item item = make_item(a);
   if (a.partial) item = with_partial(item, a.segment);
   with_element(a.kv->dtype, [&](auto element) { run_item<decltype(element)>(item); });
 }
 
 void attention_combine(const AttentionArgs& a) {
+  const FlushSubnormals mode;
   const Item item = make_item(a);
   clear_total(item);
   for (int64_t segment = 0; segment < a.segment; segment++) add_segment(with_partial(item, segment), segment);

@@ -195,14 +195,15 @@ def whole(
 
 
 def expected(seq: Sequence, start: int, stop: int) -> NDArray[np.float64]:
-    """The definition, in float64 over the rounded KV."""
+    """The definition, in float64 over the rounded KV and queries; probabilities are not rounded."""
     s = seq.shape
+    queries = seq.q if s.dtype == "f32" else round_kv(seq.q, "bf16")
     k, v = (round_kv(x, s.dtype) for x in (seq.k, seq.v))
     out = np.empty((stop - start, s.n_heads, s.head_dim))
     for t in range(start, stop):
         low = max(0, t - s.window + 1) if s.window else 0
         for h in range(s.n_heads):
-            q = seq.q[t].reshape(s.n_heads, s.head_dim)[h].astype(np.float64)
+            q = queries[t].reshape(s.n_heads, s.head_dim)[h].astype(np.float64)
             keys, values = k[low : t + 1, h // s.group], v[low : t + 1, h // s.group]
             score = keys.astype(np.float64) @ q * s.scale
             if s.softcap:

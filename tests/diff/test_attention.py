@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 from kvasir import _native
 from kvasir.ir.kvtypes import KV_TYPES
@@ -35,6 +35,7 @@ SHAPES = {
     "hd48": Shape(head_dim=48, group=7, n_kv_heads=1),
     "hd80": Shape(head_dim=80, group=4, n_kv_heads=1, block_size=32),
     "hd128": Shape(head_dim=128, group=5, n_kv_heads=1, dtype="f32"),
+    "f32-all": Shape(dtype="f32", window=70, softcap=20.0, block_size=64, has_sinks=True),
     "hd256": Shape(head_dim=256, group=2, n_kv_heads=1),
     "window": Shape(window=37),
     "window-of-one": Shape(window=1, group=1),
@@ -68,8 +69,12 @@ def sequence(shape: Shape, length: int) -> Sequence:
 @pytest.mark.parametrize("span", SPANS, ids=str)
 @pytest.mark.parametrize("name", SHAPES)
 def test_matches_numpy(name: str, span: tuple[int, int], level: str) -> None:
+    """f32 closely; else a probability is 1/512 off at most, and mostly they cancel."""
     seq = sequence(SHAPES[name], span[1])
-    assert_allclose(whole(level, seq, *span), expected(seq, *span), rtol=0, atol=4e-6)
+    error = np.abs(whole(level, seq, *span) - expected(seq, *span))
+    worst, mean = (4e-6, 1e-6) if seq.shape.dtype == "f32" else (8e-3, 1e-3)
+    assert error.max() < worst
+    assert error.mean() < mean
 
 
 @pytest.mark.parametrize("name", SHAPES)

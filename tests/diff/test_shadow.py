@@ -72,16 +72,20 @@ def test_every_op(name: str, format: str, dtype: str, plan: str, make: Make) -> 
     weights = load_weights(model.program, model.binding)
     n_compared = 0
     for step in Shadow(model, native(model, threads=1), weights, PLANS[plan]).steps():
-        # Keys and values that the two round to bf16 differently differ by 1/256.
-        bound = 4e-3 if step.op.kind == "attention" and dtype != "float32" else 1e-5
+        # Keys and values that the two round to bf16 differently differ by 1/256, probabilities,
+        # which the reference does not round, by 1/512.
+        bound = 6e-3 if step.op.kind == "attention" and dtype != "float32" else 1e-5
         for found, expected in zip(step.native, step.reference, strict=True):
-            assert_near(found, expected, bound, f"{step.op.kind} -> {step.op.outs}")
+            what = f"{step.op.kind} -> {step.op.outs}"
+            assert_near(found, expected, bound, what, step.op.attrs.get("to") == "bf16")
         n_compared += 1
     assert n_compared == len(model.program.ops) - 1
 
 
-def assert_near(found: Rows, expected: Rows, bound: float, what: str) -> None:
-    """int8 values may differ by one step where a quotient lies half way."""
+def assert_near(
+    found: Rows, expected: Rows, bound: float, what: str, is_bf16: bool = False
+) -> None:
+    """int8 and bf16 values may differ by one step where a number lies half way."""
     if isinstance(expected, Q8):
         assert isinstance(found, Q8)
         steps = np.abs(found.data.astype(np.int32) - expected.data)
@@ -92,5 +96,8 @@ def assert_near(found: Rows, expected: Rows, bound: float, what: str) -> None:
             np.testing.assert_array_equal(found.sums, expected.sums, err_msg=what)
         return
     assert isinstance(found, np.ndarray)
-    error = np.abs(found - expected).max() / max(1, np.abs(expected).max())
-    assert error <= bound, f"{what}: {error}"
+    error = np.abs(found - expected) / max(1, np.abs(expected).max())
+    if is_bf16:
+        assert np.count_nonzero(error > bound) <= 1e-3 * error.size, what
+        bound = 2**-8
+    assert error.max() <= bound, f"{what}: {error.max()}"

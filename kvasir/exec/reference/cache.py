@@ -58,6 +58,10 @@ class PagedCache:
         self._k[layer][slots] = round_kv(k, dtype)
         self._v[layer][slots] = round_kv(v, dtype)
 
+    def rounds(self, layer: int) -> bool:
+        """Whether the layer's entries are smaller than f32."""
+        return self._specs[layer].dtype != "f32"
+
     def read(self, layer: int, slots: Indices) -> tuple[FloatArray, FloatArray]:
         return self._k[layer][slots], self._v[layer][slots]
 
@@ -156,4 +160,5 @@ class StepLayout:
         first = min(start, blocks.count(NO_BLOCK) * self._cache.block_size)
         indices = np.concatenate([np.arange(first, start, dtype=np.int64), path])
         k, v = self._cache.read(layer, self._cache.slots(blocks, indices))
-        return KvView(first + np.arange(len(indices), dtype=np.int64), k, v)
+        positions = first + np.arange(len(indices), dtype=np.int64)
+        return KvView(positions, k, v, self._cache.rounds(layer))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.ir.kvtypes import KV_TYPES
+from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops.base import (
     BOTH,
     LOWERED,
@@ -151,7 +152,11 @@ def attend(
     sinks: FloatArray | None = None,
 ) -> FloatArray:
     """One token's heads [n_heads, head_dim]; consecutive query heads share a KV head. A sink is one
-    more logit of its head's softmax, as of a key without a value (gpt-oss; Xiao et al. 2023)."""
+    more logit of its head's softmax, as of a key without a value (gpt-oss; Xiao et al. 2023).
+
+    The native kernels also round the probabilities that multiply V, relative to the largest score
+    so far, where they round the query."""
+    q = round_bf16(q) if kv.rounded else q
     keep = kv.positions > position - window if window else np.ones(len(kv.positions), bool)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
     group = len(q) // k.shape[1]

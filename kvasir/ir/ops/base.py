@@ -21,11 +21,15 @@ RAW, LOWERED, BOTH = frozenset({"raw"}), frozenset({"lowered"}), frozenset({"raw
 
 
 class KvView(NamedTuple):
-    """What one token may look at, by logical position: positions [n], K and V [n, heads, dim]."""
+    """What one token may look at, by logical position: positions [n], K and V [n, heads, dim].
+
+    ``rounded``: the cache is bf16 or smaller, and queries meet it rounded to bf16.
+    """
 
     positions: NDArray[np.int64]
     k: FloatArray
     v: FloatArray
+    rounded: bool = False
 
 
 class Env(Protocol):

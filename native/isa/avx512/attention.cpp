@@ -1,3 +1,5 @@
 #include "isa/avx512/vec.h"
 //
+#include "generic/pair_floats.inl"
+//
 #include "generic/attention.inl"
