@@ -7,15 +7,20 @@
 
 namespace kvasir::KVASIR_ISA {
 
-// (a, b) -> (a cos - b sin, b cos + a sin), each a product and one FMA.
-KVASIR_INLINE void rotate_neox(float* x, const float* cos, const float* sin, int half) {
-  for (int i = 0; i < half; i += 16) {
-    const int n = half - i < 16 ? half - i : 16;
-    const vf a = load_n(x + i, n), b = load_n(x + half + i, n), c = load_n(cos + i, n),
-             s = load_n(sin + i, n);
-    store_n(x + i, fnma(b, s, mul(a, c)), n);
-    store_n(x + half + i, fma(a, s, mul(b, c)), n);
+// (a, b) -> (a cos - b sin, b cos + a sin), each a product and one FMA; `to` may be x. Whole vectors go
+// without masks: what a masked store wrote has to reach the cache before it can be loaded.
+KVASIR_INLINE void rotate_neox(const float* x, const float* cos, const float* sin, int half, float* to) {
+  const int full = half & ~15, rest = half & 15;
+  for (int i = 0; i < full; i += 16) {
+    const vf a = load(x + i), b = load(x + half + i), c = load(cos + i), s = load(sin + i);
+    store(to + i, fnma(b, s, mul(a, c)));
+    store(to + half + i, fma(a, s, mul(b, c)));
   }
+  if (rest == 0) return;
+  const vf a = load_n(x + full, rest), b = load_n(x + half + full, rest), c = load_n(cos + full, rest),
+           s = load_n(sin + full, rest);
+  store_n(to + full, fnma(b, s, mul(a, c)), rest);
+  store_n(to + half + full, fma(a, s, mul(b, c)), rest);
 }
 
 KVASIR_INLINE void rotate_interleaved(float* x, const float* cos, const float* sin, int half) {
@@ -29,12 +34,14 @@ KVASIR_INLINE void rotate_interleaved(float* x, const float* cos, const float* s
 // head = rotate(norm(x)); `weight` null: no norm.
 KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const float* weight,
                                 const float* angles, float* head) {
+  const int half = a.rotary_dim / 2;
+  if (a.neox && !weight && a.rotary_dim == a.head_dim)
+    return rotate_neox(x, angles, angles + half, half, head);
   const vf inverse = weight ? set1(inverse_rms(x, a.head_dim, a.eps)) : zero();
   for (int d = 0; d < a.head_dim; d += 16)
     store(head + d, weight ? mul(mul(load(x + d), inverse), load(weight + d)) : load(x + d));
-  const int half = a.rotary_dim / 2;
   if (a.neox) {
-    rotate_neox(head, angles, angles + half, half);
+    rotate_neox(head, angles, angles + half, half, head);
   } else {
     rotate_interleaved(head, angles, angles + half, half);
   }

@@ -37,13 +37,21 @@ int64_t Program::token_partial() const {
   return split_segments_ * kv_heads_max_ * attention_partial(1, spec_.group_max, spec_.head_dim_max);
 }
 
+// Each item brings its keys and values into the cache and packs them, for as many query tokens as leave items
+// enough to share.
+int32_t Program::attention_tokens() const {
+  const bool many = size_.tokens * kv_heads_min_ >= kAttentionTokens * kItemsPerThread * pool_.size();
+  return many ? kAttentionTokens : kAttentionTokens / 2;
+}
+
 void Program::cut_attention() {
   chunks_.clear();
   parts_.clear();
+  const int32_t most = attention_tokens();
   int64_t work = 0;
   for (int64_t s = 0; s < size_.seqs; s++)
-    for (int32_t t = a_.seq_begin[s]; t < a_.seq_begin[s + 1]; t += kAttentionTokens) {
-      const int32_t end = std::min<int32_t>(t + kAttentionTokens, a_.seq_begin[s + 1]);
+    for (int32_t t = a_.seq_begin[s]; t < a_.seq_begin[s + 1]; t += most) {
+      const int32_t end = std::min<int32_t>(t + most, a_.seq_begin[s + 1]);
       const int32_t length = *std::max_element(a_.pos + t, a_.pos + end) + 1;
       chunks_.push_back({int32_t(s), t, end, length, 0, 0});
       work += chunks_.back().work();
@@ -61,6 +69,7 @@ void Program::cut_attention() {
     }
     for (int32_t g = 0; g < std::max(chunk.segments, 1); g++) parts_.push_back({int32_t(c), g});
   }
+  std::reverse(parts_.begin(), parts_.end());  // the last tokens of a prompt see most: they go first
 }
 
 void Program::attention(const Record& r, int64_t item, int thread) {

@@ -15,7 +15,7 @@ namespace kvasir {
 constexpr int64_t kRowsPerItem = 8;   // row-wise ops
 constexpr int64_t kLinearRows = 128;  // rows of one linear item: 128 x 1536 int8 stay in a 1 MB L2
 
-constexpr int32_t kAttentionTokens = 16;  // query tokens of one attention item
+constexpr int32_t kAttentionTokens = 32;  // query tokens of one attention item, at most
 constexpr int64_t kItemsPerThread = 6;    // items are cut so that a preempted thread delays little
 
 enum class OpKind : int32_t {
@@ -142,6 +142,7 @@ class Program {
   void prepare(StepSize size);
   void resolve_references();
   void plan_splits();
+  int32_t attention_tokens() const;
   void cut_attention();
   int64_t token_partial() const;
   int64_t rows(const Record& r, const Tile& tile) const;
