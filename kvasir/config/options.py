@@ -94,10 +94,11 @@ class EngineOptions:
     tenant_weights: str = option(
         "", "text", "Shares of tenants in their class, e.g. alice=2,bob=0.5; others have 1."
     )
-    preemption_threshold_ms: int = option(
-        100,
+    preemption_threshold_ms: int | None = option(
+        None,
         "int",
-        "Milliseconds after which a waiting realtime request preempts batch requests.",
+        "Milliseconds after which a waiting realtime request preempts batch requests; default: 0, "
+        "and 100 without the prefix cache, which keeps what was computed of them.",
         minimum=0,
     )
     kv_policy: str = option(

@@ -27,7 +27,7 @@ from kvasir.config.resolved import (
     SchedulerConfig,
     SharingConfig,
 )
-from kvasir.config.sharing import parse_sharing
+from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
 
@@ -122,6 +122,11 @@ class _Planner:
             value = getattr(options, name)
             is_default = value == getattr(EngineOptions, name)
             self.reasons[name] = f"{value}: {'default' if is_default else 'as asked'}"
+        asked, threshold = options.preemption_threshold_ms, threshold_ms(options)
+        cached = f"with{'' if options.enable_prefix_caching else 'out'} the prefix cache"
+        self.reasons["preemption_threshold_ms"] = (
+            f"{threshold}: {f'default {cached}' if asked is None else 'as asked'}"
+        )
         return parse_sharing(options)
 
     def dtype(self) -> DType:

@@ -102,7 +102,7 @@ class SharingConfig:
     """Shares of the classes realtime, standard and batch."""
     tenant_weights: tuple[tuple[str, float], ...] = ()
     """Shares of tenants in their class; 1 for all others."""
-    preemption_threshold: float = 0.1
+    preemption_threshold: float = 0.0
     """Seconds that a realtime request waits before it preempts batch requests."""
     kv_policy: KVPolicy = "paged"
     """contiguous: blocks for the longest answer are taken when a request starts."""

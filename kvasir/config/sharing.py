@@ -10,6 +10,8 @@ from kvasir.core.errors import ConfigError
 from kvasir.core.messages import PRIORITY_CLASSES
 
 MAX_WEIGHT = 1e6
+UNCACHED_THRESHOLD_MS = 100
+"""Where a preempted request is computed again."""
 
 
 def parse_sharing(options: EngineOptions) -> SharingConfig:
@@ -20,9 +22,19 @@ def parse_sharing(options: EngineOptions) -> SharingConfig:
         policy=policies[policies.index(options.scheduling_policy)],
         priority_weights=_class_weights(options.priority_weights),
         tenant_weights=_tenant_weights(options.tenant_weights),
-        preemption_threshold=options.preemption_threshold_ms / 1000,
+        preemption_threshold=threshold_ms(options) / 1000,
         kv_policy=kv_policies[kv_policies.index(options.kv_policy)],
     )
+
+
+def threshold_ms(options: EngineOptions) -> int:
+    """Milliseconds that a realtime request waits before it takes the place of batch requests.
+
+    What the prefix cache keeps is not computed again, so that preempting costs nearly nothing.
+    """
+    if options.preemption_threshold_ms is not None:
+        return options.preemption_threshold_ms
+    return 0 if options.enable_prefix_caching else UNCACHED_THRESHOLD_MS
 
 
 def _class_weights(text: str) -> tuple[float, ...]:

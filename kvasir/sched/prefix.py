@@ -27,6 +27,8 @@ class _Lease:
     chain: Chain
     node: Node | None
     """Of its last block that is known; None when it tells the cache nothing more."""
+    rank: int
+    """Of the class of the request."""
     computing: bytes = b""
     """Key of the full block that comes next; empty when its tokens are not all known."""
 
@@ -42,7 +44,8 @@ class Found:
     n_tokens: int
     """Tokens of the hit."""
     is_coming: bool
-    """A running request computes the block that comes next."""
+    """A running request of this class or a higher one computes the block that comes next: what a
+    lower class computes may take long, and is computed twice instead."""
     ahead: Ahead | None = None
     """What disk gives beyond; None while that is read."""
 
@@ -67,7 +70,8 @@ class Prefixes:
         self._key_root = key_root
         self._enabled = enabled
         self._leases: dict[Request, _Lease] = {}
-        self._computing: Counter[bytes] = Counter()
+        self._computing: Counter[tuple[int, bytes]] = Counter()
+        """By the class of who computes and the key."""
 
     def find(self, request: Request, n_spare: int) -> Found:
         """Stops one token before the last known one: its logits are wanted. Disk is asked when
@@ -86,7 +90,9 @@ class Prefixes:
         if depth > hit.node.depth:
             hit = self.cache.extended(hit, depth)
         next_full = (depth + 1) * self.cache.block_size
-        is_coming = next_full <= n_tokens and chain.keys(depth + 1)[depth] in self._computing
+        is_coming = next_full <= n_tokens and self._is_computed(
+            request.rank, chain.keys(depth + 1)[depth]
+        )
         n_found = self._n_tokens(hit, depth)
         return Found(chain, hit, n_tokens, n_found, is_coming or is_forking, ahead)
 
@@ -120,7 +126,7 @@ class Prefixes:
         self.n_hit += found.n_tokens
         loads, node = self._load(request, found)
         if self._enabled:
-            lease = self._leases[request] = _Lease(found.chain, node)
+            lease = self._leases[request] = _Lease(found.chain, node, request.rank)
             self._expect(lease)
         if not hit.n_rows:
             return None, loads
@@ -177,7 +183,8 @@ class Prefixes:
         requests = set(running)
         if self._enabled and requests != self._leases.keys():
             raise KvasirError(f"{len(self._leases)} leases of {len(requests)} running requests")
-        if +self._computing != Counter(x.computing for x in self._leases.values() if x.computing):
+        leases = self._leases.values()
+        if +self._computing != Counter((x.rank, x.computing) for x in leases if x.computing):
             raise KvasirError("the blocks being computed are not those of the running requests")
         for request, lease in self._leases.items():
             node = lease.node
@@ -235,12 +242,16 @@ class Prefixes:
         node = lease.node
         if node is not None and node.depth < lease.chain.n_full:
             lease.computing = lease.chain.keys(node.depth + 1)[node.depth]
-            self._computing[lease.computing] += 1
+            self._computing[lease.rank, lease.computing] += 1
+
+    def _is_computed(self, rank: int, key: bytes) -> bool:
+        return any((other, key) in self._computing for other in range(rank + 1))
 
     def _forget(self, lease: _Lease) -> None:
         if not lease.computing:
             return
-        self._computing[lease.computing] -= 1
-        if not self._computing[lease.computing]:
-            del self._computing[lease.computing]
+        key = lease.rank, lease.computing
+        self._computing[key] -= 1
+        if not self._computing[key]:
+            del self._computing[key]
         lease.computing = b""

@@ -38,7 +38,14 @@ class Prompts:
         while may_start and self._start(making):
             pass
 
-    def open(self, making: Making, newcomer: Newcomer) -> None:
+    def rescue(self, making: Making) -> None:
+        """Starts urgent requests, as many as have room for a token of theirs."""
+        room = making.budget
+        while room > 0 and (newcomer := self._queues.rescue()) is not None:
+            self._open(making, newcomer)
+            room -= newcomer.request.n_left
+
+    def _open(self, making: Making, newcomer: Newcomer) -> None:
         making.opens.append(newcomer.opening)
         making.copies.extend(newcomer.copies)
         making.loads.extend(newcomer.loads)
@@ -53,7 +60,7 @@ class Prompts:
         newcomer = self._queues.newcomer() if making.room() else None
         if newcomer is None:
             return False
-        self.open(making, newcomer)
+        self._open(making, newcomer)
         self._chunk(making, newcomer.request)
         return True
 

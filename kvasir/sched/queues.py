@@ -74,6 +74,8 @@ class Queues:
         if self._timeline.clock() - request.since < self._patience:
             return None
         found = self._find(request)
+        if self._waits_for_another(request, found):
+            return None
         while not (self._slots and self._fits(request, found)):
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
@@ -203,14 +205,21 @@ class Queues:
         found = self._find(request) if may_reclaim else self.prefixes.find(request, spare)
         if found.ahead is None:
             self._refused[request] = False
-        elif found.is_coming and request.n_waits < MAX_WAITS:
-            request.n_waits += 1
-            self._refused[request] = False
+        elif self._waits_for_another(request, found):
+            pass
         elif not self._fits(request, found):
             self._refused[request] = True
         else:
             return found
         return None
+
+    def _waits_for_another(self, request: Request, found: Found) -> bool:
+        """Whether a running request computes what it needs next, and it has not waited too long."""
+        if not found.is_coming or request.n_waits >= MAX_WAITS:
+            return False
+        request.n_waits += 1
+        self._refused[request] = False
+        return True
 
     def _fits(self, request: Request, found: Found) -> bool:
         return self.prefixes.fits(request, found, self._spare(request))

@@ -176,9 +176,7 @@ class Scheduler:
         self._making = making = Making(self.config.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
         self._queues.begin_plan()
-        rescued = self._queues.rescue()
-        if rescued is not None:
-            self._prompts.open(making, rescued)
+        self._prompts.rescue(making)
         if self.config.windows:
             # of these, blocks are taken as prompts are computed, too: here, oldest first, before
             # any row is made that a preemption could take back

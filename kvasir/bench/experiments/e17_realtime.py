@@ -16,7 +16,9 @@ from kvasir.bench.experiments.engines import (
     greedy,
     tokens,
 )
-from kvasir.config.resolved import SchedulerConfig, SchedulingPolicy, SharingConfig
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import SchedulerConfig, SchedulingPolicy
+from kvasir.config.sharing import parse_sharing
 
 REALTIME, FLOOD = 0, 100_000
 """First request ids of the two kinds."""
@@ -33,8 +35,8 @@ def run(settings: Settings) -> Outcome:
     arms = {
         "quiet": _run(settings, _trickle(n_realtime, "realtime")),
         "first come, first served": _run(settings, plain, policy="fcfs"),
-        "classes, preempting after 100 ms": _run(settings, mixed),
-        "classes, preempting at once": _run(settings, mixed, threshold=0.0),
+        "classes, preempting after 100 ms": _run(settings, mixed, threshold=100),
+        "classes, defaults": _run(settings, mixed),
     }
     window = n_realtime / RATE
     points = [{"arm": name, **_point(found, window)} for name, found in arms.items()]
@@ -72,15 +74,18 @@ def _run(
     arrivals: list[Arrival],
     *,
     policy: SchedulingPolicy = "fair",
-    threshold: float = 0.1,
+    threshold: int | None = None,
 ) -> Run:
+    """What is not given here has the default of a server."""
+    options = EngineOptions(scheduling_policy=policy, preemption_threshold_ms=threshold)
     config = SchedulerConfig(
         max_model_len=512,
         max_num_seqs=settings.pick(32, 4),
         max_num_batched_tokens=128,
         n_blocks=settings.pick(1024, 128),
         block_size=16,
-        sharing=SharingConfig(policy=policy, preemption_threshold=threshold),
+        enable_prefix_caching=options.enable_prefix_caching,
+        sharing=parse_sharing(options),
     )
     made = fake_engine(config, cpu_like)
     return drive(made.engine, arrivals, made.clock)
