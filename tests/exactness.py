@@ -84,7 +84,7 @@ class Variant:
     sharing: SharingConfig = FAIR
     is_mixed: bool = False
     """The requests are of three classes and of two tenants."""
-    itl_target: float = 0.0
+    itl_target: float | None = None
     """Seconds that chunks are sized for while others decode; 0: they are not."""
     disk: bool = False
     """With a disk tier under the prefix cache."""
@@ -132,6 +132,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("chunks of 64", chunk=64, n_seqs=16),
     Variant("chunks by time", n_seqs=16, stagger=2, itl_target=3e-3),
     Variant("chunks by time, overlapped", n_seqs=16, stagger=1, overlap=True, itl_target=1e-4),
+    Variant("chunks by the decodes", n_seqs=16, stagger=1, overlap=True, itl_target=0.0),
     Variant("preempted", n_seqs=8, n_spare_blocks=2),
     Variant("preempted, no spare block, chunks of 7", n_seqs=16, chunk=7, n_spare_blocks=0),
     Variant("overlapped", overlap=True),

@@ -10,6 +10,7 @@ from kvasir.config.resolved import SchedulerConfig, SharingConfig
 from kvasir.core.messages import EngineRequest, PriorityClass
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.sched.cost import chunk_load
 from kvasir.sched.scheduler import Scheduler
 from kvasir.sched.timeline import Timeline
 
@@ -44,12 +45,16 @@ class Load:
     """Drives a scheduler; what every request computed, and when it started and ended."""
 
     config: SchedulerConfig
+    pair_seconds: float = 0.0
+    """Of a query and a key that it attends to."""
     now: float = 0.0
     arrived: dict[int, float] = field(default_factory=dict)
     first_token: dict[int, float] = field(default_factory=dict)
     ended: dict[int, float] = field(default_factory=dict)
     spent: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds of the tokens of each request."""
+    gaps: list[float] = field(default_factory=list)
+    """Seconds of a step, for each request that decoded in it."""
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.config, timeline=Timeline(lambda: self.now))
@@ -71,7 +76,9 @@ class Load:
             self.slots[opening.slot] = self.by_first[opening.prompt]
         for row in plan.rows:
             self.spent[self.slots[row.slot]] += TOKEN_SECONDS * len(row.tokens)
-        seconds = STEP_SECONDS + TOKEN_SECONDS * plan.n_tokens
+        n_pairs = sum(chunk_load(len(row.tokens), row.start).pairs for row in plan.rows)
+        seconds = STEP_SECONDS + TOKEN_SECONDS * plan.n_tokens + self.pair_seconds * n_pairs
+        self.gaps += [seconds] * sum(row.out_index > 0 for row in plan.rows)
         self.now += seconds
         outputs = (RowOutput(7),) * plan.n_logits
         for event in self.scheduler.commit(plan, StepResult(outputs, seconds)):

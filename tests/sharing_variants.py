@@ -28,6 +28,7 @@ SHARING_VARIANTS: tuple[Variant, ...] = (
         overlap=True,
         cache=True,
         sharing=IMPATIENT,
+        itl_target=0.0,
         is_mixed=True,
         order=25,
     ),

@@ -79,7 +79,9 @@ class EngineOptions:
         None,
         "int",
         "Milliseconds that a step should take while answers stream: prompts are computed in "
-        "smaller chunks then, of 16 tokens at least; default: whatever a full step takes.",
+        "smaller chunks then, of 16 tokens at least; 0: less than twice as long as a step "
+        "without prompts, longer when many wait; default: whatever a full step takes.",
+        minimum=0,
     )
     scheduling_policy: str = option(
         "fair",

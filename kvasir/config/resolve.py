@@ -109,11 +109,11 @@ class _Planner:
         self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
         return default if value is None else value
 
-    def itl_target(self) -> float:
-        """Seconds; 0 without a target."""
+    def itl_target(self) -> float | None:
+        """Seconds; None without a target, 0 for one that follows the decodes."""
         asked = self.options.itl_target_ms
         self.reasons["itl_target_ms"] = "none: default" if asked is None else f"{asked}: as asked"
-        return (asked or 0) / 1000
+        return None if asked is None else asked / 1000
 
     def sharing(self) -> SharingConfig:
         """How requests share the engine; each kind of share as the options write it."""

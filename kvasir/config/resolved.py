@@ -122,8 +122,9 @@ class SchedulerConfig:
     """Drafted tokens of one row; 0 without speculation."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
-    itl_target: float = 0.0
-    """Seconds that a step with decodes should take at most; 0: whatever it takes."""
+    itl_target: float | None = None
+    """Seconds that a step with decodes should take at most; None: whatever it takes; 0: less than
+    twice as long as its decodes alone, longer when many prompts wait."""
     preemption_mode: PreemptionMode = "auto"
     """How a preempted request comes back when its blocks were evicted to disk."""
     sharing: SharingConfig = SharingConfig()

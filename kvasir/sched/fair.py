@@ -156,6 +156,15 @@ class Fair:
             for tenant in group.lines():
                 yield from tenant.line
 
+    def n_waiting(self, rank: int) -> int:
+        return sum(group.n_waiting for group in self._classes[: rank + 1])
+
+    def claims(self, prompts: Iterable[Request]) -> int:
+        """Of the highest class, while it has had less than its share."""
+        if self._classes[0].time > self._classes[-1].time:
+            return 0
+        return sum(request.n_left for request in prompts if not request.rank)
+
     def push(self, request: Request) -> None:
         group = self._classes[request.rank]
         if not group.n_waiting and not group.n_running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvasir.core.messages import PRIORITY_CLASSES
 from kvasir.core.plan import Copy, Row, SlotOpen, Transfer
 from kvasir.sched.cost import Load, chunk_load
 from kvasir.sched.pace import Pace
@@ -19,6 +20,10 @@ class Making:
     pace: Pace | None = None
     decodes: Load | None = None
     """The part that streams wait for, when there is one."""
+    rank: int = len(PRIORITY_CLASSES) - 1
+    """Of the highest class among these streams: prompts of a higher one do not keep their pace."""
+    n_prompts: Sequence[int] = (1,) * len(PRIORITY_CLASSES)
+    """To be computed for requests of each class or a higher one, those that wait included."""
     rows: list[Row] = field(default_factory=list)
     owners: list[Request] = field(default_factory=list)
     """Whose row it is."""
@@ -72,16 +77,18 @@ class Making:
         n = self.n_decodes
         return self.rows[n:], self.owners[n:], self.epochs[n:]
 
-    def room(self, start: int = 0, n_most: int = 1) -> int:
-        """Tokens, at most ``n_most``, that the step takes on after ``start`` computed ones."""
+    def room(self, rank: int, start: int = 0, n_most: int = 1) -> int:
+        """Tokens, at most ``n_most``, that the step takes on after ``start`` computed ones of a
+        request of class ``rank``."""
         n_most = min(n_most, self.budget)
-        if self.pace is None or self.decodes is None:
+        if self.pace is None or self.decodes is None or rank < self.rank:
             return n_most
-        return self.pace.room(self.load, self.decodes, start, n_most)
+        n_prompts = self.n_prompts[self.rank]
+        return self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
 
     def chunk(self, request: Request, n_most: int) -> None:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
-        n_tokens = max(1, self.room(request.n_computed, n_most))
+        n_tokens = max(1, self.room(request.rank, request.n_computed, n_most))
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)
         self._add(request, row)
@@ -91,6 +98,10 @@ class Making:
         request.n_drawn += n_draws
         if n_draws:
             request.draw = self.n_logits - 1
+
+    def keep_pace(self, rank: int) -> None:
+        """Streams of class ``rank`` and the higher ones wait for what is planned so far."""
+        self.decodes, self.rank = self.load, rank
 
     def start_of(self, request: Request) -> int:
         """Tokens of a running request that are computed before this plan runs."""

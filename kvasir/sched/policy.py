@@ -48,6 +48,14 @@ class Policy(Protocol):
 
     def __iter__(self) -> Iterator[Request]: ...
 
+    def n_waiting(self, rank: int) -> int:
+        """Waiting requests of class ``rank`` and the higher ones."""
+        ...
+
+    def claims(self, prompts: Iterable[Request]) -> int:
+        """Tokens of running ``prompts`` that go before outputs of the lowest class."""
+        ...
+
     def push(self, request: Request) -> None:
         """A request waits: it is new, or was preempted."""
         ...
@@ -108,6 +116,12 @@ class Fcfs:
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self._line)
+
+    def n_waiting(self, rank: int) -> int:
+        return len(self._line)
+
+    def claims(self, prompts: Iterable[Request]) -> int:
+        return 0
 
     def push(self, request: Request) -> None:
         self._line.push(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import Making
-from kvasir.sched.queues import Newcomer, Queues
+from kvasir.sched.queues import LOWEST, Newcomer, Queues
 from kvasir.sched.request import Request
 from kvasir.sched.timeline import Timeline
 
@@ -25,13 +25,18 @@ class Prompts:
     def plan(self, making: Making, prompts: list[Request], *, may_start: bool) -> None:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
         on admission. ``may_start``: nobody was preempted for this plan."""
+        if making.pace is not None:
+            making.n_prompts = [
+                sum(request.rank <= rank for request in prompts) + self._policy.n_waiting(rank)
+                for rank in range(LOWEST + 1)
+            ]
         self._policy.computed(prompts)
         for request in self._policy.order(prompts):
             if request.slot < 0 or not request.n_left or request.is_decoding:
                 continue
             while may_start and self._policy.goes_first(request) and self._start(making):
                 pass
-            if making.room(request.n_computed):
+            if making.room(request.rank, request.n_computed):
                 self._chunk(making, request)
             else:
                 request.n_left_out += 1
@@ -57,7 +62,7 @@ class Prompts:
 
     def _start(self, making: Making) -> bool:
         """The next waiting request, if one can start."""
-        newcomer = self._queues.newcomer() if making.room() else None
+        newcomer = self._queues.newcomer() if making.room(LOWEST) else None
         if newcomer is None:
             return False
         self._open(making, newcomer)
@@ -72,5 +77,7 @@ class Prompts:
             n_most = min(n_most, request.table.room() - request.n_computed)
         if n_most > 0:
             making.chunk(request, n_most)
+            if not request.rank and making.rank and making.rows[-1].n_logits:
+                making.keep_pace(1)  # its first token does not wait for prompts of other classes
             request.n_left_out = 0
             self._policy.computed((request,))

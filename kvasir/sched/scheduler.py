@@ -27,11 +27,11 @@ from kvasir.sched.forks import Forks, Parent
 from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
 from kvasir.sched.outlook import Outlook
-from kvasir.sched.pace import Pace
+from kvasir.sched.pace import make_pace
 from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
-from kvasir.sched.queues import Queues
+from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import Request, decoding, new_request
 from kvasir.sched.rows import draft_row, is_draft
 from kvasir.sched.timekeeper import Clock, Timekeeper
@@ -71,7 +71,7 @@ class Scheduler:
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
-        self._pace = Pace(self.costs, config.itl_target) if config.itl_target else None
+        self._pace = make_pace(self.costs, config.itl_target)
         self._proposer = proposer if config.max_draft_tokens else None
         tier = None if disk is None else self._make_tier(disk)
         on_evict = None if tier is None else tier.evicted
@@ -186,8 +186,9 @@ class Scheduler:
         others: list[Request] = []
         if len(ready) < len(running):
             others = [request for request in running if not request.is_decoding]
-        self._plan_decodes(making, ready)
-        making.decodes = making.load if making.rows else None
+        self._plan_decodes(making, ready, self._policy.claims(others))
+        if making.rows:
+            making.keep_pace(making.owners[0].rank)
         if self._n_plans % CHARGE_STEPS == 0:
             self._policy.computed(self._queues.running)
         may_start = self._queues.n_preemptions == n_preemptions
@@ -273,9 +274,12 @@ class Scheduler:
         if not queued and not len(self._holds) and n_used:
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
-    def _plan_decodes(self, making: Making, ready: list[Request]) -> None:
+    def _plan_decodes(self, making: Making, ready: list[Request], n_claimed: int) -> None:
         """Requests that lack their newest token only; what the budget leaves may go to drafts, for
-        which that token must be named."""
+        which that token must be named. Those of the lowest class leave ``n_claimed`` tokens."""
+        if n_claimed and len(ready) + n_claimed > making.budget:
+            n_higher = sum(request.rank != LOWEST for request in ready)
+            ready = ready[: max(n_higher, making.budget - n_claimed)]
         if self._proposer is not None:
             ready = [request for request in ready if request.n_known == len(request.tokens)]
         ready = self._queues.reserve(ready[: making.budget])

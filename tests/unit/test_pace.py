@@ -13,14 +13,14 @@ from kvasir.core.plan import Row, StepPlan
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.cost import CostModel, Costs, Load, chunk_load
-from kvasir.sched.pace import Pace
+from kvasir.sched.pace import Pace, make_pace
 from kvasir.sched.scheduler import Scheduler
 
 COSTS = Costs(step=2e-3, row=1e-9, token=1e-3, pair=1e-6, entry=1e-12)
 N_STREAMS, N_PROMPT = 16, 2000
 
 
-def config(itl_target: float) -> SchedulerConfig:
+def config(itl_target: float | None) -> SchedulerConfig:
     n_blocks = (N_PROMPT + 64 + N_STREAMS * 2048) // 16
     return SchedulerConfig(N_PROMPT + 64, 32, 512, n_blocks, 16, itl_target=itl_target)
 
@@ -61,7 +61,7 @@ def measured(rows: Sequence[Row]) -> float:
     return max(5e-3, 4e-4 * n_tokens) + 1e-3 + 1.6e-6 * n_pairs
 
 
-def drive(itl_target: float) -> tuple[list[float], list[int]]:
+def drive(itl_target: float | None) -> tuple[list[float], list[int]]:
     """While a long prompt is computed: what each step takes as a multiple of what its streams alone
     would, and the tokens of each chunk."""
     sizes = config(itl_target)
@@ -96,8 +96,22 @@ def test_streams_keep_their_pace_while_a_long_prompt_arrives() -> None:
     assert chunks[0] > 2 * chunks[-2]
 
 
+def test_the_automatic_target_follows_the_decodes_and_who_waits() -> None:
+    costs = CostModel(COSTS._replace(pair=1e-12))
+    auto, slow = make_pace(costs, 0.0), make_pace(costs, 0.01)
+    assert make_pace(costs, None) is None
+    assert auto is not None
+    assert slow is not None
+    decodes = Load(rows=98, tokens=98)
+    assert auto.room(decodes, decodes, 0, 512) == 70
+    assert auto.room(decodes, decodes, 0, 512, n_prompts=3) == 210
+    assert slow.room(decodes, decodes, 0, 512, n_prompts=3) == 50
+    slowdowns, _ = drive(0.0)
+    assert sorted(slowdowns)[int(0.99 * len(slowdowns))] <= 2
+
+
 def test_without_a_target_chunks_fill_the_budget() -> None:
-    slowdowns, chunks = drive(0.0)
+    slowdowns, chunks = drive(None)
     assert chunks == [496, 496, 496, 496, 16]
     assert max(slowdowns) > 40
 
@@ -124,8 +138,8 @@ def test_several_prompts_share_what_the_target_leaves() -> None:
     assert [len(row.tokens) for row in plan.rows] == [1, 20, 20, 6]
 
 
-@pytest.mark.parametrize("target", [0.0, 0.01])
-def test_every_request_ends(target: float) -> None:
+@pytest.mark.parametrize("target", [None, 0.0, 0.01])
+def test_every_request_ends(target: float | None) -> None:
     scheduler = Scheduler(config(target))
     spec = ExecutorSpec(64, 2064, 32, 512, scheduler.config.n_blocks, 16, "fake")
     executor = FakeExecutor(spec, seconds=lambda plan: measured(plan.rows))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kvasir.config.resolved import SharingConfig
@@ -19,7 +21,10 @@ def test_two_tenants_of_equal_weight_get_equal_shares_of_a_load_of_ten_to_one() 
     light = sum(load.spent[i] for i in range(400, 440))
     jain = (heavy + light) ** 2 / (2 * (heavy**2 + light**2))
     assert jain >= 0.95
-    assert load.waits(range(400, 440))[0] < 0.5
+    alone = Load(sizes())
+    alone.add(request(i) for i in range(40))
+    alone.run()
+    assert load.waits(range(400, 440))[-1] < 2.2 * alone.waits(range(40))[-1]
     load.run()
 
 
@@ -189,8 +194,10 @@ def test_a_storm_of_cancellations_leaves_nothing_behind() -> None:
     load.add(request(i, n_prompt=4, tenant=str(i % 100)) for i in range(10_000))
     for _ in range(3):
         load.step()
+    began = time.process_time()
     for i in range(9_999, -1, -1):
         load.scheduler.cancel(i)
+    assert time.process_time() - began < 1  # 10,000 in a second
     load.run()
     stats = load.scheduler.stats()
     assert (stats.n_waiting, stats.n_running, stats.blocks_free) == (0, 0, 256)

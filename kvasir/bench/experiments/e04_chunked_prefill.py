@@ -11,7 +11,7 @@ from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
 from kvasir.bench.experiments.engines import Models, greedy, tokens
 
 N_STREAMS = 16
-TARGET = 1.7
+TARGET = 1.8
 """Of the last arm: the time of a step, as a multiple of the quiet gap between two tokens."""
 LONG = 10_000
 """Request id of the long prompt."""
@@ -46,6 +46,7 @@ def run(settings: Settings) -> Outcome:
     arms: dict[str, Json] = {"whole prompt in one step": {"max_num_batched_tokens": room}}
     for n in settings.pick((512, 128), (64, 32)):
         arms[f"chunks of {n}"] = {"max_num_batched_tokens": n}
+    arms["--itl-target-ms 0"] = {"itl_target_ms": 0}
     points: list[Json] = []
     runs: list[Run] = []
     described: Json = {}
