@@ -8,6 +8,7 @@
 //   template <int NT> static bool many(const LinearArgs& a, int64_t tile);
 //                                                        all rows of NT tiles at once, or false: has no such
 //                                                        way
+// kRows: rows of a block where there are many; kPairedRows: most rows that read NT tiles side by side.
 // Row blocking never changes a row's order of operations.
 #pragma once
 #include "kernels.h"
@@ -89,9 +90,9 @@ KVASIR_INLINE void linear_block(const LinearArgs& a, int64_t tile, int64_t m) {
   row_indices(a, m, MR, r);
   vf y[MR * NT];
   const int64_t bytes = Tile::bytes(a.K);
-  if constexpr (MR > 2) {
+  if constexpr (MR > 2 && MR <= Tile::kPairedRows) {
     Tile::template rows<MR, NT>(a.w + tile * bytes, a, r, y);
-  } else {  // bound by memory: one stream at a time
+  } else {  // one or two are bound by memory: one stream at a time
     for (int t = 0; t < NT; t++) Tile::template rows<MR, 1>(a.w + (tile + t) * bytes, a, r, y + t * MR);
   }
   finish<MR, NT>(a, tile, m, y);

@@ -63,6 +63,8 @@ struct Starts {
 template <class F>
 struct IntTile {
   static constexpr int kRows = kIntRows;
+  // Eight rows of two tiles leave no registers for scales that are products.
+  static constexpr int kPairedRows = F::kSuper == 32 ? 8 : 4;
   static constexpr int64_t kGroups = F::kSuper / kGroup, kBlock = F::kHead + kGroups * F::kBytes;
   static int64_t bytes(int64_t K) { return K / F::kSuper * kBlock; }
 
