@@ -40,9 +40,11 @@ def check_salt(salt: object) -> str:
     return _text("cache_salt", salt, MAX_SALT)
 
 
-def check_user(user: object) -> str:
-    """Who asks, empty when nobody says. Requests of one user are of one tenant."""
-    return _text("user", user or None, MAX_USER)
+def check_user(user: object, safety_identifier: object = None) -> str:
+    """Who asks, empty when nobody says. Requests of one user are of one tenant; the newer name of
+    the field counts where both are given."""
+    older = _text("user", user or None, MAX_USER)
+    return _text("safety_identifier", safety_identifier or None, MAX_USER) or older
 
 
 def check_priority(priority: object) -> int:

@@ -25,6 +25,8 @@ def test_fields_become_a_standing() -> None:
     assert standing(priority=-3, user="alice") == (-3, "standard", "alice")
     assert standing(priority_class="batch") == (0, "batch", "")
     assert standing(service_tier="auto", priority_class="realtime") == (0, "realtime", "")
+    assert standing(safety_identifier="alice") == (0, "standard", "alice")
+    assert standing(safety_identifier="alice", user="bob") == (0, "standard", "alice")
     tiers = [standing(service_tier=tier)[1] for tier in ("auto", "default", "priority", "flex")]
     assert tiers == ["standard", "standard", "realtime", "batch"]
 
@@ -39,6 +41,7 @@ def test_fields_become_a_standing() -> None:
         ({"priority": -(2**63)}, "priority"),
         ({"user": "x" * 257}, "user"),
         ({"user": "\ud800"}, "user"),
+        ({"safety_identifier": "x" * 257}, "safety_identifier"),
     ],
 )
 def test_what_is_unknown_or_too_large_is_refused(fields: dict[str, object], param: str) -> None:

@@ -54,6 +54,8 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that what it computed is kept from eviction after it ended."""
     user: str | None = None
     """Requests of one user share the engine fairly with those of others."""
+    safety_identifier: str | None = None
+    """OpenAI's newer name for ``user``."""
     priority: int | None = None
     priority_class: str | None = None
     service_tier: str | None = None
@@ -133,7 +135,7 @@ def standing_of(fields: SamplingFields) -> Standing:
         check_salt(fields.cache_salt),
         check_priority(fields.priority),
         check_class(fields.priority_class, fields.service_tier),
-        check_user(fields.user),
+        check_user(fields.user, fields.safety_identifier),
     )
 
 
