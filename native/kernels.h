@@ -91,6 +91,7 @@ enum class Epilogue : int32_t { none = 0, add = 1, gated = 2 };
 //  gated: tiles come in pairs (gate, up): out column of pair p is act(gate) * up; tile0, tile1 are even.
 struct LinearArgs {
   const uint8_t* w;
+  Layout layout;
   int32_t K, N;  // N: real output columns of this weight (before pairing: gate + up together)
   int64_t tile0, tile1;
   const Rows* x;
@@ -279,19 +280,7 @@ struct CombineArgs {
 
 struct Kernels {
   const char* level;
-  void (*linear_f32)(const LinearArgs&);
-  void (*linear_bf16)(const LinearArgs&);
-  void (*linear_q8)(const LinearArgs&);
-  void (*linear_q4z)(const LinearArgs&);
-  void (*linear_q4m)(const LinearArgs&);
-  void (*linear_q4k)(const LinearArgs&);
-  void (*linear_q5k)(const LinearArgs&);
-  void (*linear_q6k)(const LinearArgs&);
-  void (*linear_q5z)(const LinearArgs&);
-  void (*linear_q5m)(const LinearArgs&);
-  void (*linear_iq4)(const LinearArgs&);
-  void (*linear_q8s)(const LinearArgs&);
-  void (*linear_q8m)(const LinearArgs&);
+  void (*linear[kLayouts])(const LinearArgs&);
   void (*norm)(const NormArgs&);
   void (*cast)(const CastArgs&);
   void (*rope_write)(const RopeWriteArgs&);

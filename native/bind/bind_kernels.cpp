@@ -142,15 +142,6 @@ void require_pages(const BoundKv& kv, const BoundStep& step) {
   }
 }
 
-using Linear = void (*)(const LinearArgs&);
-
-Linear linear_of(const Kernels& k, int layout) {
-  const Linear all[] = {k.linear_f32, k.linear_bf16, k.linear_q8,  k.linear_q4z, k.linear_q4m,
-                        k.linear_q4k, k.linear_q5k,  k.linear_q6k, k.linear_q5z, k.linear_q5m,
-                        k.linear_iq4, k.linear_q8s,  k.linear_q8m};
-  return all[layout];
-}
-
 void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRows& x, Matrix out,
             int64_t tile0, int64_t tile1, int64_t m0, int64_t m1, int epilogue, int act,
             std::optional<ConstMatrix> residual, MaybeVector<float> bias, MaybeVector<int32_t> row_index) {
@@ -173,9 +164,9 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   require(row_index ? int64_t(row_index->size()) >= m1 : x.n_rows >= m1, "x has fewer rows than the range");
   for (int64_t m = m0; row_index && m < m1; m++)
     require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
-  linear_of(k, layout)({w.data(), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1, out.data(),
-                        int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
-                        data_or_null(bias), data_or_null(row_index)});
+  k.linear[layout]({w.data(), Layout(layout), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1,
+                    out.data(), int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
+                    data_or_null(bias), data_or_null(row_index)});
 }
 
 void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out,

@@ -7,17 +7,8 @@ namespace kvasir::KVASIR_ISA {
 
 void linear_f32(const LinearArgs& a);
 void linear_bf16(const LinearArgs& a);
-void linear_q8(const LinearArgs& a);
-void linear_q4z(const LinearArgs& a);
-void linear_q4m(const LinearArgs& a);
-void linear_q4k(const LinearArgs& a);
-void linear_q5k(const LinearArgs& a);
-void linear_q6k(const LinearArgs& a);
-void linear_q5z(const LinearArgs& a);
-void linear_q5m(const LinearArgs& a);
-void linear_iq4(const LinearArgs& a);
-void linear_q8s(const LinearArgs& a);
-void linear_q8m(const LinearArgs& a);
+void fill_integer_linears(Kernels& k);
+void linear_integer(const LinearArgs& a);  // whichever a.layout asks for
 void norm(const NormArgs& a);
 void cast(const CastArgs& a);
 void rope_write(const RopeWriteArgs& a);

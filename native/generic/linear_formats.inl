@@ -19,6 +19,7 @@ struct Scales {
 };
 
 struct FormatQ4m {
+  static constexpr Layout kLayout = Layout::q4m;
   static constexpr int kSuper = 32, kHead = 0, kBytes = 320, kRuns = 1, kBits = 4, kZero = 0;
   static constexpr bool kMins = true;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) { unpack4(p, u); }
@@ -28,6 +29,7 @@ struct FormatQ4m {
   }
 };
 struct FormatQ4z {
+  static constexpr Layout kLayout = Layout::q4z;
   static constexpr int kSuper = 32, kHead = 0, kBytes = 288, kRuns = 1, kBits = 4, kZero = 8;
   static constexpr bool kMins = false;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) { unpack4(p, u); }
@@ -36,6 +38,7 @@ struct FormatQ4z {
   }
 };
 struct FormatQ8 {
+  static constexpr Layout kLayout = Layout::q8;
   static constexpr int kSuper = 32, kHead = 0, kBytes = 544, kRuns = 1, kBits = 8, kZero = kQ8Zero;
   static constexpr bool kMins = false;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) { unpack8(p, u); }
@@ -44,6 +47,7 @@ struct FormatQ8 {
   }
 };
 struct FormatQ4k {
+  static constexpr Layout kLayout = Layout::q4k;
   static constexpr int kSuper = 256, kHead = 64, kBytes = 288, kRuns = 1, kBits = 4, kZero = 0;
   static constexpr bool kMins = true;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) { unpack4(p, u); }
@@ -53,6 +57,7 @@ struct FormatQ4k {
   }
 };
 struct FormatQ5k {
+  static constexpr Layout kLayout = Layout::q5k;
   static constexpr int kSuper = 256, kHead = 64, kBytes = 352, kRuns = 1, kBits = 6, kZero = 0;
   static constexpr bool kMins = true;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) {
@@ -64,6 +69,7 @@ struct FormatQ5k {
   }
 };
 struct FormatQ6k {
+  static constexpr Layout kLayout = Layout::q6k;
   static constexpr int kSuper = 256, kHead = 32, kBytes = 416, kRuns = 2, kBits = 6,
                        kZero = kCentred ? 0 : 32;
   static constexpr bool kMins = false;
@@ -76,6 +82,7 @@ struct FormatQ6k {
   }
 };
 struct FormatQ5z {
+  static constexpr Layout kLayout = Layout::q5z;
   static constexpr int kSuper = 32, kHead = 0, kBytes = 352, kRuns = 1, kBits = 6, kZero = kCentred ? 0 : 16;
   static constexpr bool kMins = false;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) {
@@ -86,6 +93,7 @@ struct FormatQ5z {
   }
 };
 struct FormatQ5m {
+  static constexpr Layout kLayout = Layout::q5m;
   static constexpr int kSuper = 32, kHead = 0, kBytes = 384, kRuns = 1, kBits = 6, kZero = 0;
   static constexpr bool kMins = true;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) {
@@ -97,6 +105,7 @@ struct FormatQ5m {
   }
 };
 struct FormatIq4 {
+  static constexpr Layout kLayout = Layout::iq4;
   static constexpr int kSuper = 32, kHead = 0, kBytes = 288, kRuns = 1, kBits = 8, kZero = kQ8Zero;
   static constexpr bool kMins = false;
   static __attribute__((always_inline)) inline void unpack(const uint8_t* p, Unpacked& u) {
@@ -108,6 +117,7 @@ struct FormatIq4 {
 };
 template <bool Mins>
 struct FormatQ8x {
+  static constexpr Layout kLayout = Mins ? Layout::q8m : Layout::q8s;
   static constexpr int kSuper = 32, kHead = 0, kBytes = Mins ? 768 : 640, kRuns = 2, kBits = 8,
                        kZero = kQ8Zero;
   static constexpr bool kMins = Mins;

@@ -12,8 +12,10 @@
 namespace kvasir::KVASIR_ISA {
 
 // linear_panel.inl
-template <class F, int NT>
-bool run_panels(const LinearArgs& a, int64_t tile);
+template <class F>
+struct PackedTiles;
+template <class F, int NT, class Source>
+bool run_panels(const LinearArgs& a, int64_t tile, const Source& source);
 
 // The input rows of a block of output rows.
 template <int MR>
@@ -145,7 +147,7 @@ struct IntTile {
   template <int NT>
   static bool many(const LinearArgs& a, int64_t tile) {
     if constexpr (kPanels)
-      return run_panels<F, NT>(a, tile);
+      return run_panels<F, NT>(a, tile, PackedTiles<F>{a.w + tile * bytes(a.K), bytes(a.K)});
     else
       return false;
   }

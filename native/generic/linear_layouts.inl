@@ -4,16 +4,23 @@
 
 namespace kvasir::KVASIR_ISA {
 
-void linear_q4m(const LinearArgs& a) { run_linear<IntTile<FormatQ4m>>(a); }
-void linear_q4z(const LinearArgs& a) { run_linear<IntTile<FormatQ4z>>(a); }
-void linear_q8(const LinearArgs& a) { run_linear<IntTile<FormatQ8>>(a); }
-void linear_q4k(const LinearArgs& a) { run_linear<IntTile<FormatQ4k>>(a); }
-void linear_q5k(const LinearArgs& a) { run_linear<IntTile<FormatQ5k>>(a); }
-void linear_q6k(const LinearArgs& a) { run_linear<IntTile<FormatQ6k>>(a); }
-void linear_q5z(const LinearArgs& a) { run_linear<IntTile<FormatQ5z>>(a); }
-void linear_q5m(const LinearArgs& a) { run_linear<IntTile<FormatQ5m>>(a); }
-void linear_iq4(const LinearArgs& a) { run_linear<IntTile<FormatIq4>>(a); }
-void linear_q8s(const LinearArgs& a) { run_linear<IntTile<FormatQ8x<false>>>(a); }
-void linear_q8m(const LinearArgs& a) { run_linear<IntTile<FormatQ8x<true>>>(a); }
+template <class F>
+void linear_int(const LinearArgs& a) {
+  run_linear<IntTile<F>>(a);
+}
+
+// From q8 on.
+constexpr void (*kLinears[])(const LinearArgs&) = {
+    linear_int<FormatQ8>,  linear_int<FormatQ4z>, linear_int<FormatQ4m>, linear_int<FormatQ4k>,
+    linear_int<FormatQ5k>, linear_int<FormatQ6k>, linear_int<FormatQ5z>, linear_int<FormatQ5m>,
+    linear_int<FormatIq4>, linear_int<FormatQ8x<false>>, linear_int<FormatQ8x<true>>};
+
+void linear_integer(const LinearArgs& a) {
+  (is_compact(a.layout) ? compact_linear(a.layout) : kLinears[int(a.layout) - int(Layout::q8)])(a);
+}
+
+void fill_integer_linears(Kernels& k) {
+  for (int layout = int(Layout::q8); layout < kLayouts; layout++) k.linear[layout] = linear_integer;
+}
 
 }  // namespace kvasir::KVASIR_ISA

@@ -35,18 +35,18 @@ struct Panel {
   Starts<F, kPanelRows, kPanelGroups> starts;
 
   const LinearArgs& a;
-  const int64_t tile, m0, n_rows, tile_bytes;
+  const int64_t tile, m0, n_rows;
   const RowsAt<kPanelRows> x;
 
   inline __attribute__((always_inline)) Panel(const LinearArgs& args, int64_t first_tile, int64_t m,
                                               int64_t n, const int64_t* r)
-      : a(args), tile(first_tile), m0(m), n_rows(n), tile_bytes(Tile::bytes(args.K)), x(args, r, n) {}
+      : a(args), tile(first_tile), m0(m), n_rows(n), x(args, r, n) {}
 
   // All rows and groups [g0, g1), while the weights that come next are fetched.
-  inline __attribute__((always_inline)) void run(int64_t g0, int64_t g1, Coming<NT> coming) {
-    const uint8_t* w = a.w + tile * tile_bytes;
-    for (int64_t g = g0; g < g1; g++)
-      Tile::template read<NT, false>(w, tile_bytes, g, groups[g - g0].u, groups[g - g0].s);
+  template <class Source>
+  inline __attribute__((always_inline)) void run(const Source& source, int64_t g0, int64_t g1,
+                                                 Coming<NT> coming) {
+    for (int64_t g = g0; g < g1; g++) source.template read<NT>(g, groups[g - g0].u, groups[g - g0].s);
     for (int64_t m = 0; m < n_rows; m++) starts.set(x, m, g0, g1);
     const int64_t share = (coming.end - coming.at) * kIntRows / n_rows + 1;
     int64_t m = 0;
@@ -90,10 +90,10 @@ KVASIR_INLINE int64_t panel_step(const LinearArgs& a) {
   return step <= most ? step : most / per_block * per_block;
 }
 
-template <class F, int NT, int PerBlock>
-void panel_rows(const LinearArgs& a, int64_t tile) {
-  const int64_t groups = a.K / kGroup, step = panel_step(a), bytes = IntTile<F>::bytes(a.K);
-  const uint8_t* w = a.w + tile * bytes;
+template <class F, int NT, int PerBlock, class Source>
+void panel_rows(const LinearArgs& a, int64_t tile, const Source& source) {
+  const int64_t groups = a.K / kGroup, step = panel_step(a), bytes = source.stride;
+  const uint8_t* w = source.w;
   for (int64_t m0 = a.m0; m0 < a.m1; m0 += kPanelRows) {
     const int64_t n = a.m1 - m0 < kPanelRows ? a.m1 - m0 : kPanelRows;
     int64_t r[kPanelRows];
@@ -103,19 +103,32 @@ void panel_rows(const LinearArgs& a, int64_t tile) {
       const int64_t end = g + step < groups ? g + step : groups;
       // the next groups of these tiles, or the first of the tiles behind them
       const uint8_t* next = end < groups ? w + bytes * end / groups : w + NT * bytes;
-      panel.run(g, end, {next, next + bytes * step / groups, bytes});
+      panel.run(source, g, end, {next, next + bytes * step / groups, bytes});
     }
   }
 }
 
-// False where an activation block exceeds a panel.
-template <class F, int NT>
-bool run_panels(const LinearArgs& a, int64_t tile) {
+// Tiles from `w` on, in F's own layout.
+template <class F>
+struct PackedTiles {
+  const uint8_t* w;
+  int64_t stride;
+
+  template <int NT>
+  inline __attribute__((always_inline)) void read(int64_t g, Unpacked* u, Scales* s) const {
+    IntTile<F>::template read<NT, false>(w, stride, g, u, s);
+  }
+};
+
+// Columns of NT tiles from `tile` on, that lie at source.w and source.stride apart. Its read<NT>(g, u, s)
+// unpacks group g of those tiles to what F describes. False where an activation block exceeds a panel.
+template <class F, int NT, class Source>
+bool run_panels(const LinearArgs& a, int64_t tile, const Source& source) {
   if (a.x->block > kPanelGroups * kGroup) return false;
   if (a.x->block == 2 * kGroup)
-    panel_rows<F, NT, 2>(a, tile);
+    panel_rows<F, NT, 2>(a, tile, source);
   else
-    panel_rows<F, NT, 0>(a, tile);
+    panel_rows<F, NT, 0>(a, tile, source);
   return true;
 }
 

@@ -54,43 +54,13 @@ void Program::cast(const Record& r, const Tile& tile, int64_t item) {
   kernels_.cast(args);
 }
 
-void Program::call_linear(Layout layout, const LinearArgs& args) const {
-  switch (layout) {
-    case Layout::f32:
-      return kernels_.linear_f32(args);
-    case Layout::bf16:
-      return kernels_.linear_bf16(args);
-    case Layout::q8:
-      return kernels_.linear_q8(args);
-    case Layout::q4z:
-      return kernels_.linear_q4z(args);
-    case Layout::q4m:
-      return kernels_.linear_q4m(args);
-    case Layout::q4k:
-      return kernels_.linear_q4k(args);
-    case Layout::q5k:
-      return kernels_.linear_q5k(args);
-    case Layout::q6k:
-      return kernels_.linear_q6k(args);
-    case Layout::q5z:
-      return kernels_.linear_q5z(args);
-    case Layout::q5m:
-      return kernels_.linear_q5m(args);
-    case Layout::iq4:
-      return kernels_.linear_iq4(args);
-    case Layout::q8s:
-      return kernels_.linear_q8s(args);
-    case Layout::q8m:
-      return kernels_.linear_q8m(args);
-  }
-}
-
 void Program::linear(const Record& r, const Tile& tile, int64_t item) {
   const Weight& w = spec_.weights[size_t(r.weight[0])];
   const int64_t n = rows(r, tile), chunks = (n + kLinearRows - 1) / kLinearRows;
   const int64_t per_item = tiles_per_item(r, w.tiles, chunks);
   const Rows x = view(r.in[0]);
   LinearArgs args{};
+  args.layout = w.layout;
   args.w = w.data;
   args.K = int32_t(w.K);
   args.N = int32_t(w.N);
@@ -107,7 +77,7 @@ void Program::linear(const Record& r, const Tile& tile, int64_t item) {
   args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + r.i[0];
   args.bias =
       r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
-  call_linear(w.layout, args);
+  kernels_.linear[int(w.layout)](args);
 }
 
 void Program::expert_linear(const Record& r, int64_t item) {
@@ -117,6 +87,7 @@ void Program::expert_linear(const Record& r, int64_t item) {
   const int32_t* offsets = ints(r.in[2]);
   const Rows x = view(r.in[0]);
   LinearArgs args{};
+  args.layout = w.layout;
   args.w = w.data + expert * w.tiles * tile_bytes(w.layout, w.K);
   args.K = int32_t(w.K);
   args.N = int32_t(w.N);
@@ -130,7 +101,7 @@ void Program::expert_linear(const Record& r, int64_t item) {
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
   args.row_index = r.i[3] ? nullptr : ints(r.in[1]);
-  if (args.m0 < args.m1) call_linear(w.layout, args);
+  if (args.m0 < args.m1) kernels_.linear[int(w.layout)](args);
 }
 
 void Program::rope_write(const Record& r, const Tile& tile, int64_t item) {

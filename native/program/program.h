@@ -170,7 +170,6 @@ class Program {
   Rows view(int32_t buffer) const;
   float* floats(int32_t buffer) const;
   int32_t* ints(int32_t buffer) const;
-  void call_linear(Layout layout, const LinearArgs& args) const;
   void share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const;
 
   Pool& pool_;

@@ -188,32 +188,31 @@ void run_tile_panels(const LinearArgs& a, int64_t tile) {
     }
 }
 
-// few: the same linear of the level below.
-template <class F, void (*few)(const LinearArgs&)>
-KVASIR_INLINE void linear_on_tiles(const LinearArgs& a) {
-  if (a.m1 - a.m0 < kManyRows || a.x->block > kPanelGroups * kGroup) return few(a);
+}  // namespace kvasir::KVASIR_ISA
+
+namespace kvasir::isa_avx512_vnni {
+void linear_integer(const LinearArgs& a);
+}  // namespace kvasir::isa_avx512_vnni
+
+namespace kvasir::KVASIR_ISA {
+
+template <class F>
+void linear_on_tiles(const LinearArgs& a) {
+  if (a.m1 - a.m0 < kManyRows || a.x->block > kPanelGroups * kGroup) return isa_avx512_vnni::linear_integer(a);
   int64_t tile = a.tile0;
   for (; tile + 2 <= a.tile1; tile += 2) run_tile_panels<F, 2>(a, tile);
   if (tile < a.tile1) run_tile_panels<F, 1>(a, tile);
 }
 
-}  // namespace kvasir::KVASIR_ISA
+template <class... F>
+void set_on_tiles(Kernels& k) {
+  ((k.linear[int(F::kLayout)] = linear_on_tiles<F>), ...);
+}
 
-#define KVASIR_ON_TILES(linear, Format)                                                     \
-  namespace kvasir::isa_avx512_vnni {                                                       \
-  void linear(const LinearArgs& a);                                                         \
-  }                                                                                         \
-  namespace kvasir::KVASIR_ISA {                                                            \
-  void linear(const LinearArgs& a) { linear_on_tiles<Format, isa_avx512_vnni::linear>(a); } \
-  }
-KVASIR_ON_TILES(linear_q4m, FormatQ4m)
-KVASIR_ON_TILES(linear_q4z, FormatQ4z)
-KVASIR_ON_TILES(linear_q8, FormatQ8)
-KVASIR_ON_TILES(linear_q4k, FormatQ4k)
-KVASIR_ON_TILES(linear_q5k, FormatQ5k)
-KVASIR_ON_TILES(linear_q6k, FormatQ6k)
-KVASIR_ON_TILES(linear_q5z, FormatQ5z)
-KVASIR_ON_TILES(linear_q5m, FormatQ5m)
-KVASIR_ON_TILES(linear_iq4, FormatIq4)
-KVASIR_ON_TILES(linear_q8s, FormatQ8x<false>)
-KVASIR_ON_TILES(linear_q8m, FormatQ8x<true>)
+// The compact layouts stay with the level below.
+void fill_integer_linears(Kernels& k) {
+  set_on_tiles<FormatQ4m, FormatQ4z, FormatQ8, FormatQ4k, FormatQ5k, FormatQ6k, FormatQ5z, FormatQ5m,
+               FormatIq4, FormatQ8x<false>, FormatQ8x<true>>(k);
+}
+
+}  // namespace kvasir::KVASIR_ISA
