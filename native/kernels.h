@@ -26,7 +26,7 @@ enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 
 // Packed weights are kept on disk under this number: raise it whenever the bytes of a layout below, or the
 // order in which matrices are packed together, change. Files of another number are packed again.
-constexpr int kLayoutVersion = 1;
+constexpr int kLayoutVersion = 2;
 
 // Weight layouts. Tile t holds columns (output features) 16t .. 16t+15; missing columns are zero.
 //  q4z : per group of 32 k: 256 B nibbles, 16 fp16 scales.            value = scale * (nibble - 8) [Q4_0] q4m
@@ -46,6 +46,19 @@ constexpr int kLayoutVersion = 1;
 //  Q5_1] iq4 : as q4z; value = scale * IQ4_NL's code [IQ4_NL] q8s : as q8, with 2 x 16 f32 scales (for the 16
 //  lower and upper k): any format without mins; q8m: then as many mins. bf16: per pair of k: 16 columns x 2
 //  (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k first. f32 : per k: 16 columns f32.
+//  Compact layouts, read a group at a time to 8 bits (generic/compact.inl); after a head of 16 fp16 d, 8
+//  groups of 32 k. Planes of n bits: bits n*i of byte 4*c+b of chunk j belong to k = 4*(8/n*j + i) + b. q2k
+//  : also 16 fp16 e; two bits, 2 x 16 bytes s + 16 m; value = d * s * code + e * m               [Q2_K] q3k
+//  : two bits, one bit, 2 x 16 bytes s + 32; value = d * s * (code - 4)                          [Q3_K]
+//  iq4xs: nibbles, 16 bytes s + 32; value = d * s * IQ4_NL's code [IQ4_XS] mxfp4: no head; nibbles, 16 bytes
+//  e; value = 2^(e - 128) * kFp4Values[nibble]                      [MXFP4] iq2xxs, iq2xs, iq2s, iq3xxs,
+//  iq3s: codes (grid_words.inl), 64 B of signs: bit 4*c+b of eight bytes j is of k = 4j+b. Steps s are
+//  nibbles of 16 columns, behind the d of the head for two groups each where the format has one a group, else
+//  behind the signs for its two runs. value = d * (2s + 1) * (1/8, iq3xxs: 1/4, iq3s: 1)
+//  * grid's. iq1s: codes, 16 x 16 bits: four times 3 bits above them, 3 bits s, a sign of the eighth that is
+//  added; iq1m: codes, 16 x 4 x (3 bits, sign), 16 bytes with two s. tq2: two bits; tq1: 13 x 64 bytes for
+//  the block, five digits of base 3 a byte; value = d * (digit - 1).                                  [TQ2_0,
+//  TQ1_0]
 enum class Layout : int32_t {
   f32 = 0,
   bf16 = 1,
@@ -59,18 +72,37 @@ enum class Layout : int32_t {
   q5m = 9,
   iq4 = 10,
   q8s = 11,
-  q8m = 12
+  q8m = 12,
+  q2k = 13,
+  q3k = 14,
+  iq4xs = 15,
+  mxfp4 = 16,
+  iq2xxs = 17,
+  iq2xs = 18,
+  iq2s = 19,
+  iq3xxs = 20,
+  iq3s = 21,
+  iq1s = 22,
+  iq1m = 23,
+  tq1 = 24,
+  tq2 = 25
 };
-constexpr int kLayouts = 13;
+constexpr int kLayouts = 26;
 struct LayoutSize {
   int elements, bytes;  // of a row's run, and of the 16 columns that hold it
 };
-constexpr LayoutSize kLayoutSizes[kLayouts] = {{1, 64},     {2, 64},     {32, 544},   {32, 288}, {32, 320},
-                                               {256, 2368}, {256, 2880}, {256, 3360}, {32, 352}, {32, 384},
-                                               {32, 288},   {32, 640},   {32, 768}};
+constexpr LayoutSize kLayoutSizes[kLayouts] = {
+    {1, 64},     {2, 64},     {32, 544},  {32, 288},   {32, 320},   {256, 2368}, {256, 2880},
+    {256, 3360}, {32, 352},   {32, 384},  {32, 288},   {32, 640},   {32, 768},   {256, 1344},
+    {256, 1824}, {256, 2208}, {32, 272},  {256, 1120}, {256, 1248}, {256, 1312}, {256, 1632},
+    {256, 1760}, {256, 800},  {256, 928}, {256, 864},  {256, 1056}};
+constexpr bool is_compact(Layout layout) { return layout >= Layout::q2k; }
+constexpr int kMaxCompactBlock = 512;  // of the rows that meet a compact layout
 
 // What the 4-bit codes of iq4 mean.
 constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+// And twice those of e2m1.
+constexpr int8_t kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the sum
 // of its int8 values as a float, unscaled (`sums`). block is a multiple of 32 that divides K.

@@ -31,10 +31,11 @@ from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program
 
 FORMATS = (
-    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q3_K", "Q2_K",
-    "BF16", "F32",
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q2_K", "Q3_K",
+    "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M", "TQ1_0",
+    "TQ2_0", "BF16", "F32",
 )  # fmt: skip
-"""One of every packed layout: Q3_K stands for all that are widened without mins, Q2_K with them."""
+"""One of every packed layout that a format has for its own."""
 GREEDY = TokenParams(seed=0, max_tokens=1, temperature=0.0)
 PEAK_OF_ROWS = {"q8": "int8", "bf16": "bf16", "f32": "fp32"}
 

@@ -14,7 +14,7 @@ from kvasir.config.sizes import format_size
 from kvasir.engine.build import LoadedModel, load_model
 from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, OWN_LAYOUT
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
 from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.phases import phases
 from kvasir.ir.printer import render
@@ -69,7 +69,6 @@ def formats_text() -> str:
     ]
     notes = [
         "native: in a layout of its own, every value as stored",
-        "widened: as 8-bit integers with f32 scales, every value as stored",
         "decoded: as f32; --dtype float32 does it to every format",
         "*: untested on hardware: its instructions have only run in emulation",
         f"levels of this CPU: {', '.join(_native.levels())}",
@@ -89,8 +88,6 @@ def _packed(name: str) -> tuple[str, str]:
 
 
 def _how(name: str) -> str:
-    if name not in OWN_LAYOUT:
-        return "widened"
     return "native" if FORMATS[name].split or name == LAYOUT_OF_FORMAT[name].upper() else "decoded"
 
 

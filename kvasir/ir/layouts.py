@@ -28,32 +28,50 @@ LAYOUTS = {
     "iq4": Layout(10, 4.5, "q8"),
     "q8s": Layout(11, 10, "q8"),
     "q8m": Layout(12, 12, "q8", True),
+    "q2k": Layout(13, 2.625, "q8", True),
+    "q3k": Layout(14, 3.5625, "q8"),
+    "iq4xs": Layout(15, 4.3125, "q8"),
+    "mxfp4": Layout(16, 4.25, "q8"),
+    "iq2xxs": Layout(17, 2.1875, "q8"),
+    "iq2xs": Layout(18, 2.4375, "q8"),
+    "iq2s": Layout(19, 2.5625, "q8"),
+    "iq3xxs": Layout(20, 3.1875, "q8"),
+    "iq3s": Layout(21, 3.4375, "q8"),
+    "iq1s": Layout(22, 1.5625, "q8"),
+    "iq1m": Layout(23, 1.8125, "q8"),
+    "tq1": Layout(24, 1.6875, "q8"),
+    "tq2": Layout(25, 2.0625, "q8"),
 }
 
-OWN_LAYOUT = {
+LAYOUT_OF_FORMAT = {
     "Q4_0": "q4z",
     "Q4_1": "q4m",
     "Q5_0": "q5z",
     "Q5_1": "q5m",
     "Q8_0": "q8",
+    "Q2_K": "q2k",
+    "Q3_K": "q3k",
     "Q4_K": "q4k",
     "Q5_K": "q5k",
     "Q6_K": "q6k",
     "IQ4_NL": "iq4",
+    "IQ4_XS": "iq4xs",
+    "MXFP4": "mxfp4",
+    "IQ2_XXS": "iq2xxs",
+    "IQ2_XS": "iq2xs",
+    "IQ2_S": "iq2s",
+    "IQ3_XXS": "iq3xxs",
+    "IQ3_S": "iq3s",
+    "IQ1_S": "iq1s",
+    "IQ1_M": "iq1m",
+    "TQ1_0": "tq1",
+    "TQ2_0": "tq2",
     "BF16": "bf16",
     "F16": "f32",  # bf16 would drop three bits
     "F32": "f32",
 }
-"""Formats with a layout made for them."""
-
-WIDENED = dict.fromkeys(
-    ("Q3_K", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M",
-     "TQ1_0", "TQ2_0", "MXFP4"),
-    "q8s",
-) | {"Q2_K": "q8m"}  # fmt: skip
-"""Formats kept as 8-bit integers with f32 scales: every value as it was, more memory."""
-
-LAYOUT_OF_FORMAT = OWN_LAYOUT | WIDENED
+"""The layout made for each format. Any format of integers fits q8s too, or q8m where it has
+minimums: 8-bit integers with f32 scales, every value as it was, more memory."""
 
 
 def common_layout(layouts: set[str]) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from kvasir.formats.types import FORMATS
 from kvasir.ir.cost import weight_bytes
-from kvasir.ir.layouts import LAYOUTS, OWN_LAYOUT
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -19,11 +19,11 @@ _MEANS = {
 
 
 def placement(program: Program, binding: Binding) -> str:
-    """One line: formats that have no layout of their own, or got another, with sizes in MB."""
+    """One line: formats that got another layout than their own, with sizes in MB."""
     moved: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, weight in program.weights.items():
         format_name = binding[name].format
-        if len(weight.shape) > 1 and OWN_LAYOUT.get(format_name) != weight.layout:
+        if len(weight.shape) > 1 and LAYOUT_OF_FORMAT[format_name] != weight.layout:
             moved[format_name, weight.layout].append(name)
     if not moved:
         return "every matrix in the layout of its format"

@@ -149,6 +149,8 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   const DType takes = layout == 0 ? DType::f32 : layout == 1 ? DType::bf16 : DType::q8;
   require(x.rows.dtype == takes && x.K % (layout < 2 ? 1 : kLayoutSizes[layout].elements) == 0,
           "rows of another type or length than the layout takes");
+  require(!is_compact(Layout(layout)) || x.rows.block <= kMaxCompactBlock,
+          "blocks of activations are longer than a compact layout takes");
   const bool is_gated = Epilogue(epilogue) == Epilogue::gated;
   const int64_t columns = is_gated ? N / 2 : N;
   const int64_t tiles = (columns + kTileCols - 1) / kTileCols * (is_gated ? 2 : 1);

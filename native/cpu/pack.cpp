@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/pack_compact.h"
 #include "cpu/pack_super.h"
 
 namespace kvasir {
@@ -13,11 +14,16 @@ namespace {
 struct FormatSize {
   int elements, bytes;
 };
-constexpr FormatSize kSizes[] = {{1, 4},   {1, 2},   {1, 2},     {32, 34},   {32, 18},   {32, 20},
-                                 {32, 22}, {32, 24}, {256, 144}, {256, 176}, {256, 210}, {32, 18}};
+constexpr FormatSize kSizes[] = {
+    {1, 4},     {1, 2},     {1, 2},     {32, 34},  {32, 18},   {32, 20},   {32, 22}, {32, 24},  {256, 144},
+    {256, 176}, {256, 210}, {32, 18},   {256, 84}, {256, 110}, {256, 136}, {32, 17}, {256, 66}, {256, 74},
+    {256, 82},  {256, 98},  {256, 110}, {256, 50}, {256, 56},  {256, 54},  {256, 66}};
 // The layout of each quantized format, from q8_0.
-constexpr Layout kLayoutOf[] = {Layout::q8,  Layout::q4z, Layout::q4m, Layout::q5z, Layout::q5m,
-                                Layout::q4k, Layout::q5k, Layout::q6k, Layout::iq4};
+constexpr Layout kLayoutOf[] = {Layout::q8,   Layout::q4z,    Layout::q4m,   Layout::q5z,    Layout::q5m,
+                                Layout::q4k,  Layout::q5k,    Layout::q6k,   Layout::iq4,    Layout::q2k,
+                                Layout::q3k,  Layout::iq4xs,  Layout::mxfp4, Layout::iq2xxs, Layout::iq2xs,
+                                Layout::iq2s, Layout::iq3xxs, Layout::iq3s,  Layout::iq1s,   Layout::iq1m,
+                                Layout::tq1,  Layout::tq2};
 
 uint32_t word(const uint8_t* p) {
   uint32_t v;
@@ -123,6 +129,8 @@ void pack_tile(const PackArgs& a, int64_t t, float* buffer) {
     const uint8_t* row = a.rows + (t * kTileCols + c) * row_bytes(a.format, a.K);
     if (a.layout == Layout::f32 || a.layout == Layout::bf16)
       put_floats(a, row, tile, c, buffer);
+    else if (is_compact(a.layout))
+      pack_compact(a.layout, a.K, row, kSizes[int(a.format)].bytes, tile, c);
     else if (a.layout >= Layout::q4k)
       pack_super(a.layout, a.K, row, kSizes[int(a.format)].bytes, tile, c);
     else

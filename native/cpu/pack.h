@@ -20,10 +20,25 @@ enum class Format : int32_t {
   q4_k = 8,
   q5_k = 9,
   q6_k = 10,
-  iq4_nl = 11
+  iq4_nl = 11,
+  q2_k = 12,
+  q3_k = 13,
+  iq4_xs = 14,
+  mxfp4 = 15,
+  iq2_xxs = 16,
+  iq2_xs = 17,
+  iq2_s = 18,
+  iq3_xxs = 19,
+  iq3_s = 20,
+  iq1_s = 21,
+  iq1_m = 22,
+  tq1_0 = 23,
+  tq2_0 = 24
 };
-constexpr const char* kFormatNames[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0", "Q4_1",
-                                        "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"};
+constexpr const char* kFormatNames[] = {"F32",    "F16",   "BF16",    "Q8_0",   "Q4_0",   "Q4_1",    "Q5_0",
+                                        "Q5_1",   "Q4_K",  "Q5_K",    "Q6_K",   "IQ4_NL", "Q2_K",    "Q3_K",
+                                        "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S",  "IQ3_XXS", "IQ3_S",
+                                        "IQ1_S",  "IQ1_M", "TQ1_0",   "TQ2_0"};
 
 int64_t row_bytes(Format format, int64_t K);
 int64_t tile_bytes(Layout layout, int64_t K);

@@ -66,6 +66,10 @@ void embed(const EmbedArgs& a) {
       embed_float(tile, a.layout, c, a.K, a.scale, out);
       continue;
     }
+    if (is_compact(a.layout)) {
+      embed_compact(tile, a.layout, c, a.K, a.scale, out);
+      continue;
+    }
     if (a.layout >= Layout::q4k) {
       embed_super(tile, a.layout, c, a.K, a.scale, out);
       continue;

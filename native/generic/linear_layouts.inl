@@ -1,6 +1,8 @@
 // The integer linears of a level, one per layout.
 #include "generic/linear_int.inl"
 #include "generic/linear_panel.inl"
+//
+#include "generic/linear_compact.inl"
 
 namespace kvasir::KVASIR_ISA {
 
@@ -11,8 +13,8 @@ void linear_int(const LinearArgs& a) {
 
 // From q8 on.
 constexpr void (*kLinears[])(const LinearArgs&) = {
-    linear_int<FormatQ8>,  linear_int<FormatQ4z>, linear_int<FormatQ4m>, linear_int<FormatQ4k>,
-    linear_int<FormatQ5k>, linear_int<FormatQ6k>, linear_int<FormatQ5z>, linear_int<FormatQ5m>,
+    linear_int<FormatQ8>,  linear_int<FormatQ4z>,        linear_int<FormatQ4m>,      linear_int<FormatQ4k>,
+    linear_int<FormatQ5k>, linear_int<FormatQ6k>,        linear_int<FormatQ5z>,      linear_int<FormatQ5m>,
     linear_int<FormatIq4>, linear_int<FormatQ8x<false>>, linear_int<FormatQ8x<true>>};
 
 void linear_integer(const LinearArgs& a) {

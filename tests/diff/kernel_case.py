@@ -21,7 +21,9 @@ Ranges = Sequence[tuple[int, int]]
 FORMAT_OF = {
     "f32": "F32", "bf16": "BF16", "q8": "Q8_0", "q4z": "Q4_0", "q4m": "Q4_1", "q4k": "Q4_K",
     "q5k": "Q5_K", "q6k": "Q6_K", "q5z": "Q5_0", "q5m": "Q5_1", "iq4": "IQ4_NL", "q8s": "IQ3_S",
-    "q8m": "Q2_K",
+    "q8m": "Q2_K", "q2k": "Q2_K", "q3k": "Q3_K", "iq4xs": "IQ4_XS", "mxfp4": "MXFP4",
+    "iq2xxs": "IQ2_XXS", "iq2xs": "IQ2_XS", "iq2s": "IQ2_S", "iq3xxs": "IQ3_XXS", "iq3s": "IQ3_S",
+    "iq1s": "IQ1_S", "iq1m": "IQ1_M", "tq1": "TQ1_0", "tq2": "TQ2_0",
 }  # fmt: skip
 """A format of each layout."""
 LAYOUTS = tuple(layouts.LAYOUTS)
@@ -109,10 +111,17 @@ def fitting(layout: int, K: int) -> int:
 
 def pack(layout: int, parts: Sequence[NDArray[np.uint8]], n: int, K: int) -> NDArray[np.uint8]:
     """Column tiles of one weight, or of several with their tiles taking turns (gate, up)."""
+    return pack_format(LAYOUTS[layout], FORMATS[layout], parts, n, K)
+
+
+def pack_format(
+    layout: str, format_: str, parts: Sequence[NDArray[np.uint8]], n: int, K: int
+) -> NDArray[np.uint8]:
+    """As ``pack``: rows of any format that the layout takes."""
     tiles = -(-n // 16) * len(parts)
-    out = np.zeros(tiles * _native.tile_bytes(layout, K), np.uint8)
+    out = np.zeros(tiles * _native.tile_bytes(layouts.LAYOUTS[layout].code, K), np.uint8)
     pool = _native.Pool(1)
     for i, rows in enumerate(parts):
-        target = Target(pool, LAYOUTS[layout], K, out, i, len(parts))
-        pack_rows(target, FORMATS[layout], rows.reshape(n, -1))
+        target = Target(pool, layout, K, out, i, len(parts))
+        pack_rows(target, format_, rows.reshape(n, -1))
     return out

@@ -128,9 +128,24 @@ def extreme_case(name: str, M: int, N: int = 33, K: int = 256) -> Case:
     return Case(M, run, expected)
 
 
+COMPACT = LAYOUTS[LAYOUTS.index("q2k") :]
+
+
+def compact_cases(layout: int, name: str) -> dict[str, Case]:
+    """Fewer: they share their linears, which test_compact.py compares with those above."""
+    return {
+        f"linear-{name}-one-row": linear_case(layout, 1, 33, 512),
+        f"linear-{name}-many-gated": linear_case(layout, 17, 24, 256, GATED, indexed=True),
+        f"linear-{name}-tiles": linear_case(layout, 5, 70, 768, ADD, biased=True, by_tiles=True),
+    }
+
+
 def linear_cases() -> dict[str, Case]:
     cases = {}
     for i, name in enumerate(LAYOUTS):
+        if name in COMPACT:
+            cases |= compact_cases(i, name)
+            continue
         cases |= {
             f"linear-{name}-one-row": linear_case(i, 1, 48, 576),
             f"linear-{name}-rows": linear_case(i, 23, 40, 576),

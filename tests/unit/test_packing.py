@@ -11,7 +11,7 @@ from kvasir import _native
 from kvasir.exec.cpu import weights
 from kvasir.exec.cpu.weights import Target, pack_rows
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, OWN_LAYOUT, common_layout
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, common_layout
 from kvasir.weights.placement import placement
 from tests import tiny
 from tests.format_blocks import random_blocks
@@ -63,7 +63,15 @@ def test_table_is_the_native_one() -> None:
     for layout in LAYOUTS.values():
         assert _native.tile_bytes(layout.code, 256) * 8 == layout.bits * 256 * 16
     for name, layout in LAYOUT_OF_FORMAT.items():
-        assert _native.packs(name, LAYOUTS[layout].code) == (name in OWN_LAYOUT)
+        assert _native.packs(name, LAYOUTS[layout].code)
+        assert not FORMATS[name].split or not _native.packs(name, LAYOUTS["q8m"].code)
+
+
+def test_nothing_grows() -> None:
+    """A tenth at most, beside F16, which bf16 would round."""
+    for name, layout in LAYOUT_OF_FORMAT.items():
+        stored = FORMATS[name].block_bytes * 8 / FORMATS[name].block
+        assert LAYOUTS[layout].bits <= 1.1 * stored or name == "F16"
 
 
 def test_common_layouts() -> None:

@@ -1,4 +1,5 @@
-"""Rows of formats without a native packer, brought to 8-bit integers with f32 scales (q8s, q8m)."""
+"""Rows of any integer format, brought to 8-bit integers with f32 scales (q8s, q8m): for matrices of
+several formats that are computed together, and for formats without a layout of their own."""
 
 from __future__ import annotations
 

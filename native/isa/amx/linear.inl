@@ -198,7 +198,8 @@ namespace kvasir::KVASIR_ISA {
 
 template <class F>
 void linear_on_tiles(const LinearArgs& a) {
-  if (a.m1 - a.m0 < kManyRows || a.x->block > kPanelGroups * kGroup) return isa_avx512_vnni::linear_integer(a);
+  if (a.m1 - a.m0 < kManyRows || a.x->block > kPanelGroups * kGroup)
+    return isa_avx512_vnni::linear_integer(a);
   int64_t tile = a.tile0;
   for (; tile + 2 <= a.tile1; tile += 2) run_tile_panels<F, 2>(a, tile);
   if (tile < a.tile1) run_tile_panels<F, 1>(a, tile);

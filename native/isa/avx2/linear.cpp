@@ -3,12 +3,11 @@
 #include "isa/avx2/vec.h"
 //
 #include "generic/level.inl"
+#include "isa/avx2/codes.h"
 
 namespace kvasir::isa_avx2 {
 
 constexpr int kIntRows = 4, kFloatRows = 4;
-constexpr int kQ8Zero = 0;
-constexpr bool kCentred = true;
 constexpr bool kPanels = true;
 
 }  // namespace kvasir::isa_avx2

@@ -2,12 +2,11 @@
 #include "isa/avx2_vnni/vec.h"
 //
 #include "generic/level.inl"
+#include "isa/avx2_vnni/codes.h"
 
 namespace kvasir::isa_avx2_vnni {
 
 constexpr int kIntRows = 4;
-constexpr int kQ8Zero = 128;
-constexpr bool kCentred = false;
 constexpr bool kPanels = true;
 
 }  // namespace kvasir::isa_avx2_vnni

@@ -3,12 +3,11 @@
 #include "isa/avx512/vec.h"
 //
 #include "generic/level.inl"
+#include "isa/avx512/codes.h"
 
 namespace kvasir::isa_avx512 {
 
 constexpr int kIntRows = 4, kFloatRows = 8;
-constexpr int kQ8Zero = 0;
-constexpr bool kCentred = false;
 constexpr bool kPanels = true;
 
 }  // namespace kvasir::isa_avx512

@@ -2,63 +2,18 @@
 #include "isa/scalar/vec.h"
 //
 #include "generic/level.inl"
+#include "isa/scalar/codes.h"
 
 namespace kvasir::isa_scalar {
 
-// Calls, not copies, for the time that compiling takes.
-#define KVASIR_CALL static __attribute__((noinline))
-
 constexpr int kIntRows = 2, kFloatRows = 2;
-constexpr int kQ8Zero = 0;
-constexpr bool kCentred = true;
 constexpr bool kPanels = false;
 
-// Centred or offset weights of a group: [four k][column][k]
-struct Unpacked {
-  int8_t w[8][64];
-};
+}  // namespace kvasir::isa_scalar
 
-KVASIR_CALL void unpack4(const uint8_t* p, Unpacked& u) {
-  for (int j = 0; j < 4; j++)
-    for (int b = 0; b < 64; b++) {
-      u.w[2 * j][b] = int8_t(p[64 * j + b] & 15);
-      u.w[2 * j + 1][b] = int8_t(p[64 * j + b] >> 4);
-    }
-}
+#include "isa/scalar/unpack.inl"
 
-KVASIR_CALL void unpack8(const uint8_t* p, Unpacked& u) {
-  for (int j = 0; j < 8; j++)
-    for (int b = 0; b < 64; b++) u.w[j][b] = int8_t(p[64 * j + b] ^ 128);
-}
-
-// High: bit r of byte b is of the k in w[r][b].
-template <int Zero>
-KVASIR_CALL void unpack5(const uint8_t* low, const uint8_t* high, Unpacked& u) {
-  unpack4(low, u);
-  for (int r = 0; r < 8; r++)
-    for (int b = 0; b < 64; b++) u.w[r][b] = int8_t((u.w[r][b] | (high[b] >> r & 1) << 4) - Zero);
-}
-
-template <int Zero>
-KVASIR_CALL void unpack6(const uint8_t* low, const uint8_t* high, Unpacked& u) {
-  unpack4(low, u);
-  for (int r = 0; r < 8; r++)
-    for (int b = 0; b < 64; b++)
-      u.w[r][b] = int8_t((u.w[r][b] | (high[64 * (r / 4) + b] >> 2 * (r % 4) & 3) << 4) - Zero);
-}
-
-KVASIR_CALL void unpack_table(const uint8_t* p, Unpacked& u) {
-  unpack4(p, u);
-  for (int r = 0; r < 8; r++)
-    for (int b = 0; b < 64; b++) u.w[r][b] = kIq4Values[u.w[r][b]];
-}
-
-KVASIR_CALL void sums16(const int8_t* a, int64_t n, int32_t* sums) {
-  for (int64_t r = 0; r < n; r++) {
-    sums[r] = 0;
-    for (int i = 0; i < 16; i++) sums[r] += a[16 * r + i];
-  }
-}
+namespace kvasir::isa_scalar {
 
 template <int Bits, int From, int To>
 KVASIR_CALL vf int_dot(const Unpacked& u, const int8_t* a, int32_t start) {
