@@ -47,9 +47,18 @@ class Sampler:
     ) -> None: ...
     def commit(self, slot: int, token: int) -> None: ...
     def sample(
-        self, slot: int, logits: NDArray[np.float32], out_index: int, path: list[int], target: int
+        self,
+        slot: int,
+        logits: NDArray[np.float32],
+        out_index: int,
+        path: list[int],
+        target: int,
+        columns: int = 0,
     ) -> tuple[int, float, int, list[tuple[int, float]]]:
-        """(token, logprob, rank, top); overwrites ``logits`` [vocab]."""
+        """(token, logprob, rank, top); overwrites ``logits`` [vocab].
+
+        ``columns``: as if the LM head had found the largest logit of each so many; 0: it has not.
+        """
 
 def hash_row(row: NDArray[np.float32]) -> int: ...
 def philox(seed: int, out_index: int, token: int) -> int:

@@ -3,6 +3,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bind/bind.h"
 #include "sample/rows.h"
 #include "sample/sampler.h"
@@ -20,11 +22,15 @@ using Scored = std::vector<std::pair<int32_t, float>>;
 using Answer = std::tuple<int32_t, float, int32_t, Scored>;
 
 Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path,
-            int32_t target) {
+            int32_t target, int64_t columns) {
   if (int64_t(logits.shape(0)) != sampler.vocab())
     throw nb::value_error("logits must have one entry per token of the vocabulary");
+  if (columns < 0) throw nb::value_error("columns must not be negative");
   nb::gil_scoped_release unlocked;
-  Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target);
+  std::vector<RowMax> runs;
+  for (int64_t at = 0; columns > 0 && at < sampler.vocab(); at += columns)
+    runs.push_back(row_max(logits.data() + at, std::min(columns, sampler.vocab() - at)));
+  Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target, {runs, columns});
   return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
 }
 
@@ -57,7 +63,8 @@ void bind_sampler(nb::module_& m) {
            "repetition_penalty"_a, "presence_penalty"_a, "frequency_penalty"_a, "min_tokens"_a,
            "n_logprobs"_a, "n_prompt_logprobs"_a, "logit_bias"_a, "stop_ids"_a, "prompt"_a, "output"_a)
       .def("commit", &Sampler::commit, "slot"_a, "token"_a)
-      .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a);
+      .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a,
+           "columns"_a = 0);
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);

@@ -78,6 +78,21 @@ void Program::linear(const Record& r, const Tile& tile, int64_t item) {
   args.bias =
       r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
   kernels_.linear[int(w.layout)](args);
+  if (&r == head_) find_maxima(args, item / chunks);
+}
+
+void Program::find_maxima(const LinearArgs& args, int64_t run) {
+  const int64_t begin = args.tile0 * kTileCols, end = std::min<int64_t>(args.tile1 * kTileCols, args.N);
+  for (int64_t m = args.m0; m < args.m1; m++)
+    maxima_[size_t(m * max_runs_ + run)] = row_max(args.out + m * args.ldo + begin, end - begin);
+}
+
+Maxima Program::maxima_of(const Tile& tile, int64_t row) const {
+  if (head_ == nullptr) return {};
+  const int64_t tiles = spec_.weights[size_t(head_->weight[0])].tiles;
+  const int64_t per_item = tiles_per_item(*head_, tiles, (tile.rows + kLinearRows - 1) / kLinearRows);
+  const size_t n_runs = size_t((tiles + per_item - 1) / per_item);
+  return {{maxima_.data() + row * max_runs_, n_runs}, per_item * kTileCols};
 }
 
 void Program::expert_linear(const Record& r, int64_t item) {
@@ -196,8 +211,8 @@ void Program::sample(const Record& r, const Tile& tile, int64_t item) {
   if (logits_out_) std::memcpy(logits_out_ + row * vocab, logits, size_t(vocab) * 4);
   const std::span<const int32_t> path(paths_.data() + a_.path_begin[row],
                                       size_t(a_.path_begin[row + 1] - a_.path_begin[row]));
-  const Drawn drawn =
-      sampler_.sample(a_.logit_slot[row], logits, a_.logit_out_index[row], path, a_.logit_target[row]);
+  const Drawn drawn = sampler_.sample(a_.logit_slot[row], logits, a_.logit_out_index[row], path,
+                                      a_.logit_target[row], maxima_of(tile, item));
   a_.drawn[row] = drawn.token;
   a_.logprob[row] = drawn.logprob;
   a_.rank[row] = drawn.rank;

@@ -46,7 +46,27 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   step_rows_.resize(size_t(n_groups));
   previous_.reserve(size_t(spec_.max_logits));
   paths_.reserve(size_t(spec_.max_tokens));
+  plan_maxima();
   plan_splits();
+}
+
+void Program::plan_maxima() {
+  int32_t logits = -1, writers = 0;
+  for (const Record& r : spec_.records)
+    if (OpKind(r.kind) == OpKind::sample) logits = r.in[0];
+  for (const Record& r : spec_.records) {
+    if (logits < 0 || std::find(r.out, r.out + 3, logits) == r.out + 3) continue;
+    head_ = &r;
+    writers++;
+  }
+  if (writers != 1 || OpKind(head_->kind) != OpKind::linear || !head_->tail ||
+      spec_.weights[size_t(head_->weight[0])].N != spec_.buffers[size_t(logits)].columns) {
+    head_ = nullptr;
+    return;
+  }
+  const int64_t tiles = spec_.weights[size_t(head_->weight[0])].tiles;
+  max_runs_ = ceil_div(tiles, tiles_per_item(*head_, tiles, 1));
+  maxima_.resize(size_t(spec_.logits_tile * max_runs_));
 }
 
 void Program::run(StepSize size, int64_t until, double* seconds, float* logits) {

@@ -141,6 +141,9 @@ class Program {
   int64_t phase_items(const Phase& phase, const Tile& tile) const;
   void prepare(StepSize size);
   void resolve_references();
+  void plan_maxima();
+  void find_maxima(const LinearArgs& args, int64_t run);
+  Maxima maxima_of(const Tile& tile, int64_t row) const;
   void plan_splits();
   int32_t attention_tokens() const;
   void cut_attention();
@@ -185,6 +188,11 @@ class Program {
   std::vector<std::vector<float>> scratch_memory_;
   std::vector<int32_t> previous_;  // tokens drawn by the previous step
   std::vector<int32_t> paths_;     // paths with references resolved
+  // The linear whose outputs are sampled as they are, if any: an item finds the largest logits of each row
+  // while they are in a cache, [logits_tile, max_runs_] in all.
+  const Record* head_ = nullptr;
+  int64_t max_runs_ = 0;
+  std::vector<RowMax> maxima_;
   std::vector<Chunk> chunks_;
   std::vector<Part> parts_;
   // split_: the largest context, and tokens whose segments may be items of their own

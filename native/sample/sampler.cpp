@@ -50,6 +50,26 @@ class Editor {
   std::vector<std::pair<int32_t, float>>& saved_;
 };
 
+RowMax largest_of(const float* logits, int32_t vocab, const Maxima& maxima) {
+  if (maxima.runs.empty()) return row_max(logits, vocab);
+  RowMax all{-kInfinity, false};
+  for (const RowMax& run : maxima.runs) {
+    all.value = std::max(all.value, run.value);
+    all.has_nan |= run.has_nan;
+  }
+  return all;
+}
+
+// The lowest id among the likeliest.
+int32_t first_largest(const float* logits, int32_t vocab, float largest, const Maxima& maxima) {
+  int64_t start = 0;
+  for (const RowMax& run : maxima.runs) {
+    if (run.value == largest) break;
+    start += maxima.columns;
+  }
+  return int32_t(start) + first_equal(logits + start, vocab - start, largest);
+}
+
 Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, int32_t n_top,
              Scratch& scratch) {
   const float log_sum = natural_log(exp_sum(logits, vocab, largest));
@@ -148,24 +168,25 @@ void Sampler::commit(int32_t slot, int32_t token) {
 }
 
 Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path,
-                      int32_t target) const {
+                      int32_t target, Maxima maxima) const {
   thread_local Scratch scratch;
   const auto& state = slots_.at(static_cast<size_t>(slot));
   if (!state) throw std::invalid_argument("slot " + std::to_string(slot) + " was never opened");
   for (int32_t token : path) check_id(token, vocab_, "path token");
   if (target >= 0) check_id(target, vocab_, "target token");
   const SlotParams& params = state->params;
-  const RowMax raw = row_max(logits, vocab_);
+  const RowMax raw = largest_of(logits, vocab_, maxima);
   if (raw.has_nan || raw.value == kInfinity || raw.value == -kInfinity) return {kNotFinite, 0, 0, {}};
   if (target >= 0)
     return report(logits, vocab_, raw.value, target, std::max(params.n_prompt_logprobs, 0), scratch);
 
   Editor editor(logits, scratch.saved);
   state->process(editor, out_index, path);
+  if (editor.changed()) maxima = {};
   const float largest = editor.changed() ? row_max(logits, vocab_).value : raw.value;
   if (largest == -kInfinity) return {kNothingLeft, 0, 0, {}};
   const int32_t token = params.temperature == 0
-                            ? first_equal(logits, vocab_, largest)
+                            ? first_largest(logits, vocab_, largest, maxima)
                             : draw_token(logits, vocab_, largest, params, out_index, scratch);
   if (params.n_logprobs < 0) return {token, 0, 0, {}};
   editor.restore();

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "sample/rows.h"
+
 namespace kvasir {
 
 struct SlotParams {
@@ -28,6 +30,12 @@ struct Drawn {
   std::vector<std::pair<int32_t, float>> top;  // (id, logprob), likeliest first, ties to the lowest id
 };
 
+// The largest logits of each `columns` tokens, found by who computed them. Empty: the sampler looks itself.
+struct Maxima {
+  std::span<const RowMax> runs;
+  int64_t columns = 0;
+};
+
 class Sampler {
  public:
   Sampler(int32_t max_slots, int32_t vocab);
@@ -41,8 +49,8 @@ class Sampler {
   void commit(int32_t slot, int32_t token);
   // `logits` [vocab] is overwritten. `path`: tokens drawn or drafted after the committed ones, before this
   // row. target >= 0 scores that token instead of drawing. Distinct rows may run on distinct threads at once.
-  Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path,
-               int32_t target) const;
+  Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path, int32_t target,
+               Maxima maxima = {}) const;
 
   int32_t vocab() const { return vocab_; }
 

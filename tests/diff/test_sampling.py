@@ -55,11 +55,17 @@ def native_row(
     path: Sequence[int] = (),
     target: int = -1,
 ) -> RowOutput:
+    """What is drawn, whether or not the largest logits of each so many columns are known."""
     sampler = _native.Sampler(1, logits.size)
     open_native(sampler, params, prompt, output)
     for token in commits:
         sampler.commit(0, token)
-    token, logprob, rank, top = sampler.sample(0, logits.copy(), out_index, list(path), target)
+    found = [
+        sampler.sample(0, logits.copy(), out_index, list(path), target, columns)
+        for columns in (0, 16, 48, 512)
+    ]
+    assert all(one == found[0] for one in found), found
+    token, logprob, rank, top = found[0]
     return RowOutput(token, logprob, tuple(top), rank)
 
 
