@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -39,15 +39,31 @@ def test_cpu_time_of_this_process_grows_with_its_work() -> None:
     assert both.times().since(CpuTimes(0, 0, 0)).client == pytest.approx(cpu_seconds(own), abs=0.1)
 
 
+LISTENER = """
+import socket, subprocess, sys
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+sys.stdin.readline()
+with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    print(child.pid, flush=True)
+    sys.stdin.readline()
+"""
+
+
 def test_only_a_process_with_one_child_is_a_server() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    command = [sys.executable, "-c", LISTENER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
         assert server_at("127.0.0.1", port) is None
-        with burner(0.05):
-            found = server_at("127.0.0.1", port)
-            assert found is not None
-            assert found.api.pid == os.getpid()
-            assert server_at("192.0.2.1", port) is None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        child = int(process.stdout.readline())
+        found = server_at("127.0.0.1", port)
+        assert found is not None
+        assert (found.api.pid, found.engine.pid) == (process.pid, child)
+        assert server_at("192.0.2.1", port) is None
     assert processes_of(2**22 + 1) is None
 
 
