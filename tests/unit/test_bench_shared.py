@@ -13,7 +13,7 @@ import pytest
 from kvasir.bench import disturbed, streaming
 from kvasir.bench.burner import burn
 from kvasir.bench.cputime import CpuTimes, ServerProcesses, cpu_seconds, processes_of, server_at
-from kvasir.bench.disturbed import DisturbedSettings, burner, measure_disturbed
+from kvasir.bench.disturbed import DisturbedSettings, measure_disturbed
 from kvasir.bench.streaming import Run, StreamingSettings, measure_streaming
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
