@@ -305,6 +305,9 @@ class Kernels:
 LAYOUT_VERSION: int
 """Changes with the bytes of any packed layout."""
 
+def checksum(data: bytes, seed: int = 0) -> int:
+    """XXH64 of ``data``."""
+
 def checksums(pool: Pool, data: NDArray[np.uint8], chunk: int, out: NDArray[np.uint64]) -> None:
     """XXH64 of each ``chunk`` bytes of ``data``, by all threads; the last chunk may be shorter."""
 

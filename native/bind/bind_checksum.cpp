@@ -21,9 +21,17 @@ void checked_checksums(Pool& pool, ReadOnlyBytes data, int64_t chunk, Sums out) 
   checksums(pool, data.data(), n, chunk, out.data());
 }
 
+uint64_t checksum(const nb::bytes& data, uint64_t seed) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(data.c_str());
+  const auto n = int64_t(data.size());
+  nb::gil_scoped_release release;
+  return xxh64(bytes, n, seed);
+}
+
 }  // namespace
 
 void bind_checksum(nb::module_& m) {
+  m.def("checksum", &checksum, nb::arg("data"), nb::arg("seed") = 0);
   m.def("checksums", &checked_checksums, nb::arg("pool"), nb::arg("data"), nb::arg("chunk"), nb::arg("out"));
 }
 

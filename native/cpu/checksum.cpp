@@ -49,11 +49,11 @@ void share(void* context, int) {
 
 }  // namespace
 
-uint64_t xxh64(const uint8_t* data, int64_t n) {
+uint64_t xxh64(const uint8_t* data, int64_t n, uint64_t seed) {
   const uint8_t *p = data, *end = data + n;
-  uint64_t hash = kPrime5;
+  uint64_t hash = seed + kPrime5;
   if (n >= 32) {
-    uint64_t lanes[4] = {kPrime1 + kPrime2, kPrime2, 0, 0 - kPrime1};
+    uint64_t lanes[4] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
     for (; end - p >= 32; p += 32)
       for (int i = 0; i < 4; i++) lanes[i] = round(lanes[i], read<uint64_t>(p + 8 * i));
     hash =

@@ -46,7 +46,8 @@ def test_xxh64_is_the_published_one() -> None:
     ):
         sums = np.zeros(1, np.uint64)
         _native.checksums(POOL, np.frombuffer(text, np.uint8), 100, sums)
-        assert int(sums[0]) == expected
+        assert int(sums[0]) == expected == _native.checksum(text)
+    assert _native.checksum(b"", 2654435761) == 0xAC75FDA2929B17EF
 
 
 def test_sums_of_chunks_are_those_of_their_bytes() -> None:

@@ -8,13 +8,19 @@ import numpy as np
 
 from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
 from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
-from kvasir.bench.experiments.engines import Models, greedy, tokens
+from kvasir.bench.experiments.engines import Made, Models, greedy, tokens
+from kvasir.core.messages import EngineRequest
 
 N_STREAMS = 16
 TARGET = 1.8
 """Of the last arm: the time of a step, as a multiple of the quiet gap between two tokens."""
 LONG = 10_000
 """Request id of the long prompt."""
+
+
+N_ALONE = 1200
+"""Tokens of each stream without the long prompt: gaps grow with the context, so that those beside
+it are compared with those at the same places."""
 
 
 @dataclass(slots=True)
@@ -50,48 +56,65 @@ def run(settings: Settings) -> Outcome:
     points: list[Json] = []
     runs: list[Run] = []
     described: Json = {}
-    while arms:
-        name = next(iter(arms))
-        with models.engine(max_model_len=room, max_num_seqs=32, **arms.pop(name)) as made:
+    size = {"max_model_len": room, "max_num_seqs": 32}
+    with models.engine(**size) as made:
+        streams = _streams(made, settings.pick(N_ALONE, 24))
+        alone = drive(made.engine, at_once(streams), made.clock)
+    target = max(1, round(TARGET * _gaps(alone, 0, settings.pick(100, 8))["p50"] * 1000))
+    arms[f"gap target of {target} ms"] = {"itl_target_ms": target}
+    for name, options in arms.items():
+        with models.engine(**size, **options) as made:
             script = _Script(tokens(made.vocab_size, n_long, 1), settings.pick(40, 8))
-            streams = [
-                greedy(i, tokens(made.vocab_size, 32, 2, i), room - 33) for i in range(N_STREAMS)
-            ]
+            streams = _streams(made, room - 33)
             found = drive(made.engine, at_once(streams), made.clock, script.watch)
             described = made.described
         runs.append(found)
-        points.append({"arm": name, **_times(found, script.sent)})
-        if len(points) == 1:
-            target = max(1, round(TARGET * points[0]["quiet_p50"] * 1000))
-            arms[f"gap target of {target} ms"] = {"itl_target_ms": target}
+        points.append({"arm": name, **_compare(found, script.sent, alone)})
     return _outcome(points, runs, described, n_long)
 
 
-def _times(found: Run, sent: float) -> Json:
-    """Gaps before the long prompt arrived, and until it had its first token."""
+def _streams(made: Made, n_outputs: int) -> list[EngineRequest]:
+    return [greedy(i, tokens(made.vocab_size, 32, 2, i), n_outputs) for i in range(N_STREAMS)]
+
+
+def _compare(found: Run, sent: float, alone: Run) -> Json:
+    """Gaps from the long prompt's arrival to its first token, and those of the same tokens without
+    it, as far as they go."""
     first = found.traces[LONG].times[0]
-    quiet: list[float] = []
-    loaded: list[float] = []
-    for i, trace in found.traces.items():
-        for end, gap in zip(trace.times[1:], trace.gaps, strict=True):
-            if i != LONG and end <= first:
-                (loaded if end > sent else quiet).append(gap)
+    stream = found.traces[0].times
+    begin = sum(time <= sent for time in stream)
+    end = sum(time <= first for time in stream)
+    loaded, quiet = _gaps(found, begin, end), _gaps(alone, begin, end)
     return {
-        "quiet_p50": round(float(np.median(quiet)), 5),
-        "quiet_p99": round(float(np.percentile(quiet, 99)), 5),
-        "loaded_p50": round(float(np.median(loaded)), 5),
-        "loaded_p99": round(float(np.percentile(loaded, 99)), 5),
-        "loaded_max": round(max(loaded), 5),
+        **{f"quiet_{name}": value for name, value in quiet.items()},
+        **{f"loaded_{name}": value for name, value in loaded.items()},
         "ttft": round(found.traces[LONG].ttft, 3),
+        "tokens": end - begin,
+    }
+
+
+def _gaps(run: Run, begin: int, end: int) -> Json:
+    """Seconds before tokens [begin, end) of every stream."""
+    gaps = [
+        gap
+        for i, trace in run.traces.items()
+        if i != LONG
+        for gap in trace.gaps[max(begin, 1) - 1 : end - 1]
+    ]
+    return {
+        "p50": round(float(np.median(gaps)), 5),
+        "p99": round(float(np.percentile(gaps, 99)), 5),
+        "max": round(max(gaps), 5),
     }
 
 
 def _outcome(points: list[Json], runs: list[Run], described: Json, n_long: int) -> Outcome:
     def ratio(point: Json) -> float:
-        return float(point["loaded_p99"] / point["quiet_p50"])
+        return float(point["loaded_p99"] / point["quiet_p99"])
 
     words = [
-        f"{point['arm']}: p99 {point['loaded_p99'] * 1e3:.0f} ms = {ratio(point):.1f}x quiet, "
+        f"{point['arm']}: p99 {point['loaded_p99'] * 1e3:.0f} ms = {ratio(point):.1f}x quiet "
+        f"(median {point['loaded_p50'] / point['quiet_p50']:.1f}x), "
         f"TTFT {point['ttft']:.1f} s"
         for point in points
     ]
@@ -99,7 +122,8 @@ def _outcome(points: list[Json], runs: list[Run], described: Json, n_long: int) 
         measured="; ".join(words),
         conditions=(
             f"{N_STREAMS} streams decode, then a prompt of {n_long} tokens arrives; gaps between "
-            "tokens of the streams until its first token; quiet: their median before"
+            "tokens of the streams until its first token; quiet: the p99 of the same tokens "
+            f"without it, as far as token {N_ALONE}"
         ),
         summary={point["arm"]: round(ratio(point), 2) for point in points},
         points=points,
