@@ -78,12 +78,12 @@ def _streams(made: Made, n_outputs: int) -> list[EngineRequest]:
 
 
 def _compare(found: Run, sent: float, alone: Run) -> Json:
-    """Gaps from the long prompt's arrival to its first token, and those of the same tokens without
-    it, as far as they go."""
+    """Gaps from the long prompt's arrival until one that holds its first token, and those of the
+    same tokens without it, as far as they go."""
     first = found.traces[LONG].times[0]
     stream = found.traces[0].times
     begin = sum(time <= sent for time in stream)
-    end = sum(time <= first for time in stream)
+    end = sum(time < first for time in stream) + 1
     loaded, quiet = _gaps(found, begin, end), _gaps(alone, begin, end)
     return {
         **{f"quiet_{name}": value for name, value in quiet.items()},
