@@ -58,7 +58,7 @@ def run(settings: Settings) -> Outcome:
     described: Json = {}
     size = {"max_model_len": room, "max_num_seqs": 32}
     with models.engine(**size) as made:
-        streams = _streams(made, settings.pick(N_ALONE, 24))
+        streams = _streams(made, settings.pick(N_ALONE, 200))
         alone = drive(made.engine, at_once(streams), made.clock)
     target = max(1, round(TARGET * _gaps(alone, 0, settings.pick(100, 8))["p50"] * 1000))
     arms[f"gap target of {target} ms"] = {"itl_target_ms": target}
