@@ -82,18 +82,18 @@ class Profile:
         self.ops = [[self.program.ops[i] for i in owner[phase]] for phase in phases]
 
     def measure(self, plan: StepPlan, repeat: int) -> dict[str, _Work]:
-        """Kind of op -> its work in ``plan``, the least time of ``repeat`` runs of each phase.
+        """Kind of op -> its work in ``plan``, the median time of ``repeat`` runs of each phase.
 
-        A phase of several kinds counts as one, named by all of them.
+        A phase of several kinds counts as one, named by all of them. Not the least time: it is
+        thread 0 that looks at the clock, and where it comes late, others did the phase meanwhile.
         """
-        best = np.full(self.executor.phases, np.inf)
-        for _ in range(repeat + 1):  # the first warms up
-            seconds = np.zeros(self.executor.phases)
+        runs = np.zeros((repeat + 1, self.executor.phases))
+        for seconds in runs:
             self.executor.run(plan, seconds=seconds)
-            best = np.minimum(best, seconds)
+        typical = np.median(runs[1:], axis=0)  # the first warms up
         sizes = _sizes(plan)
         found: dict[str, _Work] = {}
-        for ops, seconds_of_phase in zip(self.ops, best.tolist(), strict=True):
+        for ops, seconds_of_phase in zip(self.ops, typical.tolist(), strict=True):
             kinds = "+".join(sorted({op.kind for op in ops}))
             work = found.setdefault(kinds, _Work())
             work.seconds += seconds_of_phase

@@ -217,7 +217,7 @@ def ceilings(threads: int, repeat: int, output: Path | None) -> None:
 @click.option("--context", "contexts", type=click.IntRange(1, 10**6), multiple=True,
               default=(1024, 8192), show_default=True,
               help="Positions that a decoded token attends to; may be repeated.")  # fmt: skip
-@_count("--repeat", 5, "Runs of each step; the least time of each phase counts.")
+@_count("--repeat", 5, "Runs of each step; the median time of each phase counts.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
 )
