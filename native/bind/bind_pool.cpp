@@ -37,6 +37,13 @@ void bind_pool(nb::module_& m) {
         return advise_huge_pages(memory.data(), memory.size(), wanted);
       },
       nb::arg("memory"), nb::arg("wanted"));
+  m.def(
+      "populate_pages",
+      [](Bytes memory) {
+        nb::gil_scoped_release release;
+        return populate_pages(memory.data(), memory.size());
+      },
+      nb::arg("memory"));
 }
 
 }  // namespace kvasir

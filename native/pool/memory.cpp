@@ -74,4 +74,10 @@ bool advise_huge_pages(const void* begin, size_t n, bool wanted) {
          0;
 }
 
+bool populate_pages(const void* begin, size_t n) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, newer than the headers of older systems
+  const Pages pages(begin, n);
+  return pages.n == 0 || madvise(reinterpret_cast<void*>(pages.begin), pages.n, kPopulateWrite) == 0;
+}
+
 }  // namespace kvasir

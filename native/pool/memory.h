@@ -19,4 +19,8 @@ void interleave_pages(void* begin, size_t n, std::span<const int> nodes);
 // Asks for huge pages in [begin, begin + n), or for none. False when the kernel does not know them there.
 bool advise_huge_pages(const void* begin, size_t n, bool wanted);
 
+// Gives every page in [begin, begin + n) its memory, as a first write would; what is there stays, also while
+// others write. False when the kernel cannot (before 5.14), or has no memory.
+bool populate_pages(const void* begin, size_t n);
+
 }  // namespace kvasir

@@ -9,7 +9,7 @@ import pytest
 
 from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
-from kvasir.exec.cpu.place import new_pool, place, spread
+from kvasir.exec.cpu.place import Touching, new_pool, place, spread
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -93,3 +93,25 @@ def test_a_kernel_that_refuses_is_told_with_the_remedy(caplog: pytest.LogCapture
 
 def test_less_than_a_page_has_no_pages_of_its_own() -> None:
     assert _native.advise_huge_pages(np.zeros(100, np.uint8), True)
+
+
+def resident() -> int:
+    """Bytes of this process that lie in memory."""
+    with open("/proc/self/statm") as stream:
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_populated_pages_keep_what_they_hold() -> None:
+    memory = np.arange(3 << 20, dtype=np.int32).view(np.uint8)
+    before = memory.copy()
+    _native.populate_pages(memory)
+    assert np.array_equal(memory, before)
+    assert _native.populate_pages(np.zeros(100, np.uint8)), "no whole page"
+
+
+def test_memory_that_is_expected_lies_in_memory() -> None:
+    if not _native.populate_pages(np.zeros(1 << 16, np.uint8)):
+        pytest.skip("this kernel cannot populate pages")
+    memory, before = np.empty(96 << 20, np.uint8), resident()
+    Touching([memory[: 30 << 20], memory[64 << 20 :]]).join()
+    assert 60 << 20 <= resident() - before <= 70 << 20

@@ -19,7 +19,7 @@ from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.packed import PackedCache
-from kvasir.exec.cpu.place import new_pool, place, spread
+from kvasir.exec.cpu.place import Touching, new_pool, place, spread
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import Packer
 from kvasir.ir.program import Program
@@ -85,6 +85,7 @@ class CpuExecutor:
             self._arrays.arrays,
         )
         self._keeping = packed.keeping.start() if packed.keeping else None
+        self._touching: Touching | None = None
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
 
@@ -138,8 +139,14 @@ class CpuExecutor:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._kv.groups[group][block] = np.frombuffer(data, np.uint8)
 
+    def expect(self, n_bytes: int) -> None:
+        """Touches them in the background."""
+        self._touching = Touching(self._kv.first(n_bytes))
+
     def close(self) -> None:
         """Waits until packed weights are kept; memory goes with the last reference."""
+        if self._touching is not None:
+            self._touching.stop()
         if self._keeping is not None:
             self._keeping.join()
 

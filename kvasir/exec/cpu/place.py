@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,9 @@ from kvasir import _native
 from kvasir.config.affinity import Affinity
 
 _log = logging.getLogger("kvasir.place")
+
+TOUCH_BYTES = 4 * 2**20
+"""Given their pages in one call, after which a thread may be stopped."""
 
 
 def new_pool(n_threads: int, affinity: Affinity) -> _native.Pool:
@@ -41,6 +46,33 @@ def place(memory: NDArray[np.uint8], affinity: Affinity, huge_pages: bool) -> No
     if affinity.nodes:
         _try(lambda: _native.interleave_pages(memory, affinity.nodes))
     _native.advise_huge_pages(memory, huge_pages)
+
+
+class Touching:
+    """Gives memory that will be written soon its pages, on a thread of low priority: the first
+    write to a page is many times slower than the next ones. Until it is done or stopped."""
+
+    def __init__(self, parts: Sequence[NDArray[np.uint8]]) -> None:
+        """``parts``: one axis each; what they hold stays, also while others write to them."""
+        self._parts = parts
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="kvasir-touch")
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self.join()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+        for part in self._parts:
+            for at in range(0, part.size, TOUCH_BYTES):
+                if self._is_stopped or not _native.populate_pages(part[at : at + TOUCH_BYTES]):
+                    return
 
 
 def _try(call: Callable[[], None]) -> None:
