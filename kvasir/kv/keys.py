@@ -11,6 +11,8 @@ import msgspec
 
 KEY_BYTES = 32
 TOKEN_BYTES = 4
+_EMPTY = blake2b(digest_size=KEY_BYTES)
+"""Copied for every block: faster than reading the options again."""
 
 
 def chain_root(key_root: str, salt: str, *contents: bytes) -> bytes:
@@ -43,6 +45,13 @@ class Chain:
             self._extend(n)
         return self._keys
 
+    def block(self, i: int) -> tuple[bytes, bytes]:
+        """Key and packed tokens of full block ``i``."""
+        tokens = self.packed(i * self._block_size, (i + 1) * self._block_size)
+        if i == len(self._keys):
+            self._hash(tokens, len(tokens))
+        return self.keys(i + 1)[i], tokens
+
     def packed(self, start: int, stop: int) -> bytes:
         """Tokens [start, stop), little endian, 4 bytes each."""
         return _words(stop - start).pack(*self._tokens[start:stop])
@@ -50,11 +59,17 @@ class Chain:
     def _extend(self, n: int) -> None:
         size, first = self._block_size, len(self._keys)
         data = self.packed(first * size, n * size)
+        self._hash(data, size * TOKEN_BYTES)
+
+    def _hash(self, data: bytes, step: int) -> None:
+        """Keys of the next blocks, of which ``data`` has ``step`` bytes each."""
         key = self._keys[-1] if self._keys else self.root
-        step = size * TOKEN_BYTES
+        append, fresh = self._keys.append, _EMPTY.copy
         for at in range(0, len(data), step):
-            key = blake2b(key + data[at : at + step], digest_size=KEY_BYTES).digest()
-            self._keys.append(key)
+            hashed = fresh()
+            hashed.update(key + data[at : at + step])
+            key = hashed.digest()
+            append(key)
 
 
 @lru_cache(maxsize=64)

@@ -74,6 +74,11 @@ class BlockPool:
         self._known(block)
         return self._refs[block]
 
+    def n_idle(self, blocks: Iterable[int]) -> int:
+        """How many of ``blocks`` have no owner."""
+        refs = self._refs
+        return [refs[block] for block in blocks].count(0)
+
     def cached(self) -> tuple[int, ...]:
         """Cached blocks, the next to go first."""
         return tuple(self._cached)

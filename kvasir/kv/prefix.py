@@ -107,10 +107,9 @@ class PrefixCache:
         """Whether a table could begin with ``hit``, go on to ``n_tokens``, and leave ``n_spare``
         blocks in every group."""
         for group, pool, adopted in zip(self.groups, self.pools, hit.tables, strict=True):
-            held = [block for block in adopted if block != NO_BLOCK]
+            held = adopted[adopted.count(NO_BLOCK) :]  # those that it lacks come first
             n_fresh = max(1, group.needs(n_tokens, self.block_size) - len(held))
-            n_idle = sum(not pool.refs(block) for block in held)
-            if n_fresh + n_idle + n_spare > pool.n_available:
+            if n_fresh + pool.n_idle(held) + n_spare > pool.n_available:
                 return False
         return True
 
@@ -128,10 +127,10 @@ class PrefixCache:
         """
         if not node.is_live or len(self.index) >= self._max_nodes:
             return None
-        i, size = node.depth, self.block_size
-        tokens = chain.packed(i * size, (i + 1) * size)
+        i = node.depth
+        key, tokens = chain.block(i)
         blocks = table.at(i)
-        new = self.index.insert(node, chain.keys(i + 1)[i], tokens, blocks)
+        new = self.index.insert(node, key, tokens, blocks)
         if new.blocks == list(blocks):
             return new
         for group, block in enumerate(blocks):

@@ -20,12 +20,14 @@ class BlockTable:
         self._pools = pools
         self._block_size = block_size
         self._blocks: tuple[list[int], ...] = tuple([] for _ in pools)
+        self._groups = tuple(zip(self._blocks, pools, strict=True))
         self._n_gone = [0] * len(pools)
         """Per group, blocks that were given back."""
         self.n_tokens = 0
         """Tokens that the blocks of every group hold; only the table changes it."""
         self._covering: Tables = ()
         self._n_covered = -1
+        """Tokens that the blocks of ``_covering`` hold; -1 when they have changed."""
 
     def at(self, index: int) -> tuple[int, ...]:
         """Per group the block ``index``."""
@@ -45,11 +47,10 @@ class BlockTable:
         if n_tokens <= self.n_tokens:
             return True
         n_blocks = -(-n_tokens // self._block_size)
-        groups = tuple(zip(self._blocks, self._pools, strict=True))
-        for blocks, pool in groups:
+        for blocks, pool in self._groups:
             if n_blocks - len(blocks) > pool.n_available:
                 return False
-        for blocks, pool in groups:
+        for blocks, pool in self._groups:
             if n_blocks > len(blocks):
                 blocks.extend(pool.allocate(n_blocks - len(blocks)))
         self._count()
@@ -57,8 +58,8 @@ class BlockTable:
 
     def room(self) -> int:
         """Tokens that the table could hold now."""
-        groups = zip(self._blocks, self._pools, strict=True)
-        return min(len(blocks) + pool.n_available for blocks, pool in groups) * self._block_size
+        n_blocks = min(len(blocks) + pool.n_available for blocks, pool in self._groups)
+        return n_blocks * self._block_size
 
     def grow(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
@@ -126,10 +127,10 @@ class BlockTable:
 
     def covering(self, n_tokens: int) -> Tables:
         """Ids of the blocks of storage indices [0, n_tokens); the same object while they stay."""
-        n_blocks = -(-n_tokens // self._block_size)
-        if self._n_covered != n_blocks:
+        if not self._n_covered - self._block_size < n_tokens <= self._n_covered:
+            n_blocks = blocks_for(n_tokens, self._block_size)
             self._covering = tuple([tuple(blocks[:n_blocks]) for blocks in self._blocks])
-            self._n_covered = n_blocks
+            self._n_covered = n_blocks * self._block_size
         return self._covering
 
     def fork(self) -> BlockTable:
@@ -155,7 +156,7 @@ class BlockTable:
         self._count()
 
     def _count(self) -> None:
-        self.n_tokens = min([len(blocks) for blocks in self._blocks]) * self._block_size
+        self.n_tokens = min(map(len, self._blocks)) * self._block_size
         self._n_covered = -1
 
     def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:

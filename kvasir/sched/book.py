@@ -21,9 +21,11 @@ def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEve
 def book_decode(request: Request, output: RowOutput) -> TokenEvent:
     """What ``book`` gives for one drawn token that is not the first, sooner: nearly all are
     these."""
-    token = output.token
-    request.emit(token)
-    if request.finish is None and request.params.n_logprobs < 0 and not output.logits_hash:
+    token, tokens, params = output.token, request.tokens, request.params
+    tokens.append(token)
+    if token in params.stop_ids or len(tokens) - request.n_prompt >= request.max_outputs:
+        request.finish = request.ending()
+    elif params.n_logprobs < 0 and not output.logits_hash:
         return TokenEvent(request.id, (token,))
     return _event(request, [output])
 

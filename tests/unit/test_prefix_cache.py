@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import pytest
 
@@ -56,6 +58,43 @@ def test_keys_depend_on_everything_before() -> None:
         chain_root("engine", "", b"im", b"age"),
     ]
     assert len({chain(tokens, root).keys(1)[0] for root in roots}) == len(roots)
+
+
+def test_a_key_is_blake2b_of_the_key_before_and_the_tokens() -> None:
+    """Named in files: another key loses what disk has."""
+    first, second = (struct.pack("<4I", *range(i, i + 4)) for i in (0, 4))
+    key = blake2b(ROOT + first, digest_size=32).digest()
+    keys = [key, blake2b(key + second, digest_size=32).digest()]
+    at_once, one_by_one = chain(range(9)), chain(range(9))
+    assert at_once.keys(2) == keys
+    assert [one_by_one.block(i) for i in (0, 1, 0)] == [
+        (keys[0], first),
+        (keys[1], second),
+        (keys[0], first),
+    ]
+    assert chain(range(9)).block(1) == (keys[1], second)
+
+
+def test_blocks_without_owner_are_idle() -> None:
+    cache = cache_of(8, 4)
+    table = fill(cache, range(12))
+    pool, blocks = cache.pools[0], table.held(0)
+    assert pool.n_idle(blocks) == 0
+    table.trim(4)
+    assert pool.n_idle(blocks) == 2
+    assert pool.n_idle(()) == 0
+
+
+def test_covering_names_the_blocks_of_the_tokens() -> None:
+    table = fill(cache_of(8, 4), range(12))
+    blocks = tuple(table.held(0))
+    assert [table.covering(n) for n in (5, 8, 9, 4, 0, 1)] == [
+        (blocks[:n],) for n in (2, 2, 3, 1, 0, 1)
+    ]
+    assert table.covering(6) is table.covering(8), "the same object while they stay"
+    table.trim(4)
+    table.grow(8)
+    assert table.covering(8) == (tuple(table.held(0)),)
 
 
 def test_keys_follow_tokens_that_grow() -> None:
