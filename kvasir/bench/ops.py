@@ -142,8 +142,7 @@ def _linears(
     program, binding = synthetic_program(name, n_tokens)
     profile = Profile(synthetic_executor(program, binding, n_tokens, n_tokens, cpu), program)
     peak = PEAK_OF_ROWS[LAYOUTS[_layout(program)].act]
-    all_weights = sum(weight_bytes(weight) for weight in program.weights.values())
-    bandwidth = bandwidth_for(ceilings, int(all_weights))
+    bandwidth = bandwidth_for(ceilings, _all_weights(program))
     found = []
     for n in settings.rows:
         work = profile.measure(_chunk(0, n), settings.repeat)["linear"]
@@ -169,7 +168,8 @@ def _attention(
     found = []
     for n in settings.contexts:
         work = profile.measure(_chunk(n, 1), settings.repeat)["attention"]
-        bandwidth = bandwidth_for(ceilings, int(work.bytes))
+        # the weights of a step put its keys and values out of the caches
+        bandwidth = bandwidth_for(ceilings, _all_weights(program) + int(work.bytes))
         found.append({"kv": kv_dtype, "context": n} | _row(work, bandwidth, _rate(ceilings, peak)))
     return found
 
@@ -186,6 +186,11 @@ def _row(work: _Work, bandwidth: float | None, peak: float | None) -> dict[str, 
         row["share"] = round(least / work.seconds, 3)
         row["bound"] = "memory" if work.bytes / bandwidth > work.flops / peak else "arithmetic"
     return row
+
+
+def _all_weights(program: Program) -> int:
+    """Bytes."""
+    return int(sum(weight_bytes(weight) for weight in program.weights.values()))
 
 
 def _rate(ceilings: Ceilings, kind: str) -> float | None:
