@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from math import log
 from typing import Any
 
 import psutil
@@ -44,8 +45,9 @@ def _repeated(kind: str, n_threads: int, n_bytes: int, repeat: int, unit: str) -
 
 
 def bandwidth_for(ceilings: dict[str, dict[str, Any]], n_bytes: int) -> float | None:
-    """GB/s (median) of the largest measured read not above ``n_bytes``; None without one."""
-    fitting = [name for name, size in READ_SIZES.items() if size <= n_bytes] or ["8MB"]
-    measured = [ceilings[f"read_{name}"] for name in fitting if f"read_{name}" in ceilings]
-    rates = [entry["median"] for entry in measured if "median" in entry]
-    return float(rates[-1]) if rates else None
+    """GB/s (median) of the measured read whose size is nearest to ``n_bytes`` >= 1, by their
+    ratio; None without one."""
+    entries = {size: ceilings.get(f"read_{name}", {}) for name, size in READ_SIZES.items()}
+    rates = {size: float(entry["median"]) for size, entry in entries.items() if "median" in entry}
+    nearest = min(rates, key=lambda size: abs(log(size / n_bytes)), default=None)
+    return None if nearest is None else rates[nearest]

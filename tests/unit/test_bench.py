@@ -131,7 +131,8 @@ def test_a_wrong_measurement_is_refused(kind: str, n_threads: int, n_bytes: int)
 
 def test_bandwidth_is_that_of_the_size() -> None:
     ceilings = {f"read_{name}": {"median": float(i)} for i, name in enumerate(READ_SIZES)}
-    assert bandwidth_for(ceilings, 90 << 20) == 1.0
+    assert bandwidth_for(ceilings, 40 << 20) == 1.0
+    assert bandwidth_for(ceilings, 90 << 20) == 2.0
     assert bandwidth_for(ceilings, 100 << 20) == 2.0
     assert bandwidth_for(ceilings, 1) == 0.0
     assert bandwidth_for({"read_8MB": {"missing": "memory"}}, 1) is None
