@@ -47,6 +47,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.limits = limits
         self._waiting = waiting
         self._phase = IDLE
+        self._has_asked = False
         self._head_bytes = 0
         self._body_bytes = 0
         self._body_started = 0.0
@@ -58,10 +59,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._waiting[self] = None
         if len(self.connections) > self.limits.n_connections:
-            longest = next(iter(self._waiting))
-            del self._waiting[longest]
-            longest.transport.close()
+            self._make_room()
         self._arm(self.limits.header_timeout, self._head_overdue)
+
+    def _make_room(self) -> None:
+        """Close what waits longest, of those that never asked anything if there are some: a client
+        that keeps its connection may be sending its next request right now."""
+        silent = (x for x in self._waiting if x is not self and not x._has_asked)
+        longest = next(silent, None) or next(iter(self._waiting))
+        del self._waiting[longest]
+        longest.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting.pop(self, None)
@@ -145,6 +152,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if refusal is not None:
             self._stop(refusal)
         self._waiting.pop(self, None)
+        self._has_asked = True
         self._phase, self._body_bytes = BODY, 0
         self._body_started = self.loop.time()
         self._arm(self.limits.body_timeout, self._body_overdue)
