@@ -106,7 +106,7 @@ class CostModel:
         shares = [term / expected for term in terms]
         spread = [_dot(row, shares) for row in self._variance]
         variance = _dot(spread, shares) + NOISE
-        error, limit = log(seconds / expected), MAX_DEVIATIONS * sqrt(variance)
+        error, limit = log(seconds) - log(expected), MAX_DEVIATIONS * sqrt(variance)
         is_surprise = abs(error) > limit
         error = min(max(error, -limit), limit)
         gains = [exp(error * part / variance) for part in spread]

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from tests.e2e.conftest import StartServer
-from tests.e2e.harness import AT_ONCE, Server, last_event, n_known, wait_until
+from tests.e2e.harness import (
+    AT_ONCE,
+    Reply,
+    Server,
+    connect,
+    head,
+    last_event,
+    n_known,
+    read_reply,
+    wait_until,
+)
 
 SLOW = {"seconds": 0.01, "n_blocks": 4096}
 SONG = {"prompt": "a song", "ignore_eos": True, "seed": 3}
@@ -108,3 +120,21 @@ def test_request_timeout_ends_what_takes_too_long(server: StartServer) -> None:
         assert (reply.status_code, reply.json()["error"]["code"]) == (504, "request_timeout")
         assert code_of(last_event(running, song)) == "request_timeout"
         running.wait_idle()
+
+
+def test_a_client_that_asked_keeps_its_connection(server: StartServer) -> None:
+    """Silent connections go first, however much younger they are; without them the longest idle."""
+
+    def ask(sock: socket.socket) -> Reply | None:
+        sock.sendall(head("GET", "/health"))
+        return read_reply(sock)
+
+    with server(max_connections=20) as running, ExitStack() as stack:
+        first = stack.enter_context(connect(running))
+        assert ask(first)
+        silent = [stack.enter_context(connect(running)) for _ in range(60)]
+        assert silent[0].recv(1) == b""
+        assert ask(first)
+        for _ in range(25):
+            assert ask(stack.enter_context(connect(running)))
+        assert first.recv(1) == b""

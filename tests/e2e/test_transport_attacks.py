@@ -364,31 +364,6 @@ def test_r13_idle_connections(server: StartServer) -> None:
         assert n_open_files(running) < 300
 
 
-def test_r13_a_client_that_asked_keeps_its_connection(server: StartServer) -> None:
-    """Silent connections go first, however much younger they are; without them the longest idle."""
-
-    def ask(sock: socket.socket) -> None:
-        sock.sendall(head("GET", "/health"))
-        answer = b""
-        while not answer.endswith(b"}"):
-            answer += (part := sock.recv(4096))
-            assert part
-        assert answer.startswith(b"HTTP/1.1 200")
-
-    with server(max_connections=20) as running, ExitStack() as stack:
-        asked = [stack.enter_context(connect(running)) for _ in range(2)]
-        for sock in asked:
-            ask(sock)
-        silent = [stack.enter_context(connect(running)) for _ in range(60)]
-        assert is_closed(silent[0])
-        for sock in asked:
-            ask(sock)
-        for _ in range(25):
-            asked.append(stack.enter_context(connect(running)))
-            ask(asked[-1])
-        assert is_closed(asked[0])
-
-
 def test_r14_keep_alive_after_errors_and_pipelining(toy: Server) -> None:
     good = json.dumps(GOOD).encode()
     with connect(toy) as sock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvasir.sched.cost import BOUNDS, CostModel, Load, chunk_load
@@ -33,6 +33,7 @@ def test_costs_are_bounded_monotone_and_deterministic(
 
 
 @settings(max_examples=80)
+@example([(Load(0, 3996, 0, 0), 5e-324)], Load(), 0, 0, 0.0)
 @given(STEPS, LOADS, st.integers(0, 10**5), st.integers(0, 600), st.floats(0, 1e4))
 def test_the_chunk_that_fits_is_maximal(
     steps: list[tuple[Load, float]], load: Load, start: int, n_most: int, seconds: float
