@@ -198,7 +198,7 @@ int64_t Program::items(const Record& r, const Tile& tile) const {
     case OpKind::sample:
       return n;
     default:
-      return ceil_div(n, kRowsPerItem);
+      return ceil_div(n, rows_per_item(r));
   }
 }
 

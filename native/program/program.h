@@ -173,6 +173,7 @@ class Program {
   Rows view(int32_t buffer) const;
   float* floats(int32_t buffer) const;
   int32_t* ints(int32_t buffer) const;
+  int64_t rows_per_item(const Record& r) const;
   void share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const;
 
   Pool& pool_;
