@@ -4,10 +4,10 @@
 // A segment of kAttnSplit absolute positions has its own m, l, o (m = -inf, l = o = 0 at its start, tiles
 // ascending, as attention_tile.inl says). Segments with a visible position are combined in ascending order
 // from M = -inf, L = O = 0:
-//   ls = tree sum of the 16 lanes of l;  M' = max(M, m);  a = exp(M - M');  b = exp(m - M')
+//   ls = tree sum of the 16 lanes of l;  M' = max(M, m);  a = 2^(M - M');  b = 2^(m - M')
 //   L = fma(ls, b, L * a);  O[d] = fma(o[d], b, O[d] * a)
-// and out[d] = O[d] / L. A sink z comes last: M' = max(M, z);  a = exp(M - M');
-//   out[d] = O[d] * a / fma(L, a, exp(z - M')).
+// and out[d] = O[d] / L. A sink z comes last: z' = z log2 e;  M' = max(M, z');  a = 2^(M - M');
+//   out[d] = O[d] * a / fma(L, a, 2^(z' - M')).
 // Tiles and segments without a visible position are skipped. All of this depends on the query's position and
 // the window alone, so that neither chunks, blocks of queries, other rows of the step nor the threads that
 // compute the segments can change a bit.
@@ -49,7 +49,7 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.total_state = item.state;
   item.gathered = item.state + item.n_vectors * kAttnState;
   item.scales = item.gathered + 2 * kAttnTile * item.head_dim;
-  item.rule = {item.head_dim, a.scale, a.softcap};
+  item.rule = score_rule(item.head_dim, a.scale, a.softcap);
   return item;
 }
 
@@ -87,30 +87,48 @@ KVASIR_INLINE void round_queries(const Item& item) {
     for (int d = 0; d < item.head_dim; d += 16) store_rounded(item.q_of(i) + d, load(query(item, i) + d));
 }
 
+// The n query vectors from place i on.
+template <class T>
+KVASIR_INLINE void set_vectors(const Item& item, int64_t i, int64_t n, Stripe<T>& stripe) {
+  stripe.s = item.s;
+  for (int64_t r = 0; r < n; r++) {
+    float* state = item.state_of(i + r);
+    if constexpr (Sum<T>::kPairs) {
+      stripe.q[r] = item.q_of(i + r);
+    } else {
+      stripe.q[r] = query(item, i + r);
+    }
+    stripe.o[r] = item.o_of(i + r);
+    stripe.l[r] = state;
+    stripe.m[r] = state + kMax;
+  }
+}
+
+// What they see of the tile at `start`.
+template <class T>
+KVASIR_INLINE void set_visible(const Item& item, int64_t i, int64_t n, int64_t start, Stripe<T>& stripe) {
+  const AttentionArgs& a = *item.a;
+  for (int64_t r = 0; r < n; r++) {
+    const int64_t t = a.t0 + (i + r) / item.group;
+    stripe.begin[r] = clamp_to_tile(visible_from(a, t) - start);
+    stripe.end[r] = clamp_to_tile(int64_t(a.rows->pos[t]) + 1 - start);
+  }
+}
+
 // Runs the tile at logical position `start` for the query vectors of tokens [t0, t1).
 template <class T>
 static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, int64_t t0, int64_t t1) {
   const AttentionArgs& a = *item.a;
   const int64_t last = (t1 - a.t0) * item.group;
-  for (int64_t i = (t0 - a.t0) * item.group; i < last; i += kBlockRows) {
-    const int rows = last - i < kBlockRows ? int(last - i) : kBlockRows;
-    Block<T> block;
-    block.s = item.s;
-    for (int r = 0; r < rows; r++) {
-      const int64_t t = a.t0 + (i + r) / item.group;
-      float* state = item.state_of(i + r);
-      if constexpr (Sum<T>::kPairs) {
-        block.q[r] = item.q_of(i + r);
-      } else {
-        block.q[r] = query(item, i + r);
-      }
-      block.o[r] = item.o_of(i + r);
-      block.l[r] = state;
-      block.m[r] = state + kMax;
-      block.begin[r] = clamp_to_tile(visible_from(a, t) - start);
-      block.end[r] = clamp_to_tile(int64_t(a.rows->pos[t]) + 1 - start);
-    }
-    attend_block<kBlockRows>(block, rows, tile, item.rule);
+  Stripe<T> stripe;
+  stripe.whole = true;
+  for (int64_t t = t0; t < t1; t++)
+    stripe.whole &= visible_from(a, t) <= start && a.rows->pos[t] >= start + kAttnTile - 1;
+  for (int64_t i = (t0 - a.t0) * item.group; i < last; i += kStripeRows) {
+    const int n = last - i < kStripeRows ? int(last - i) : kStripeRows;
+    set_vectors(item, i, n, stripe);
+    if (!stripe.whole) set_visible(item, i, n, start, stripe);
+    attend_stripe(stripe, n, tile, item.rule);
   }
 }
 
@@ -257,7 +275,7 @@ KVASIR_INLINE void add_vector(const Item& item, int64_t i) {
   float* state = item.total_state_of(i);
   const float before = state[kTotalMax], m = segment[kMax];
   const float now = before > m ? before : m;
-  const vf a = exp_bounded(set1(before - now)), b = exp_bounded(set1(m - now));
+  const vf a = exp2_bounded(set1(before - now)), b = exp2_bounded(set1(m - now));
   float sum[16];
   store(sum, fma(set1(reduce_add(load(segment))), b, mul(set1(state[kTotalSum]), a)));
   state[kTotalMax] = now;
@@ -268,9 +286,9 @@ KVASIR_INLINE void add_vector(const Item& item, int64_t i) {
 
 // Scales the total as the sink demands, and gives the sum with it.
 KVASIR_INLINE vf add_sink(const Item& item, int64_t i, float sink) {
-  const float *state = item.total_state_of(i), before = state[kTotalMax];
-  const float now = before > sink ? before : sink;
-  const vf a = exp_bounded(set1(before - now)), b = exp_bounded(set1(sink - now));
+  const float *state = item.total_state_of(i), before = state[kTotalMax], last = sink * kLog2E;
+  const float now = before > last ? before : last;
+  const vf a = exp2_bounded(set1(before - now)), b = exp2_bounded(set1(last - now));
   float* total = item.total_of(i);
   for (int d = 0; d < item.head_dim; d += 16) store(total + d, mul(load(total + d), a));
   return fma(set1(state[kTotalSum]), a, b);

@@ -4,8 +4,10 @@
 // Exact arithmetic of a query vector with visible positions [begin, end) of the tile (never empty here), for
 // caches of bf16 and smaller types, with q and p rounded to bf16 and subnormals flushed:
 //   s[j] = fma(q[d+1], k[d+1][j], s[j]), then fma(q[d], k[d][j], s[j]), d = 0, 2, 4 ... from s = 0;
-//   s[j] = s[j] * (scale of K's head j, if any), then * scale, then softcap;  -inf if j is not visible
-//   m'   = max(m, max_j s[j]);  c = exp(m - m');  p[j] = exp(s[j] - m'), exactly 0 where not visible
+//   s[j] = s[j] * (scale of K's head j, if any), with a softcap also * scale and capped;  -inf if j is not
+//   visible;  unit = log2 e * scale, with a softcap log2 e
+//   m'   = max(m, max_j s[j] * unit);  c = 2^(m - m');  p[j] = 2^fma(s[j], unit, -m'), exactly 0 where not
+//   visible
 //   l    = l * c, then + p of subtile 0, 1, 2, 3, on 16 lanes (lane = position mod 16), before p is rounded
 //   p[j] = p[j] * (scale of V's head j, if any), rounded
 //   o[d] = o[d] * c, then fma(p[j+1], v[j+1][d], o[d]) and fma(p[j], v[j][d], o[d]) for the pairs (j, j + 1)
@@ -14,74 +16,13 @@
 // Positions that are not visible are left out of o, not multiplied by zero: their V may not have been
 // written.
 #pragma once
-#include "generic/kv.inl"
-#include "generic/math.inl"
+#include <type_traits>
+
+#include "generic/attention_softmax.inl"
 
 namespace kvasir::KVASIR_ISA {
 
-constexpr int kSubs = kAttnTile / kSub;
-
-// Of K and V at the positions of a tile; null where the type of the cache has none.
-struct Scales {
-  const float *k, *v;  // [64]
-};
-
-// The tile's subtiles; those outside of what the item can see are not set.
-template <class T>
-struct Tile {
-  const T* k[kSubs];
-  const T* v[kSubs];
-  // Where the same subtiles of the next tile lie; fetched meanwhile, because pages lie anywhere and what
-  // fetches ahead by itself stops at their ends. The tile itself where there is none.
-  const T* next_k[kSubs];
-  const T* next_v[kSubs];
-  Scales scales;
-};
-
-// How products with elements T are summed. kColumns: elements from 16 columns of a row of V to the next 16.
-template <class T>
-struct Sum {
-  using Factor = Rounded;
-  static constexpr bool kPairs = true, kFetches = true;
-  static constexpr int kColumns = 16;
-};
-template <>
-struct Sum<Packed> {  // lies in the scratch
-  using Factor = Rounded;
-  static constexpr bool kPairs = true, kFetches = false;
-  static constexpr int kColumns = kPackedColumns;
-};
-template <>
-struct Sum<float> {
-  using Factor = float;
-  static constexpr bool kPairs = false, kFetches = true;
-  static constexpr int kColumns = 16;
-};
-template <class T>
-using Factor = typename Sum<T>::Factor;  // the left ones
-
-// Query vectors of one block. [begin, end): visible positions of the current tile.
-template <class T>
-struct Block {
-  const Factor<T>* q[kBlockRows];
-  float* o[kBlockRows];
-  float* l[kBlockRows];
-  float* m[kBlockRows];
-  int begin[kBlockRows], end[kBlockRows];
-  float c[kBlockRows];
-  float* s;  // [rows][64] scores, then their probabilities as factors of V
-};
-
-struct ScoreRule {
-  int head_dim;
-  float scale, softcap;
-};
-
 constexpr int kCacheLine = 64;
-
-// Left factors of V of neighbouring query vectors lie so far apart: they are in the place of the scores.
-template <class T>
-constexpr int kFactorRow = kAttnTile * int(sizeof(float) / sizeof(Factor<T>));
 
 // Two ways to sum. Down: over d, q k; query vectors and subtiles lie anywhere, the rows d of a subtile 16
 // apart. Across: over positions, p v; what belongs to other query vectors or columns lies at fixed distances
@@ -161,25 +102,40 @@ KVASIR_INLINE void outer(const Factor<T>* const* a, const T* const* b, const T* 
   }
 }
 
+// Scores of query vectors from r0 on against the subtiles from `sub` on.
 template <int R, int C, class T>
-KVASIR_INLINE void score_subs(const Block<T>& block, const Tile<T>& tile, int head_dim, int sub) {
+KVASIR_INLINE void score_subs(const Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_dim, int sub) {
   vf acc[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int c = 0; c < C; c++) acc[r][c] = zero();
-  outer<Down, R, C>(block.q, tile.k + sub, tile.next_k + sub, kSub, head_dim, acc);
+  outer<Down, R, C>(stripe.q + r0, tile.k + sub, tile.next_k + sub, kSub, head_dim, acc);
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int c = 0; c < C; c++) store(block.s + r * kAttnTile + (sub + c) * kSub, acc[r][c]);
+    for (int c = 0; c < C; c++) store(stripe.s + (r0 + r) * kAttnTile + (sub + c) * kSub, acc[r][c]);
 }
 
 // Dot products of the subtiles [sub, last), C at a time, then fewer.
 template <int R, int C, class T>
-KVASIR_INLINE void score_range(const Block<T>& block, const Tile<T>& tile, int head_dim, int sub, int last) {
-  for (; sub + C <= last; sub += C) score_subs<R, C>(block, tile, head_dim, sub);
-  if constexpr (C > 1) score_range<R, C / 2>(block, tile, head_dim, sub, last);
+KVASIR_INLINE void score_range(const Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_dim, int sub,
+                               int last) {
+  for (; sub + C <= last; sub += C) score_subs<R, C>(stripe, r0, tile, head_dim, sub);
+  if constexpr (C > 1) score_range<R, C / 2>(stripe, r0, tile, head_dim, sub, last);
+}
+
+template <int R, class T>
+static void score_block(const Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_dim) {
+  if (stripe.whole) return score_range<R, kBlockCols>(stripe, r0, tile, head_dim, 0, kSubs);
+  int begin = kAttnTile, end = 0;
+  for (int r = r0; r < r0 + R; r++) {
+    if (stripe.begin[r] >= stripe.end[r]) continue;
+    begin = stripe.begin[r] < begin ? stripe.begin[r] : begin;
+    end = stripe.end[r] > end ? stripe.end[r] : end;
+  }
+  if (begin < end)
+    score_range<R, kBlockCols>(stripe, r0, tile, head_dim, begin / kSub, (end + kSub - 1) / kSub);
 }
 
 // Where 16 columns of V at a position of the tile lie, or those of the next tile.
@@ -247,111 +203,19 @@ KVASIR_INLINE void mix(float* const* o, const float* scale, const Factor<T>* p, 
   if constexpr (C > 1) mix<R, C / 2>(o, scale, p, tile, head_dim, column, begin, end);
 }
 
-// What multiplies V: as it is for f32, else rounded, and in half of the place of the scores or less.
-template <class T>
-KVASIR_INLINE Factor<T>* factors(float* s) {
-  return reinterpret_cast<Factor<T>*>(s);
-}
-template <class T>
-KVASIR_INLINE void store_factor(Factor<T>* p, vf x) {
-  if constexpr (Sum<T>::kPairs) {
-    store_rounded(p, x);
-  } else {
-    store(p, x);
-  }
-}
-
-// Scores of one query vector to the left factors of V; updates m and l, returns the factor of o.
-template <class T>
-KVASIR_INLINE float soften(float* s, float* m, float* l, int begin, int end, const Scales& scales,
-                           const ScoreRule& rule) {
-  const vf lowest = set1(-__builtin_inff()), scale = set1(rule.scale), cap = set1(rule.softcap);
-  const int first_sub = begin / kSub, last_sub = (end + kSub - 1) / kSub;
-  vf top = lowest;
-  for (int i = first_sub; i < last_sub; i++) {
-    vf x = load(s + i * kSub);
-    if (scales.k) x = mul(x, load(scales.k + i * kSub));
-    x = mul(x, scale);
-    if (rule.softcap > 0.0f) x = softcap(x, cap);
-    x = select(range(begin - i * kSub, end - i * kSub), x, lowest);
-    top = vmax(x, top);
-    store(s + i * kSub, x);
-  }
-  const float most = reduce_max(top), before = *m;
-  const float now = before > most ? before : most;
-  const vf c = exp_bounded(set1(before - now)), shift = set1(now);
-  vf sum = mul(load(l), c);
-  for (int i = first_sub; i < last_sub; i++) {
-    const vf p = exp_bounded(sub(load(s + i * kSub), shift));
-    store_factor<T>(factors<T>(s) + i * kSub, scales.v ? mul(p, load(scales.v + i * kSub)) : p);
-    sum = add(sum, p);
-  }
-  store(l, sum);
-  *m = now;
-  float factor[16];
-  store(factor, c);
-  return factor[0];
-}
-
-// The same for R query vectors that see the whole tile, without a softcap: every step for all of them at
-// once.
+// The positions visible to all R query vectors from r0 on, in whole pairs, are mixed together, what comes
+// before and after one by one: the order of each stays ascending.
 template <int R, class T>
-KVASIR_INLINE void soften_whole(Block<T>& block, const Scales& scales, float scale) {
-  float before[16] = {}, now[16] = {};
-  for (int r = 0; r < R; r++) {
-    vf top = set1(-__builtin_inff());
-#pragma GCC unroll 4
-    for (int i = 0; i < kSubs; i++) {
-      float* at = block.s + r * kAttnTile + i * kSub;
-      vf x = load(at);
-      if (scales.k) x = mul(x, load(scales.k + i * kSub));
-      x = mul(x, set1(scale));
-      top = vmax(x, top);
-      store(at, x);
-    }
-    before[r] = *block.m[r];
-    now[r] = reduce_max(top);
-  }
-  const vf most = vmax(load(before), load(now));
-  float c[16];
-  store(c, exp_bounded(sub(load(before), most)));
-  store(now, most);
-  for (int r = 0; r < R; r++) {
-    float* s = block.s + r * kAttnTile;
-    vf sum = mul(load(block.l[r]), set1(c[r]));
-#pragma GCC unroll 4
-    for (int i = 0; i < kSubs; i++) {
-      const vf p = exp_bounded(sub(load(s + i * kSub), set1(now[r])));
-      store_factor<T>(factors<T>(s) + i * kSub, scales.v ? mul(p, load(scales.v + i * kSub)) : p);
-      sum = add(sum, p);
-    }
-    store(block.l[r], sum);
-    *block.m[r] = now[r];
-    block.c[r] = c[r];
-  }
-}
-
-template <int R, class T>
-KVASIR_INLINE void soften_rows(Block<T>& block, const Tile<T>& tile, const ScoreRule& rule) {
-  bool whole = rule.softcap <= 0.0f;
-  for (int r = 0; r < R; r++) whole = whole && block.begin[r] == 0 && block.end[r] == kAttnTile;
-  if (whole) return soften_whole<R>(block, tile.scales, rule.scale);
-  for (int r = 0; r < R; r++)
-    if (block.begin[r] < block.end[r])
-      block.c[r] = soften<T>(block.s + r * kAttnTile, block.m[r], block.l[r], block.begin[r], block.end[r],
-                             tile.scales, rule);
-}
-
-// The positions visible to all R query vectors, in whole pairs, are mixed together, what comes before and
-// after one by one: the order of each stays ascending.
-template <int R, class T>
-KVASIR_INLINE void mix_block(Block<T>& block, const Tile<T>& tile, int head_dim) {
+static void mix_block(Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_dim) {
   constexpr int kWhole = Sum<T>::kPairs ? 2 : 1;
-  int begin = block.begin[0], end = block.end[0];
-  const Factor<T>* p = factors<T>(block.s);
+  const int *first = stripe.begin + r0, *last = stripe.end + r0;
+  float *c = stripe.c + r0, **o = stripe.o + r0;
+  const Factor<T>* p = factors<T>(stripe.s) + r0 * kFactorRow<T>;
+  if (stripe.whole) return mix<R, kBlockCols>(o, c, p, tile, head_dim, 0, 0, kAttnTile);
+  int begin = first[0], end = last[0];
   for (int r = 0; r < R; r++) {
-    begin = block.begin[r] > begin ? block.begin[r] : begin;
-    end = block.end[r] < end ? block.end[r] : end;
+    begin = first[r] > begin ? first[r] : begin;
+    end = last[r] < end ? last[r] : end;
   }
   if constexpr (R > 1) {
     begin = (begin + kWhole - 1) / kWhole * kWhole;
@@ -359,41 +223,34 @@ KVASIR_INLINE void mix_block(Block<T>& block, const Tile<T>& tile, int head_dim)
   }
   const bool together = begin < end;
   for (int r = 0; r < R; r++) {
-    const int stop = together ? begin : block.end[r];
-    if (block.begin[r] >= stop) continue;
-    mix<1, kBlockCols>(block.o + r, block.c + r, p + r * kFactorRow<T>, tile, head_dim, 0, block.begin[r],
-                       stop);
-    block.c[r] = 1.0f;
+    const int stop = together ? begin : last[r];
+    if (first[r] >= stop) continue;
+    mix<1, kBlockCols>(o + r, c + r, p + r * kFactorRow<T>, tile, head_dim, 0, first[r], stop);
+    c[r] = 1.0f;
   }
   if (!together) return;
-  mix<R, kBlockCols>(block.o, block.c, p, tile, head_dim, 0, begin, end);
+  mix<R, kBlockCols>(o, c, p, tile, head_dim, 0, begin, end);
   const float one = 1.0f;
   for (int r = 0; r < R; r++)
-    if (end < block.end[r])
-      mix<1, kBlockCols>(block.o + r, &one, p + r * kFactorRow<T>, tile, head_dim, 0, end, block.end[r]);
+    if (end < last[r])
+      mix<1, kBlockCols>(o + r, &one, p + r * kFactorRow<T>, tile, head_dim, 0, end, last[r]);
 }
 
-template <int R, class T>
-static void attend_rows(Block<T>& block, const Tile<T>& tile, const ScoreRule& rule) {
-  int begin = kAttnTile, end = 0;
-  for (int r = 0; r < R; r++) {
-    if (block.begin[r] >= block.end[r]) continue;
-    begin = block.begin[r] < begin ? block.begin[r] : begin;
-    end = block.end[r] > end ? block.end[r] : end;
-  }
-  if (begin >= end) return;
-  score_range<R, kBlockCols>(block, tile, rule.head_dim, begin / kSub, (end + kSub - 1) / kSub);
-  soften_rows<R>(block, tile, rule);
-  mix_block<R>(block, tile, rule.head_dim);
+// f(R) for the rows of a block, as a constant.
+template <int R = kBlockRows, class F>
+KVASIR_INLINE void with_rows(int rows, F f) {
+  if (rows >= R) return f(std::integral_constant<int, R>());
+  if constexpr (R > 1) with_rows<R - 1>(rows, f);
 }
 
-template <int R, class T>
-KVASIR_INLINE void attend_block(Block<T>& block, int rows, const Tile<T>& tile, const ScoreRule& rule) {
-  if (rows == R) {
-    attend_rows<R>(block, tile, rule);
-  } else if constexpr (R > 1) {
-    attend_block<R - 1>(block, rows, tile, rule);
-  }
+// The first n query vectors of the stripe against one tile.
+template <class T>
+KVASIR_INLINE void attend_stripe(Stripe<T>& stripe, int n, const Tile<T>& tile, const ScoreRule& rule) {
+  for (int r = 0; r < n; r += kBlockRows)
+    with_rows(n - r, [&](auto rows) { score_block<rows.value>(stripe, r, tile, rule.head_dim); });
+  soften(stripe, n, tile.scales, rule);
+  for (int r = 0; r < n; r += kBlockRows)
+    with_rows(n - r, [&](auto rows) { mix_block<rows.value>(stripe, r, tile, rule.head_dim); });
 }
 
 }  // namespace kvasir::KVASIR_ISA
