@@ -38,20 +38,20 @@ int64_t Program::token_partial() const {
 }
 
 // Each item brings its keys and values into the cache and packs them, for as many query tokens as leave items
-// enough to share.
-int32_t Program::attention_tokens() const {
+// enough to share. `position` is that of its first token.
+int32_t Program::attention_tokens(int32_t position) const {
   const bool many = size_.tokens * kv_heads_min_ >= kAttentionTokens * kItemsPerThread * pool_.size();
-  return many ? kAttentionTokens : kAttentionTokens / 2;
+  if (!many) return kAttentionTokens / 2;
+  return position >= kLongContext && spec_.group_max <= kFewHeads ? 2 * kAttentionTokens : kAttentionTokens;
 }
 
 void Program::cut_attention() {
   chunks_.clear();
   parts_.clear();
-  const int32_t most = attention_tokens();
   int64_t work = 0;
   for (int64_t s = 0; s < size_.seqs; s++)
-    for (int32_t t = a_.seq_begin[s]; t < a_.seq_begin[s + 1]; t += most) {
-      const int32_t end = std::min<int32_t>(t + most, a_.seq_begin[s + 1]);
+    for (int32_t t = a_.seq_begin[s], end = 0; t < a_.seq_begin[s + 1]; t = end) {
+      end = std::min<int32_t>(t + attention_tokens(a_.pos[t]), a_.seq_begin[s + 1]);
       const int32_t length = *std::max_element(a_.pos + t, a_.pos + end) + 1;
       chunks_.push_back({int32_t(s), t, end, length, 0, 0});
       work += chunks_.back().work();

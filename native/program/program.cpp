@@ -35,7 +35,7 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   if (first_tail_ < 0) first_tail_ = n_phases_;
   const int64_t repeats = ceil_div(spec_.max_logits, spec_.logits_tile);
   counters_ = std::vector<Counter>(size_t(n_phases_ + (n_phases_ - first_tail_) * repeats));
-  const int64_t floats = attention_scratch(kAttentionTokens, spec_.group_max, spec_.head_dim_max) + 16;
+  const int64_t floats = attention_scratch(2 * kAttentionTokens, spec_.group_max, spec_.head_dim_max) + 16;
   for (int t = 0; t < pool.size(); t++) {
     scratch_memory_.emplace_back(size_t(floats));
     const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.back().data());

@@ -15,7 +15,9 @@ namespace kvasir {
 constexpr int64_t kRowsPerItem = 8;   // row-wise ops
 constexpr int64_t kLinearRows = 128;  // rows of one linear item: 128 x 1536 int8 stay in a 1 MB L2
 
-constexpr int32_t kAttentionTokens = 32;  // query tokens of one attention item, at most
+constexpr int32_t kAttentionTokens = 32;  // query tokens of one attention item
+constexpr int32_t kLongContext = 1024;    // from here on twice as many, where few heads share K and V
+constexpr int32_t kFewHeads = 3;
 constexpr int64_t kItemsPerThread = 6;    // items are cut so that a preempted thread delays little
 
 enum class OpKind : int32_t {
@@ -145,7 +147,7 @@ class Program {
   void find_maxima(const LinearArgs& args, int64_t run);
   Maxima maxima_of(const Tile& tile, int64_t row) const;
   void plan_splits();
-  int32_t attention_tokens() const;
+  int32_t attention_tokens(int32_t position) const;
   void cut_attention();
   int64_t token_partial() const;
   int64_t rows(const Record& r, const Tile& tile) const;
