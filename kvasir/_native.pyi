@@ -211,7 +211,9 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
-    def cast(self, x: NDArray[np.float32], out: Rows, m0: int, m1: int) -> None: ...
+    def cast(
+        self, x: NDArray[np.float32], out: Rows, m0: int, m1: int, column: int = 0
+    ) -> None: ...
     def rope_write(
         self,
         qkv: NDArray[np.float32],

@@ -128,11 +128,11 @@ struct LinearArgs {
   int64_t tile0, tile1;
   const Rows* x;
   int64_t m0, m1;
-  float* out;  // column 0 of this segment
+  float* out;  // of row m0 and the first column of tile0
   int64_t ldo;
   Epilogue epilogue;
   Act act;
-  const float* residual;     // [rows, ldo]
+  const float* residual;     // as out
   const float* bias;         // [N] or null
   const int32_t* row_index;  // null, or input row of each output row (experts)
 };
@@ -148,13 +148,14 @@ struct NormArgs {
   int64_t m0, m1;
 };
 
-// Rows f32 -> f32, bf16 or q8.
+// Columns [column, column + K) of rows [m0, m1), f32 -> f32, bf16 or q8; of q8 whole blocks.
 struct CastArgs {
-  const float* x;
+  const float* x;  // of row m0 and the first of the columns
   int64_t ldx;
   int32_t K;
   Rows out;
   int64_t m0, m1;
+  int32_t column;
 };
 
 // Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). int8 and e4m3 have a bf16 scale
@@ -221,8 +222,8 @@ struct RopeWriteArgs {
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
-  float* out;
-  int64_t ldo;  // [T, n_heads * head_dim]
+  float* out;  // of token t0 and the first of the KV head's query heads
+  int64_t ldo;
   int32_t n_heads;
   float scale, softcap;
   int32_t window;

@@ -119,6 +119,7 @@ def _row_cases() -> Iterator[OpCase]:
 
 def _linear_cases() -> Iterator[OpCase]:
     plain: dict[str, Attr] = {"n_segments": 1, "bias": False, "epilogue": "none", "act": "none"}
+    plain |= {"to": "f32", "block": 0}
     yield case(
         "embed", "embed", [ids("t", [0, 3, 3, 39, 7], "T")], [weight("w", 40, 33)], scale=1.5
     )
@@ -133,6 +134,10 @@ def _linear_cases() -> Iterator[OpCase]:
         gated = plain | {"n_segments": 2, "epilogue": "gated", "act": "silu"}
         pair = [weight("g", 48, 96), weight("u", 48, 96)]
         yield case(f"linear-gated-{dtype}", "linear", [x], pair, **gated)
+        pair = [weight("g", 96, 96), weight("u", 96, 96)]
+        for to, block in (("bf16", 0), ("q8", 32), ("q8", 96)):
+            attrs = gated | {"to": to, "block": block}
+            yield case(f"linear-gated-{dtype}-{to}-{block}", "linear", [x], pair, **attrs)
         yield case(
             f"lm-head-{dtype}", "lm_head", [rows("x", "R", 96, dtype)], [weight("w", 50, 96)]
         )
@@ -170,10 +175,13 @@ def _attention_cases() -> Iterator[OpCase]:
         ("softcap", 4, 0, 1.5),
     ):
         attrs = kv | {"n_heads": n_heads, "scale": 0.25, "window": window, "softcap": softcap}
+        attrs |= {"to": "f32", "block": 0}
         yield case(f"attention-{name}", "attention", [rows("q", "T", 16 * n_heads)], **attrs)
     attrs = kv | {"n_heads": 4, "scale": 0.25, "window": 0, "softcap": 0.0}
     q, sinks = rows("q", "T", 64), weight("sinks", 4)
-    yield case("attention-sinks", "attention", [q], [sinks], **attrs)
+    for to, block in (("f32", 0), ("bf16", 0), ("q8", 32)):
+        typed = attrs | {"to": to, "block": block}
+        yield case(f"attention-sinks-{to}", "attention", [q], [sinks], **typed)
 
 
 def _expert_cases() -> Iterator[OpCase]:

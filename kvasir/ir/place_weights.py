@@ -97,18 +97,26 @@ def _insert_casts(program: Program, wanted: Wanted) -> list[Op]:
     for value, users in links.users.items():
         types = {wanted.get((user, value), ("f32", 0)) for user in users}
         maker = links.makers.get(value)
-        if len(types) == 1 and maker is not None and program.ops[maker].kind == "norm":
+        if len(types) == 1 and maker is not None and _gives(program.ops[maker], *next(iter(types))):
             whole[value] = types.pop()
     ops: list[Op] = []
     casts: dict[tuple[str, str, int], str] = {}
     for index, op in enumerate(program.ops):
-        if op.kind == "norm" and op.outs[0] in whole:
+        if op.outs and op.outs[0] in whole:
             dtype, block = whole[op.outs[0]]
             op = replace(op, attrs=freeze({**op.attrs, "to": dtype, "block": block}))
-        elif op.kind in MATRIX_OPS and op.ins[0] not in whole:
+        if op.kind in MATRIX_OPS and op.ins[0] not in whole:
             op = _with_cast(op, wanted[index, op.ins[0]], casts, ops)
         ops.append(op)
     return ops
+
+
+def _gives(op: Op, dtype: str, block: int) -> bool:
+    """Whether ``op`` can give its rows as this type itself: whole blocks in each part of its work."""
+    if op.kind == "attention":
+        heads = op.integer("n_heads") // op.integer("n_kv_heads")
+        return dtype != "q8" or heads * op.integer("head_dim") % block == 0
+    return op.kind == "norm" or (op.kind == "linear" and _interleaves(op))
 
 
 def _with_cast(

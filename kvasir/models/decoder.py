@@ -91,6 +91,8 @@ class _Block:
             scale=config.attention_scale,
             window=window,
             softcap=config.attention_softcap,
+            to="f32",
+            block=0,
         )
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
 
@@ -174,6 +176,8 @@ class _Block:
             bias=bias,
             epilogue="none",
             act="none",
+            to="f32",
+            block=0,
         )
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> str:

@@ -166,9 +166,10 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   require(row_index ? int64_t(row_index->size()) >= m1 : x.n_rows >= m1, "x has fewer rows than the range");
   for (int64_t m = m0; row_index && m < m1; m++)
     require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
+  const int64_t ldo = int64_t(out.shape(1)), at = m0 * ldo + tile0 * kTileCols / (is_gated ? 2 : 1);
   k.linear[layout]({w.data(), Layout(layout), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1,
-                    out.data(), int64_t(out.shape(1)), Epilogue(epilogue), Act(act), data_or_null(residual),
-                    data_or_null(bias), data_or_null(row_index)});
+                    out.data() + at, ldo, Epilogue(epilogue), Act(act),
+                    residual ? residual->data() + at : nullptr, data_or_null(bias), data_or_null(row_index)});
 }
 
 void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps, const BoundRows& out,
@@ -180,11 +181,15 @@ void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps,
   k.norm({x.data(), out.K, data_or_null(weight), int32_t(out.K), eps, out.rows, m0, m1});
 }
 
-void cast(const Kernels& k, ConstMatrix x, const BoundRows& out, int64_t m0, int64_t m1) {
-  require(int64_t(x.shape(1)) == out.K, "x and out share K");
+// x: all rows of the columns from `column` on.
+void cast(const Kernels& k, ConstMatrix x, const BoundRows& out, int64_t m0, int64_t m1, int64_t column) {
+  const int64_t K = int64_t(x.shape(1));
+  require(0 <= column && column + K <= out.K, "out has fewer columns than x");
+  require(out.rows.dtype != DType::q8 || (column % out.rows.block == 0 && K % out.rows.block == 0),
+          "the columns are whole blocks");
   require_range(m0, m1, x.shape(0));
   require_range(m0, m1, out.n_rows);
-  k.cast({x.data(), out.K, int32_t(out.K), out.rows, m0, m1});
+  k.cast({x.data() + m0 * K, K, int32_t(K), out.rows, m0, m1, int32_t(column)});
 }
 
 void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool neox, ConstMatrix table,
@@ -231,7 +236,7 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
   const AlignedFloats scratch = aligned_floats(attention_scratch(t1 - t0, group, hd));
   AttentionArgs args{q.data(),
                      int64_t(q.shape(1)),
-                     out.data(),
+                     out.data() + t0 * int64_t(out.shape(1)) + kv_head * group * hd,
                      int64_t(out.shape(1)),
                      n_heads,
                      scale,
@@ -335,7 +340,7 @@ void bind_kernels(nb::module_& m) {
            "epilogue"_a = 0, "act"_a = 0, "residual"_a = nb::none(), "bias"_a = nb::none(),
            "row_index"_a = nb::none())
       .def("norm", &norm, "x"_a, "weight"_a.none(), "eps"_a, "out"_a, "m0"_a, "m1"_a)
-      .def("cast", &cast, "x"_a, "out"_a, "m0"_a, "m1"_a)
+      .def("cast", &cast, "x"_a, "out"_a, "m0"_a, "m1"_a, "column"_a = 0)
       .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_norm"_a.none(),
            "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,

@@ -74,12 +74,9 @@ KVASIR_INLINE Span visible(const AttentionArgs& a) {
 
 KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? kAttnTile : int(x); }
 
-// Where query vector i of the item comes from, and its columns of the output.
-KVASIR_INLINE int64_t head_of(const Item& item, int64_t i) {
-  return (item.a->kv_head * item.group + i % item.group) * item.head_dim;
-}
 KVASIR_INLINE const float* query(const Item& item, int64_t i) {
-  return item.a->q + (item.a->t0 + i / item.group) * item.a->ldq + head_of(item, i);
+  const int64_t head = item.a->kv_head * item.group + i % item.group;
+  return item.a->q + (item.a->t0 + i / item.group) * item.a->ldq + head * item.head_dim;
 }
 
 KVASIR_INLINE void round_queries(const Item& item) {
@@ -300,7 +297,7 @@ KVASIR_INLINE void finish(const Item& item) {
     vf sum = set1(item.total_state_of(i)[kTotalSum]);
     float* total = item.total_of(i);
     if (a.sinks) sum = add_sink(item, i, a.sinks[a.kv_head * item.group + i % item.group]);
-    float* out = a.out + (a.t0 + i / item.group) * a.ldo + head_of(item, i);
+    float* out = a.out + i / item.group * a.ldo + i % item.group * item.head_dim;
     for (int d = 0; d < item.head_dim; d += 16) store(out + d, div(load(total + d), sum));
   }
 }

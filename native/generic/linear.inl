@@ -31,15 +31,22 @@ KVASIR_INLINE void fetch(const uint8_t* w, const uint8_t* p, int64_t tile_bytes,
   for (int line = 0; line < kBytes; line += 64) __builtin_prefetch(p + t * tile_bytes + line, 0, 3);
 }
 
+// Where the output of row m in a column lies.
+KVASIR_INLINE int64_t place(const LinearArgs& a, int64_t m, int64_t column) {
+  const int64_t first = (a.epilogue == Epilogue::gated ? a.tile0 / 2 : a.tile0) * kTileCols;
+  return (m - a.m0) * a.ldo + column - first;
+}
+
 KVASIR_INLINE void store_tile(const LinearArgs& a, int64_t m, int64_t column, int64_t n_columns, vf y) {
   const int64_t left = n_columns - column;
-  float* out = a.out + m * a.ldo + column;
+  const int64_t at = place(a, m, column);
+  float* out = a.out + at;
   if (left >= kTileCols) {
-    if (a.epilogue == Epilogue::add) y = add(y, load(a.residual + m * a.ldo + column));
+    if (a.epilogue == Epilogue::add) y = add(y, load(a.residual + at));
     store(out, y);
     return;
   }
-  if (a.epilogue == Epilogue::add) y = add(y, load_n(a.residual + m * a.ldo + column, int(left)));
+  if (a.epilogue == Epilogue::add) y = add(y, load_n(a.residual + at, int(left)));
   store_n(out, y, int(left));
 }
 
@@ -71,7 +78,7 @@ __attribute__((noinline)) void finish(const LinearArgs& a, int64_t tile, int64_t
   for (int t = 0; t < NT; t++) {
     const int64_t column = (tile + t) * kTileCols;
     if (a.bias == nullptr && a.epilogue == Epilogue::none && column + kTileCols <= a.N) {  // nearly always
-      for (int i = 0; i < MR; i++) store(a.out + (m + i) * a.ldo + column, y[t * MR + i]);
+      for (int i = 0; i < MR; i++) store(a.out + place(a, m + i, column), y[t * MR + i]);
       continue;
     }
     for (int i = 0; i < MR; i++)

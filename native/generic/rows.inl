@@ -27,25 +27,26 @@ KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* 
 }
 
 template <class Source>
-KVASIR_INLINE void write_q8(const Rows& out, int64_t m, int K, const Source& source) {
-  int8_t* q = static_cast<int8_t*>(out.data) + m * out.ld;
-  float* sums = out.sums + m * (K / kGroup);
-  float* scales = out.scales + m * (K / out.block);
+KVASIR_INLINE void write_q8(const Rows& out, int64_t m, int column, int K, const Source& source) {
+  int8_t* q = static_cast<int8_t*>(out.data) + m * out.ld + column;
+  float* sums = out.sums + (m * out.ld + column) / kGroup;
+  float* scales = out.scales + (m * out.ld + column) / out.block;
   for (int k = 0; k < K; k += out.block)
     scales[k / out.block] = quantize_block(source, k, out.block, q + k, sums + k / kGroup);
 }
 
+// Columns [column, column + K) of row m.
 template <class Source>
-KVASIR_INLINE void write_row(const Rows& out, int64_t m, int K, const Source& source) {
+KVASIR_INLINE void write_row(const Rows& out, int64_t m, int column, int K, const Source& source) {
   const int full = K & ~15, rest = K & 15;
   if (out.dtype == DType::q8) {
-    write_q8(out, m, K, source);
+    write_q8(out, m, column, K, source);
   } else if (out.dtype == DType::bf16) {
-    uint16_t* y = static_cast<uint16_t*>(out.data) + m * out.ld;
+    uint16_t* y = static_cast<uint16_t*>(out.data) + m * out.ld + column;
     for (int k = 0; k < full; k += 16) store_bf16(y + k, source(k, 16));
     if (rest) store_bf16_n(y + full, source(full, rest), rest);
   } else {
-    float* y = static_cast<float*>(out.data) + m * out.ld;
+    float* y = static_cast<float*>(out.data) + m * out.ld + column;
     for (int k = 0; k < full; k += 16) store(y + k, source(k, 16));
     if (rest) store_n(y + full, source(full, rest), rest);
   }
@@ -67,18 +68,18 @@ void norm(const NormArgs& a) {
     const float* x = a.x + m * a.ldx;
     const vf inverse = set1(inverse_rms(x, a.K, a.eps));
     if (a.weight) {
-      write_row(a.out, m, a.K,
+      write_row(a.out, m, 0, a.K,
                 [&](int k, int n) { return mul(mul(load_n(x + k, n), inverse), load_n(a.weight + k, n)); });
     } else {
-      write_row(a.out, m, a.K, [&](int k, int n) { return mul(load_n(x + k, n), inverse); });
+      write_row(a.out, m, 0, a.K, [&](int k, int n) { return mul(load_n(x + k, n), inverse); });
     }
   }
 }
 
 void cast(const CastArgs& a) {
   for (int64_t m = a.m0; m < a.m1; m++) {
-    const float* x = a.x + m * a.ldx;
-    write_row(a.out, m, a.K, [&](int k, int n) { return load_n(x + k, n); });
+    const float* x = a.x + (m - a.m0) * a.ldx;
+    write_row(a.out, m, a.column, a.K, [&](int k, int n) { return load_n(x + k, n); });
   }
 }
 

@@ -80,8 +80,6 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   const Chunk& chunk = chunks_[size_t(part.chunk)];
   args.q = floats(r.in[0]);
   args.ldq = spec_.buffers[size_t(r.in[0])].columns;
-  args.out = floats(r.out[0]);
-  args.ldo = spec_.buffers[size_t(r.out[0])].columns;
   args.n_heads = r.i[4];
   args.window = r.i[5];
   args.scale = r.f[0];
@@ -93,22 +91,32 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   args.kv_head = int32_t(item % n_kv);
   if (r.weight[0] >= 0) args.sinks = reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[0])].data);
   args.scratch = scratch_[size_t(thread)];
-  if (chunk.segments == 0) return kernels_.attention(args);
-  attend_segment(chunk, part.segment, args);
+  const Buffer& out = spec_.buffers[size_t(r.out[0])];
+  const int64_t columns = args.n_heads / n_kv * args.kv->head_dim, column = args.kv_head * columns;
+  const bool casts = DType(out.dtype) != DType::f32;
+  args.ldo = casts ? columns : out.columns;
+  args.out = casts ? args.scratch + output_at_ : floats(r.out[0]) + args.t0 * out.columns + column;
+  if (chunk.segments == 0) {
+    kernels_.attention(args);
+  } else if (!attend_segment(chunk, part.segment, args)) {
+    return;
+  }
+  if (casts) cast_item(args.out, columns, r.out[0], args.t0, args.t1, column);
 }
 
-// The thread that finishes the last segment of a head combines all of them.
-void Program::attend_segment(const Chunk& chunk, int64_t segment, AttentionArgs args) {
+// The thread that finishes the last segment of a head combines all of them: true.
+bool Program::attend_segment(const Chunk& chunk, int64_t segment, AttentionArgs args) {
   const int64_t size =
       attention_partial(chunk.t1 - chunk.t0, args.n_heads / args.kv->n_kv_heads, args.kv->head_dim);
   args.partial = partial_ + chunk.split * token_partial() + args.kv_head * chunk.segments * size;
   args.segment = segment;
   kernels_.attention(args);
   std::atomic<int32_t>& done = split_done_[size_t(chunk.split * kv_heads_max_ + args.kv_head)];
-  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < chunk.segments) return;
+  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < chunk.segments) return false;
   done.store(0, std::memory_order_relaxed);
   args.segment = chunk.segments;
   kernels_.attention_combine(args);
+  return true;
 }
 
 }  // namespace kvasir

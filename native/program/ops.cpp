@@ -57,12 +57,19 @@ void Program::norm(const Record& r, const Tile& tile, int64_t item) {
 
 void Program::cast(const Record& r, const Tile& tile, int64_t item) {
   const int32_t K = spec_.buffers[size_t(r.in[0])].columns;
-  CastArgs args{floats(r.in[0]), K, K, view(r.out[0]), 0, 0};
+  CastArgs args{floats(r.in[0]), K, K, view(r.out[0]), 0, 0, 0};
   share(r, tile, item, &args.m0, &args.m1);
+  args.x += args.m0 * K;
   kernels_.cast(args);
 }
 
-void Program::linear(const Record& r, const Tile& tile, int64_t item) {
+// What an item computed becomes columns [column, ...) of rows [m0, m1), while it is in a cache.
+void Program::cast_item(const float* x, int64_t ldx, int32_t buffer, int64_t m0, int64_t m1, int64_t column) {
+  const Rows out = view(buffer);
+  kernels_.cast({x, ldx, int32_t(std::min(ldx, out.ld - column)), out, m0, m1, int32_t(column)});
+}
+
+void Program::linear(const Record& r, const Tile& tile, int64_t item, int thread) {
   const Weight& w = spec_.weights[size_t(r.weight[0])];
   const int64_t n = rows(r, tile), chunks = (n + kLinearRows - 1) / kLinearRows;
   const int64_t per_item = tiles_per_item(r, w.tiles, chunks);
@@ -78,21 +85,26 @@ void Program::linear(const Record& r, const Tile& tile, int64_t item) {
   args.x = &x;
   args.m0 = item % chunks * kLinearRows;
   args.m1 = std::min(args.m0 + kLinearRows, n);
-  args.out = floats(r.out[0]) + r.i[0];
-  args.ldo = spec_.buffers[size_t(r.out[0])].columns;
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
-  args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + r.i[0];
+  const Buffer& out = spec_.buffers[size_t(r.out[0])];
+  const int64_t width = args.epilogue == Epilogue::gated ? kTileCols / 2 : kTileCols;  // columns a tile
+  const int64_t column = args.tile0 * width, at = args.m0 * out.columns + column + r.i[0];
+  const bool casts = DType(out.dtype) != DType::f32;
+  args.ldo = casts ? (args.tile1 - args.tile0) * width : out.columns;
+  args.out = casts ? scratch_[size_t(thread)] + output_at_ : floats(r.out[0]) + at;
+  args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + at;
   args.bias =
       r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
   kernels_.linear[int(w.layout)](args);
+  if (casts) cast_item(args.out, args.ldo, r.out[0], args.m0, args.m1, column);
   if (&r == head_) find_maxima(args, item / chunks);
 }
 
 void Program::find_maxima(const LinearArgs& args, int64_t run) {
   const int64_t begin = args.tile0 * kTileCols, end = std::min<int64_t>(args.tile1 * kTileCols, args.N);
   for (int64_t m = args.m0; m < args.m1; m++)
-    maxima_[size_t(m * max_runs_ + run)] = row_max(args.out + m * args.ldo + begin, end - begin);
+    maxima_[size_t(m * max_runs_ + run)] = row_max(args.out + (m - args.m0) * args.ldo, end - begin);
 }
 
 Maxima Program::maxima_of(const Tile& tile, int64_t row) const {
@@ -119,10 +131,11 @@ void Program::expert_linear(const Record& r, int64_t item) {
   args.x = &x;
   args.m0 = offsets[expert];
   args.m1 = offsets[expert + 1];
-  args.out = floats(r.out[0]);
-  args.ldo = spec_.buffers[size_t(r.out[0])].columns;
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
+  args.ldo = spec_.buffers[size_t(r.out[0])].columns;
+  args.out = floats(r.out[0]) + args.m0 * args.ldo +
+             args.tile0 * (args.epilogue == Epilogue::gated ? kTileCols / 2 : kTileCols);
   args.row_index = r.i[3] ? nullptr : ints(r.in[1]);
   if (args.m0 < args.m1) kernels_.linear[int(w.layout)](args);
 }

@@ -35,7 +35,10 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   if (first_tail_ < 0) first_tail_ = n_phases_;
   const int64_t repeats = ceil_div(spec_.max_logits, spec_.logits_tile);
   counters_ = std::vector<Counter>(size_t(n_phases_ + (n_phases_ - first_tail_) * repeats));
-  const int64_t floats = attention_scratch(2 * kAttentionTokens, spec_.group_max, spec_.head_dim_max) + 16;
+  const int64_t vectors = 2 * kAttentionTokens * spec_.group_max;
+  output_at_ = attention_scratch(2 * kAttentionTokens, spec_.group_max, spec_.head_dim_max);
+  const int64_t outputs = std::max(vectors * spec_.head_dim_max, kLinearRows * kItemTiles * kTileCols);
+  const int64_t floats = output_at_ + outputs + 16;
   for (int t = 0; t < pool.size(); t++) {
     scratch_memory_.emplace_back(size_t(floats));
     const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.back().data());
@@ -175,9 +178,11 @@ int64_t Program::rows(const Record& r, const Tile& tile) const {
 }
 
 int64_t Program::tiles_per_item(const Record& r, int64_t tiles, int64_t row_chunks) const {
-  constexpr int64_t unit = 2;  // kernels take tiles by twos, and gate and up belong together
+  // kernels take tiles by twos, gate and up belong together, and what becomes int8 comes in whole blocks
+  const int64_t block = spec_.buffers[size_t(r.out[0])].block;
+  const int64_t unit = std::max<int64_t>(2, 2 * block / kTileCols);
   const int64_t wanted = tiles * row_chunks / (kItemsPerThread * pool_.size());
-  return std::clamp<int64_t>(wanted / unit * unit, unit, 32);
+  return std::clamp<int64_t>(wanted / unit * unit, unit, std::max(unit, kItemTiles));
 }
 
 int64_t Program::items(const Record& r, const Tile& tile) const {
@@ -211,7 +216,7 @@ void Program::run_item(const Record& r, const Tile& tile, int64_t item, int thre
     case OpKind::cast:
       return cast(r, tile, item);
     case OpKind::linear:
-      return linear(r, tile, item);
+      return linear(r, tile, item, thread);
     case OpKind::rope_write:
       return rope_write(r, tile, item);
     case OpKind::attention:

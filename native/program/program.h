@@ -18,6 +18,7 @@ constexpr int64_t kLinearRows = 128;  // rows of one linear item: 128 x 1536 int
 constexpr int32_t kAttentionTokens = 32;  // query tokens of one attention item
 constexpr int32_t kLongContext = 1024;    // from here on twice as many, where few heads share K and V
 constexpr int32_t kFewHeads = 3;
+constexpr int64_t kItemTiles = 32;        // of one linear item, at most
 constexpr int64_t kItemsPerThread = 6;    // items are cut so that a preempted thread delays little
 
 enum class OpKind : int32_t {
@@ -159,10 +160,11 @@ class Program {
   void embed(const Record& r, const Tile& tile, int64_t item);
   void norm(const Record& r, const Tile& tile, int64_t item);
   void cast(const Record& r, const Tile& tile, int64_t item);
-  void linear(const Record& r, const Tile& tile, int64_t item);
+  void linear(const Record& r, const Tile& tile, int64_t item, int thread);
   void rope_write(const Record& r, const Tile& tile, int64_t item);
   void attention(const Record& r, int64_t item, int thread);
-  void attend_segment(const Chunk& chunk, int64_t segment, AttentionArgs args);
+  bool attend_segment(const Chunk& chunk, int64_t segment, AttentionArgs args);
+  void cast_item(const float* x, int64_t ldx, int32_t buffer, int64_t m0, int64_t m1, int64_t column);
   void add(const Record& r, const Tile& tile, int64_t item);
   void scale(const Record& r, const Tile& tile, int64_t item);
   void gather_rows(const Record& r, const Tile& tile, int64_t item);
@@ -187,6 +189,7 @@ class Program {
   std::vector<Phase> phases_;
   int64_t n_phases_ = 0, first_tail_ = 0;
   std::vector<Counter> counters_;
+  int64_t output_at_ = 0;        // of a scratch: floats that an item computes before it casts them
   std::vector<float*> scratch_;  // per thread, owned by scratch_memory_
   std::vector<std::vector<float>> scratch_memory_;
   std::vector<int32_t> previous_;  // tokens drawn by the previous step

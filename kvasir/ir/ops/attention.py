@@ -31,7 +31,7 @@ from kvasir.ir.ops.base import (
     require,
     width,
 )
-from kvasir.ir.ops.rows import rms_norm, soften
+from kvasir.ir.ops.rows import as_type, rms_norm, soften, typed
 
 ROPE_STYLES = ("neox", "interleaved")
 
@@ -178,7 +178,7 @@ def _attention_infer(
     _heads(ins[0], heads, op.integer("head_dim"))
     for sinks in weights:
         require(sinks.shape == (heads,), f"{sinks.name} is {sinks.shape}, expected ({heads},)")
-    return (ins[0].type,)
+    return (typed(op, ins[0].shape, heads // kv_heads * op.integer("head_dim")),)
 
 
 def _attention(
@@ -192,7 +192,7 @@ def _attention(
         kv = env.view(op.integer("layer"), token)
         position = int(kv.positions[-1])
         out[token] = attend(q[token], kv, position, *rule, sinks)
-    return (out.reshape(ins[0].shape),)
+    return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 
 
 def _attention_flops(call: Call) -> float:
@@ -231,7 +231,15 @@ _ROPE_WRITE = attrs_of(
     eps=float,
 )
 _ATTENTION = attrs_of(
-    layer=int, n_heads=int, n_kv_heads=int, head_dim=int, scale=float, window=int, softcap=float
+    layer=int,
+    n_heads=int,
+    n_kv_heads=int,
+    head_dim=int,
+    scale=float,
+    window=int,
+    softcap=float,
+    to=str,
+    block=int,
 )
 
 DEFS = (

@@ -25,7 +25,7 @@ from kvasir.ir.ops.base import (
     require,
     width,
 )
-from kvasir.ir.ops.rows import activate
+from kvasir.ir.ops.rows import activate, as_type, typed
 
 EPILOGUES = ("none", "add", "gated")
 
@@ -79,7 +79,8 @@ def _linear_infer(
         same = len(matrices) == 2 and matrices[0].shape == matrices[1].shape
         require(same, "a gated epilogue needs two segments (gate, up) of the same shape")
         columns //= 2
-    out = TensorType((ins[0].shape[0], columns))
+    out = typed(op, (ins[0].shape[0], columns), columns)
+    require(out.dtype == "f32" or epilogue == "gated", f"to={out.dtype} with epilogue={epilogue}")
     require(
         epilogue != "add" or ins[1].type == out,
         f"residual {ins[-1].name} is {ins[-1].type}, expected {out}",
@@ -97,7 +98,8 @@ def _linear(
         parts = [part + bias for part, bias in zip(parts, biases, strict=True)]
     if op.word("epilogue") == "gated":
         gate, up = parts
-        return (f32(activate(gate, op.word("act")) * up),)
+        y = f32(activate(gate, op.word("act")) * up)
+        return (as_type(y, op.word("to"), op.integer("block")),)
     y = f32(np.concatenate(parts, axis=1))
     return (y + ins[1] if op.word("epilogue") == "add" else y,)
 
@@ -135,7 +137,7 @@ def _rows_share(call: Call) -> float:
     return min(1.0, call.rows(call.outs[0]) / call.weights[0].shape[0])
 
 
-_LINEAR = attrs_of(n_segments=int, bias=bool, epilogue=str, act=str)
+_LINEAR = attrs_of(n_segments=int, bias=bool, epilogue=str, act=str, to=str, block=int)
 
 DEFS = (
     OpDef(

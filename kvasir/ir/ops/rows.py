@@ -69,15 +69,19 @@ def _same(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[Tens
     return (TensorType(ins[0].shape),)
 
 
-def _cast_type(op: Op, value: Value) -> TensorType:
-    require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
+def typed(op: Op, shape: tuple[str | int, ...], part: int) -> TensorType:
+    """The rows that ``op`` gives as its ``to`` and ``block`` say, in whole ``part`` columns."""
     dtype, block = op.word("to"), op.integer("block")
     require(dtype in ("f32", "bf16", "q8"), f"to={dtype!r}, expected f32, bf16 or q8")
     require((dtype == "q8") == (block > 0), f"block={block} with to={dtype}")
     if block:
-        k = width(value)
-        require(block % 32 == 0 and k % block == 0, f"block={block} does not fit rows of {k}")
-    return TensorType(value.shape, dtype, block)
+        require(block % 32 == 0 and part % block == 0, f"block={block} does not fit rows of {part}")
+    return TensorType(shape, dtype, block)
+
+
+def _cast_type(op: Op, value: Value) -> TensorType:
+    require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
+    return typed(op, value.shape, width(value))
 
 
 def _norm_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
