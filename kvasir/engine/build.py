@@ -12,7 +12,7 @@ from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
-from kvasir.engine.keys import key_root
+from kvasir.engine.keys import ARITHMETIC, key_root
 from kvasir.engine.prior import prior_costs
 from kvasir.engine.tiered import block_sizes
 from kvasir.exec.base import Executor, ExecutorSpec
@@ -178,7 +178,7 @@ def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
     """Names the arithmetic: executor and its version, mode and KV type. Every ISA level of the
     native core computes the same bits."""
     mode = f"int8/{act_block}" if config.model.dtype == "auto" else config.model.dtype
-    return f"{config.executor.name}-2:{mode}:{config.kv.dtype}"
+    return f"{config.executor.name}-{ARITHMETIC}:{mode}:{config.kv.dtype}"
 
 
 def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:

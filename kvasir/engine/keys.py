@@ -8,6 +8,8 @@ import msgspec
 
 from kvasir.exec.base import ExecutorSpec
 
+ARITHMETIC = 3
+"""Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
 LAYOUT = "paged-2"
 """Version of what a KV block holds; changes with the order or rounding of its entries."""
 

@@ -112,7 +112,7 @@ def _insert_casts(program: Program, wanted: Wanted) -> list[Op]:
 
 
 def _gives(op: Op, dtype: str, block: int) -> bool:
-    """Whether ``op`` can give its rows as this type itself: whole blocks in each part of its work."""
+    """Whether ``op`` can give rows of this type itself: whole blocks in each part of its work."""
     if op.kind == "attention":
         heads = op.integer("n_heads") // op.integer("n_kv_heads")
         return dtype != "q8" or heads * op.integer("head_dim") % block == 0

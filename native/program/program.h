@@ -18,8 +18,8 @@ constexpr int64_t kLinearRows = 128;  // rows of one linear item: 128 x 1536 int
 constexpr int32_t kAttentionTokens = 32;  // query tokens of one attention item
 constexpr int32_t kLongContext = 1024;    // from here on twice as many, where few heads share K and V
 constexpr int32_t kFewHeads = 3;
-constexpr int64_t kItemTiles = 32;        // of one linear item, at most
-constexpr int64_t kItemsPerThread = 6;    // items are cut so that a preempted thread delays little
+constexpr int64_t kItemTiles = 32;      // of one linear item, at most
+constexpr int64_t kItemsPerThread = 6;  // items are cut so that a preempted thread delays little
 
 enum class OpKind : int32_t {
   embed = 0,
