@@ -61,16 +61,20 @@ def norm_case(K: int, to: str, weighted: bool) -> Case:
     return Case(ROWS, run, expected)
 
 
-def cast_case(K: int, to: str) -> Case:
+def cast_case(K: int, to: str, parts: int = 1) -> Case:
+    """The columns in ``parts``, each as if it came from another item."""
     x = normal(rng_of(K), ROWS, K)
     x[3] = 0
     block = 32 if K % 192 else 192
+    columns = [np.ascontiguousarray(part) for part in np.split(x, parts, axis=1)]
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
         q8 = empty_q8(ROWS, K, block) if to == "q8" else None
         out = np.zeros((ROWS, K), np.float32 if to == "f32" else np.uint16)
         for a, b in ranges:
-            k.cast(x, q8.rows if q8 else _native.Rows(out), a, b)
+            for i, part in enumerate(columns):
+                rows = q8.rows if q8 else _native.Rows(out)
+                k.cast(part, rows, a, b, i * part.shape[1])
         return (q8.data, q8.scales, q8.sums) if q8 else (out,)
 
     def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
@@ -275,6 +279,9 @@ def row_cases() -> dict[str, Case]:
         both,
     )
     every("cast", cast_case, [*q8, (576, "bf16"), (39, "bf16"), (9, "f32")])
+    every(
+        "cast", cast_case, [(576, "q8"), (96, "q8"), (576, "bf16"), (39, "bf16"), (9, "f32")], [3]
+    )
     every("gated", gated_case, (1536, 45), (0, SILU, GELU_TANH, GELU))
     every("add", add_case, (576, 19))
     every("scale", scale_case, (600, 15), (0.0, 30.0))

@@ -31,7 +31,10 @@ from tests.request_sets import make_requests, make_sharing_requests, next_turns
 from tests.sharing_variants import SHARING_VARIANTS
 
 MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "llama Q4_1": (lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"), "auto"),
+    "llama Q4_1": (
+        lambda p: tiny.write_gguf_model(tiny.llama(head_dim=32), p / "m.gguf", "Q4_1"),
+        "auto",
+    ),
     "llama float32": (lambda p: tiny.write_hf(tiny.llama(), p), "float32"),
     "mixtral Q8_0": (lambda p: tiny.write_gguf_model(tiny.mixtral(), p / "m.gguf", "Q8_0"), "auto"),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),

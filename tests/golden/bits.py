@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ def _gguf(config: Callable[[], tiny.TinyModel], format: str) -> Callable[[Path],
 
 MODELS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
     "llama Q4_1": (_gguf(tiny.llama, "Q4_1"), "auto"),
-    "llama Q8_0": (_gguf(tiny.llama, "Q8_0"), "auto"),
+    "llama Q8_0": (_gguf(partial(tiny.llama, head_dim=32), "Q8_0"), "auto"),
     "llama float32": (lambda folder: tiny.write_hf(tiny.llama(), folder), "float32"),
     "mixtral Q8_0": (_gguf(tiny.mixtral, "Q8_0"), "auto"),
     "gemma3 bfloat16": (lambda folder: tiny.write_hf(tiny.gemma3(), folder), "bfloat16"),

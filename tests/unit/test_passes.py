@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,27 @@ def test_gate_and_up_share_a_layout(gate: str, up: str, layout: str, llama: Prog
     lowered = lower_passes(llama, dtype="auto", formats=formats)
     assert [lowered.weights[f"layers.0.{n}"].layout for n in ("gate", "up")] == [layout] * 2
     assert lowered.weights["layers.1.gate"].layout == "q4z"
+
+
+def casts(program: Program) -> list[str]:
+    return [op.ins[0] for op in program.ops if op.kind == "cast"]
+
+
+def test_gated_linears_and_attention_give_what_is_read(llama: Program) -> None:
+    lowered = lower_passes(llama, dtype="bfloat16", formats=all_as(llama, "BF16"))
+    assert casts(lowered) == []
+    given = {op.word("to") for op in lowered.ops if op.outs[0] in ("l1.attn", "l1.hidden")}
+    assert given == {"bf16"}
+
+
+@pytest.mark.parametrize(("head_dim", "left"), [(16, ["l0.attn", "l1.attn", "l2.attn"]), (32, [])])
+def test_an_int8_block_comes_from_one_kv_head(
+    head_dim: int, left: list[str], tmp_path: Path
+) -> None:
+    """Two query heads a KV head: blocks of 64 columns are those of heads of 32, not of 16."""
+    program = load(tiny.write_hf(tiny.llama(head_dim=head_dim), tmp_path)).program
+    lowered = lower_passes(program, dtype="auto", formats=all_as(program, "Q4_0"))
+    assert casts(lowered) == left
 
 
 def test_norm_feeds_router_and_experts(mixtral: Program) -> None:
