@@ -30,8 +30,7 @@ KVASIR_INLINE vf exp_bounded(vf x) {
 
 // 2^x for x < 128, within 2 ulp; 2^-125 for all that is less. NaN for NaN.
 KVASIR_INLINE vf exp2_bounded(vf x) {
-  constexpr float kP[] = {
-      1.0f, 6.931469776e-01f, 2.402224208e-01f, 5.550733744e-02f, 9.671512733e-03f, 1.326472727e-03f};
+  constexpr float kP[] = {1.0f, 0.693146978f, 0.240222421f, 0.0555073373f, 0.00967151273f, 0.00132647273f};
   const vf magic = set1(0x1.8p23f + 127.0f);
   x = vmax(set1(-125.0f), x);
   const vf t = add(x, magic);  // the low bits of t hold n + 127

@@ -25,6 +25,7 @@ def program() -> Program:
     b.kv(KVSpec(0, "full", 0, 1, 16))
     x = b.op("embed", (tokens,), "x", (b.weight("embed", (40, 32)),), scale=1.0)
     plain: dict[str, Attr] = {"n_segments": 1, "bias": False, "epilogue": "none", "act": "none"}
+    plain |= {"to": "f32", "block": 0}
     q, k, v = (
         b.op("linear", (x,), name, (b.weight(f"w.{name}", (n, 32)),), **plain)
         for name, n in (("q", 32), ("k", 16), ("v", 16))
@@ -34,7 +35,8 @@ def program() -> Program:
     k = b.op("rope", (k, positions), "k.rope", n_heads=1, **rope)
     b.ops("kv_write", (k, v), (), layer=0, n_kv_heads=1, head_dim=16)
     sizes: dict[str, Attr] = {"layer": 0, "n_heads": 2, "n_kv_heads": 1, "head_dim": 16}
-    y = b.op("attention", (q,), "y", **sizes, scale=0.25, window=0, softcap=0.0)
+    sizes |= {"scale": 0.25, "window": 0, "softcap": 0.0, "to": "f32", "block": 0}
+    y = b.op("attention", (q,), "y", **sizes)
     y = b.op("gather_rows", (y, picks), "rows")
     logits = b.op("lm_head", (y,), "logits", ("embed",))
     return b.build((logits, b.op("sample", (logits,), "drawn")))
