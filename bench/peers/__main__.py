@@ -9,8 +9,12 @@ bench/results/NAME.json and NAME.md. The engines take turns, so that a machine t
 minute is slower for all; the ceilings are measured in the same run. Tokens per second:
 
 - decode: 128 tokens after a prompt of 32, one request;
-- prefill N: a prompt of N tokens, one request;
+- prefill N: a prompt of N tokens, one request. With its first output token, but llama-bench, which
+  samples none;
 - batch: requests that come all at once; output tokens over the whole time, prefill included.
+
+A turn of any engine: decode and each prefill warmed, then the median of three runs; a batch of few
+output tokens that warms up, then one that is timed. A column has the medians of its turns.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from bench.peers.engines import Child, Engine, Kvasir, LlamaCpp
 from bench.peers.shapes import Rates, Shapes
 from kvasir.bench.ceilings import measure_ceilings
 from kvasir.bench.fingerprint import Meter, fingerprint
+from kvasir.bench.report import command_line
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -113,6 +118,7 @@ def main() -> None:
     shapes = Shapes(args.threads, tuple(args.prefill), tuple(args.batch), args.vocab)
     found = measure(engines, shapes, args.repeat)
     document = {
+        "command": command_line("python -m bench.peers"),
         "shapes": json.loads(shapes.encode()),
         "machine": fingerprint(),
         "ceilings": measure_ceilings(args.threads),
@@ -125,4 +131,5 @@ def main() -> None:
     print(table(document))
 
 
-main()
+if __name__ == "__main__":
+    main()

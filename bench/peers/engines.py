@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.peers.shapes import N_DECODE, N_DECODE_PROMPT, Rates, Shapes
+from bench.peers.shapes import N_DECODE, N_DECODE_PROMPT, REPEAT, WARM_OUT, Rates, Shapes
 from kvasir.bench.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -46,20 +47,21 @@ class Kvasir:
 
     def turn(self, shapes: Shapes) -> Turn:
         lengths = [word for n in shapes.prefill for word in ("--prefill", str(n))]
-        latency = self._bench("latency", shapes, *lengths)
+        latency = self._bench("latency", shapes, REPEAT, *lengths)
         rates = {"decode": float(latency["decode"]["tokens_per_second"]["median"])}
         for n in shapes.prefill:
             rates[f"prefill {n}"] = float(latency[f"prefill_{n}"]["tokens_per_second"]["median"])
         count, n_in, n_out = map(str, shapes.batch)
         words = ("--num-prompts", count, "--input-len", n_in, "--output-len", n_out)
-        batch = self._bench("throughput", shapes, *words)
+        batch = self._bench("throughput", shapes, 1, *words)
         rates["batch"] = float(batch["output_tokens_per_second"]["median"])
         return Turn(f"Kvasir {fingerprint()['commit']}", rates)
 
-    def _bench(self, kind: str, shapes: Shapes, *words: str) -> dict[str, Any]:
+    def _bench(self, kind: str, shapes: Shapes, repeat: int, *words: str) -> dict[str, Any]:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             command = [sys.executable, "-m", "kvasir.cli.main", "bench", kind, str(self.model)]
-            command += ["--threads", str(shapes.threads), "--repeat", "3", "--no-ceilings"]
+            command += ["--threads", str(shapes.threads), "--repeat", str(repeat)]
+            command.append("--no-ceilings")
             run([*command, *words, *self.options, "--output", file.name])
             results: dict[str, Any] = json.loads(Path(file.name).read_text("utf-8"))["results"]
         return results
@@ -89,18 +91,30 @@ class LlamaCpp:
         return Turn(self._version(), rates)
 
     def _bench(self, shapes: Shapes, *words: str) -> float:
-        common = ("-m", str(self.model), "-t", str(shapes.threads), "-r", "3", "-fa", "1")
+        common = ("-m", str(self.model), "-t", str(shapes.threads), "-r", str(REPEAT), "-fa", "1")
         found = json.loads(run([self.bin / "llama-bench", *common, "-o", "json", *words]))
-        return float(found[0]["avg_ts"])
+        return float(statistics.median(found[0]["samples_ts"]))
 
     def _batched(self, shapes: Shapes) -> float:
+        """Of two batches: the first, of few outputs, warms up."""
         count, n_in, n_out = shapes.batch
         numbers = {"-t": shapes.threads, "-tb": shapes.threads, "-b": 2048, "-ub": 512}
-        numbers |= {"-c": count * (n_in + n_out) + 512, "-npp": n_in, "-ntg": n_out, "-npl": count}
+        numbers |= {"-c": count * (n_in + n_out) + 512, "-npp": n_in, "-npl": count}
         words = [word for flag, number in numbers.items() for word in (flag, str(number))]
-        words += ["-m", str(self.model), "-fa", "on", "--output-format", "jsonl"]
+        words += [
+            "-ntg",
+            f"{WARM_OUT},{n_out}",
+            "-m",
+            str(self.model),
+            "-fa",
+            "on",
+            "--output-format",
+            "jsonl",
+        ]
         lines = run([self.bin / "llama-batched-bench", *words]).splitlines()
         row = [json.loads(line) for line in lines if line.startswith("{")][-1]
+        if (row["pl"], row["tg"]) != (count, n_out):
+            sys.exit(f"llama-batched-bench measured {row['pl']} requests of {row['tg']} tokens")
         return float(row["pl"] * row["tg"] / row["t"])
 
 

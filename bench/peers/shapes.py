@@ -16,6 +16,9 @@ Generate = Callable[[Prompts, int], None]
 
 N_DECODE_PROMPT, N_DECODE = 32, 128
 REPEAT = 3
+"""Timed runs of decode and of each prefill in a turn, whose median is the turn's rate."""
+WARM_OUT = 4
+"""Output tokens of each request of the batch that warms up. A turn times one batch."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,12 @@ class Shapes:
 
 
 def measure_calls(generate: Generate, shapes: Shapes) -> Rates:
-    """Rates of an engine that is called in its own process; warm, medians of a few calls.
+    """Rates of an engine that is called in its own process, by the rules of the package's command.
 
-    decode: tokens after the first; prefill N: N over the time of one output; batch: output tokens
-    over the whole time, prefill included. Every prompt is new.
+    decode: tokens after the first, by the difference of a call of ``N_DECODE`` outputs and one of a
+    single output; prefill N: N over the time of one output; batch: output tokens over the whole
+    time of one call, prefill included. decode and prefill are medians of ``REPEAT`` calls. Each
+    shape is warmed by a call that does not count. Every prompt is new.
     """
     source = random.Random(20)
 
@@ -67,5 +72,6 @@ def measure_calls(generate: Generate, shapes: Shapes) -> Rates:
         seconds(1, n, 1)
         rates[f"prefill {n}"] = n / statistics.median(seconds(1, n, 1) for _ in range(REPEAT))
     count, n_in, n_out = shapes.batch
+    seconds(count, n_in, WARM_OUT)
     rates["batch"] = count * n_out / seconds(count, n_in, n_out)
     return rates

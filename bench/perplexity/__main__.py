@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
+from typing import Any
 
 from bench.perplexity.blocks import measure_blocks
 from bench.perplexity.formats import measure_formats
 from bench.perplexity.kv import measure_kv
 from bench.perplexity.score import Text
 from kvasir.bench.ceilings import measure_ceilings
-from kvasir.bench.fingerprint import fingerprint
+from kvasir.bench.fingerprint import Meter, fingerprint
+from kvasir.bench.planned import planned_executor
+from kvasir.bench.report import command_line
+from kvasir.config.options import EngineOptions
 
 KV_DTYPES = ("bfloat16", "float32", "int8", "fp8_e4m3", "fp8_e5m2")
 
@@ -48,25 +51,34 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    args = arguments()
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The record and its table."""
     text = Text(args.text, args.chunks)
     if args.command == "blocks":
-        record, table = measure_blocks(args.model, text, args.llama_perplexity)
-    elif args.command == "formats":
-        record, table = measure_formats(args.models, text, args.llama_perplexity)
-    else:
-        record, table = measure_kv(args.model, text, tuple(args.dtypes))
+        return measure_blocks(args.model, text, args.llama_perplexity)
+    if args.command == "formats":
+        return measure_formats(args.models, text, args.llama_perplexity)
+    return measure_kv(args.model, text, tuple(args.dtypes))
+
+
+def main() -> None:
+    args = arguments()
+    with Meter() as meter:
+        record, table = measure(args)
     print(table)
     if args.output:
         args.output.with_suffix(".md").write_text(table, encoding="utf-8")
         record |= {
+            "command": command_line("python -m bench.perplexity"),
             "text": args.text.name,
             "chunks": args.chunks,
-            "fingerprint": fingerprint(),
-            "ceilings": measure_ceilings(len(os.sched_getaffinity(0))),
+            "machine": fingerprint(),
+            "foreign": meter.foreign,
         }
+        if args.command == "blocks":  # the others time nothing
+            record["ceilings"] = measure_ceilings(planned_executor(EngineOptions()).threads)
         args.output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
-main()
+if __name__ == "__main__":
+    main()

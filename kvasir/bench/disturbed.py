@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvasir.bench.fingerprint import Meter
 from kvasir.bench.report import summary
 from kvasir.bench.workload import Workload
 from kvasir.core.errors import KvasirError
@@ -39,18 +40,21 @@ def measure_disturbed(workload: Workload, settings: DisturbedSettings) -> dict[s
     """Runs alone and disturbed in turns. Raises KvasirError when the other process fails.
 
     ``stolen``: share of all CPUs that the other process had. ``lost``: by which throughput fell.
-    ``factor``: lost / stolen; 1 where the lost CPU time alone is missed.
+    ``factor``: lost / stolen; 1 where the lost CPU time alone is missed. ``foreign``: what others
+    than both took, per pair of runs.
     """
     _run(workload, settings, 0)
-    alone, disturbed, stolen = [], [], []
+    alone, disturbed, stolen, foreign = [], [], [], []
     for key in range(1, settings.repeat + 1):
-        alone.append(_run(workload, settings, key))
-        with burner(settings.share) as other:
-            started = time.perf_counter()
-            disturbed.append(_run(workload, settings, key))
-            whole = time.perf_counter() - started
+        with Meter() as meter:
+            alone.append(_run(workload, settings, key))
+            with burner(settings.share) as other:
+                started = time.perf_counter()
+                disturbed.append(_run(workload, settings, key))
+                whole = time.perf_counter() - started
         stolen.append(other.cpu[0] / whole / (os.cpu_count() or 1))
-    return compare(alone, disturbed, stolen, settings)
+        foreign.append(meter.foreign)
+    return compare(alone, disturbed, stolen, settings) | {"foreign": foreign}
 
 
 def compare(

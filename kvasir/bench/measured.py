@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvasir.bench.ceilings import bandwidth_for, measure_ceilings
+from kvasir.bench.ceilings import Ceilings, bandwidth_for, measure_ceilings
 from kvasir.bench.report import describe_engine, report
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
-from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.build import bound_program, build_engine, load_model
+from kvasir.ir.cost import weights_read
+from kvasir.ir.ops import Sizes
 
 
 def measured(
@@ -32,19 +34,18 @@ def measured(
     if not wants_ceilings:
         return report(kind, engine, results)
     ceilings = measure_ceilings(built.config.executor.threads)
-    shares = _shares(results, engine["weight_bytes"], ceilings)
+    if "decode" not in results:
+        return report(kind, engine, results, ceilings=ceilings)
+    program, _ = bound_program(loaded, built.config)
+    shares = decode_read(results, weights_read(program, Sizes(1, 1)), ceilings)
     return report(kind, engine, results, ceilings=ceilings, **shares)
 
 
-def _shares(
-    results: dict[str, Any], weight_bytes: int, ceilings: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
-    """Decode reads every weight once a token: the share of the read bandwidth that this reaches.
-
-    Weights in memory are counted with their size on disk. KV reads are not counted.
-    """
-    bandwidth = bandwidth_for(ceilings, weight_bytes)
-    if "decode" not in results or bandwidth is None:
+def decode_read(results: dict[str, Any], n_bytes: float, ceilings: Ceilings) -> dict[str, Any]:
+    """``n_bytes`` of weights are read for each token: the share of the read bandwidth that decode
+    reaches so. KV reads are not counted."""
+    bandwidth = bandwidth_for(ceilings, int(n_bytes))
+    if bandwidth is None:
         return {}
-    rate = weight_bytes * results["decode"]["tokens_per_second"]["median"] / 1e9
+    rate = n_bytes * results["decode"]["tokens_per_second"]["median"] / 1e9
     return {"decode_read": {"GB/s": round(rate, 2), "share": round(rate / bandwidth, 3)}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import psutil
 
+from kvasir.bench.fingerprint import Meter
 from kvasir.bench.report import report
 from kvasir.bench.start import flags, run_once, running_server
 from kvasir.config.options import EngineOptions
@@ -24,31 +25,40 @@ def measure_memory(options: EngineOptions) -> dict[str, Any]:
     ``resident`` and ``proportional`` (pages shared by n processes count 1/n) are the bytes of each
     process, ``weights`` those in mapped files of weights. ``beyond_weights``, resident without
     these, still holds the arena and the KV blocks that one request touches; small models and
-    ``--packed-cache off`` keep their weights in it too. Raises KvasirError when a process fails.
+    ``--packed-cache off`` keep their weights in it too. No ceilings: nothing is timed.
+    Raises KvasirError when a process fails.
     """
     loaded = load_model(options.model)
     model, words = str(loaded.source.path), flags(options)
+    files = weight_files(loaded.source.path)
     run_once(model, words)
-    with running_server(model, words) as server:
+    with Meter() as meter, running_server(model, words) as server:
         server.first_token()
         api = psutil.Process(server.process.pid)
         (engine,) = api.children()
-        processes = {"api": memory_of(api, model), "engine": memory_of(engine, model)}
+        processes = {"api": memory_of(api, files), "engine": memory_of(engine, files)}
     beyond = sum(found["resident"] - found["weights"] for found in processes.values())
     limit = LIMIT_BYTES + LIMIT_BYTES_PER_TOKEN * loaded.config.vocab_size
     source = {"model": loaded.source.name, "weights_hash": loaded.source.content_hash}
     results = {"processes": processes, "beyond_weights": beyond, "limit": limit}
+    results["foreign"] = meter.foreign
     return report("memory", {**source, "options": words}, results)
 
 
-def memory_of(process: psutil.Process, model: str) -> dict[str, int]:
+def weight_files(model: Path) -> frozenset[str]:
+    """The file, or those of the folder, as /proc names them: absolute, without links."""
+    found = model.iterdir() if model.is_dir() else (model,)
+    return frozenset(str(path.resolve()) for path in found)
+
+
+def memory_of(process: psutil.Process, files: frozenset[str]) -> dict[str, int]:
     """Bytes of one process by /proc/PID/smaps; ``huge`` are those in huge pages."""
     maps = process.memory_maps()
     return {
         "resident": sum(entry.rss for entry in maps),
         "proportional": sum(entry.pss for entry in maps),
         "huge": _huge_bytes(process.pid),
-        "weights": sum(entry.rss for entry in maps if _holds_weights(entry.path, model)),
+        "weights": sum(entry.rss for entry in maps if _holds_weights(entry.path, files)),
     }
 
 
@@ -60,5 +70,5 @@ def _huge_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     return sum(1024 * int(found[1]) for found in words if found[0] in names)
 
 
-def _holds_weights(path: str, model: str) -> bool:
-    return path.endswith(SUFFIX) or path.startswith(model)
+def _holds_weights(path: str, files: frozenset[str]) -> bool:
+    return path.endswith(SUFFIX) or path in files

@@ -2,23 +2,28 @@
 
 A step of the native program is timed phase by phase. Of each kind of op the report has the time,
 the arithmetic and the bytes that it must move, and ``share``: the time of the slower of the two at
-the measured ceilings over the time it took. 1 is the roofline.
+the measured ceilings over the time it took. 1 is the roofline. The ceilings are measured before
+and after all of it; the shares are of their mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kvasir import _native
-from kvasir.bench.ceilings import bandwidth_for, measure_ceilings
+from kvasir.bench.ceilings import (
+    Ceilings,
+    bandwidth_for,
+    changed,
+    mean_ceilings,
+    measure_ceilings,
+)
 from kvasir.bench.fingerprint import Meter
+from kvasir.bench.planned import planned_executor
 from kvasir.bench.synthetic import synthetic_executor, synthetic_program
-from kvasir.config.env import read_env
-from kvasir.config.hardware import probe
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.core.params import TokenParams
@@ -29,17 +34,14 @@ from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program
+from kvasir.sched.cost import Load, chunk_load
 
-FORMATS = (
-    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q2_K", "Q3_K",
-    "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S", "IQ1_M", "TQ1_0",
-    "TQ2_0", "BF16", "F32",
-)  # fmt: skip
-"""One of every packed layout that a format has for its own."""
+FORMATS = tuple({layout: name for name, layout in LAYOUT_OF_FORMAT.items()}.values())
+"""One for every packed layout that formats have: F32 also stands for F16."""
 GREEDY = TokenParams(seed=0, max_tokens=1, temperature=0.0)
 PEAK_OF_ROWS = {"q8": "int8", "bf16": "bf16", "f32": "fp32"}
-
-Ceilings = dict[str, dict[str, Any]]
+STEADY = 0.15
+"""Above this change of a ceiling during the measurement the table says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,18 @@ class _Work:
     seconds: float = 0.0
     flops: float = 0.0
     bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A row of the report, before its share is known."""
+
+    labels: dict[str, Any]
+    work: _Work
+    touched: int
+    """Bytes that a step reads: they choose the bandwidth."""
+    peak: str
+    """Kind of the ceiling of the arithmetic."""
 
 
 @dataclass(slots=True)
@@ -105,57 +119,51 @@ class Profile:
 
 
 def cpu_settings(options: EngineOptions) -> CpuSettings:
-    """Threads and level as asked, else all cores and the best level. Raises ConfigError."""
-    hardware = probe(tuple(_native.levels()))
-    isa = options.isa or read_env().isa or hardware.isa_levels[-1]
-    if isa not in hardware.isa_levels:
-        levels = ", ".join(hardware.isa_levels)
-        raise ConfigError(f"isa {isa!r} cannot run on this CPU: use one of {levels}")
-    return CpuSettings(options.threads or hardware.n_cores, isa)
+    """Threads and level that an engine of ``options`` gets. Raises ConfigError."""
+    planned = planned_executor(options)
+    return CpuSettings(planned.threads, planned.isa or "scalar")
 
 
 def measure_ops(settings: OpsSettings, cpu: CpuSettings) -> dict[str, Any]:
-    """{"linear": rows by format and tokens, "attention": rows by KV type and context}, ceilings
-    included. Raises ConfigError on an unknown format."""
+    """ "results" has "linear", rows by format and tokens, and "attention", rows by KV type and
+    context; "ceilings" the mean of "ceilings_before" and "ceilings_after". Raises ConfigError on
+    an unknown format."""
     unknown = sorted(set(settings.formats) - LAYOUT_OF_FORMAT.keys())
     if unknown:
         names = ", ".join(LAYOUT_OF_FORMAT)
         raise ConfigError(f"no format {', '.join(unknown)}: use one of {names}")
-    ceilings = measure_ceilings(cpu.threads)
+    before = measure_ceilings(cpu.threads)
     with Meter() as meter:
-        linear = [
-            row for name in settings.formats for row in _linears(name, settings, cpu, ceilings)
-        ]
-        attention = [
-            row for kv in settings.kv_dtypes for row in _attention(kv, settings, cpu, ceilings)
-        ]
+        linear = [row for name in settings.formats for row in _linears(name, settings, cpu)]
+        attention = [row for kv in settings.kv_dtypes for row in _attention(kv, settings, cpu)]
+    after = measure_ceilings(cpu.threads)
+    ceilings = mean_ceilings(before, after)
     return {
-        "results": {"linear": linear, "attention": attention, "foreign": meter.foreign},
+        "results": {
+            "linear": [_row(row, ceilings) for row in linear],
+            "attention": [_row(row, ceilings) for row in attention],
+            "foreign": meter.foreign,
+        },
         "ceilings": ceilings,
+        "ceilings_before": before,
+        "ceilings_after": after,
     }
 
 
-def _linears(
-    name: str, settings: OpsSettings, cpu: CpuSettings, ceilings: Ceilings
-) -> list[dict[str, Any]]:
+def _linears(name: str, settings: OpsSettings, cpu: CpuSettings) -> list[_Measured]:
     n_tokens = max(settings.rows)
     program, binding = synthetic_program(name, n_tokens)
     profile = Profile(synthetic_executor(program, binding, n_tokens, n_tokens, cpu), program)
     peak = PEAK_OF_ROWS[LAYOUTS[_layout(program)].act]
-    bandwidth = bandwidth_for(ceilings, _all_weights(program))
     found = []
     for n in settings.rows:
         work = profile.measure(_chunk(0, n), settings.repeat)["linear"]
-        found.append(
-            {"format": name, "layout": _layout(program), "rows": n}
-            | _row(work, bandwidth, _rate(ceilings, peak))
-        )
+        labels = {"format": name, "layout": _layout(program), "rows": n}
+        found.append(_Measured(labels, work, _all_weights(program), peak))
     return found
 
 
-def _attention(
-    kv_dtype: str, settings: OpsSettings, cpu: CpuSettings, ceilings: Ceilings
-) -> list[dict[str, Any]]:
+def _attention(kv_dtype: str, settings: OpsSettings, cpu: CpuSettings) -> list[_Measured]:
     chunk, context = 512, max(settings.contexts, default=0)
     if not context:
         return []
@@ -169,14 +177,15 @@ def _attention(
     for n in settings.contexts:
         work = profile.measure(_chunk(n, 1), settings.repeat)["attention"]
         # the weights of a step put its keys and values out of the caches
-        bandwidth = bandwidth_for(ceilings, _all_weights(program) + int(work.bytes))
-        found.append({"kv": kv_dtype, "context": n} | _row(work, bandwidth, _rate(ceilings, peak)))
+        touched = _all_weights(program) + int(work.bytes)
+        found.append(_Measured({"kv": kv_dtype, "context": n}, work, touched, peak))
     return found
 
 
-def _row(work: _Work, bandwidth: float | None, peak: float | None) -> dict[str, Any]:
-    """``bandwidth`` GB/s, ``peak`` G operations a second."""
-    row: dict[str, Any] = {
+def _row(measured: _Measured, ceilings: Ceilings) -> dict[str, Any]:
+    work = measured.work
+    bandwidth, peak = bandwidth_for(ceilings, measured.touched), _rate(ceilings, measured.peak)
+    row: dict[str, Any] = measured.labels | {
         "microseconds": round(work.seconds * 1e6, 1),
         "GB/s": round(work.bytes / work.seconds / 1e9, 1),
         "GOP/s": round(work.flops / work.seconds / 1e9, 1),
@@ -214,12 +223,10 @@ def _chunk(start: int, n_tokens: int) -> StepPlan:
 
 
 def _sizes(plan: StepPlan) -> Sizes:
-    rows: Sequence[Row] = plan.rows
-    attended = sum(
-        len(row.tokens) * row.start + len(row.tokens) * (len(row.tokens) + 1) // 2 for row in rows
-    )
-    entries = sum(row.start + len(row.tokens) for row in rows)
-    return Sizes(plan.n_tokens, plan.n_logits, attended, entries)
+    load = Load()
+    for row in plan.rows:
+        load = load.plus(chunk_load(len(row.tokens), row.start))
+    return Sizes(plan.n_tokens, plan.n_logits, load.pairs, load.entries)
 
 
 def markdown(document: dict[str, Any]) -> str:
@@ -233,8 +240,9 @@ def markdown(document: dict[str, Any]) -> str:
         f"({machine['cpu_family']}), {machine['time']}, commit {machine['commit']}; others "
         f"took {results['foreign']:.1%} of the machine.",
         "",
-        f"Ceilings (GB/s, G operations/s): {ceilings}.",
+        f"Ceilings (GB/s, G operations/s), mean of before and after: {ceilings}.",
         "",
+        *_unsteady(document["ceilings_before"], document["ceilings_after"]),
         "Cells: microseconds of all linears of a step, share of the ceiling that binds.",
         "",
         *_grid("linear, by rows", linear),
@@ -242,6 +250,15 @@ def markdown(document: dict[str, Any]) -> str:
     if attention:
         lines += ["", *_grid("decode attention, by context", attention)]
     return "\n".join(lines) + "\n"
+
+
+def _unsteady(before: Ceilings, after: Ceilings) -> list[str]:
+    """A paragraph about ceilings that changed by more than ``STEADY``, or nothing."""
+    changes = {kind: x for kind, x in changed(before, after).items() if abs(x) > STEADY}
+    if not changes:
+        return []
+    words = ", ".join(f"{kind} {change:+.0%}" for kind, change in changes.items())
+    return [f"**Not steady: from before to after, ceilings changed: {words}.**", ""]
 
 
 def _grid(title: str, rows: Mapping[tuple[str, int], dict[str, Any]]) -> list[str]:

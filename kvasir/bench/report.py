@@ -7,7 +7,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from kvasir.bench.fingerprint import fingerprint
@@ -45,14 +45,27 @@ def describe_engine(loaded: LoadedModel, built: BuiltEngine) -> dict[str, Any]:
     }
 
 
+def command_line(program: str, words: Sequence[str] | None = None) -> str:
+    """``program`` with ``words``, those of this process by default. Paths that lead out of the
+    working folder shrink to file names: they mean nothing on another machine."""
+    chosen = sys.argv[1:] if words is None else words
+    return shlex.join([*program.split(), *map(_without_folder, chosen)])
+
+
+def _without_folder(word: str) -> str:
+    flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    path = PurePath(value)
+    leads_out = path.is_absolute() or ".." in path.parts or value.startswith("~")
+    return f"{flag}{equals}{path.name if leads_out else value}"
+
+
 def report(
     kind: str, engine: dict[str, Any], results: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     """The whole document. ``results`` entries may carry "foreign", see fingerprint.Meter."""
-    command = ["kvasir", *sys.argv[1:]]
     return {
         "kind": kind,
-        "command": shlex.join(command),
+        "command": command_line("kvasir"),
         "machine": fingerprint(),
         "engine": engine,
         "results": results,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target, complete
 from kvasir.bench.report import report
 from kvasir.bench.start import HOST, NAME, flags, running_server
@@ -48,13 +49,13 @@ def measure_soak(options: EngineOptions, n_requests: int) -> dict[str, Any]:
     """
     loaded = load_model(options.model)
     words = flags(options)
-    with running_server(str(loaded.source.path), words) as server:
+    with Meter() as meter, running_server(str(loaded.source.path), words) as server:
         server.first_token()
         api = psutil.Process(server.process.pid)
         processes = (api, *api.children())
         samples = asyncio.run(_soak(Target(HOST, server.port, "/v1"), processes, n_requests))
     engine = {"model": loaded.source.name, "options": words}
-    return report("soak", engine, summarize(samples))
+    return report("soak", engine, summarize(samples) | {"foreign": meter.foreign})
 
 
 def summarize(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir.bench.ceilings import measure_ceilings
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target, complete
+from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import report, summary
 from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import KvasirError
@@ -45,7 +47,8 @@ def measure_start(options: EngineOptions, repeat: int) -> dict[str, Any]:
         name: _repeated(measure, str(source.path), flags(options), repeat)
         for name, measure in ways.items()
     }
-    return report("start", engine, results)
+    ceilings = measure_ceilings(planned_executor(options).threads)
+    return report("start", engine, results, ceilings=ceilings)
 
 
 def flags(options: EngineOptions) -> list[str]:

@@ -8,10 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir.bench.ceilings import measure_ceilings
 from kvasir.bench.cputime import CpuTimes, processes_of
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target
 from kvasir.bench.load import LoadSettings, measure_load
+from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import report, summary
 from kvasir.bench.start import HOST, NAME, flags, running_server
 from kvasir.bench.workload import Workload
@@ -38,7 +40,7 @@ class Run:
 
     wall: float
     cpu: CpuTimes
-    foreign: float = 0.0
+    foreign: float
 
 
 def measure_streaming(options: EngineOptions, settings: StreamingSettings) -> dict[str, Any]:
@@ -55,8 +57,9 @@ def measure_streaming(options: EngineOptions, settings: StreamingSettings) -> di
         offline.append(_offline(options, settings, key))
         served.append(_served(model, words, settings))
     engine = {"model": loaded.source.name, "weights_hash": loaded.source.content_hash}
-    results = {**compare(offline, served, settings.n_output, os.cpu_count() or 1)}
-    return report("streaming", {**engine, "options": words}, results)
+    results = compare(offline, served, settings.n_output, os.cpu_count() or 1)
+    ceilings = measure_ceilings(planned_executor(options).threads)
+    return report("streaming", {**engine, "options": words}, results, ceilings=ceilings)
 
 
 def _offline(options: EngineOptions, settings: StreamingSettings, key: int) -> Run:
@@ -75,7 +78,8 @@ def _offline(options: EngineOptions, settings: StreamingSettings, key: int) -> R
 
 def _served(model: str, words: list[str], settings: StreamingSettings) -> Run:
     load = LoadSettings(settings.num_prompts, settings.input_len, settings.output_len, model=NAME)
-    with running_server(model, words) as server:
+    # The server's CPU time is known to be ours once it has ended: its start is metered too.
+    with Meter() as meter, running_server(model, words) as server:
         server.first_token()
         processes = processes_of(server.process.pid)
         if processes is None:
@@ -85,7 +89,7 @@ def _served(model: str, words: list[str], settings: StreamingSettings) -> Run:
         raise KvasirError(f"{found['failed']} requests failed: {found['first_error']}")
     seconds = found["cpu"]["seconds"]
     cpu = CpuTimes(seconds["client"], seconds["api"], seconds["engine"])
-    return Run(found["seconds"], cpu)
+    return Run(found["seconds"], cpu, meter.foreign)
 
 
 def compare(offline: list[Run], served: list[Run], n_output: int, n_cpus: int) -> dict[str, Any]:
@@ -94,7 +98,8 @@ def compare(offline: list[Run], served: list[Run], n_output: int, n_cpus: int) -
     ``lost``: of the rate, as the clients see it. ``lost_beside_client``: when the load's own CPU
     seconds, spread over the CPUs, are taken from the time: what remains for a load that comes from
     another machine. ``lost_by_engine``: of tokens for each CPU second of the engine process,
-    whatever others do: waits that spin count as work.
+    whatever others do: waits that spin count as work. ``foreign``: of the offline runs, then of the
+    served ones with the start of their server.
     """
 
     def lost(seconds: list[float]) -> float:
@@ -114,5 +119,5 @@ def compare(offline: list[Run], served: list[Run], n_output: int, n_cpus: int) -
         "lost": lost([run.wall for run in served]),
         "lost_beside_client": lost([run.wall - run.cpu.client / n_cpus for run in served]),
         "lost_by_engine": round(statistics.median(efficiency), 4),
-        "foreign": [run.foreign for run in offline],
+        "foreign": [run.foreign for run in (*offline, *served)],
     }

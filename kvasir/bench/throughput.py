@@ -10,6 +10,9 @@ from kvasir.bench.fingerprint import Meter
 from kvasir.bench.report import outside_native, summary
 from kvasir.bench.workload import Workload
 
+WARM_OUT = 4
+"""Output tokens of each request of the run that warms up."""
+
 
 @dataclass(frozen=True, slots=True)
 class ThroughputSettings:
@@ -20,9 +23,9 @@ class ThroughputSettings:
 
 
 def measure_throughput(workload: Workload, settings: ThroughputSettings) -> dict[str, Any]:
-    """Rates in tokens per second, times in seconds."""
+    """Rates in tokens per second, times in seconds. A first run, of few outputs, only warms up."""
     n_in, n_out, n_requests = settings.input_len, settings.output_len, settings.num_prompts
-    workload.run(min(n_requests, 2), n_in, min(n_out, 4), key=0)
+    workload.run(n_requests, n_in, min(n_out, WARM_OUT), key=0)
     walls, firsts, foreign = [], [], []
     before, native = workload.built.engine.stats(), workload.native_seconds
     for key in range(1, settings.repeat + 1):

@@ -20,15 +20,26 @@ def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
     return _op_cost(program, op, sizes, _kv_dtypes(program))
 
 
-def _op_cost(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str]) -> Cost:
-    definition = OPS[op.kind]
+def weights_read(program: Program, sizes: Sizes) -> float:
+    """Bytes of weights that a step reads, in their layouts: of the embedding only its rows, of the
+    experts those that are chosen."""
+    kv_dtypes = _kv_dtypes(program)
+    return sum(_weights_read(_call(program, op, sizes, kv_dtypes)) for op in program.ops)
+
+
+def _call(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str]) -> Call:
     ins = tuple(program.values[name] for name in op.ins)
     outs = tuple(program.values[name] for name in op.outs)
     weights = tuple(program.weights[name] for name in op.weights)
     kv_dtype = kv_dtypes[op.integer("layer")] if "layer" in op.attrs else "f32"
-    call = Call(op, ins, outs, weights, sizes, kv_dtype)
-    moved = sum(_value_bytes(call, value) for value in (*ins, *outs))
-    moved += sum(weight_bytes(weight) for weight in call.weights) * definition.weight_share(call)
+    return Call(op, ins, outs, weights, sizes, kv_dtype)
+
+
+def _op_cost(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str]) -> Cost:
+    definition = OPS[op.kind]
+    call = _call(program, op, sizes, kv_dtypes)
+    moved = sum(_value_bytes(call, value) for value in (*call.ins, *call.outs))
+    moved += _weights_read(call)
     return Cost(definition.flops(call), moved + definition.extra_bytes(call))
 
 
@@ -37,6 +48,11 @@ def program_cost(program: Program, sizes: Sizes) -> Cost:
     kv_dtypes = _kv_dtypes(program)
     costs = [_op_cost(program, op, sizes, kv_dtypes) for op in program.ops]
     return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
+
+
+def _weights_read(call: Call) -> float:
+    share = OPS[call.op.kind].weight_share(call)
+    return share * sum(weight_bytes(weight) for weight in call.weights)
 
 
 def _kv_dtypes(program: Program) -> Mapping[int, str]:

@@ -12,11 +12,13 @@ import pytest
 
 from kvasir import _native
 from kvasir.bench import fingerprint as measured_by
-from kvasir.bench.ceilings import READ_SIZES, bandwidth_for
+from kvasir.bench.ceilings import READ_SIZES, bandwidth_for, changed, mean_ceilings
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.latency import LatencySettings, measure_latency
-from kvasir.bench.memory import _huge_bytes, memory_of
-from kvasir.bench.report import is_disturbed, summary, write
+from kvasir.bench.measured import decode_read
+from kvasir.bench.memory import _huge_bytes, memory_of, weight_files
+from kvasir.bench.planned import planned_executor
+from kvasir.bench.report import command_line, is_disturbed, summary, write
 from kvasir.bench.start import flags
 from kvasir.bench.throughput import ThroughputSettings, measure_throughput
 from kvasir.bench.workload import Timeline, Workload
@@ -138,6 +140,40 @@ def test_bandwidth_is_that_of_the_size() -> None:
     assert bandwidth_for({"read_8MB": {"missing": "memory"}}, 1) is None
 
 
+def test_ceilings_of_two_times_have_a_mean_and_a_change() -> None:
+    before = {"int8": {"median": 100.0, "best": 110.0}, "bf16": {"missing": "this CPU has none"}}
+    after = {"int8": {"median": 60.0, "best": 70.0}, "bf16": {"median": 8.0, "best": 9.0}}
+    assert mean_ceilings(before, after) == {
+        "int8": {"median": 80.0, "best": 110.0},
+        "bf16": {"median": 8.0, "best": 9.0},
+    }
+    assert changed(before, after) == {"int8": pytest.approx(-0.4)}
+
+
+def test_decode_reads_its_weights_once_a_token() -> None:
+    results = {"decode": {"tokens_per_second": {"median": 100.0}}}
+    ceilings = {"read_100MB": {"median": 50.0}}
+    assert decode_read(results, 1e8, ceilings) == {"decode_read": {"GB/s": 10.0, "share": 0.2}}
+    assert decode_read(results, 1e8, {}) == {}
+
+
+def test_a_command_keeps_file_names_of_paths_that_lead_out() -> None:
+    words = ["bench", "memory", "/models/a b.gguf", "../b.gguf", "--output=/tmp/x.json"]
+    assert command_line("kvasir", words) == "kvasir bench memory 'a b.gguf' b.gguf --output=x.json"
+    words = ["--url", "http://127.0.0.1:80/v1", "--no-numa", "bench/results/y.json", "~/z.gguf"]
+    kept = "--url http://127.0.0.1:80/v1 --no-numa bench/results/y.json z.gguf"
+    assert command_line("python -m bench.peers", words) == f"python -m bench.peers {kept}"
+
+
+def test_what_is_measured_without_an_engine_is_planned_as_with_one() -> None:
+    options = EngineOptions(threads=1, isa="scalar", max_model_len=10**6, model="m")
+    planned = planned_executor(options)
+    assert (planned.threads, planned.isa) == (1, "scalar")
+    assert planned_executor(EngineOptions(cpu_affinity="0")).threads == 1
+    with pytest.raises(ConfigError, match="isa 'z80' cannot run on this CPU"):
+        planned_executor(EngineOptions(isa="z80"))
+
+
 def test_a_start_gives_its_options_on() -> None:
     assert flags(EngineOptions(model="m")) == []
     chosen = EngineOptions(threads=1, kv_memory="1MiB", async_scheduling=False, dtype="float32")
@@ -154,13 +190,16 @@ def test_huge_pages_of_both_kinds_are_counted(tmp_path: Path) -> None:
     assert _huge_bytes(7, tmp_path) == 6144 << 10
 
 
-def test_mapped_weights_are_told_from_other_memory(tmp_path: Path) -> None:
+def test_mapped_weights_are_told_from_other_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(bytes(range(256)) * 4096)
-    before = memory_of(psutil.Process(), str(path))
+    before = memory_of(psutil.Process(), weight_files(path))
     mapped = np.memmap(path, np.uint8, "r")
     assert int(mapped.sum()) == 4096 * 255 * 128
-    after = memory_of(psutil.Process(), str(path))
+    monkeypatch.chdir(tmp_path)
+    after = memory_of(psutil.Process(), weight_files(Path("model.gguf")))
     assert before["weights"] == 0
     assert after["weights"] == 1 << 20
     assert after["resident"] >= after["weights"]

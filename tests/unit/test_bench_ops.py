@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvasir.bench.ops import OpsSettings, Profile, cpu_settings, markdown, measure_ops
+from kvasir.bench.ops import FORMATS, OpsSettings, Profile, cpu_settings, markdown, measure_ops
 from kvasir.bench.synthetic import FFN, HIDDEN, synthetic_executor, synthetic_program
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.exec.cpu.executor import CpuSettings
+from kvasir.ir.layouts import LAYOUT_OF_FORMAT
 
 CPU = CpuSettings(threads=1, isa=cpu_settings(EngineOptions()).isa)
 
@@ -47,7 +48,33 @@ def test_the_table_has_a_cell_for_every_format_and_row_count(
     text = markdown(found | {"engine": engine, "machine": machine})
     assert "| linear, by rows | 1 | 2 |" in text
     assert "| decode attention, by context | 8 |" in text
+    assert "Not steady" not in text
     assert text.count("% of memory") + text.count("% of arithmetic") == 3
+
+
+def test_the_table_says_when_the_ceilings_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter((1.0, 0.8))
+
+    def measure(n_threads: int) -> dict[str, dict[str, Any]]:
+        factor = next(taken)
+        return {"int8": {"median": 500.0 * factor, "best": 500.0 * factor}} | {
+            name: entry for name, entry in _ceilings(n_threads).items() if name != "int8"
+        }
+
+    monkeypatch.setattr("kvasir.bench.ops.measure_ceilings", measure)
+    found = measure_ops(OpsSettings((), contexts=(), kv_dtypes=()), CPU)
+    assert found["ceilings"]["int8"]["median"] == 450.0
+    assert found["ceilings_after"]["int8"]["median"] == 400.0
+    machine = {"cpu": "c", "cpu_family": "f", "time": "t", "commit": "0"}
+    text = markdown(found | {"engine": {"threads": 1, "isa": "scalar"}, "machine": machine})
+    assert "**Not steady: from before to after, ceilings changed: int8 -20%.**" in text
+
+
+def test_every_layout_is_measured_once() -> None:
+    layouts = [LAYOUT_OF_FORMAT[name] for name in FORMATS]
+    assert len(set(layouts)) == len(layouts)
+    assert set(layouts) == set(LAYOUT_OF_FORMAT.values())
+    assert "F32" in FORMATS
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
@@ -57,4 +84,4 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 
 def _ceilings(n_threads: int) -> dict[str, dict[str, Any]]:
     rates = {"read_8MB": 50.0, "int8": 500.0, "bf16": 200.0, "fp32": 100.0}
-    return {name: {"median": rate} for name, rate in rates.items()}
+    return {name: {"median": rate, "best": rate} for name, rate in rates.items()}

@@ -75,13 +75,14 @@ def test_the_burner_takes_its_share() -> None:
 
 
 def test_losses_are_told_with_the_client_and_beside_it() -> None:
-    offline = [Run(8.0, CpuTimes(0, 0, 15.0))]
-    served = [Run(10.0, CpuTimes(2.0, 1.0, 16.0))]
+    offline = [Run(8.0, CpuTimes(0, 0, 15.0), 0.02)]
+    served = [Run(10.0, CpuTimes(2.0, 1.0, 16.0), 0.3)]
     found = streaming.compare(offline, served, 1000, n_cpus=2)
     assert found["lost"] == 0.2
     assert found["lost_beside_client"] == round(1 - 8 / 9, 4)
     assert found["lost_by_engine"] == 0.0625
     assert found["offline_tokens_per_second"]["median"] == 125.0
+    assert found["foreign"] == [0.02, 0.3]
 
 
 def test_a_lost_share_is_compared_with_the_stolen_one() -> None:
@@ -96,6 +97,7 @@ def test_a_disturbed_run_has_its_shares() -> None:
     workload = Workload(build_engine(EngineOptions(executor="fake", kv_memory="1MiB")))
     found = measure_disturbed(workload, DisturbedSettings(2, 8, 20, 0.5, repeat=1))
     assert 0 < found["stolen"]["median"] <= 1
+    assert len(found["foreign"]) == 1
     assert found["num_prompts"] == 2
 
 

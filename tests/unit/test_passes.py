@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.ir.cost import op_cost, program_cost, weight_bytes
+from kvasir.ir.cost import op_cost, program_cost, weight_bytes, weights_read
 from kvasir.ir.fuse import fuse
 from kvasir.ir.ops import OPS, ShapeError, Sizes
 from kvasir.ir.passes_cpu import lower_passes
@@ -214,6 +214,19 @@ def test_cost_of_a_step(llama: Program) -> None:
     assert cost.flops >= linear
     assert sum(map(weight_bytes, matrices)) == elements * 4.5 / 8
     assert cost.bytes >= elements * 4.5 / 8
+
+
+def test_a_token_reads_a_row_of_the_embedding_and_its_experts(mixtral: Program) -> None:
+    program = lower_passes(mixtral, dtype="auto", formats=all_as(mixtral, "Q4_0"))
+    n_bytes = {name: weight_bytes(weight) for name, weight in program.weights.items()}
+    experts = sum(
+        n_bytes[name] for op in program.ops if op.kind == "expert_linear" for name in op.weights
+    )
+    vocabulary = program.weights["embed"].shape[0]
+    unread = n_bytes["embed"] * (1 - 1 / vocabulary) + experts / 2
+    assert experts > 0
+    assert weights_read(program, Sizes(1, 1)) == pytest.approx(sum(n_bytes.values()) - unread)
+    assert weights_read(program, Sizes(vocabulary, 1)) == pytest.approx(sum(n_bytes.values()))
 
 
 def test_fused_and_raw_cost_the_same_matrices(llama: Program) -> None:

@@ -139,7 +139,7 @@ EXPERIMENT = Experiment(
     "(Agrawal et al., Sarathi-Serve, 2024)",
     target="p99 at most 2x the quiet gap",
     uses_model=True,
-    seconds=60,
+    seconds=120,
     chart=Chart(
         x="arm",
         x_label="prefill",

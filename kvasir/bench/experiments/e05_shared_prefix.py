@@ -67,7 +67,7 @@ EXPERIMENT = Experiment(
     claim="550 tokens become 50: 11x faster first token (Zheng et al., SGLang, 2024)",
     target="at least 8x on SmolLM2-135M, 10x on Qwen2.5-Coder-1.5B",
     uses_model=True,
-    seconds=15,
+    seconds=5,
     chart=Chart(
         x="cache", x_label="prefix cache", y_label="seconds", lines={"ttft": "TTFT"}, kind="bar"
     ),

@@ -83,7 +83,7 @@ EXPERIMENT = Experiment(
     claim="13x faster replies when the conversation stays cached (Text Generation Inference 3)",
     target="at least 13x, also after a restart",
     uses_model=True,
-    seconds=20,
+    seconds=10,
     chart=Chart(
         x="arm", x_label="conversation", y_label="seconds", lines={"ttft": "first token"},
         kind="bar",

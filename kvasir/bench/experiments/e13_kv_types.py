@@ -73,7 +73,7 @@ EXPERIMENT = Experiment(
     claim="an FP8 KV cache halves its memory: 2x concurrent requests",
     target="2x",
     uses_model=True,
-    seconds=40,
+    seconds=15,
     chart=Chart(
         x="type", x_label="type of keys and values", y_label="requests at a time",
         lines={"sequences": "mean", "peak": "peak"}, kind="bar",

@@ -130,7 +130,7 @@ EXPERIMENT = Experiment(
     claim="priority classes with preemption keep realtime requests fast under load",
     target="realtime p99 TTFT at most 2x quiet; batch keeps at least 80 % of its throughput",
     uses_model=False,
-    seconds=30,
+    seconds=10,
     chart=Chart(
         x="arm", x_label="scheduling", y_label="seconds",
         lines={"ttft_p50": "median", "ttft_p99": "p99"}, kind="bar", log_y=True,

@@ -81,7 +81,7 @@ EXPERIMENT = Experiment(
     "operate at 70-80 % of the capacity",
     target="the knee is found",
     uses_model=True,
-    seconds=30,
+    seconds=10,
     chart=Chart(
         x="tokens_per_second",
         x_label="output tokens per second",

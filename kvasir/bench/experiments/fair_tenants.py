@@ -97,7 +97,7 @@ EXPERIMENT = Experiment(
     claim="fair queueing gives tenants of equal weight equal service (Sheng et al., VTC, 2024)",
     target="Jain index at least 0.95",
     uses_model=False,
-    seconds=20,
+    seconds=5,
     chart=Chart(
         x="policy", x_label="scheduling", y_label="output tokens",
         lines={"light": "light tenant", "heavy": "heavy tenant"}, kind="bar",

@@ -11,8 +11,8 @@ from kvasir.bench.ceilings import measure_ceilings
 from kvasir.bench.experiments.base import Experiment, Json, Outcome, Settings
 from kvasir.bench.experiments.plot import draw
 from kvasir.bench.fingerprint import Meter
+from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import report, write
-from kvasir.config.hardware import probe
 
 TABLE = "README.md"
 
@@ -51,8 +51,7 @@ def _document(
         "conditions": outcome.conditions,
     }
     if experiment.uses_model and not settings.quick:
-        threads = settings.options.threads or probe(()).n_cores
-        more["ceilings"] = measure_ceilings(threads, 1)
+        more["ceilings"] = measure_ceilings(planned_executor(settings.options).threads, 1)
     return report(experiment.name, outcome.engine, results, **more)
 
 

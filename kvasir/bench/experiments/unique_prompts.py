@@ -94,7 +94,7 @@ EXPERIMENT = Experiment(
     claim="prefix caching has no effect on unique prompts",
     target="at most 1 %",
     uses_model=True,
-    seconds=45,
+    seconds=20,
     chart=Chart(
         x="cache", x_label="prefix cache", y_label="seconds", lines={"seconds": "wall clock"},
         kind="bar",
