@@ -8,8 +8,9 @@
 //   template <int NT> static bool many(const LinearArgs& a, int64_t tile);
 //                                                        all rows of NT tiles at once, or false: has no such
 //                                                        way
-// kRows: rows of a block where there are many; kPairedRows: most rows that read NT tiles side by side.
-// Row blocking never changes a row's order of operations.
+// kRows: rows of a block where there are many; kPairedRows: most rows that read NT tiles side by side;
+// kEight: whether eight rows alone, which are bound by memory, are one block. Row blocking never changes a
+// row's order of operations.
 #pragma once
 #include "kernels.h"
 
@@ -110,7 +111,7 @@ KVASIR_INLINE void linear_tiles(const LinearArgs& a, int64_t tile) {
   int64_t m = a.m0;
   if (a.m1 - m >= kManyRows && Tile::template many<NT>(a, tile)) return;
   if constexpr (Tile::kRows > 2) {
-    if (Tile::kRows == 8 || a.m1 - m < kManyRows)  // few are bound by memory: one pass over the weights
+    if (Tile::kRows == 8 || (Tile::kEight && a.m1 - m < kManyRows))  // one pass over the weights
       for (; m + 8 <= a.m1; m += 8) linear_block<Tile, 8, NT>(a, tile, m);
     for (; m + 4 <= a.m1; m += 4) linear_block<Tile, 4, NT>(a, tile, m);
   }

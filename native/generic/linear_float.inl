@@ -7,6 +7,7 @@ namespace kvasir::KVASIR_ISA {
 
 struct F32Tile {
   static constexpr int kRows = kFloatRows, kPairedRows = 8;
+  static constexpr bool kEight = true;
   template <int NT>
   static bool many(const LinearArgs&, int64_t) {
     return false;
