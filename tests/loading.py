@@ -64,10 +64,10 @@ def reference(model: Loaded) -> ReferenceExecutor:
     return ReferenceExecutor(model.program, weights, spec_for(model.config))
 
 
-def whole_prompt(tokens: tuple[int, ...]) -> StepPlan:
-    """One step with logits for every token."""
+def whole_prompt(tokens: tuple[int, ...], n_logits: int | None = None) -> StepPlan:
+    """One step with logits for the last ``n_logits`` tokens, by default for every one."""
     blocks = (tuple(range(-(-len(tokens) // BLOCK))),)
-    row = Row(0, 0, tokens, blocks, n_logits=len(tokens))
+    row = Row(0, 0, tokens, blocks, n_logits=n_logits or len(tokens))
     return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tokens),))
 
 

@@ -10,16 +10,21 @@ from typing import Any
 from kvasir import _native
 from kvasir.bench.fingerprint import fingerprint
 from kvasir.config.env import read_env
+from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
-from kvasir.engine.build import LoadedModel, load_model
+from kvasir.engine.build import (
+    LoadedModel,
+    bound_program,
+    load_model,
+    model_facts,
+    resolve_options,
+)
 from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
 from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
-from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.phases import phases
 from kvasir.ir.printer import render
-from kvasir.models import build_program, is_ignorable
-from kvasir.weights.bind import bind
+from kvasir.models import build_program
 
 
 def model_text(path: str | None, with_tensors: bool) -> str:
@@ -41,18 +46,24 @@ def model_text(path: str | None, with_tensors: bool) -> str:
 
 
 def program_text(path: str | None, stage: str, dtype: str) -> str:
-    """The program of a model at a stage: "raw", "fused" or "lowered"."""
+    """The program of a model at a stage: "raw", "fused" or "lowered", which is the one that an
+    engine runs with ``dtype`` and the other options as they are by default.
+
+    Raises ModelError, and ConfigError when this machine cannot run the model.
+    """
     loaded = load_model(path)
+    if stage == "lowered":
+        return _lowered_text(loaded, dtype)
     raw = build_program(loaded.config)
-    if stage == "raw":
-        return render(raw)
-    if stage == "fused":
-        return render(fuse(raw))
-    formats = bind(raw, loaded.source, lambda tensor: is_ignorable(loaded.config, tensor)).formats()
-    lowered = lower_passes(raw, dtype=dtype, formats=formats)
-    n_phases = len(set(phases(lowered)))
-    layers = sum(op.kind == "attention" for op in lowered.ops)
-    return f"{render(lowered)}phases {n_phases}, {n_phases / max(1, layers):.1f} a layer\n"
+    return render(raw if stage == "raw" else fuse(raw))
+
+
+def _lowered_text(loaded: LoadedModel, dtype: str) -> str:
+    config = resolve_options(EngineOptions(dtype=dtype), model_facts(loaded))
+    program, _ = bound_program(loaded, config)
+    n_phases = len(set(phases(program)))
+    layers = sum(op.kind == "attention" for op in program.ops)
+    return f"{render(program)}phases {n_phases}, {n_phases / max(1, layers):.1f} a layer\n"
 
 
 def formats_text() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -140,6 +140,5 @@ class StepResult:
     outputs: tuple[RowOutput, ...]
     seconds: float = 0.0
     """Wall time inside the executor."""
-    warnings: tuple[str, ...] = field(default=())
     began: float = 0.0
     """When the executor began, seconds of ``time.monotonic``; 0 when it does not tell."""

@@ -78,13 +78,15 @@ class KvCacheConfig:
     dtype: str = "auto"
 
     def options(self) -> dict[str, object]:
-        """The same in names of ``EngineOptions``."""
-        return {
+        """In names of ``EngineOptions``: the fields that differ from their defaults, which are the
+        engine's."""
+        values = {
             "free_gpu_memory_fraction": self.free_gpu_memory_fraction,
             "max_total_tokens": self.max_tokens,
-            "enable_prefix_caching": self.enable_block_reuse,
-            "kv_cache_dtype": self.dtype,
+            "enable_prefix_caching": None if self.enable_block_reuse else False,
+            "kv_cache_dtype": None if self.dtype == "auto" else self.dtype,
         }
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def split(

@@ -16,6 +16,7 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.engine.engine import Engine
+from kvasir.engine.loop import EngineFault
 
 HOLD_SECONDS = 3600.0
 """Blocks of a beam are given back when its forks are decided, or when others need them."""
@@ -132,24 +133,30 @@ class BeamSearch:
         self._engine = engine
         self._ids = ids
         self._held: list[int] = []
+        """Requests of the newest step, and of the one before until all of them have ended."""
 
     def run(self, searches: Sequence[Search]) -> None:
         """Raises RequestError when a prompt can never run, KvasirError when a beam fails."""
         try:
             while growing := [search for search in searches if search.is_open]:
                 self._advance(growing)
-        finally:
-            self._release()
+        except EngineFault:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+        self._release(self._held)
 
     def _advance(self, searches: Sequence[Search]) -> None:
         """One token for every beam."""
         asked = [search.requests(self._ids) for search in searches]
         ids = [request.id for requests in asked for request in requests]
+        parents, self._held = self._held, [*self._held, *ids]
         for requests in asked:
             for request in requests:
                 self._engine.add(request)
         news = self._collect(set(ids))
-        self._release()
+        self._release(parents)
         self._held = ids
         for search, requests in zip(searches, asked, strict=True):
             search.grow([news[request.id] for request in requests])
@@ -167,7 +174,14 @@ class BeamSearch:
                 news[event.id] = event
         return news
 
-    def _release(self) -> None:
+    def _abandon(self) -> None:
+        """Ends what is open, lets the engine come to rest and gives all blocks back."""
         for request_id in self._held:
+            self._engine.cancel(request_id)
+        while self._engine.has_work:
+            self._engine.step()
+        self._release(self._held)
+
+    def _release(self, ids: Sequence[int]) -> None:
+        for request_id in ids:
             self._engine.release(request_id)
-        self._held = []

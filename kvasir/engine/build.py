@@ -10,6 +10,7 @@ from kvasir.config.hardware import Hardware, probe
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.core.errors import ModelError
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import ARITHMETIC, key_root
@@ -27,6 +28,7 @@ from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Program
 from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
+from kvasir.models.rope import rope_digest
 from kvasir.sched.cost import CostModel
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
@@ -109,11 +111,11 @@ def build_engine(
     activations that share an int8 scale. Raises ModelError and ConfigError.
     """
     if options.executor == "fake":
-        config = _resolve(options, FAKE_FACTS, max_draft_tokens)
+        config = resolve_options(options, FAKE_FACTS, max_draft_tokens)
         spec = _spec(config, FAKE_FACTS, "fake")
         return _assemble(FakeExecutor(spec), config, proposer, key_root("fake", spec, "f32", ""))
     model = loaded or load_model(options.model)
-    config = _resolve(options, model_facts(model), max_draft_tokens)
+    config = resolve_options(options, model_facts(model), max_draft_tokens)
     program, binding = bound_program(model, config, act_block)
     config = replace(config, reasons={**config.reasons, "weights": placement(program, binding)})
     spec = _spec(config, model_facts(model), numerics_id(config, act_block))
@@ -128,9 +130,8 @@ def build_engine(
             run.threads, run.isa or "scalar", cache, hashes, run.affinity, run.huge_pages
         )
         executor = CpuExecutor(program, binding, spec, settings)
-    root = key_root(
-        model.source.content_hash, spec, KV_DTYPES[config.kv.dtype], str(model.config.rope)
-    )
+    kv_type, rope = KV_DTYPES[config.kv.dtype], rope_digest(model.config)
+    root = key_root(model.source.content_hash, spec, kv_type, rope)
     model.source.release()
     costs = CostModel(prior_costs(program, config.executor.threads))
     return _assemble(executor, config, proposer, root, costs)
@@ -156,6 +157,11 @@ def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
     config, tensors = model.config, model.source.tensors
     formats = {info.format for info in tensors.values() if len(info.shape) > 1}
+    if not formats:
+        raise ModelError(
+            f"{model.source.path}: none of its {len(tensors)} tensors is a matrix: the embeddings "
+            "and layers are missing"
+        )
     return ModelFacts(
         name=model.source.name,
         vocab_size=config.vocab_size,
@@ -181,7 +187,10 @@ def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
     return f"{config.executor.name}-{ARITHMETIC}:{mode}:{config.kv.dtype}"
 
 
-def _resolve(options: EngineOptions, facts: ModelFacts, max_draft_tokens: int) -> EngineConfig:
+def resolve_options(
+    options: EngineOptions, facts: ModelFacts, max_draft_tokens: int = 0
+) -> EngineConfig:
+    """What ``options`` come to on this machine, in this environment. Raises ConfigError."""
     hardware: Hardware = probe(tuple(_native.levels()))
     env = read_env()
     return resolve(

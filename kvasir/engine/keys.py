@@ -28,7 +28,8 @@ class _KeyMaterial(msgspec.Struct, frozen=True):
 def key_root(weights_hash: str, spec: ExecutorSpec, kv_dtype: str, rope: str) -> str:
     """Hex BLAKE2b-256 over everything that what is kept beyond a request depends on.
 
-    ``weights_hash`` names the content of the weights, ``rope`` the position encoding's settings.
+    ``weights_hash`` names the content of the weights, ``rope`` the bits of its position
+    encoding.
     """
     material = _KeyMaterial(
         weights=weights_hash,

@@ -23,8 +23,8 @@ def lower_passes(
     """Raw program -> fused program with layouts, verified.
 
     ``dtype`` auto, bfloat16 or float32; ``formats`` file format of each weight; ``act_block`` most
-    activations that share a scale (256); ``kv_dtype`` one of ``KV_TYPES``, by default f32 with
-    float32 and bf16 else.
+    activations that share a scale (``MAX_ACT_BLOCK``); ``kv_dtype`` one of ``KV_TYPES``, by default
+    f32 with float32 and bf16 else.
     """
     verify(program, "raw")
     fused = fuse(program)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kvasir.ir.program import Program
-
-_WRITERS = ("kv_write", "rope_write")
+from kvasir.ir.program import KV_WRITERS, Program
 
 
 def phases(program: Program) -> tuple[int, ...]:
@@ -17,7 +15,7 @@ def phases(program: Program) -> tuple[int, ...]:
         if op.kind == "attention":
             needs.append(written[op.integer("layer")])
         phase = max(needs, default=-1) + 1
-        if op.kind in _WRITERS:
+        if op.kind in KV_WRITERS:
             written[op.integer("layer")] = phase
         made |= dict.fromkeys(op.outs, phase)
         result.append(phase)

@@ -21,6 +21,8 @@ FloatArray = NDArray[np.float32]
 
 SYMBOLS = ("T", "R", "P")
 DTYPES = ("f32", "bf16", "q8", "i32")
+KV_WRITERS = ("kv_write", "rope_write")
+"""Kinds of ops that write a layer's keys and values."""
 
 
 class TensorType(NamedTuple):

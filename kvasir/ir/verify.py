@@ -8,10 +8,9 @@ from kvasir.core.errors import KvasirError
 from kvasir.ir.builder import output_types
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import OPS, OpDef, ShapeError
-from kvasir.ir.program import DTYPES, SYMBOLS, Op, Program, Value
+from kvasir.ir.program import DTYPES, KV_WRITERS, SYMBOLS, Op, Program, Value
 
 STAGES = ("raw", "lowered")
-_WRITERS = ("kv_write", "rope_write")
 
 
 class ProgramError(KvasirError):
@@ -140,7 +139,7 @@ def _check_kv(program: Program) -> None:
         _fail(f"{program.name}: two KV specs for one layer")
     written: Counter[int] = Counter()
     for index, op in enumerate(program.ops):
-        if op.kind not in (*_WRITERS, "attention"):
+        if op.kind not in (*KV_WRITERS, "attention"):
             continue
         layer, where = op.integer("layer"), f"{program.name}: op {index} ({op.kind})"
         spec = specs.get(layer)
@@ -148,7 +147,7 @@ def _check_kv(program: Program) -> None:
             raise ProgramError(f"{where}: layer {layer} has no KV spec")
         if (spec.n_kv_heads, spec.head_dim) != (op.integer("n_kv_heads"), op.integer("head_dim")):
             _fail(f"{where}: heads differ from the KV spec of layer {layer}: {spec}")
-        if op.kind in _WRITERS:
+        if op.kind in KV_WRITERS:
             written[layer] += 1
         elif not written[layer]:
             _fail(f"{where}: reads the cache of layer {layer} before this step wrote it")

@@ -1,19 +1,37 @@
-"""Tables of rotary embeddings."""
+"""Tables of rotary embeddings.
+
+Every machine makes the same bits: powers and angles come from decimals and integers, the rest from
+additions and multiplications of float64. Powers, sines and cosines of NumPy or libm have last bits
+that depend on the CPU's instructions.
+"""
 
 from __future__ import annotations
+
+from decimal import Context, Decimal, localcontext
+from hashlib import blake2b
+from itertools import accumulate, repeat
+from math import frexp
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.models.spec import RopeConfig
+from kvasir.models.spec import ModelConfig, RopeConfig
 
-_ROWS = 1024
+_ROW_BITS = 10
+_ROWS = 1 << _ROW_BITS
 """Of a table, made at a time: the float64 values of a long context would take 150 MB."""
+_BITS = 160
+"""Of the fractions that angles are computed in: float64's 53, and one for each doubling."""
+_ONE = 1 << _BITS
+
+Angles = NDArray[np.float64]
+"""cos and sin, float64 [2, …, frequencies]."""
 
 
 def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> NDArray[np.float64]:
     """Radians per position of each pair, float64 [rotary_dim / 2]."""
-    base = rope.theta ** (-np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
+    base = _powers(rope.theta, rotary_dim)
     if rope.scaling == "none":
         return base
     if rope.scaling == "linear":
@@ -23,6 +41,14 @@ def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> NDArray[np.float64
     if rope.scaling == "llama3":
         return _llama3(base, rope)
     raise ValueError(f"unknown rope scaling {rope.scaling!r}")
+
+
+def _powers(theta: float, rotary_dim: int) -> NDArray[np.float64]:
+    """theta^(-2i / rotary_dim), correctly rounded."""
+    with localcontext(Context(prec=60)):
+        step = Decimal(theta) ** (Decimal(-2) / rotary_dim)
+        powers = accumulate(repeat(step, (rotary_dim - 1) // 2), mul, initial=Decimal(1))
+        return np.array([float(power) for power in powers])
 
 
 def _llama3(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
@@ -36,9 +62,60 @@ def _llama3(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
 def rope_table(rope: RopeConfig, rotary_dim: int, positions: int) -> NDArray[np.float32]:
     """cos | sin of every angle, f32 [positions, rotary_dim], computed in float64."""
     frequencies = inverse_frequencies(rope, rotary_dim)
+    n_bits = max(positions - 1, 0).bit_length()
+    doubled = np.array([_doubled(f, n_bits) for f in frequencies.tolist()])
+    doubled = doubled.reshape(len(frequencies), n_bits, 2).transpose(1, 2, 0)
+    low, high = _multiples(doubled[:_ROW_BITS]), _multiples(doubled[_ROW_BITS:])
     table = np.empty((positions, 2 * len(frequencies)), np.float32)
     for start in range(0, positions, _ROWS):
         rows = table[start : start + _ROWS]
-        angles = np.arange(start, start + len(rows), dtype=np.float64)[:, None] * frequencies
-        rows[:] = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+        angles = _rotated(low[:, : len(rows)], high[:, start // _ROWS])
+        rows[:] = np.concatenate(tuple(angles), axis=1)
     return table
+
+
+def rope_digest(config: ModelConfig) -> str:
+    """Names the bits of a model's tables, of whatever length: its frequencies decide them."""
+    digest = blake2b(digest_size=16)
+    for rope in (config.rope, config.window_rope):
+        bits = b"" if rope is None else inverse_frequencies(rope, config.head_dim).tobytes()
+        digest.update(len(bits).to_bytes(8, "little") + bits)
+    return digest.hexdigest()
+
+
+def _multiples(doubled: NDArray[np.float64]) -> Angles:
+    """Of every multiple of an angle, given its doublings [bits, 2, frequencies]: 0 first."""
+    angles = np.zeros((2, 1, doubled.shape[2]))
+    angles[0] = 1.0
+    for half in doubled:
+        angles = np.concatenate([angles, _rotated(angles, half)], axis=1)
+    return angles
+
+
+def _rotated(angles: Angles, by: Angles) -> Angles:
+    """Sums of angles. Not as complex numbers: NumPy multiplies those as the CPU likes best."""
+    (cos, sin), (cos_by, sin_by) = angles, by
+    return np.stack([cos * cos_by - sin * sin_by, sin * cos_by + cos * sin_by])
+
+
+def _doubled(frequency: float, n_bits: int) -> list[tuple[float, float]]:
+    """cos and sin of 2^i ``frequency``, i < n_bits, correctly rounded from integer fractions."""
+    numerator, denominator = frequency.as_integer_ratio()
+    halvings = max(0, frexp(frequency)[1])
+    cos, sin = _series((numerator << _BITS >> halvings) // denominator)
+    found = []
+    for i in range(halvings + n_bits):
+        if i >= halvings:
+            found.append((cos / _ONE, sin / _ONE))
+        cos, sin = (cos * cos - sin * sin) >> _BITS, (cos * sin) >> (_BITS - 1)
+    return found
+
+
+def _series(x: int) -> tuple[int, int]:
+    """cos and sin of an angle below 1, by Taylor's series; all in units of 1 / _ONE."""
+    sums, term, i = [0, 0], _ONE, 0
+    while term:
+        sums[i % 2] += -term if i & 2 else term
+        i += 1
+        term = (term * x >> _BITS) // i
+    return sums[0], sums[1]

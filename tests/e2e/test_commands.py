@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +19,10 @@ from kvasir.cli.main import run_command
 from kvasir.cli.start_local import Local, start_local
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import RequestError
+from kvasir.engine.build import build_engine
+from kvasir.exec.cpu.executor import CpuExecutor
+from kvasir.ir.printer import render
+from kvasir.ir.program import Program
 from kvasir.serve.sync_client import EngineGone
 from tests import tiny
 
@@ -158,6 +163,24 @@ def test_inspect_shows_the_model_and_its_program(
     assert " = rope_write(" in ops["fused"]
     assert " = rope_write(" in ops["lowered"]
     assert re.search(r"\nphases \d+, \d+\.\d a layer\n$", ops["lowered"])
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
+def test_inspect_shows_the_program_that_runs(
+    model: str, dtype: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights are float32: with auto they decide the layouts and the type of the cache."""
+    assert run_command(["inspect", "program", model, "--dtype", dtype]) == 0
+    shown = capsys.readouterr().out
+    run: list[Program] = []
+
+    def executor(program: Program, *rest: Any) -> CpuExecutor:
+        run.append(program)
+        return CpuExecutor(program, *rest)
+
+    monkeypatch.setattr("kvasir.engine.build.CpuExecutor", executor)
+    build_engine(EngineOptions(model=model, dtype=dtype)).engine.close()
+    assert shown.startswith(render(run[0]))
 
 
 @pytest.mark.parametrize("kind", ["latency", "throughput"])

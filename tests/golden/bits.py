@@ -1,50 +1,139 @@
-"""Digests of what the native executor computes. ``python -m tests.golden.bits`` writes them anew:
-for a new ``kvasir.engine.keys.ARITHMETIC`` alone, because caches and logs of requests outlive an
-upgrade and must not meet an engine that computes something else."""
+"""Digests of what the native executor computes, and of how it packs weights.
+
+``python -m tests.golden.bits`` writes them anew: logits and linears for a new
+``kvasir.engine.keys.ARITHMETIC`` alone, packed weights for a new ``kLayoutVersion`` alone. Caches
+and logs of requests outlive an upgrade and must not meet an engine that computes something else,
+nor kept weights one that reads them otherwise.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir import _native
 from kvasir.engine.keys import ARITHMETIC
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.formats.types import FORMATS
+from kvasir.ir.layouts import LAYOUTS
 from tests import tiny
-from tests.loading import load
-from tests.native import native_logits
+from tests.diff.kernel_case import FORMAT_OF, pack_format
+from tests.diff.linear_case import NONE, SILU, Activations
+from tests.format_blocks import random_blocks
+from tests.loading import load, spec_for, whole_prompt
+from tests.native import plan_logits
 
 FILE = Path(__file__).with_name("bits.json")
-TOKENS = tuple(7 * i % 90 + 3 for i in range(100))
+N, K = 40, 512
+"""Of the weights of each layout: more than two column tiles, two blocks of 256."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A prompt of ``n_tokens`` in one step, with logits for the last ``n_logits``."""
+
+    write: Callable[[Path], Path]
+    dtype: str = "auto"
+    kv_dtype: str | None = None
+    n_tokens: int = 100
+    n_logits: int = 100
+
+    def logits(self, folder: Path, level: str) -> NDArray[np.float32]:
+        model = load(self.write(folder), self.dtype, self.n_tokens, self.kv_dtype)
+        spec = replace(
+            spec_for(model.config, 1, -(-self.n_tokens // 16) * 16), numerics_id="native"
+        )
+        tokens = tuple(7 * i % 90 + 3 for i in range(self.n_tokens))
+        executor = CpuExecutor(model.program, model.binding, spec, CpuSettings(1, level))
+        return plan_logits(executor, whole_prompt(tokens, self.n_logits))
 
 
 def _gguf(config: Callable[[], tiny.TinyModel], format: str) -> Callable[[Path], Path]:
     return lambda folder: tiny.write_gguf_model(config(), folder / "m.gguf", format)
 
 
-MODELS: Mapping[str, tuple[Callable[[Path], Path], str]] = {
-    "llama Q4_1": (_gguf(tiny.llama, "Q4_1"), "auto"),
-    "llama Q8_0": (_gguf(partial(tiny.llama, head_dim=32), "Q8_0"), "auto"),
-    "llama float32": (lambda folder: tiny.write_hf(tiny.llama(), folder), "float32"),
-    "mixtral Q8_0": (_gguf(tiny.mixtral, "Q8_0"), "auto"),
-    "gemma3 bfloat16": (lambda folder: tiny.write_hf(tiny.gemma3(), folder), "bfloat16"),
+def _hf(config: Callable[[], tiny.TinyModel]) -> Callable[[Path], Path]:
+    return lambda folder: tiny.write_hf(config(), folder)
+
+
+_WIDE = _gguf(partial(tiny.llama, head_dim=32), "Q8_0")
+_LONG = partial(tiny.llama, num_hidden_layers=1, max_position_embeddings=2048)
+CASES: Mapping[str, Case] = {
+    "llama Q4_1": Case(_gguf(tiny.llama, "Q4_1")),
+    "llama Q8_0": Case(_WIDE),
+    "llama Q8_0, KV int8": Case(_WIDE, kv_dtype="int8"),
+    "llama Q8_0, KV fp8_e4m3": Case(_WIDE, kv_dtype="fp8_e4m3"),
+    "llama Q8_0, KV fp8_e5m2": Case(_WIDE, kv_dtype="fp8_e5m2"),
+    "llama float32": Case(_hf(tiny.llama), "float32"),
+    "llama bfloat16, two segments": Case(_hf(_LONG), "bfloat16", n_tokens=1100, n_logits=1),
+    "mixtral Q8_0": Case(_gguf(tiny.mixtral, "Q8_0")),
+    "gemma3 bfloat16": Case(_hf(tiny.gemma3), "bfloat16"),
 }
 
 
-def digests(level: str) -> dict[str, str]:
-    """Of the logits after each of ``TOKENS``, by model."""
+def logits(level: str) -> dict[str, str]:
+    """By model."""
     found = {}
-    for name, (write, dtype) in MODELS.items():
+    for name, case in CASES.items():
         with TemporaryDirectory() as folder:
-            model = load(write(Path(folder)), dtype)
-            logits = native_logits(model, TOKENS, level, threads=1)
-        found[name] = blake2b(logits.tobytes(), digest_size=16).hexdigest()
+            found[name] = _digest(case.logits(Path(folder), level))
     return found
 
 
+def linears(level: str) -> dict[str, str]:
+    """Of one row and of many, by layout."""
+    kernels = _native.Kernels(level)
+    found = {}
+    for name, layout in LAYOUTS.items():
+        outs, w = [], _tiles(name)
+        for M in (1, 37):
+            x = Activations(name, tiny.uniform(f"rows {M}", (M, K), 1.0), 64)
+            out = np.zeros((M, N), np.float32)
+            tiles = (0, -(-N // 16))
+            kernels.linear(
+                layout.code, w, N, x.rows, out, *tiles, 0, M, NONE, SILU, None, None, None
+            )
+            outs.append(out)
+        found[name] = _digest(*outs)
+    return found
+
+
+def packed() -> dict[str, str]:
+    """By layout."""
+    return {name: _digest(_tiles(name)) for name in LAYOUTS}
+
+
+def _tiles(layout: str) -> NDArray[np.uint8]:
+    """Column tiles of fixed weights."""
+    form = FORMAT_OF[layout]
+    block = FORMATS[form].block
+    rows = random_blocks(form, N * K // (256 if block == 1 else block))
+    return pack_format(layout, form, [rows], N, K)
+
+
+def _digest(*arrays: NDArray[np.generic]) -> str:
+    digest = blake2b(digest_size=16)
+    for array in arrays:
+        assert np.isfinite(array).all()
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
 if __name__ == "__main__":
-    known = {"arithmetic": ARITHMETIC, "logits": digests("scalar")}
+    known = {
+        "arithmetic": ARITHMETIC,
+        "logits": logits("scalar"),
+        "linears": linears("scalar"),
+        "layout": _native.LAYOUT_VERSION,
+        "packed": packed(),
+    }
     FILE.write_text(json.dumps(known, indent=2) + "\n")
     print(f"wrote {FILE}")

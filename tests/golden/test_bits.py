@@ -1,4 +1,4 @@
-"""The arithmetic has a version, and it changes whenever the bits do."""
+"""Arithmetic and packing have versions, and those change whenever the bits do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ import json
 
 import pytest
 
+from kvasir import _native
 from kvasir.engine.keys import ARITHMETIC
-from tests.golden.bits import FILE, digests
+from tests.golden.bits import FILE, linears, logits, packed
 from tests.native import BEST
+
+KNOWN = json.loads(FILE.read_text())
 
 
 @pytest.mark.parametrize("level", ["scalar", BEST])
 def test_other_bits_are_another_arithmetic(level: str) -> None:
-    known = json.loads(FILE.read_text())
-    assert known["arithmetic"] == ARITHMETIC, "run python -m tests.golden.bits"
-    assert digests(level) == known["logits"], "raise kvasir.engine.keys.ARITHMETIC, then write anew"
+    assert KNOWN["arithmetic"] == ARITHMETIC, "run python -m tests.golden.bits"
+    found = {"logits": logits(level), "linears": linears(level)}
+    expected = {name: KNOWN[name] for name in found}
+    assert found == expected, "raise kvasir.engine.keys.ARITHMETIC, then write anew"
+
+
+def test_other_packed_bytes_are_another_layout_version() -> None:
+    assert KNOWN["layout"] == _native.LAYOUT_VERSION, "run python -m tests.golden.bits"
+    assert packed() == KNOWN["packed"], "raise kLayoutVersion, then write anew"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from kvasir import LLM, BeamSearchParams, SamplingParams
-from kvasir.core.errors import RequestError
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.engine.beam import Beam
 from tests import tiny
 
@@ -96,3 +97,30 @@ def test_bad_parameters_are_refused(llm: LLM) -> None:
     for values in bad:
         with pytest.raises(RequestError):
             llm.beam_search({"prompt_token_ids": PROMPT}, BeamSearchParams(**values))
+
+
+@pytest.mark.parametrize("error", [KvasirError("a beam failed"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", ["add", "step"])
+def test_a_search_that_fails_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, at: str, error: BaseException
+) -> None:
+    """In the middle of a token, when some of its beams are queued and their parents are held."""
+    params = BeamSearchParams(beam_width=3, max_tokens=6, ignore_eos=True)
+    with LLM(str(folder), max_model_len=96, threads=1, enable_prefix_caching=False) as llm:
+        expected = llm.beam_search({"prompt_token_ids": PROMPT}, params)
+        engine = llm._built.engine
+        calls, plain = count(), getattr(engine, at)
+
+        def failing(*args: object) -> object:
+            if next(calls) == 5:
+                raise error
+            return plain(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(engine), at, lambda self, *args: failing(*args))
+            with pytest.raises(type(error)):
+                llm.beam_search({"prompt_token_ids": PROMPT}, params)
+        assert not engine.has_work
+        stats = engine.stats()
+        assert stats.blocks_free == stats.blocks_total
+        assert llm.beam_search({"prompt_token_ids": PROMPT}, params) == expected

@@ -262,6 +262,13 @@ def test_names_of_other_engines_mean_the_same(folder: Path) -> None:
         assert config.scheduler.max_num_seqs == 3
         assert not config.scheduler.enable_prefix_caching
         assert ["free_gpu_memory_fraction 0.95 leaves little" in w for w in llm.warnings] == [True]
+    options, _ = split(
+        None, {"kv_cache_dtype": "int8", "kv_cache_config": KvCacheConfig(max_tokens=64)}
+    )
+    assert (options.kv_cache_dtype, options.max_total_tokens) == ("int8", 64)
+    assert options.enable_prefix_caching
+    with pytest.raises(ConfigError, match="kv_cache_dtype is given"):
+        split(None, {"kv_cache_dtype": "int8", "kv_cache_config": KvCacheConfig(dtype="bfloat16")})
     with pytest.raises(ConfigError, match="max_num_seqs is given under two names"):
         LLM(str(folder), max_batch_size=3, max_num_seqs=4)
     with pytest.raises(TypeError, match=r"use kvasir\.KvCacheConfig"):

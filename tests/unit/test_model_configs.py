@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from math import inf, nextafter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
+from kvasir.engine.build import build_engine, load_model
 from kvasir.models import ModelConfig, config_from, is_ignorable
-from kvasir.models.rope import inverse_frequencies, rope_table
+from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
 from kvasir.models.spec import RopeConfig
 from kvasir.weights.source import open_model
 from tests import tiny
@@ -192,6 +196,49 @@ def test_rope_table() -> None:
     angle = 5 * 10000.0 ** (-6 / 16)
     assert table.shape == (6, 16)
     assert (table[5, 3], table[5, 11]) == pytest.approx((np.cos(angle), np.sin(angle)), abs=1e-7)
+
+
+@pytest.mark.parametrize(("theta", "dim"), [(10000.0, 64), (1e6, 128), (500000.0, 96)])
+def test_rope_frequencies_are_correctly_rounded(theta: float, dim: int) -> None:
+    """Between the middles to the neighbours of each: compared as whole powers, exactly."""
+    for i, f in enumerate(inverse_frequencies(RopeConfig(theta), dim).tolist()):
+        exact = 1 / Fraction(theta) ** (2 * i)
+        low, high = ((Fraction(f) + Fraction(nextafter(f, to))) / 2 for to in (0.0, inf))
+        assert low**dim <= exact <= high**dim
+
+
+def test_rope_rows_do_not_depend_on_the_length_of_the_table() -> None:
+    rope = RopeConfig(1e6, "factors", factors=(0.3, 1.0, 2.0, 8.0))
+    long = rope_table(rope, 8, 2100)
+    for n in (1, 2, 1000, 1025):
+        assert (rope_table(rope, 8, n) == long[:n]).all()
+    angles = np.arange(2100)[:, None] * inverse_frequencies(rope, 8)
+    np.testing.assert_allclose(long, np.hstack([np.cos(angles), np.sin(angles)]), atol=6e-8)
+
+
+def test_every_rope_table_counts_in_the_key_root(tmp_path: Path) -> None:
+    """Of one file, read with other position encodings."""
+    path = tiny.write_hf(tiny.gemma3(), tmp_path)
+    options = EngineOptions(model=str(path), executor="reference", max_model_len=64)
+    roots = set()
+    for change in (
+        {},
+        {"window_rope": RopeConfig(20000.0)},
+        {"rope": RopeConfig(20000.0)},
+        {"rope": RopeConfig(1e6, "linear", 4.0)},
+    ):
+        loaded = load_model(str(path))
+        config = replace(loaded.config, **change)
+        built = build_engine(options, loaded=replace(loaded, config=config))
+        roots.add(built.key_root)
+        built.engine.close()
+    assert len(roots) == 4
+
+
+def test_no_window_rope_is_another_digest(tmp_path: Path) -> None:
+    config = read(tiny.gemma3(), tmp_path)
+    plain = replace(config, window_rope=None)
+    assert len({rope_digest(config), rope_digest(plain)}) == 2
 
 
 def test_llama3_rope_keeps_short_waves_and_stretches_long_ones() -> None:

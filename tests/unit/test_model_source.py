@@ -2,13 +2,17 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
+from kvasir.engine.build import build_engine, load_model
 from kvasir.weights.source import open_model
+from tests import tiny
 from tests.gguf_writer import write_gguf, write_safetensors
 
 WEIGHTS = np.arange(8192, dtype=np.float32).reshape(2, 4096)
@@ -129,3 +133,12 @@ def test_bad_config_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         open_model(folder)
     assert "config.json" in caught.value.message
+
+
+def test_a_file_without_matrices(tmp_path: Path) -> None:
+    whole = tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf", "Q8_0")
+    loaded = load_model(str(whole))
+    vectors = {name: x for name, x in loaded.source.tensors.items() if len(x.shape) == 1}
+    source = replace(loaded.source, tensors=vectors)
+    with pytest.raises(ModelError, match=r"m\.gguf: none of its \d+ tensors is a matrix"):
+        build_engine(EngineOptions(), loaded=replace(loaded, source=source))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +181,28 @@ def test_unfinished_files_of_dead_writers_go(cache: PackedCache) -> None:
         cache.store(packing, weights_of(packing))
     assert not dead.exists()
     assert busy.exists()
+
+
+def test_two_writers_of_one_packing(cache: PackedCache, caplog: pytest.LogCaptureFixture) -> None:
+    """As two engines of one process: the second begins and ends while the first still writes."""
+    packing = packing_of("model", "packing", SIZES)
+    weights = weights_of(packing)
+
+    class Slow(list[np.ndarray]):
+        """Lets the other write before its last part."""
+
+        def __iter__(self) -> Iterator[np.ndarray]:
+            *parts, last = list(super().__iter__())
+            yield from parts
+            cache.store(packing, weights)
+            yield last
+
+    cache.store(packing, Slow(weights))
+    assert "not kept" not in caplog.text
+    found = cache.load(packing, POOL)
+    assert found is not None
+    assert [part.tobytes() for part in found] == [part.tobytes() for part in weights]
+    assert [path.name for path in cache.folder.iterdir()] == [packing.file_name]
 
 
 def executor(model: Loaded, cache: PackedCache | None) -> CpuExecutor:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkstemp
 
 import numpy as np
 
@@ -102,9 +103,10 @@ class PackedCache:
 
     def _write(self, packing: Packing, weights: Sequence[Bytes]) -> None:
         path = self.folder / packing.file_name
-        unfinished = path.with_suffix(f".{os.getpid()}{_UNFINISHED}")
+        file, name = mkstemp(_UNFINISHED, f"{path.stem}.", self.folder)
+        unfinished = Path(name)
         try:
-            with unfinished.open("w+b") as stream:
+            with os.fdopen(file, "w+b") as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH)  # the kernel lets go when the writer dies
                 os.posix_fallocate(stream.fileno(), 0, packing.file_bytes)
                 for (begin, _), weight in zip(packing.spans, weights, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.ir.numerics import Q8, quantize_rows, round_bf16, wide
+from kvasir.ir.numerics import quantize_rows, round_bf16, wide
 from kvasir.ir.ops.base import (
     BOTH,
     RAW,
@@ -124,24 +124,6 @@ def _cast(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -
     return (as_type(ins[0], op.word("to"), op.integer("block")),)
 
 
-def _dequant_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    require(ins[0].dtype in ("bf16", "q8"), f"{ins[0].name} is {ins[0].dtype}, expected bf16 or q8")
-    return (TensorType(ins[0].shape),)
-
-
-def _dequant(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
-    x: Rows = ins[0]
-    return (f32(wide(x)) if isinstance(x, Q8) else x,)
-
-
-def _act(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
-    return (f32(activate(wide(ins[0]), op.word("act"))),)
-
-
 def _gated_act(
     op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
 ) -> tuple[Rows, ...]:
@@ -167,35 +149,6 @@ def _gather(
     op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
 ) -> tuple[Rows, ...]:
     return (ins[0][ins[1]],)
-
-
-def _concat_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    for value in ins:
-        require(
-            value.shape[0] == ins[0].shape[0], f"{value.name} has other rows than {ins[0].name}"
-        )
-    return (TensorType((ins[0].shape[0], sum(width(value) for value in ins))),)
-
-
-def _concat(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
-    return (f32(np.concatenate(ins, axis=1)),)
-
-
-def _split_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
-    sizes, k = op.attrs["sizes"], width(ins[0])
-    require(
-        isinstance(sizes, tuple) and sum(sizes) == k, f"sizes={sizes} do not add up to {k} columns"
-    )
-    return tuple(TensorType((ins[0].shape[0], size)) for size in sizes)  # type: ignore[union-attr]
-
-
-def _split(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
-    edges = np.cumsum(op.attrs["sizes"])[:-1]
-    return tuple(f32(part) for part in np.split(ins[0], edges, axis=1))
 
 
 _NORM = attrs_of(eps=float, to=str, block=int)
@@ -238,20 +191,6 @@ DEFS = (
         per_element(2),
     ),
     OpDef(
-        "dequant",
-        "bf16 or q8 rows to f32.",
-        RAW,
-        (1, 1),
-        (0, 0),
-        {},
-        _dequant_infer,
-        _dequant,
-        per_element(1),
-    ),
-    OpDef(
-        "act", "Activation.", RAW, (1, 1), (0, 0), attrs_of(act=str), _same, _act, per_element(8)
-    ),
-    OpDef(
         "gated_act",
         "act(gate) * up.",
         RAW,
@@ -283,28 +222,6 @@ DEFS = (
         {},
         _gather_infer,
         _gather,
-        per_element(0),
-    ),
-    OpDef(
-        "concat",
-        "Columns side by side.",
-        RAW,
-        (1, None),
-        (0, 0),
-        {},
-        _concat_infer,
-        _concat,
-        per_element(0),
-    ),
-    OpDef(
-        "split",
-        "Columns apart.",
-        RAW,
-        (1, 1),
-        (0, 0),
-        attrs_of(sizes=tuple),
-        _split_infer,
-        _split,
         per_element(0),
     ),
 )
