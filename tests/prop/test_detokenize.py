@@ -40,6 +40,8 @@ def test_any_ids(kind: str, data: st.DataObject, skip: bool, continues: bool) ->
 def test_any_text(kind: str, first: str, second: str) -> None:
     tokenizer = tokenizer_of(kind)
     text = first + second
+    if kind == "sentence_piece":  # writes a space as U+2581, and cannot tell the two apart
+        text = text.replace("\u2581", "")
     ids = tokenizer.encode(text, parse_special=False)
     deltas = stream(StreamDecoder(tokenizer), ids)
     assert "".join(deltas) == text
