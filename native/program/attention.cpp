@@ -5,11 +5,6 @@
 #include "program/program.h"
 
 namespace kvasir {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 // Memory for the segments of as many tokens as can be worth it: with more of them in a step, or one thread,
 // whole items share the work well enough.
@@ -89,7 +84,7 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   args.t0 = chunk.t0;
   args.t1 = chunk.t1;
   args.kv_head = int32_t(item % n_kv);
-  if (r.weight[0] >= 0) args.sinks = reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[0])].data);
+  args.sinks = vector(r.weight[0]);
   args.scratch = scratch_[size_t(thread)];
   const Buffer& out = spec_.buffers[size_t(r.out[0])];
   const int64_t columns = args.n_heads / n_kv * args.kv->head_dim, column = args.kv_head * columns;

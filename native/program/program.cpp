@@ -12,8 +12,6 @@ namespace {
 
 constexpr int kSpins = 1000;  // tens of microseconds
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
