@@ -162,6 +162,10 @@ struct CastArgs {
   int32_t column;
 };
 
+// Sizes of a head that the kernels take.
+constexpr int kMaxHeadDim = 256;
+constexpr bool is_head_dim(int64_t size) { return size > 0 && size <= kMaxHeadDim && size % 16 == 0; }
+
 // Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). int8 and e4m3 have a bf16 scale
 // per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
 enum class KvType : int32_t { f32 = 0, bf16 = 1, int8 = 2, e4m3 = 3, e5m2 = 4 };
@@ -245,10 +249,10 @@ constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_
   return tokens * group * (head_dim + kAttnState);
 }
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
-  // accumulators of two segments, the rounded query, scores, max and sum per query vector, one gathered or
-  // packed K and V tile, and the scales of a tile
-  return tokens * group * (3 * head_dim + kAttnTile + kAttnState) + 2 * kAttnTile * head_dim + 2 * kAttnTile +
-         64;
+  // accumulators of two segments, the rounded query, max and sum per query vector, the scores of at most 16
+  // of them, one gathered or packed K and V tile, and the scales of a tile
+  return tokens * group * (3 * head_dim + kAttnState) + 16 * kAttnTile + 2 * kAttnTile * head_dim +
+         2 * kAttnTile + 64;
 }
 
 // Row ids of packed weights back to f32: out[i] = W[ids[i], :] * scale.

@@ -32,12 +32,16 @@ int64_t Program::token_partial() const {
   return split_segments_ * kv_heads_max_ * attention_partial(1, spec_.group_max, spec_.head_dim_max);
 }
 
+int32_t Program::most_attention_tokens() const {
+  return spec_.group_max <= kFewHeads ? 2 * kAttentionTokens : kAttentionTokens;
+}
+
 // Each item brings its keys and values into the cache and packs them, for as many query tokens as leave items
 // enough to share. `position` is that of its first token.
 int32_t Program::attention_tokens(int32_t position) const {
   const bool many = size_.tokens * kv_heads_min_ >= kAttentionTokens * kItemsPerThread * pool_.size();
   if (!many) return kAttentionTokens / 2;
-  return position >= kLongContext && spec_.group_max <= kFewHeads ? 2 * kAttentionTokens : kAttentionTokens;
+  return position >= kLongContext ? most_attention_tokens() : kAttentionTokens;
 }
 
 void Program::cut_attention() {

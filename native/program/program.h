@@ -81,6 +81,7 @@ struct StepArrays {
   int32_t *logit_token, *logit_slot, *logit_target;  // [R] index in T, sampler slot, token to score or -1
   int64_t* logit_out_index;
   int32_t *path_begin, *path;  // [R + 1], tokens or references as in `tokens`
+  int64_t max_path;
   // results
   int32_t* drawn;
   float* logprob;
@@ -148,10 +149,12 @@ class Program {
   int64_t phase_items(const Phase& phase, const Tile& tile) const;
   void prepare(StepSize size);
   void resolve_references();
+  void plan_scratch();
   void plan_maxima();
   void find_maxima(const LinearArgs& args, int64_t run);
   Maxima maxima_of(const Tile& tile, int64_t row) const;
   void plan_splits();
+  int32_t most_attention_tokens() const;
   int32_t attention_tokens(int32_t position) const;
   void cut_attention();
   int64_t token_partial() const;
@@ -181,10 +184,10 @@ class Program {
   Rows view(int32_t buffer) const;
   float* floats(int32_t buffer) const;
   int32_t* ints(int32_t buffer) const;
+  const float* vector(int32_t weight) const;  // null where absent
   int64_t rows_per_item(const Record& r) const;
   void share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const;
 
-  const float* vector(int32_t weight) const;  // null where absent
   Pool& pool_;
   const Kernels kernels_;
   Sampler& sampler_;
