@@ -77,6 +77,9 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   const int64_t n_kv = args.kv->n_kv_heads;
   const Part& part = parts_[size_t(item / n_kv)];
   const Chunk& chunk = chunks_[size_t(part.chunk)];
+  // where the window is no longer than a segment, most parts would see nothing: the last one does all
+  const bool whole = chunk.segments == 0 || (r.i[5] > 0 && r.i[5] <= kAttnSplit);
+  if (whole && part.segment + 1 < chunk.segments) return;
   args.q = floats(r.in[0]);
   args.ldq = spec_.buffers[size_t(r.in[0])].columns;
   args.n_heads = r.i[4];
@@ -95,7 +98,7 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   const bool casts = DType(out.dtype) != DType::f32;
   args.ldo = casts ? columns : out.columns;
   args.out = casts ? args.scratch + output_at_ : floats(r.out[0]) + args.t0 * out.columns + column;
-  if (chunk.segments == 0) {
+  if (whole) {
     kernels_.attention(args);
   } else if (!attend_segment(chunk, part.segment, args)) {
     return;
