@@ -30,10 +30,13 @@ const float* Program::vector(int32_t id) const {
 }
 
 // K keeps 16 neighbouring positions in each cache line: threads that write to the same ones wait for each
-// other, which made prefill 3 to 11 % slower.
+// other, which made prefill 3 to 11 % slower. Items of 16 rows have lines of their own where a chunk starts
+// at a multiple of 16, as in a prompt alone; else they meet in those at their ends. Few rows are shared
+// first.
 int64_t Program::rows_per_item(const Record& r) const {
   const bool prompts = size_.tokens >= kRowsPerItem * size_.seqs;
-  return OpKind(r.kind) == OpKind::rope_write && prompts ? 2 * kRowsPerItem : kRowsPerItem;
+  const bool many = size_.tokens >= 2 * kRowsPerItem * pool_.size();
+  return OpKind(r.kind) == OpKind::rope_write && prompts && many ? 2 * kRowsPerItem : kRowsPerItem;
 }
 
 void Program::share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const {
