@@ -306,6 +306,9 @@ class Kernels:
 
 LAYOUT_VERSION: int
 """Changes with the bytes of any packed layout."""
+MAX_HEAD_DIM: int
+"""Kernels take heads of multiples of 16 up to it; ``Program`` raises ValueError for others, and for
+int8 rows in blocks of more than 512."""
 
 def checksum(data: bytes, seed: int = 0) -> int:
     """XXH64 of ``data``."""

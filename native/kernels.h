@@ -3,9 +3,9 @@
 // Rules that make one answer possible (ARCHITECTURE.md, "One answer"):
 //  * A kernel computes the items [begin, end) it is given; how items are cut never changes a bit of the
 //  result.
-//  * Reductions run over 16 logical lanes, whatever the register width: lane i sums elements i, i+16, i+32
-//  ...
-//    and the lanes are combined by the fixed tree of vec.h (reduce_add). Masked lanes add an exact zero.
+//  * Reductions run over 16 logical lanes, whatever the register width: lane i sums elements i, i + 16,
+//    i + 32 and so on, and the lanes are combined by the fixed tree of vec.h (reduce_add). Masked lanes add
+//    an exact zero.
 //  * Explicit FMA where written, none elsewhere (-ffp-contract=off); exp, tanh and log are our own.
 //  * No kernel allocates, locks or throws. Scratch comes from the caller.
 // ISA files include only this header, vec.h and <immintrin.h>: no STL, so that no shared inline function can
@@ -19,8 +19,8 @@ namespace kvasir {
 constexpr int kTileCols = 16;  // columns of one packed weight tile
 constexpr int kGroup = 32;     // elements of one quantization group of the weights
 constexpr int kAttnTile = 64;  // logical KV positions of one online-softmax tile
-constexpr int kAttnSplit =
-    1024;  // logical positions of one attention segment; segments are combined in order
+// Logical positions of one attention segment; segments are combined in order.
+constexpr int kAttnSplit = 1024;
 
 enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 
@@ -29,36 +29,40 @@ enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
 constexpr int kLayoutVersion = 2;
 
 // Weight layouts. Tile t holds columns (output features) 16t .. 16t+15; missing columns are zero.
-//  q4z : per group of 32 k: 256 B nibbles, 16 fp16 scales.            value = scale * (nibble - 8) [Q4_0] q4m
-//  : per group of 32 k: 256 B nibbles, 16 fp16 scales, 16 fp16 mins. value = scale * nibble + min   [Q4_1]
-//        nibbles: 4 chunks of 64 B; byte 4*c+b of chunk j belongs to column c: low nibble k = 8j+b, high k =
-//        8j+4+b.
-//  q8  : per group of 32 k: 512 B int8 + 128 (unsigned), 16 fp16 scales. value = scale * (byte - 128) [Q8_0]
-//        8 chunks of 64 B; byte 4*c+b of chunk j belongs to column c, k = 4j+b.
-//  q4k : per 256 k: 16 fp16 d, 16 fp16 e; then 8 groups of 256 B nibbles, 16 bytes s, 16 bytes m.
-//        value = d * s * nibble + e * m (e is the negated file value)                                 [Q4_K]
-//  q5k : as q4k, with 64 B of fifth bits after the nibbles: bit i of byte 4*c+b is of k = 4i+b.        [Q5_K]
-//  q6k : per 256 k: 16 fp16 d; then 8 groups of 256 B nibbles, 128 B of upper bits, 2 x 16 bytes s + 128 (for
-//  the 16
-//        lower and upper k). value = d * s * (six bits - 32); bits 2i, 2i+1 of byte 4*c+b of chunk j: k =
-//        16j+4i+b. [Q6_K]
-//  q5z, q5m: as q4z and q4m with 64 B of fifth bits after the nibbles; q5z: scale * (five bits - 16)   [Q5_0,
-//  Q5_1] iq4 : as q4z; value = scale * IQ4_NL's code [IQ4_NL] q8s : as q8, with 2 x 16 f32 scales (for the 16
-//  lower and upper k): any format without mins; q8m: then as many mins. bf16: per pair of k: 16 columns x 2
-//  (k, k+1) bf16; K padded to even with zeros. Pairs are summed odd k first. f32 : per k: 16 columns f32.
-//  Compact layouts, read a group at a time to 8 bits (generic/compact.inl); after a head of 16 fp16 d, 8
-//  groups of 32 k. Planes of n bits: bits n*i of byte 4*c+b of chunk j belong to k = 4*(8/n*j + i) + b. q2k
-//  : also 16 fp16 e; two bits, 2 x 16 bytes s + 16 m; value = d * s * code + e * m               [Q2_K] q3k
-//  : two bits, one bit, 2 x 16 bytes s + 32; value = d * s * (code - 4)                          [Q3_K]
-//  iq4xs: nibbles, 16 bytes s + 32; value = d * s * IQ4_NL's code [IQ4_XS] mxfp4: no head; nibbles, 16 bytes
-//  e; value = 2^(e - 128) * kFp4Values[nibble]                      [MXFP4] iq2xxs, iq2xs, iq2s, iq3xxs,
-//  iq3s: codes (grid_words.inl), 64 B of signs: bit 4*c+b of eight bytes j is of k = 4j+b. Steps s are
-//  nibbles of 16 columns, behind the d of the head for two groups each where the format has one a group, else
-//  behind the signs for its two runs. value = d * (2s + 1) * (1/8, iq3xxs: 1/4, iq3s: 1)
-//  * grid's. iq1s: codes, 16 x 16 bits: four times 3 bits above them, 3 bits s, a sign of the eighth that is
-//  added; iq1m: codes, 16 x 4 x (3 bits, sign), 16 bytes with two s. tq2: two bits; tq1: 13 x 64 bytes for
-//  the block, five digits of base 3 a byte; value = d * (digit - 1).                                  [TQ2_0,
-//  TQ1_0]
+// clang-format off
+//  q4z: per group of 32 k: 256 B nibbles, 16 fp16 scales; value = scale * (nibble - 8)               [Q4_0]
+//       nibbles: 4 chunks of 64 B; byte 4*c+b of chunk j is of column c: low k = 8j+b, high k = 8j+4+b
+//  q4m: per group of 32 k: 256 B nibbles, 16 fp16 scales, 16 mins; value = scale * nibble + min      [Q4_1]
+//  q8:  per group of 32 k: 512 B int8 + 128 (unsigned), 16 fp16 scales; value = scale * (byte - 128) [Q8_0]
+//       8 chunks of 64 B; byte 4*c+b of chunk j belongs to column c, k = 4j+b
+//  q4k: per 256 k: 16 fp16 d, 16 fp16 e; then 8 groups of 256 B nibbles, 16 bytes s, 16 bytes m
+//       value = d * s * nibble + e * m (e is the negated file value)                                 [Q4_K]
+//  q5k: as q4k, with 64 B of fifth bits after the nibbles: bit i of byte 4*c+b is of k = 4i+b        [Q5_K]
+//  q6k: per 256 k: 16 fp16 d; then 8 groups of 256 B nibbles, 128 B of upper bits, 2 x 16 bytes s + 128
+//       (for the 16 lower and upper k); bits 2i, 2i+1 of byte 4*c+b of chunk j: k = 16j+4i+b
+//       value = d * s * (six bits - 32)                                                              [Q6_K]
+//  q5z: as q4z, with 64 B of fifth bits after the nibbles; value = scale * (five bits - 16)          [Q5_0]
+//  q5m: as q4m, with 64 B of fifth bits after the nibbles                                            [Q5_1]
+//  iq4: as q4z; value = scale * IQ4_NL's code                                                        [IQ4_NL]
+//  q8s: as q8, with 2 x 16 f32 scales (for the 16 lower and upper k): any format without mins
+//  q8m: as q8s, then as many mins
+//  bf16: per pair of k: 16 columns x 2 (k, k+1) bf16; K padded to even with zeros; summed odd k first
+//  f32: per k: 16 columns f32
+// Compact layouts, read a group at a time to 8 bits (generic/compact.inl); after a head of 16 fp16 d, 8
+// groups of 32 k. Planes of n bits: bits n*i of byte 4*c+b of chunk j belong to k = 4*(8/n*j + i) + b.
+//  q2k: also 16 fp16 e; two bits, 2 x 16 bytes s + 16 m; value = d * s * code + e * m                [Q2_K]
+//  q3k: two bits, one bit, 2 x 16 bytes s + 32; value = d * s * (code - 4)                           [Q3_K]
+//  iq4xs: nibbles, 16 bytes s + 32; value = d * s * IQ4_NL's code                                    [IQ4_XS]
+//  mxfp4: no head; nibbles, 16 bytes e; value = 2^(e - 128) * kFp4Values[nibble]                     [MXFP4]
+//  iq2xxs, iq2xs, iq2s, iq3xxs, iq3s: codes (grid_words.inl), 64 B of signs: bit 4*c+b of eight bytes j is
+//       of k = 4j+b. Steps s are nibbles of 16 columns, behind the d of the head for two groups each where
+//       the format has one a group, else behind the signs for its two runs.
+//       value = d * (2s + 1) * (1/8, iq3xxs: 1/4, iq3s: 1) * grid's
+//  iq1s: codes, 16 x 16 bits: four times 3 bits above them, 3 bits s, a sign of the eighth that is added
+//  iq1m: codes, 16 x 4 x (3 bits, sign), 16 bytes with two s
+//  tq2: two bits; value = d * (digit - 1)                                                            [TQ2_0]
+//  tq1: 13 x 64 bytes for the block, five digits of base 3 a byte; value = d * (digit - 1)           [TQ1_0]
+// clang-format on
 enum class Layout : int32_t {
   f32 = 0,
   bf16 = 1,
@@ -158,6 +162,10 @@ struct CastArgs {
   int32_t column;
 };
 
+// Sizes of a head that the kernels take.
+constexpr int kMaxHeadDim = 256;
+constexpr bool is_head_dim(int64_t size) { return size > 0 && size <= kMaxHeadDim && size % 16 == 0; }
+
 // Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). int8 and e4m3 have a bf16 scale
 // per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
 enum class KvType : int32_t { f32 = 0, bf16 = 1, int8 = 2, e4m3 = 3, e5m2 = 4 };
@@ -241,10 +249,10 @@ constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_
   return tokens * group * (head_dim + kAttnState);
 }
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
-  // accumulators of two segments, the rounded query, scores, max and sum per query vector, one gathered or
-  // packed K and V tile, and the scales of a tile
-  return tokens * group * (3 * head_dim + kAttnTile + kAttnState) + 2 * kAttnTile * head_dim + 2 * kAttnTile +
-         64;
+  // accumulators of two segments, the rounded query, max and sum per query vector, the scores of at most 16
+  // of them, one gathered or packed K and V tile, and the scales of a tile
+  return tokens * group * (3 * head_dim + kAttnState) + 16 * kAttnTile + 2 * kAttnTile * head_dim +
+         2 * kAttnTile + 64;
 }
 
 // Row ids of packed weights back to f32: out[i] = W[ids[i], :] * scale.

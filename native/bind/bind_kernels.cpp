@@ -83,7 +83,7 @@ struct BoundKv {
 void make_kv(BoundKv* self, Bytes memory, int64_t n_blocks, int block_size, int n_kv_heads, int head_dim,
              int dtype) {
   require(block_size > 0 && block_size % 16 == 0, "block_size is a multiple of 16");
-  require(head_dim > 0 && head_dim % 16 == 0 && head_dim <= 256, "head_dim is a multiple of 16 up to 256");
+  require(is_head_dim(head_dim), "head_dim is a multiple of 16 up to 256");
   require(dtype >= 0 && dtype <= int(KvType::e5m2), "no such type of cache entries");
   const KvType type = KvType(dtype);
   const int64_t item = type == KvType::f32 ? 4 : type == KvType::bf16 ? 2 : 1;

@@ -54,6 +54,7 @@ StepArrays step_arrays(nb::dict d) {
   a.logit_out_index = field<int64_t>(d, "logit_out_index");
   a.path_begin = field<int32_t>(d, "path_begin");
   a.path = field<int32_t>(d, "path");
+  a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
   a.drawn = field<int32_t>(d, "drawn");
   a.logprob = field<float>(d, "logprob");
   a.rank = field<int32_t>(d, "rank");
@@ -101,6 +102,10 @@ void add_kv_layers(ProgramSpec* spec, uint8_t* base, const Longs& layers) {
   if (layers.shape(1) != 9) throw std::invalid_argument("a KV layer has 9 numbers");
   for (size_t l = 0; l < layers.shape(0); l++) {
     const int64_t* n = layers.data() + 9 * l;
+    if (!is_head_dim(n[6]))
+      throw std::invalid_argument("heads of " + std::to_string(n[6]) +
+                                  " numbers: the kernels take multiples of 16 up to " +
+                                  std::to_string(kMaxHeadDim));
     spec->kv.push_back(
         {base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), KvType(n[7])});
     spec->kv_groups.push_back(int32_t(n[8]));
@@ -193,6 +198,7 @@ void bind_program(nb::module_& m) {
       "tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
       nb::arg("K"));
   m.attr("LAYOUT_VERSION") = kLayoutVersion;
+  m.attr("MAX_HEAD_DIM") = kMaxHeadDim;
   m.def("record_sizes", [] { return std::make_tuple(sizeof(Record), sizeof(Buffer)); });
 }
 

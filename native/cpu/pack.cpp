@@ -70,6 +70,14 @@ void put_quantized(const PackArgs& a, const uint8_t* row, uint8_t* tile, int col
   }
 }
 
+float half_to_float(uint16_t h) {
+  const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float magnitude = float(mantissa) * 0x1p-24f;
+  return sign ? -magnitude : magnitude;
+}
+
 float half_at(const uint8_t* p) {
   uint16_t h;
   std::memcpy(&h, p, 2);
@@ -171,14 +179,6 @@ bool packs(Format format, Layout layout) {
 void pack(Pool& pool, const PackArgs& args) {
   PackWork work{args, pool};
   pool.run(pack_share, &work);
-}
-
-float half_to_float(uint16_t h) {
-  const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 1023;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float magnitude = float(mantissa) * 0x1p-24f;
-  return sign ? -magnitude : magnitude;
 }
 
 }  // namespace kvasir

@@ -57,7 +57,4 @@ struct PackArgs {
 };
 void pack(Pool& pool, const PackArgs& args);
 
-// One packed weight row back to floats, for embeddings and tests.
-float half_to_float(uint16_t h);
-
 }  // namespace kvasir

@@ -45,7 +45,7 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.total = item.o + item.n_vectors * item.head_dim;
   item.q = item.total + item.n_vectors * item.head_dim;
   item.s = item.q + item.n_vectors * item.head_dim;
-  item.state = item.s + item.n_vectors * kAttnTile;
+  item.state = item.s + kLanes * kAttnTile;  // of one stripe
   item.total_state = item.state;
   item.gathered = item.state + item.n_vectors * kAttnState;
   item.scales = item.gathered + 2 * kAttnTile * item.head_dim;

@@ -49,7 +49,8 @@ template <class T>
 using Factor = typename Sum<T>::Factor;  // the left ones
 
 // Query vectors whose scores become probabilities together: what one of them has to wait for, the others
-// fill. Their products are computed by blocks of kBlockRows.
+// fill. Their products are computed by blocks of kBlockRows. Two blocks: 4 to 12 % of prefill beyond one (AMD
+// Zen 5, two threads).
 constexpr int kStripeRows = 2 * kBlockRows;
 static_assert(kStripeRows <= kLanes);
 

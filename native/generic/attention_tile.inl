@@ -1,5 +1,5 @@
-// One tile of 64 logical positions against one block of query vectors. Include after vec.h and what the level
-// knows about pairs (pair_floats.inl, or its own).
+// One tile of 64 logical positions against one stripe of query vectors. Include after vec.h and what the
+// level knows about pairs (pair_floats.inl, or its own).
 //
 // Exact arithmetic of a query vector with visible positions [begin, end) of the tile (never empty here), for
 // caches of bf16 and smaller types, with q and p rounded to bf16 and subnormals flushed:
@@ -7,7 +7,7 @@
 //   s[j] = s[j] * (scale of K's head j, if any), with a softcap also * scale and capped;  -inf if j is not
 //   visible;  unit = log2 e * scale, with a softcap log2 e
 //   m'   = max(m, max_j s[j] * unit);  c = 2^(m - m');  p[j] = 2^fma(s[j], unit, -m'), exactly 0 where not
-//   visible
+//   visible; 2^x never falls below 2^-125, so that c and the p of visible positions do not either
 //   l    = l * c, then + p of subtile 0, 1, 2, 3, on 16 lanes (lane = position mod 16), before p is rounded
 //   p[j] = p[j] * (scale of V's head j, if any), rounded
 //   o[d] = o[d] * c, then fma(p[j+1], v[j+1][d], o[d]) and fma(p[j], v[j][d], o[d]) for the pairs (j, j + 1)
@@ -16,8 +16,6 @@
 // Positions that are not visible are left out of o, not multiplied by zero: their V may not have been
 // written.
 #pragma once
-#include <type_traits>
-
 #include "generic/attention_softmax.inl"
 
 namespace kvasir::KVASIR_ISA {
@@ -236,10 +234,15 @@ static void mix_block(Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_d
       mix<1, kBlockCols>(o + r, &one, p + r * kFactorRow<T>, tile, head_dim, 0, end, last[r]);
 }
 
+template <int N>
+struct Constant {
+  static constexpr int value = N;
+};
+
 // f(R) for the rows of a block, as a constant.
 template <int R = kBlockRows, class F>
 KVASIR_INLINE void with_rows(int rows, F f) {
-  if (rows >= R) return f(std::integral_constant<int, R>());
+  if (rows >= R) return f(Constant<R>());
   if constexpr (R > 1) with_rows<R - 1>(rows, f);
 }
 

@@ -4,8 +4,7 @@
 
 namespace kvasir::KVASIR_ISA {
 
-constexpr int kSub = 16;  // positions of one K subtile: the lanes of a score vector
-constexpr int kMaxHeadDim = 256;
+constexpr int kSub = 16;                     // positions of one K subtile: the lanes of a score vector
 constexpr float kSmallestScale = 0x1p-100f;  // scales below are zero, so that their inverses are finite
 constexpr uint16_t kNanScale = 0x7fc0;
 

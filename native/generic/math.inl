@@ -28,7 +28,7 @@ KVASIR_INLINE vf exp_bounded(vf x) {
   return select(lt(x, set1(-87.33f)), zero(), mul(y, power));
 }
 
-// 2^x for x < 128, within 2 ulp; 2^-125 for all that is less. NaN for NaN.
+// 2^x for x < 127.5, within 2 ulp; 2^-125 for all x below -125. NaN for NaN.
 KVASIR_INLINE vf exp2_bounded(vf x) {
   constexpr float kP[] = {1.0f, 0.693146978f, 0.240222421f, 0.0555073373f, 0.00967151273f, 0.00132647273f};
   const vf magic = set1(0x1.8p23f + 127.0f);

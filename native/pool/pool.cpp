@@ -57,30 +57,38 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-void bind_thread(pthread_t thread, const std::vector<int>& cpus) {
+// 0, or an error code: CPUs can be taken from the process at any time.
+int bind_thread(pthread_t thread, const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus)
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
-  if (int code = pthread_setaffinity_np(thread, sizeof(set), &set)) {
+  return pthread_setaffinity_np(thread, sizeof(set), &set);
+}
+
+void require_bound(int code) {
+  if (code)
     throw std::system_error(code, std::generic_category(), "cannot bind a thread of the pool to its CPUs");
-  }
 }
 
 // Binds the calling thread for one run only: threads that the host starts later must not inherit the mask.
+// Where that fails it stays as it is.
 class BoundHere {
  public:
-  explicit BoundHere(const std::vector<int>* cpus) : active_(cpus != nullptr) {
-    if (!active_) return;
-    active_ = pthread_getaffinity_np(pthread_self(), sizeof(saved_), &saved_) == 0;
-    if (active_) bind_thread(pthread_self(), *cpus);
+  explicit BoundHere(const std::vector<int>* cpus) {
+    if (cpus == nullptr) return;
+    code_ = pthread_getaffinity_np(pthread_self(), sizeof(saved_), &saved_);
+    if (code_ == 0) code_ = bind_thread(pthread_self(), *cpus);
+    active_ = code_ == 0;
   }
   ~BoundHere() {
     if (active_) pthread_setaffinity_np(pthread_self(), sizeof(saved_), &saved_);
   }
+  int code() const { return code_; }
 
  private:
-  bool active_;
+  bool active_ = false;
+  int code_ = 0;
   cpu_set_t saved_;
 };
 
@@ -109,10 +117,11 @@ struct Pool::Impl {
   Impl(int n, std::vector<Cpus> cpus)
       : n_threads(n), bound(std::move(cpus)), spins(n <= n_cpus()), places(static_cast<size_t>(n)) {
     for (std::atomic<int>& place : places) place.store(-1, std::memory_order_relaxed);
+    if (!bound.empty()) require_bound(BoundHere(&bound.front()).code());
     try {
       for (int i = 1; i < n; ++i) {
         workers.emplace_back([this, i] { work(i); });
-        if (!bound.empty()) bind_thread(workers.back().native_handle(), cpus_of(i));
+        if (!bound.empty()) require_bound(bind_thread(workers.back().native_handle(), cpus_of(i)));
       }
     } catch (...) {
       stop();
@@ -171,8 +180,7 @@ struct Pool::Impl {
     place.store(sched_getcpu(), std::memory_order_relaxed);
     if (thread == 0 || !spins || !is_taken(place.load(std::memory_order_relaxed), thread)) return;
     for (int cpu : cpus_of(thread)) {
-      if (is_taken(cpu, thread)) continue;
-      bind_thread(pthread_self(), {cpu});
+      if (is_taken(cpu, thread) || bind_thread(pthread_self(), {cpu}) != 0) continue;
       bind_thread(pthread_self(), cpus_of(thread));
       place.store(cpu, std::memory_order_relaxed);
       return;

@@ -5,11 +5,6 @@
 #include "program/program.h"
 
 namespace kvasir {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 // Memory for the segments of as many tokens as can be worth it: with more of them in a step, or one thread,
 // whole items share the work well enough.
@@ -37,12 +32,16 @@ int64_t Program::token_partial() const {
   return split_segments_ * kv_heads_max_ * attention_partial(1, spec_.group_max, spec_.head_dim_max);
 }
 
+int32_t Program::most_attention_tokens() const {
+  return spec_.group_max <= kFewHeads ? 2 * kAttentionTokens : kAttentionTokens;
+}
+
 // Each item brings its keys and values into the cache and packs them, for as many query tokens as leave items
 // enough to share. `position` is that of its first token.
 int32_t Program::attention_tokens(int32_t position) const {
   const bool many = size_.tokens * kv_heads_min_ >= kAttentionTokens * kItemsPerThread * pool_.size();
   if (!many) return kAttentionTokens / 2;
-  return position >= kLongContext && spec_.group_max <= kFewHeads ? 2 * kAttentionTokens : kAttentionTokens;
+  return position >= kLongContext ? most_attention_tokens() : kAttentionTokens;
 }
 
 void Program::cut_attention() {
@@ -78,6 +77,9 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   const int64_t n_kv = args.kv->n_kv_heads;
   const Part& part = parts_[size_t(item / n_kv)];
   const Chunk& chunk = chunks_[size_t(part.chunk)];
+  // where the window is no longer than a segment, most parts would see nothing: the last one does all
+  const bool whole = chunk.segments == 0 || (r.i[5] > 0 && r.i[5] <= kAttnSplit);
+  if (whole && part.segment + 1 < chunk.segments) return;
   args.q = floats(r.in[0]);
   args.ldq = spec_.buffers[size_t(r.in[0])].columns;
   args.n_heads = r.i[4];
@@ -89,14 +91,14 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   args.t0 = chunk.t0;
   args.t1 = chunk.t1;
   args.kv_head = int32_t(item % n_kv);
-  if (r.weight[0] >= 0) args.sinks = reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[0])].data);
+  args.sinks = vector(r.weight[0]);
   args.scratch = scratch_[size_t(thread)];
   const Buffer& out = spec_.buffers[size_t(r.out[0])];
   const int64_t columns = args.n_heads / n_kv * args.kv->head_dim, column = args.kv_head * columns;
   const bool casts = DType(out.dtype) != DType::f32;
   args.ldo = casts ? columns : out.columns;
   args.out = casts ? args.scratch + output_at_ : floats(r.out[0]) + args.t0 * out.columns + column;
-  if (chunk.segments == 0) {
+  if (whole) {
     kernels_.attention(args);
   } else if (!attend_segment(chunk, part.segment, args)) {
     return;

@@ -25,12 +25,18 @@ float* Program::floats(int32_t id) const {
 int32_t* Program::ints(int32_t id) const {
   return reinterpret_cast<int32_t*>(arena_ + spec_.buffers[size_t(id)].offset);
 }
+const float* Program::vector(int32_t id) const {
+  return id < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(id)].data);
+}
 
 // K keeps 16 neighbouring positions in each cache line: threads that write to the same ones wait for each
-// other, which made prefill 3 to 11 % slower.
+// other, which made prefill 3 to 11 % slower. Items of 16 rows have lines of their own where a chunk starts
+// at a multiple of 16, as in a prompt alone; else they meet in those at their ends. Few rows are shared
+// first.
 int64_t Program::rows_per_item(const Record& r) const {
   const bool prompts = size_.tokens >= kRowsPerItem * size_.seqs;
-  return OpKind(r.kind) == OpKind::rope_write && prompts ? 2 * kRowsPerItem : kRowsPerItem;
+  const bool many = size_.tokens >= 2 * kRowsPerItem * pool_.size();
+  return OpKind(r.kind) == OpKind::rope_write && prompts && many ? 2 * kRowsPerItem : kRowsPerItem;
 }
 
 void Program::share(const Record& r, const Tile& tile, int64_t item, int64_t* m0, int64_t* m1) const {
@@ -48,9 +54,7 @@ void Program::embed(const Record& r, const Tile& tile, int64_t item) {
 
 void Program::norm(const Record& r, const Tile& tile, int64_t item) {
   const int32_t K = spec_.buffers[size_t(r.in[0])].columns;
-  const float* weight =
-      r.weight[0] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[0])].data);
-  NormArgs args{floats(r.in[0]), K, weight, K, r.f[0], view(r.out[0]), 0, 0};
+  NormArgs args{floats(r.in[0]), K, vector(r.weight[0]), K, r.f[0], view(r.out[0]), 0, 0};
   share(r, tile, item, &args.m0, &args.m1);
   kernels_.norm(args);
 }
@@ -71,7 +75,7 @@ void Program::cast_item(const float* x, int64_t ldx, int32_t buffer, int64_t m0,
 
 void Program::linear(const Record& r, const Tile& tile, int64_t item, int thread) {
   const Weight& w = spec_.weights[size_t(r.weight[0])];
-  const int64_t n = rows(r, tile), chunks = (n + kLinearRows - 1) / kLinearRows;
+  const int64_t n = rows(r, tile), chunks = ceil_div(n, kLinearRows);
   const int64_t per_item = tiles_per_item(r, w.tiles, chunks);
   const Rows x = view(r.in[0]);
   LinearArgs args{};
@@ -94,8 +98,7 @@ void Program::linear(const Record& r, const Tile& tile, int64_t item, int thread
   args.ldo = casts ? (args.tile1 - args.tile0) * width : out.columns;
   args.out = casts ? scratch_[size_t(thread)] + output_at_ : floats(r.out[0]) + at;
   args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + at;
-  args.bias =
-      r.weight[1] < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(r.weight[1])].data);
+  args.bias = vector(r.weight[1]);
   kernels_.linear[int(w.layout)](args);
   if (casts) cast_item(args.out, args.ldo, r.out[0], args.m0, args.m1, column);
   if (&r == head_) find_maxima(args, item / chunks);
@@ -110,15 +113,15 @@ void Program::find_maxima(const LinearArgs& args, int64_t run) {
 Maxima Program::maxima_of(const Tile& tile, int64_t row) const {
   if (head_ == nullptr) return {};
   const int64_t tiles = spec_.weights[size_t(head_->weight[0])].tiles;
-  const int64_t per_item = tiles_per_item(*head_, tiles, (tile.rows + kLinearRows - 1) / kLinearRows);
-  const size_t n_runs = size_t((tiles + per_item - 1) / per_item);
+  const int64_t per_item = tiles_per_item(*head_, tiles, ceil_div(tile.rows, kLinearRows));
+  const size_t n_runs = size_t(ceil_div(tiles, per_item));
   return {{maxima_.data() + row * max_runs_, n_runs}, per_item * kTileCols};
 }
 
 void Program::expert_linear(const Record& r, int64_t item) {
   const Weight& w = spec_.weights[size_t(r.weight[0])];
   const int64_t per_item = tiles_per_item(r, w.tiles, r.i[4]);
-  const int64_t per_expert = (w.tiles + per_item - 1) / per_item, expert = item / per_expert;
+  const int64_t per_expert = ceil_div(w.tiles, per_item), expert = item / per_expert;
   const int32_t* offsets = ints(r.in[2]);
   const Rows x = view(r.in[0]);
   LinearArgs args{};
@@ -141,9 +144,6 @@ void Program::expert_linear(const Record& r, int64_t item) {
 }
 
 void Program::rope_write(const Record& r, const Tile& tile, int64_t item) {
-  const auto vector = [this](int32_t id) {
-    return id < 0 ? nullptr : reinterpret_cast<const float*>(spec_.weights[size_t(id)].data);
-  };
   RopeWriteArgs args{};
   args.qkv = floats(r.in[0]);
   args.ldqkv = spec_.buffers[size_t(r.in[0])].columns;

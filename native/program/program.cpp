@@ -6,13 +6,12 @@
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 
 namespace kvasir {
 namespace {
 
 constexpr int kSpins = 1000;  // tens of microseconds
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -35,22 +34,32 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   if (first_tail_ < 0) first_tail_ = n_phases_;
   const int64_t repeats = ceil_div(spec_.max_logits, spec_.logits_tile);
   counters_ = std::vector<Counter>(size_t(n_phases_ + (n_phases_ - first_tail_) * repeats));
-  const int64_t vectors = 2 * kAttentionTokens * spec_.group_max;
-  output_at_ = attention_scratch(2 * kAttentionTokens, spec_.group_max, spec_.head_dim_max);
-  const int64_t outputs = std::max(vectors * spec_.head_dim_max, kLinearRows * kItemTiles * kTileCols);
-  const int64_t floats = output_at_ + outputs + 16;
-  for (int t = 0; t < pool.size(); t++) {
-    scratch_memory_.emplace_back(size_t(floats));
-    const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.back().data());
-    scratch_.push_back(reinterpret_cast<float*>((address + 63) / 64 * 64));
-  }
   int32_t n_groups = 1;
   for (const int32_t group : spec_.kv_groups) n_groups = std::max(n_groups, group + 1);
   step_rows_.resize(size_t(n_groups));
   previous_.reserve(size_t(spec_.max_logits));
-  paths_.reserve(size_t(spec_.max_tokens));
+  paths_.reserve(size_t(a_.max_path));
+  plan_scratch();
   plan_maxima();
   plan_splits();
+}
+
+void Program::plan_scratch() {
+  for (const Buffer& buffer : spec_.buffers)
+    if (DType(buffer.dtype) == DType::q8 && buffer.block > kMaxCompactBlock)
+      throw std::invalid_argument("int8 rows in blocks of " + std::to_string(buffer.block) +
+                                  ": the kernels take at most " + std::to_string(kMaxCompactBlock));
+  const int64_t tokens = most_attention_tokens(), group = spec_.group_max, head_dim = spec_.head_dim_max;
+  output_at_ = attention_scratch(tokens, group, head_dim);
+  // a gated item has half a tile's columns, so that the largest block fits as well
+  const int64_t columns = kItemTiles * kTileCols;
+  static_assert(kItemTiles * kTileCols >= kMaxCompactBlock);
+  const int64_t floats = output_at_ + std::max(tokens * group * head_dim, kLinearRows * columns) + 16;
+  for (int t = 0; t < pool_.size(); t++) {
+    scratch_memory_.emplace_back(size_t(floats));
+    const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.back().data());
+    scratch_.push_back(reinterpret_cast<float*>((address + 63) / 64 * 64));
+  }
 }
 
 void Program::plan_maxima() {
@@ -182,7 +191,7 @@ int64_t Program::tiles_per_item(const Record& r, int64_t tiles, int64_t row_chun
   const int64_t block = spec_.buffers[size_t(r.out[0])].block;
   const int64_t unit = std::max<int64_t>(2, 2 * block / kTileCols);
   const int64_t wanted = tiles * row_chunks / (kItemsPerThread * pool_.size());
-  return std::clamp<int64_t>(wanted / unit * unit, unit, std::max(unit, kItemTiles));
+  return std::clamp<int64_t>(wanted / unit * unit, unit, std::max(unit, kItemTiles / unit * unit));
 }
 
 int64_t Program::items(const Record& r, const Tile& tile) const {

@@ -64,6 +64,17 @@ def test_threads_that_share_a_context_change_nothing(kv_dtype: str, tmp_path: Pa
             assert_array_equal(logits, expected)
 
 
+@pytest.mark.parametrize("window", [100, 1024, 1500])
+def test_threads_that_share_a_window_change_nothing(window: int, tmp_path: Path) -> None:
+    """Windows inside one segment are not shared by segments, longer ones are."""
+    path = tiny.write_hf(tiny.mistral(window=window), tmp_path)
+    model = load(path, "bfloat16", max_positions=MAX_LEN)
+    alone = decoded(model, 1)
+    assert all(np.isfinite(logits).all() for logits in alone)
+    for logits, expected in zip(decoded(model, 5), alone, strict=True):
+        assert_array_equal(logits, expected)
+
+
 def with_sinks(model: Loaded, values: NDArray[np.float32]) -> Loaded:
     """The same program, every attention with ``values`` as its sinks."""
     program, source = model.program, model.binding

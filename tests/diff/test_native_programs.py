@@ -4,6 +4,7 @@ and level."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,11 @@ import pytest
 
 from kvasir import _native
 from kvasir.exec.cpu.records import BUFFER, RECORD
+from kvasir.ir import place_weights
+from kvasir.ir.passes_cpu import lower_passes
+from kvasir.ir.program import Op
 from tests import tiny
-from tests.loading import load, reference_logits
+from tests.loading import Loaded, load, reference_logits
 from tests.native import BEST, LEVELS, native_logits
 from tests.tiny import TinyModel
 
@@ -57,6 +61,32 @@ def test_levels_and_threads_give_equal_bits(
             for threads in (1, 2, 3):
                 found = native_logits(model, PROMPT, level, threads)
                 assert np.array_equal(found, expected), (mode, path.name, level, threads)
+
+
+def test_int8_blocks_beside_items_of_many_tiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of 96 columns on one thread, whose items of a gated linear could have 32 tiles: 256
+    columns. A cast of its own sees whole rows."""
+    config = tiny.llama(intermediate_size=1728)
+    raw = load(tiny.write_gguf_model(config, tmp_path / "m.gguf", "Q8_0"))
+
+    def lowered() -> Loaded:
+        formats = raw.binding.formats()
+        program = lower_passes(raw.program, dtype="auto", formats=formats, act_block=96)
+        return replace(raw, program=program)
+
+    def gives(op: Op, dtype: str, block: int) -> bool:
+        return op.kind == "norm"
+
+    together = lowered()
+    monkeypatch.setattr(place_weights, "_gives", gives)
+    apart = lowered()
+    blocks = {value.block for value in together.program.values.values()}
+    assert 96 in blocks
+    assert len(apart.program.ops) > len(together.program.ops)
+    expected = native_logits(apart, PROMPT, threads=1)
+    assert np.array_equal(native_logits(together, PROMPT, threads=1), expected)
 
 
 def test_records_have_the_native_size() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -49,6 +51,61 @@ def test_cpus_are_for_every_thread() -> None:
 def test_a_cpu_that_is_not_there_is_refused(cpu: int) -> None:
     with pytest.raises(RuntimeError, match="bind a thread"):
         sums(_native.Pool(2, [[cpu], [cpu]]))
+
+
+def test_the_cpus_of_a_single_thread_are_checked_at_once() -> None:
+    with pytest.raises(RuntimeError, match="bind a thread"):
+        _native.Pool(1, [[1023]])
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("if_true", ctypes.c_uint8),
+        ("if_false", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    )
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_uint16), ("code", ctypes.POINTER(_Instruction)))
+
+
+def _fail_to_bind() -> bool:
+    """sched_setaffinity fails with EINVAL in the calling thread from now on, as if its CPUs were
+    taken from it; False where the system does not let us."""
+    load, jump_if_equal, give = 0x20, 0x15, 0x06
+    failed, allowed, sched_setaffinity = 0x50000 | errno.EINVAL, 0x7FFF0000, 203
+    code = (_Instruction * 4)(
+        (load, 0, 0, 0),
+        (jump_if_equal, 0, 1, sched_setaffinity),
+        (give, 0, 0, failed),
+        (give, 0, 0, allowed),
+    )
+    prctl = ctypes.CDLL(None).prctl
+    no_new_privileges, seccomp, mode_filter = 38, 22, 2
+    if prctl(no_new_privileges, 1, 0, 0, 0):
+        return False
+    return prctl(seccomp, mode_filter, ctypes.byref(_Filter(4, code)), 0, 0) == 0
+
+
+def test_cpus_that_go_away_later_fail_no_run() -> None:
+    pool = _native.Pool(2, [[CPUS[0]], [CPUS[-1]]])
+    expected = sums(pool)
+
+    def run() -> list[int] | None:
+        """In a thread of its own, which takes the filter with it."""
+        if not _fail_to_bind():
+            return None
+        with pytest.raises(OSError, match="Invalid argument"):
+            os.sched_setaffinity(0, CPUS)
+        return sums(pool)
+
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(run).result()
+    if found is None:
+        pytest.skip("no seccomp filters here")
+    assert found == expected
 
 
 def test_the_caller_keeps_its_cpus() -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
+from kvasir.core.errors import ModelError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec
@@ -44,13 +45,15 @@ class CpuSettings:
 class CpuExecutor:
     """Runs plans of a lowered program (``ir.passes_cpu.lower_passes``) on the native core.
 
-    Raises ValueError when the program holds what the native core cannot compute.
+    Raises ModelError for heads of a size, ValueError for anything else, that the native core cannot
+    compute.
     """
 
     def __init__(
         self, program: Program, binding: Binding, spec: ExecutorSpec, settings: CpuSettings
     ) -> None:
         refuse_states(spec)
+        _refuse_heads(program)
         self._spec = spec
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(spec.max_num_seqs, spec.vocab_size)
@@ -149,6 +152,15 @@ class CpuExecutor:
             self._touching.stop()
         if self._keeping is not None:
             self._keeping.join()
+
+
+def _refuse_heads(program: Program) -> None:
+    for kv in program.kv:
+        if kv.head_dim % 16 or kv.head_dim > _native.MAX_HEAD_DIM:
+            raise ModelError(
+                f"layer {kv.layer} has heads of {kv.head_dim} numbers; the cpu executor takes "
+                f"multiples of 16 up to {_native.MAX_HEAD_DIM}, --executor reference any"
+            )
 
 
 def _logits_tile(spec: ExecutorSpec) -> int:

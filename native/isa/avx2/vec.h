@@ -63,7 +63,6 @@ KVASIR_INLINE vf add(vf a, vf b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add
 KVASIR_INLINE vf sub(vf a, vf b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 KVASIR_INLINE vf mul(vf a, vf b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
 KVASIR_INLINE vf div(vf a, vf b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
-KVASIR_INLINE vf vsqrt(vf a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 // b where a comparison with NaN fails, as minps and maxps.
 KVASIR_INLINE vf vmin(vf a, vf b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 KVASIR_INLINE vf vmax(vf a, vf b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
@@ -93,10 +92,6 @@ KVASIR_INLINE vi set1i(int32_t x) {
 KVASIR_INLINE vi loadi(const int32_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
-}
-KVASIR_INLINE void storei(int32_t* p, vi x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.lo);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.hi);
 }
 KVASIR_INLINE vi addi(vi a, vi b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 KVASIR_INLINE vi subi(vi a, vi b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }

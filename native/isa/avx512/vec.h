@@ -36,7 +36,6 @@ KVASIR_INLINE vf add(vf a, vf b) { return _mm512_add_ps(a, b); }
 KVASIR_INLINE vf sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 KVASIR_INLINE vf mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 KVASIR_INLINE vf div(vf a, vf b) { return _mm512_div_ps(a, b); }
-KVASIR_INLINE vf vsqrt(vf a) { return _mm512_sqrt_ps(a); }
 // b where a comparison with NaN fails, as minps and maxps.
 KVASIR_INLINE vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 KVASIR_INLINE vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -51,7 +50,6 @@ KVASIR_INLINE vi bits(vf a) { return _mm512_castps_si512(a); }
 KVASIR_INLINE vf from_bits(vi a) { return _mm512_castsi512_ps(a); }
 KVASIR_INLINE vi set1i(int32_t x) { return _mm512_set1_epi32(x); }
 KVASIR_INLINE vi loadi(const int32_t* p) { return _mm512_loadu_si512(p); }
-KVASIR_INLINE void storei(int32_t* p, vi x) { _mm512_storeu_si512(p, x); }
 KVASIR_INLINE vi addi(vi a, vi b) { return _mm512_add_epi32(a, b); }
 KVASIR_INLINE vi subi(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 KVASIR_INLINE vi andi(vi a, vi b) { return _mm512_and_si512(a, b); }

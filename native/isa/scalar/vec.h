@@ -64,9 +64,6 @@ KVASIR_INLINE vf mul(vf a, vf b) {
 KVASIR_INLINE vf div(vf a, vf b) {
   return lanes<vf>([&](int i) { return a.v[i] / b.v[i]; });
 }
-KVASIR_INLINE vf vsqrt(vf a) {
-  return lanes<vf>([&](int i) { return __builtin_sqrtf(a.v[i]); });
-}
 // b where a comparison with NaN fails, as minps and maxps.
 KVASIR_INLINE vf vmin(vf a, vf b) {
   return lanes<vf>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
@@ -98,9 +95,6 @@ KVASIR_INLINE vi set1i(int32_t x) {
 }
 KVASIR_INLINE vi loadi(const int32_t* p) {
   return lanes<vi>([&](int i) { return p[i]; });
-}
-KVASIR_INLINE void storei(int32_t* p, vi x) {
-  for (int i = 0; i < 16; i++) p[i] = x.v[i];
 }
 KVASIR_INLINE vi addi(vi a, vi b) {
   return lanes<vi>([&](int i) { return int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); });
