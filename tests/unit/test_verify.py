@@ -156,6 +156,10 @@ BROKEN: dict[str, tuple[Callable[[Program], Program], str]] = {
         lambda p: with_attrs(p, "attention", window=4),
         "window 4 differs from the KV spec",
     ),
+    "no scale": (
+        lambda p: with_attrs(p, "attention", scale=0.0),
+        "scale=0.0, expected more than 0",
+    ),
     "unread keys": (
         lambda p: drop(p, "kv_write"),
         r"v \(linear\) is made and never read",

@@ -175,6 +175,7 @@ def _attention_infer(
 ) -> tuple[TensorType, ...]:
     heads, kv_heads = op.integer("n_heads"), op.integer("n_kv_heads")
     require(heads % kv_heads == 0, f"{heads} query heads do not share {kv_heads} KV heads evenly")
+    require(op.number("scale") > 0, f"scale={op.number('scale')}, expected more than 0")
     _heads(ins[0], heads, op.integer("head_dim"))
     for sinks in weights:
         require(sinks.shape == (heads,), f"{sinks.name} is {sinks.shape}, expected ({heads},)")
