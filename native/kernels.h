@@ -121,6 +121,10 @@ struct Rows {
 
 enum class Act : int32_t { none = 0, silu = 1, gelu_tanh = 2, gelu = 3 };
 enum class Epilogue : int32_t { none = 0, add = 1, gated = 2 };
+// Of the output of tiles from `tile` on; two tiles of a gated linear give one tile's columns.
+constexpr int64_t first_column(Epilogue epilogue, int64_t tile) {
+  return (epilogue == Epilogue::gated ? tile / 2 : tile) * kTileCols;
+}
 
 // out[m, n] = epilogue(sum_k x[m, k] * W[n, k] + bias[n]) for m in [m0, m1), n-tiles [tile0, tile1).
 //  add  : + residual[m, n].

@@ -166,7 +166,7 @@ void linear(const Kernels& k, int layout, ConstBytes w, int64_t N, const BoundRo
   require(row_index ? int64_t(row_index->size()) >= m1 : x.n_rows >= m1, "x has fewer rows than the range");
   for (int64_t m = m0; row_index && m < m1; m++)
     require(row_index->data()[m] >= 0 && row_index->data()[m] < x.n_rows, "a row index leaves x");
-  const int64_t ldo = int64_t(out.shape(1)), at = m0 * ldo + tile0 * kTileCols / (is_gated ? 2 : 1);
+  const int64_t ldo = int64_t(out.shape(1)), at = m0 * ldo + first_column(Epilogue(epilogue), tile0);
   k.linear[layout]({w.data(), Layout(layout), int32_t(x.K), int32_t(N), tile0, tile1, &x.rows, m0, m1,
                     out.data() + at, ldo, Epilogue(epilogue), Act(act),
                     residual ? residual->data() + at : nullptr, data_or_null(bias), data_or_null(row_index)});

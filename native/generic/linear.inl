@@ -34,8 +34,7 @@ KVASIR_INLINE void fetch(const uint8_t* w, const uint8_t* p, int64_t tile_bytes,
 
 // Where the output of row m in a column lies.
 KVASIR_INLINE int64_t place(const LinearArgs& a, int64_t m, int64_t column) {
-  const int64_t first = (a.epilogue == Epilogue::gated ? a.tile0 / 2 : a.tile0) * kTileCols;
-  return (m - a.m0) * a.ldo + column - first;
+  return (m - a.m0) * a.ldo + column - first_column(a.epilogue, a.tile0);
 }
 
 KVASIR_INLINE void store_tile(const LinearArgs& a, int64_t m, int64_t column, int64_t n_columns, vf y) {

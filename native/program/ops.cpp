@@ -92,10 +92,10 @@ void Program::linear(const Record& r, const Tile& tile, int64_t item, int thread
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
   const Buffer& out = spec_.buffers[size_t(r.out[0])];
-  const int64_t width = args.epilogue == Epilogue::gated ? kTileCols / 2 : kTileCols;  // columns a tile
-  const int64_t column = args.tile0 * width, at = args.m0 * out.columns + column + r.i[0];
+  const int64_t column = first_column(args.epilogue, args.tile0),
+                at = args.m0 * out.columns + column + r.i[0];
   const bool casts = DType(out.dtype) != DType::f32;
-  args.ldo = casts ? (args.tile1 - args.tile0) * width : out.columns;
+  args.ldo = casts ? first_column(args.epilogue, args.tile1) - column : out.columns;
   args.out = casts ? scratch_[size_t(thread)] + output_at_ : floats(r.out[0]) + at;
   args.residual = r.in[1] < 0 ? nullptr : floats(r.in[1]) + at;
   args.bias = vector(r.weight[1]);
@@ -137,8 +137,7 @@ void Program::expert_linear(const Record& r, int64_t item) {
   args.epilogue = Epilogue(r.i[1]);
   args.act = Act(r.i[2]);
   args.ldo = spec_.buffers[size_t(r.out[0])].columns;
-  args.out = floats(r.out[0]) + args.m0 * args.ldo +
-             args.tile0 * (args.epilogue == Epilogue::gated ? kTileCols / 2 : kTileCols);
+  args.out = floats(r.out[0]) + args.m0 * args.ldo + first_column(args.epilogue, args.tile0);
   args.row_index = r.i[3] ? nullptr : ints(r.in[1]);
   if (args.m0 < args.m1) kernels_.linear[int(w.layout)](args);
 }
