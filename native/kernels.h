@@ -109,14 +109,14 @@ constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 
 constexpr int8_t kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Rows of activations. q8: int8 values, one scale per `block` elements of a row, and per group of 32 the sum
-// of its int8 values as a float, unscaled (`sums`). block is a multiple of 32 that divides K.
+// of its int8 values and that of the first 16 of them (`sums`). block is a multiple of 32 that divides K.
 struct Rows {
   DType dtype;
   int32_t block;  // q8 only
   void* data;     // [rows, ld] f32, bf16 (uint16_t) or int8
   int64_t ld;     // elements between rows
   float* scales;  // q8: [rows, K / block]
-  float* sums;    // q8: [rows, K / 32], float(sum of int8), exact
+  int32_t* sums;  // q8: [rows, K / 32, 2]
 };
 
 enum class Act : int32_t { none = 0, silu = 1, gelu_tanh = 2, gelu = 3 };

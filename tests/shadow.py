@@ -116,7 +116,7 @@ class Shadow:
         return Q8(
             self._array(offset, "<i1", rows, columns),
             self._array(scales, "<f4", rows, columns // block),
-            self._array(sums, "<f4", rows, columns // GROUP),
+            self._array(sums, "<i4", rows, columns // GROUP * 2).reshape(rows, -1, 2),
         )
 
     def _array(self, offset: int, dtype: str, rows: int, columns: int) -> NDArray[np.generic]:

@@ -27,12 +27,12 @@ def aligned(n_bytes: int) -> int:
 
 
 def plane_bytes(value: Value, maxima: Mapping[str, int]) -> tuple[int, ...]:
-    """Bytes of each plane: one, or for q8 int8 data, f32 scales and f32 sums in this order."""
+    """Bytes of each plane: one, or for q8 int8 data, f32 scales and int32 sums in this order."""
     shape = [maxima[dim] if isinstance(dim, str) else dim for dim in value.shape]
     if value.dtype != "q8":
         return (prod(shape) * ITEM_BYTES[value.dtype],)
     rows, k = shape
-    return rows * k, rows * (k // value.block) * 4, rows * (k // GROUP) * 4
+    return rows * k, rows * (k // value.block) * 4, rows * (k // GROUP) * 8
 
 
 def value_bytes(value: Value, maxima: Mapping[str, int]) -> int:

@@ -29,6 +29,8 @@ using ConstBytes = Array<const uint8_t, 1>;
 template <class T>
 using MaybeVector = std::optional<Array<const T, 1>>;
 
+using Sums = Array<int32_t, 3>;
+
 void require(bool good, const char* what) {
   if (!good) throw std::invalid_argument(what);
 }
@@ -46,13 +48,14 @@ void require_range(int64_t begin, int64_t end, int64_t n) {
 // Rows of activations; the type of the array says which: float32, uint16 (bf16) or int8 (q8).
 struct BoundRows {
   nb::object owner;
-  std::optional<Matrix> scales, sums;
+  std::optional<Matrix> scales;
+  std::optional<Sums> sums;
   Rows rows;
   int64_t n_rows, K;
 };
 
 void make_rows(BoundRows* self, nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu> data, int block,
-               std::optional<Matrix> scales, std::optional<Matrix> sums) {
+               std::optional<Matrix> scales, std::optional<Sums> sums) {
   const int64_t n = data.shape(0), K = data.shape(1);
   DType dtype = DType::f32;
   if (data.dtype() == nb::dtype<uint16_t>())
@@ -66,8 +69,9 @@ void make_rows(BoundRows* self, nb::ndarray<nb::ndim<2>, nb::c_contig, nb::devic
             "block divides K and is a multiple of 32");
     require(scales && int64_t(scales->shape(0)) == n && int64_t(scales->shape(1)) == K / block,
             "scales are [rows, K / block]");
-    require(sums && int64_t(sums->shape(0)) == n && int64_t(sums->shape(1)) == K / kGroup,
-            "sums are [rows, K / 32]");
+    require(
+        sums && int64_t(sums->shape(0)) == n && int64_t(sums->shape(1)) == K / kGroup && sums->shape(2) == 2,
+        "sums are [rows, K / 32, 2]");
   }
   const Rows rows{dtype, block, data.data(), K, data_or_null(scales), data_or_null(sums)};
   new (self) BoundRows{nb::cast(data), scales, sums, rows, n, K};

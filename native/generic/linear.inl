@@ -68,19 +68,31 @@ KVASIR_INLINE void store_gated(const LinearArgs& a, int64_t column, int64_t m, c
   }
 }
 
-// y: sums of MR rows from m on, tile by tile. A call: its activations would be compiled into every format.
+// y: sums of MR rows from m on, tile by tile. False, and nothing done, where a gate or a bias is still to
+// come, or a tile has columns past N.
+template <int MR, int NT>
+KVASIR_INLINE bool store_plain(const LinearArgs& a, int64_t tile, int64_t m, const vf* y) {
+  const int64_t column = tile * kTileCols;
+  if (a.epilogue == Epilogue::gated || a.bias || column + NT * kTileCols > a.N) return false;
+  for (int i = 0; i < MR; i++)
+    for (int t = 0; t < NT; t++) {
+      const int64_t at = place(a, m + i, column) + t * kTileCols;
+      const vf sum = y[t * MR + i];
+      store(a.out + at, a.epilogue == Epilogue::add ? add(sum, load(a.residual + at)) : sum);
+    }
+  return true;
+}
+
+// As store_plain, for any outputs. A call: its activations would be compiled into every format.
 template <int MR, int NT>
 __attribute__((noinline)) void finish(const LinearArgs& a, int64_t tile, int64_t m, const vf* y) {
+  if (store_plain<MR, NT>(a, tile, m, y)) return;
   if (a.epilogue == Epilogue::gated) {
     if constexpr (NT == 2) store_gated<MR>(a, tile / 2 * kTileCols, m, y);
     return;
   }
   for (int t = 0; t < NT; t++) {
     const int64_t column = (tile + t) * kTileCols;
-    if (a.bias == nullptr && a.epilogue == Epilogue::none && column + kTileCols <= a.N) {  // nearly always
-      for (int i = 0; i < MR; i++) store(a.out + place(a, m + i, column), y[t * MR + i]);
-      continue;
-    }
     for (int i = 0; i < MR; i++)
       store_tile(a, m + i, column, a.N, add_bias(a.bias, column, a.N, y[t * MR + i]));
   }

@@ -4,7 +4,6 @@
 //   const int32_t* start, vf* dots): for each of NT tiles and MR rows float(start[i] + sum of a * weight) per
 //   column, exact, the row's 32 values being at a[i] + offset; over registers From to To, four k each. Bits
 //   bounds the weights; start may be null;
-//   void sums16(const int8_t* a, int64_t n, int32_t* sums): the sums of n runs of 16, n even;
 //   kPanels: whether many rows pay for unpacking apart.
 #pragma once
 #include "generic/linear_formats.inl"
@@ -21,13 +20,14 @@ bool run_panels(const LinearArgs& a, int64_t tile, const Source& source);
 template <int MR>
 struct RowsAt {
   const int8_t* q[MR];
-  const float *sums[MR], *scales[MR];
+  const int32_t* sums[MR];
+  const float* scales[MR];
 
   __attribute__((always_inline)) inline RowsAt(const LinearArgs& a, const int64_t* r, int64_t n = MR) {
     const Rows& x = *a.x;
     for (int64_t i = 0; i < n; i++) {
       q[i] = static_cast<const int8_t*>(x.data) + r[i] * x.ld;
-      sums[i] = x.sums + r[i] * (a.K / kGroup);
+      sums[i] = x.sums + r[i] * (a.K / kGroup) * 2;
       scales[i] = x.scales + r[i] * (a.K / x.block);
     }
   }
@@ -38,26 +38,13 @@ struct RowsAt {
   }
 };
 
-// Of some rows and groups: what the integer sums start from, so that zero points cost nothing, and the sums
-// of activations that the rows do not bring.
-template <class F, int kMaxRows, int kMaxGroups>
-struct Starts {
-  static constexpr bool kUsed = F::kZero != 0;
-  static constexpr bool kSums = F::kRuns == 2 && (F::kMins || kUsed);
-  int32_t sums[kMaxRows][kMaxGroups * F::kRuns], starts[kMaxRows][kMaxGroups * F::kRuns];
-
-  // Groups [g0, g1) of row m.
-  template <int MR>
-  inline __attribute__((always_inline)) void set(const RowsAt<MR>& x, int64_t m, int64_t g0, int64_t g1) {
-    const int64_t n = (g1 - g0) * F::kRuns;
-    if constexpr (kSums) {
-      sums16(x.q[m] + g0 * kGroup, n, sums[m]);
-      for (int64_t i = 0; i < n; i++) starts[m][i] = -F::kZero * sums[m][i];
-    } else if constexpr (kUsed) {
-      for (int64_t i = 0; i < n; i++) starts[m][i] = -F::kZero * int32_t(x.sums[m][g0 + i]);
-    }
-  }
-};
+// Of the activations that meet one run of a group. Unsigned, because those of a row that is not finite may be
+// anything.
+template <class F>
+KVASIR_INLINE uint32_t run_sum(const int32_t* of_group, int run) {
+  const uint32_t all = uint32_t(of_group[0]), first = uint32_t(of_group[1]);
+  return F::kRuns == 1 ? all : run == 0 ? first : all - first;
+}
 
 // A format's packed tiles. Per column and row: blk = fma(dot, scale, blk), then blk = fma(min, sum, blk)
 // where the format has mins, over the groups of an activation block (of two runs the lower first); total =
@@ -88,22 +75,17 @@ struct IntTile {
   template <int MR, int NT>
   static __attribute__((always_inline)) inline void rows(const uint8_t* w, const LinearArgs& a,
                                                          const int64_t* r, vf* total) {
-    constexpr int kSpan = 8;
     const RowsAt<MR> x(a, r);
-    Starts<F, MR, kSpan> starts;
     const int64_t groups = a.K / kGroup, per_block = a.x->block / kGroup, n_blocks = groups / per_block;
     for (int n = 0; n < MR * NT; n++) total[n] = zero();
     for (int64_t b = 0, g = 0; b < n_blocks; b++) {
       vf blk[MR * NT];
       for (int n = 0; n < MR * NT; n++) blk[n] = zero();
       for (const int64_t end = g + per_block; g < end; g++) {
-        if (starts.kSums || starts.kUsed)
-          if (g % kSpan == 0)
-            for (int i = 0; i < MR; i++) starts.set(x, i, g, g + kSpan < groups ? g + kSpan : groups);
         Unpacked u[NT];
         Scales s[NT];
         read<NT, true>(w, bytes(a.K), g, u, s);
-        group<MR, NT>(u, s, x, g, starts, 0, g % kSpan, blk);
+        group<MR, NT>(u, s, x, g, blk);
       }
       for (int i = 0; i < MR; i++) {
         const vf d = set1(x.scales[i][b]);
@@ -112,37 +94,33 @@ struct IntTile {
     }
   }
 
-  // Group g; `starts` has it from row m on as its group `at`.
-  template <int MR, int NT, class S>
+  template <int MR, int NT>
   static __attribute__((always_inline)) inline void group(const Unpacked* u, const Scales* s,
-                                                          const RowsAt<MR>& x, int64_t g, const S& starts,
-                                                          int64_t m, int64_t at, vf* blk) {
-    float sum[2][MR];
-    int32_t start[2][MR];
-    for (int i = 0; i < MR; i++)
-      for (int h = 0; h < F::kRuns; h++) {
-        sum[h][i] = S::kSums ? float(starts.sums[m + i][at * F::kRuns + h]) : x.sums[i][g];
-        start[h][i] = S::kUsed ? starts.starts[m + i][at * F::kRuns + h] : 0;
-      }
+                                                          const RowsAt<MR>& x, int64_t g, vf* blk) {
     if constexpr (F::kRuns == 1) {
-      run<MR, NT, 0, 8>(u, s, x.q, g * kGroup, sum[0], start[0], blk);
+      run<MR, NT, 0, 8>(u, s, x, g, blk);
     } else {
-      run<MR, NT, 0, 4>(u, s, x.q, g * kGroup, sum[0], start[0], blk);
-      run<MR, NT, 4, 8>(u, s, x.q, g * kGroup, sum[1], start[1], blk);
+      run<MR, NT, 0, 4>(u, s, x, g, blk);
+      run<MR, NT, 4, 8>(u, s, x, g, blk);
     }
   }
 
   template <int MR, int NT, int From, int To>
   static __attribute__((always_inline)) inline void run(const Unpacked* u, const Scales* s,
-                                                        const int8_t* const* q, int64_t offset,
-                                                        const float* sum, const int32_t* start, vf* blk) {
+                                                        const RowsAt<MR>& x, int64_t g, vf* blk) {
+    int32_t sum[MR], start[MR];  // zero points are where the dots start, and cost nothing
+    for (int i = 0; i < MR; i++) {
+      const uint32_t of_run = run_sum<F>(x.sums[i] + 2 * g, From / 4);
+      sum[i] = int32_t(of_run);
+      start[i] = int32_t(-uint32_t(F::kZero) * of_run);
+    }
     vf dot[MR * NT];
-    int_dots<MR, NT, F::kBits, From, To>(u, q, offset, F::kZero ? start : nullptr, dot);
+    int_dots<MR, NT, F::kBits, From, To>(u, x.q, g * kGroup, F::kZero ? start : nullptr, dot);
     for (int t = 0; t < NT; t++)
       for (int i = 0; i < MR; i++) {
         const int n = t * MR + i;
         blk[n] = fma(dot[n], s[t].scale[From / 4], blk[n]);
-        if constexpr (F::kMins) blk[n] = fma(s[t].min[From / 4], set1(sum[i]), blk[n]);
+        if constexpr (F::kMins) blk[n] = fma(s[t].min[From / 4], set1(float(sum[i])), blk[n]);
       }
   }
 

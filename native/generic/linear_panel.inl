@@ -32,7 +32,6 @@ struct Panel {
   };
   Group groups[kPanelGroups];
   vf totals[kPanelRows][NT];
-  Starts<F, kPanelRows, kPanelGroups> starts;
 
   const LinearArgs& a;
   const int64_t tile, m0, n_rows;
@@ -47,7 +46,6 @@ struct Panel {
   inline __attribute__((always_inline)) void run(const Source& source, int64_t g0, int64_t g1,
                                                  Coming<NT> coming) {
     for (int64_t g = g0; g < g1; g++) source.template read<NT>(g, groups[g - g0].u, groups[g - g0].s);
-    for (int64_t m = 0; m < n_rows; m++) starts.set(x, m, g0, g1);
     const int64_t share = (coming.end - coming.at) * kIntRows / n_rows + 1;
     int64_t m = 0;
     for (; m + kIntRows <= n_rows; m += kIntRows) {
@@ -67,15 +65,24 @@ struct Panel {
     for (int64_t g = g0, b = g0 / per_block; g < g1; g += per_block, b++) {
       vf blk[MR * NT];
       for (int n = 0; n < MR * NT; n++) blk[n] = zero();
-#pragma GCC unroll 2
-      for (int64_t i = g; i < g + per_block; i++)
-        Tile::template group<MR, NT>(groups[i - g0].u, groups[i - g0].s, at, i, starts, m, i - g0, blk);
+      const auto add_group = [&](int64_t i) __attribute__((always_inline)) {
+        Tile::template group<MR, NT>(groups[i - g0].u, groups[i - g0].s, at, i, blk);
+      };
+      if constexpr (PerBlock == 2 && MR == kIntRows) {  // 2 % faster than the loop, which stays one
+        add_group(g);
+        add_group(g + 1);
+      } else {
+        for (int64_t i = g; i < g + per_block; i++) add_group(i);
+      }
       for (int i = 0; i < MR; i++) {
         const vf d = set1(at.scales[i][b]);
         for (int t = 0; t < NT; t++) total[t * MR + i] = fma(blk[t * MR + i], d, total[t * MR + i]);
       }
     }
-    if (g1 * kGroup == a.K) return finish<MR, NT>(a, tile, m0 + m, total);
+    if (g1 * kGroup == a.K) {  // most go from registers to memory: with a call for each 3 % slower
+      if (!store_plain<MR, NT>(a, tile, m0 + m, total)) finish<MR, NT>(a, tile, m0 + m, total);
+      return;
+    }
     for (int i = 0; i < MR; i++)
       for (int t = 0; t < NT; t++) totals[m + i][t] = total[t * MR + i];
   }

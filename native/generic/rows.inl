@@ -10,7 +10,7 @@ namespace kvasir::KVASIR_ISA {
 // over the bits of |x|, whose order is that of the numbers with infinity and NaN on top: a row that is not
 // finite gets a scale that is not finite, so that it cannot pass for a small one.
 template <class Source>
-KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* q, float* sums) {
+KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* q, int32_t* sums) {
   vi top = set1i(0);
   for (int k = k0; k < k0 + n; k += 16) top = maxi(top, andi(bits(source(k, 16)), set1i(0x7fffffff)));
   const float amax = __builtin_bit_cast(float, reduce_maxi(top));
@@ -21,7 +21,7 @@ KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* 
     const vi upper = to_int(mul(source(k0 + g + 16, 16), inverse));
     store_i8(q + g, lower);
     store_i8(q + g + 16, upper);
-    sums[g / kGroup] = float(reduce_addi(addi(lower, upper)));
+    reduce_addi(addi(lower, upper), lower, sums + g / kGroup * 2);
   }
   return scale;
 }
@@ -29,10 +29,10 @@ KVASIR_INLINE float quantize_block(const Source& source, int k0, int n, int8_t* 
 template <class Source>
 KVASIR_INLINE void write_q8(const Rows& out, int64_t m, int column, int K, const Source& source) {
   int8_t* q = static_cast<int8_t*>(out.data) + m * out.ld + column;
-  float* sums = out.sums + (m * out.ld + column) / kGroup;
+  int32_t* sums = out.sums + (m * out.ld + column) / kGroup * 2;
   float* scales = out.scales + (m * out.ld + column) / out.block;
   for (int k = 0; k < K; k += out.block)
-    scales[k / out.block] = quantize_block(source, k, out.block, q + k, sums + k / kGroup);
+    scales[k / out.block] = quantize_block(source, k, out.block, q + k, sums + k / kGroup * 2);
 }
 
 // Columns [column, column + K) of row m.

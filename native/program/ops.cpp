@@ -14,7 +14,7 @@ Rows Program::view(int32_t id) const {
     const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
     uint8_t* scales = arena_ + b.offset + aligned(int64_t(b.max_rows) * b.columns);
     rows.scales = reinterpret_cast<float*>(scales);
-    rows.sums = reinterpret_cast<float*>(scales + aligned(int64_t(b.max_rows) * (b.columns / b.block) * 4));
+    rows.sums = reinterpret_cast<int32_t*>(scales + aligned(int64_t(b.max_rows) * (b.columns / b.block) * 4));
   }
   return rows;
 }

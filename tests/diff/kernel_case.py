@@ -55,26 +55,27 @@ class Quantized:
 
     data: NDArray[np.int8]
     scales: Floats
-    sums: Floats
+    sums: NDArray[np.int32]
     rows: _native.Rows
 
 
 def empty_q8(n_rows: int, K: int, block: int) -> Quantized:
     data = np.zeros((n_rows, K), np.int8)
     scales = np.full((n_rows, K // block), np.nan, np.float32)
-    sums = np.full((n_rows, K // 32), np.nan, np.float32)
+    sums = np.full((n_rows, K // 32, 2), -1, np.int32)
     return Quantized(data, scales, sums, _native.Rows(data, block, scales, sums))
 
 
-def quantize(x: Floats, block: int) -> tuple[NDArray[np.int8], Floats, Floats]:
-    """int8, scale per block, sum of int8 per group of 32; the kernel's float32 operations."""
+def quantize(x: Floats, block: int) -> tuple[NDArray[np.int8], Floats, NDArray[np.int32]]:
+    """int8, scale per block, sums per group of 32 and of its first 16; the kernel's operations."""
     blocks = x.reshape(len(x), -1, block)
     amax = np.abs(blocks).max(axis=2, keepdims=True)
     inverse = np.where(
         amax > 0, np.float32(127) / np.where(amax > 0, amax, 1), np.float32(0)
     ).astype(np.float32)
     q = np.rint(blocks * inverse).astype(np.int8).reshape(x.shape)
-    sums = q.reshape(len(x), -1, 32).sum(axis=2, dtype=np.int64).astype(np.float32)
+    runs = q.reshape(len(x), -1, 2, 16).sum(axis=3, dtype=np.int32)
+    sums = np.stack([runs.sum(axis=2, dtype=np.int32), runs[..., 0]], axis=2)
     return q, (amax / np.float32(127))[..., 0], sums
 
 

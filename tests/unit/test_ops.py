@@ -191,7 +191,7 @@ def test_shape_rule_agrees_with_reference(case: OpCase) -> None:
         if isinstance(out, Q8):
             rows, k = shape
             assert out.scales.shape == (rows, k // value.block)
-            assert out.sums.shape == (rows, k // 32)
+            assert out.sums.shape == (rows, k // 32, 2)
 
 
 @pytest.mark.parametrize("case", OP_CASES, ids=BY_NAME)

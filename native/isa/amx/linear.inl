@@ -124,19 +124,14 @@ struct TilePanel {
     for (int t = 0; t < NT; t++)
       for (int i = 0; i < MR; i++) blk[t][i] = zero();
     for (int64_t g = g0; g < g1; g++) {
-      float sum[2][MR];  // of each run
-      if constexpr (F::kMins)
-        for (int i = 0; i < MR; i++) {
-          int32_t halves[2] = {};
-          if constexpr (F::kRuns == 2) sums16(x.q[i] + (p.g0 + g) * kGroup, 2, halves);
-          for (int h = 0; h < 2; h++) sum[h][i] = F::kRuns == 2 ? float(halves[h]) : x.sums[i][p.g0 + g];
-        }
       for (int h = 0; h < F::kRuns; h++)
         for (int t = 0; t < NT; t++)
           for (int i = 0; i < MR; i++) {
             const vf dot = to_float(loadi(dots[g - g0][h][t][row + i]));
             blk[t][i] = fma(dot, scales[g][t].scale[h], blk[t][i]);
-            if constexpr (F::kMins) blk[t][i] = fma(scales[g][t].min[h], set1(sum[h][i]), blk[t][i]);
+            if constexpr (!F::kMins) continue;
+            const float sum = float(int32_t(run_sum<F>(x.sums[i] + 2 * (p.g0 + g), h)));
+            blk[t][i] = fma(scales[g][t].min[h], set1(sum), blk[t][i]);
           }
     }
     vf(*total)[NT] = totals + (m - p.m0) + row;

@@ -62,12 +62,4 @@ KVASIR_INLINE void unpack_table(const uint8_t* p, Unpacked& u) {
     for (int half = 0; half < 2; half++) u.w[r][half] = _mm256_shuffle_epi8(table, u.w[r][half]);
 }
 
-KVASIR_INLINE void sums16(const int8_t* a, int64_t n, int32_t* sums) {
-  for (int64_t i = 0; i < n; i++) {
-    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16 * i));
-    const __m128i s = _mm_sad_epu8(_mm_xor_si128(x, _mm_set1_epi8(-128)), _mm_setzero_si128());
-    sums[i] = _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_unpackhi_epi64(s, s))) - 16 * 128;
-  }
-}
-
 }  // namespace kvasir::KVASIR_ISA

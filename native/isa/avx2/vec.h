@@ -188,11 +188,10 @@ KVASIR_INLINE float reduce_max(vf x) {
   const __m128 h2 = _mm_max_ps(h4, _mm_movehl_ps(h4, h4));
   return _mm_cvtss_f32(_mm_max_ss(h2, _mm_shuffle_ps(h2, h2, 1)));
 }
-KVASIR_INLINE int32_t reduce_addi(vi x) {
-  const __m256i h8 = _mm256_add_epi32(x.lo, x.hi);
+KVASIR_INLINE void reduce_addi(vi a, vi b, int32_t* sums) {  // of the lanes of each
+  const __m256i h8 = _mm256_hadd_epi32(_mm256_add_epi32(a.lo, a.hi), _mm256_add_epi32(b.lo, b.hi));
   const __m128i h4 = _mm_add_epi32(_mm256_castsi256_si128(h8), _mm256_extracti128_si256(h8, 1));
-  const __m128i h2 = _mm_add_epi32(h4, _mm_shuffle_epi32(h4, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(h2, _mm_shuffle_epi32(h2, 0xb1)));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(sums), _mm_hadd_epi32(h4, h4));
 }
 KVASIR_INLINE int32_t reduce_maxi(vi x) {
   const __m256i h8 = _mm256_max_epi32(x.lo, x.hi);

@@ -57,20 +57,4 @@ KVASIR_INLINE void unpack_table(const uint8_t* p, Unpacked& u) {
   for (int r = 0; r < 8; r++) u.w[r] = _mm512_shuffle_epi8(table, u.w[r]);
 }
 
-KVASIR_INLINE __m512i sums8(const int8_t* a, int64_t n) {  // of each 8 of n bytes, all + 128
-  const __m512i x = _mm512_maskz_loadu_epi8(n >= 64 ? ~0ull : n > 0 ? (1ull << n) - 1 : 0, a);
-  return _mm512_sad_epu8(_mm512_xor_si512(x, _mm512_set1_epi8(-128)), _mm512_setzero_si512());
-}
-
-KVASIR_INLINE void sums16(const int8_t* a, int64_t n, int32_t* sums) {
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
-  for (int64_t i = 0; i < n; i += 8) {
-    const __m512i x = sums8(a + 16 * i, 16 * (n - i)), y = sums8(a + 16 * i + 64, 16 * (n - i) - 64);
-    const __m512i s = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
-    const __m256i runs = _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, s));
-    const __mmask8 real = n - i >= 8 ? 0xff : __mmask8((1 << (n - i)) - 1);
-    _mm256_mask_storeu_epi32(sums + i, real, _mm256_sub_epi32(runs, _mm256_set1_epi32(16 * 128)));
-  }
-}
-
 }  // namespace kvasir::KVASIR_ISA

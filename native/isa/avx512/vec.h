@@ -125,7 +125,14 @@ KVASIR_INLINE float reduce_max(vf x) {
   const __m128 h2 = _mm_max_ps(h4, _mm_movehl_ps(h4, h4));
   return _mm_cvtss_f32(_mm_max_ss(h2, _mm_shuffle_ps(h2, h2, 1)));
 }
-KVASIR_INLINE int32_t reduce_addi(vi x) { return _mm512_reduce_add_epi32(x); }
+KVASIR_INLINE void reduce_addi(vi a, vi b, int32_t* sums) {  // of the lanes of each
+  const auto half = [](vi x) {
+    return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+  };
+  const __m256i h8 = _mm256_hadd_epi32(half(a), half(b));
+  const __m128i h4 = _mm_add_epi32(_mm256_castsi256_si128(h8), _mm256_extracti128_si256(h8, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(sums), _mm_hadd_epi32(h4, h4));
+}
 KVASIR_INLINE int32_t reduce_maxi(vi x) { return _mm512_reduce_max_epi32(x); }
 
 // One lane alone.

@@ -47,11 +47,4 @@ KVASIR_CALL void unpack_table(const uint8_t* p, Unpacked& u) {
     for (int b = 0; b < 64; b++) u.w[r][b] = kIq4Values[u.w[r][b]];
 }
 
-KVASIR_CALL void sums16(const int8_t* a, int64_t n, int32_t* sums) {
-  for (int64_t r = 0; r < n; r++) {
-    sums[r] = 0;
-    for (int i = 0; i < 16; i++) sums[r] += a[16 * r + i];
-  }
-}
-
 }  // namespace kvasir::isa_scalar

@@ -184,10 +184,11 @@ KVASIR_INLINE float reduce_max(vf x) {
     for (int i = 0; i < half; i++) x.v[i] = x.v[i] > x.v[i + half] ? x.v[i] : x.v[i + half];
   return x.v[0];
 }
-KVASIR_INLINE int32_t reduce_addi(vi x) {
-  uint32_t sum = 0;
-  for (int i = 0; i < 16; i++) sum += uint32_t(x.v[i]);
-  return int32_t(sum);
+KVASIR_INLINE void reduce_addi(vi a, vi b, int32_t* sums) {  // of the lanes of each
+  uint32_t of_a = 0, of_b = 0;
+  for (int i = 0; i < 16; i++) of_a += uint32_t(a.v[i]), of_b += uint32_t(b.v[i]);
+  sums[0] = int32_t(of_a);
+  sums[1] = int32_t(of_b);
 }
 KVASIR_INLINE int32_t reduce_maxi(vi x) {
   int32_t best = x.v[0];
