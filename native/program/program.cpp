@@ -1,23 +1,11 @@
 #include "program/program.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
 namespace kvasir {
-namespace {
-
-constexpr int kSpins = 1000;  // tens of microseconds
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSpec spec, uint8_t* arena,
                  StepArrays arrays)
@@ -34,6 +22,7 @@ Program::Program(Pool& pool, const Kernels& kernels, Sampler& sampler, ProgramSp
   if (first_tail_ < 0) first_tail_ = n_phases_;
   const int64_t repeats = ceil_div(spec_.max_logits, spec_.logits_tile);
   counters_ = std::vector<Counter>(size_t(n_phases_ + (n_phases_ - first_tail_) * repeats));
+  for (Counter& counter : counters_) counter.shares = std::make_unique<Share[]>(size_t(pool_.size()));
   int32_t n_groups = 1;
   for (const int32_t group : spec_.kv_groups) n_groups = std::max(n_groups, group + 1);
   step_rows_.resize(size_t(n_groups));
@@ -104,7 +93,7 @@ void Program::prepare(StepSize size) {
                      a_.seq_tree,  a_.tables + int64_t(g) * a_.max_seqs * a_.max_blocks,
                      a_.max_blocks};
   for (Counter& counter : counters_) {
-    counter.next.store(0, std::memory_order_relaxed);
+    for (int i = 0; i < pool_.size(); i++) counter.shares[i].next.store(0, std::memory_order_relaxed);
     counter.done.store(0, std::memory_order_relaxed);
   }
   failure_ = nullptr;
@@ -123,62 +112,6 @@ void Program::resolve_references() {
   const int32_t n = size_.logits ? a_.path_begin[size_.logits] : 0;
   paths_.resize(size_t(n));
   for (int32_t i = 0; i < n; i++) paths_[size_t(i)] = resolve(a_.path[i]);
-}
-
-void Program::enter(void* self, int thread) { static_cast<Program*>(self)->replay(thread); }
-
-void Program::replay(int thread) {
-  double mark = seconds_ && thread == 0 ? now() : 0;
-  auto counter = counters_.begin();
-  const auto step = [&](int64_t phase, const Tile& tile) {
-    run_phase(phase, tile, thread, *counter++);
-    if (seconds_ == nullptr || thread != 0) return;
-    const double t = now();
-    seconds_[phase] += t - mark;
-    mark = t;
-  };
-  for (int64_t p = 0; p < first_tail_; p++) step(p, {});
-  for (int64_t r = 0; r < size_.logits; r += spec_.logits_tile)
-    for (int64_t p = first_tail_; p < n_phases_; p++)
-      step(p, {r, std::min(spec_.logits_tile, size_.logits - r)});
-}
-
-int64_t Program::phase_items(const Phase& phase, const Tile& tile) const {
-  int64_t n = 0;
-  for (int64_t r = phase.begin; r < phase.end; r++) n += items(spec_.records[size_t(r)], tile);
-  return n;
-}
-
-// A phase ends when its items are done, not when all threads have arrived: a thread that another process
-// keeps from its core delays the others only while it holds an item. A waiting thread soon sleeps, because
-// the core that it leaves idle is where the scheduler can move the one that was preempted.
-void Program::run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter) {
-  const Phase& range = phases_[size_t(phase)];
-  if (until_ >= 0 && range.begin > until_) return;
-  const int64_t total = phase_items(range, tile);
-  int64_t base = 0, record = range.begin;
-  for (;;) {
-    const int64_t item = counter.next.fetch_add(1, std::memory_order_relaxed);
-    if (item >= total) break;
-    for (int64_t n; item >= base + (n = items(spec_.records[size_t(record)], tile)); record++) base += n;
-    try_item(spec_.records[size_t(record)], tile, item - base, thread);
-    if (counter.done.fetch_add(1, std::memory_order_acq_rel) == total - 1) counter.done.notify_all();
-  }
-  for (int spins = 0; counter.done.load(std::memory_order_acquire) < total; spins++) {
-    if (spins < kSpins)
-      _mm_pause();
-    else if (const int32_t done = counter.done.load(std::memory_order_acquire); done < total)
-      counter.done.wait(done, std::memory_order_acquire);
-  }
-}
-
-void Program::try_item(const Record& r, const Tile& tile, int64_t item, int thread) {
-  try {
-    run_item(r, tile, item, thread);
-  } catch (...) {
-    const std::scoped_lock lock(failed_);
-    if (!failure_) failure_ = std::current_exception();
-  }
 }
 
 int64_t Program::rows(const Record& r, const Tile& tile) const {

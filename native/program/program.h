@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -121,10 +122,24 @@ class Program {
   struct Phase {
     int64_t begin, end;  // records
   };
-  // Of one phase: the next item to claim, and how many are done.
-  struct Counter {
+  // Items [begin, end) of the `total` of a phase.
+  struct ItemRange {
+    int64_t begin, end, total;
+  };
+  // Items of a phase that one thread is the first to claim, and the next of them.
+  struct Share {
     alignas(64) std::atomic<int64_t> next{0};
+  };
+  // Of one phase: a share per thread, and how many items are done.
+  struct Counter {
+    std::unique_ptr<Share[]> shares;
     alignas(64) std::atomic<int32_t> done{0};  // the width that a futex waits on
+  };
+  // Weights of a coming phase that a thread has yet to fetch.
+  struct Ahead {
+    int64_t phase = -1;
+    const uint8_t *at = nullptr, *end = nullptr;
+    void fetch();
   };
   // Query tokens of one sequence.
   struct Chunk {
@@ -145,7 +160,11 @@ class Program {
 
   static void enter(void* self, int thread);
   void replay(int thread);
-  void run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter);
+  void run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter, Ahead& ahead);
+  void run_items(const Phase& phase, const Tile& tile, int thread, const ItemRange& items, Counter& counter,
+                 Share& share);
+  int64_t shares(const Phase& phase, const Tile& tile) const;
+  void look_ahead(int64_t phase, const Tile& tile, int thread, Ahead& ahead) const;
   int64_t phase_items(const Phase& phase, const Tile& tile) const;
   void prepare(StepSize size);
   void resolve_references();
