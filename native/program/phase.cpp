@@ -63,7 +63,7 @@ void Program::run_phase(int64_t phase, const Tile& tile, int thread, Counter& co
   const int64_t total = phase_items(range, tile), n = shares(range, tile);
   for (int64_t k = 0; k < n; k++) {  // its own share, then what others have left of theirs
     const int64_t i = (thread + k) % n;
-    run_items(range, tile, thread, {total * i / n, total * (i + 1) / n, total}, counter, counter.shares[i]);
+    run_items(range, tile, thread, {i, n, total}, counter, counter.shares[i]);
   }
   look_ahead(phase, tile, thread, ahead);
   for (int spins = 0; counter.done.load(std::memory_order_acquire) < total; spins++) {
@@ -110,11 +110,11 @@ void Program::look_ahead(int64_t phase, const Tile& tile, int thread, Ahead& ahe
   if (next == n_phases_) return;
   const Record& r = spec_.records[size_t(phases_[size_t(next)].begin)];
   const Weight& w = spec_.weights[size_t(r.weight[0])];
-  const int64_t per_item = tiles_per_item(r, w.tiles, 1), items = ceil_div(w.tiles, per_item);
-  const int64_t bytes = tile_bytes(w.layout, w.K);
-  const int64_t begin = items * thread / n * per_item * bytes;
-  const int64_t end = std::min(items * (thread + 1) / n * per_item, w.tiles) * bytes;
-  ahead = {next, w.data + begin, w.data + std::min(begin + kAheadBytes, end)};
+  const int64_t per_item = tiles_per_item(r, w.tiles, 1), bytes = tile_bytes(w.layout, w.K);
+  const ItemRange items(thread, n, ceil_div(w.tiles, per_item));
+  const uint8_t* begin = w.data + items.begin * per_item * bytes;
+  const uint8_t* end = w.data + std::min(items.end * per_item, w.tiles) * bytes;
+  ahead = {next, begin, std::min(begin + kAheadBytes, end)};
 }
 
 void Program::Ahead::fetch() {

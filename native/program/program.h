@@ -122,9 +122,11 @@ class Program {
   struct Phase {
     int64_t begin, end;  // records
   };
-  // Items [begin, end) of the `total` of a phase.
+  // Items [begin, end) of the `total` of a phase: the share i of n.
   struct ItemRange {
     int64_t begin, end, total;
+    ItemRange(int64_t i, int64_t n, int64_t items)
+        : begin(items * i / n), end(items * (i + 1) / n), total(items) {}
   };
   // Items of a phase that one thread is the first to claim, and the next of them.
   struct Share {

@@ -129,9 +129,10 @@ struct TilePanel {
           for (int i = 0; i < MR; i++) {
             const vf dot = to_float(loadi(dots[g - g0][h][t][row + i]));
             blk[t][i] = fma(dot, scales[g][t].scale[h], blk[t][i]);
-            if constexpr (!F::kMins) continue;
-            const float sum = float(int32_t(run_sum<F>(x.sums[i] + 2 * (p.g0 + g), h)));
-            blk[t][i] = fma(scales[g][t].min[h], set1(sum), blk[t][i]);
+            if constexpr (F::kMins) {
+              const float sum = float(int32_t(run_sum<F>(x.sums[i] + 2 * (p.g0 + g), h)));
+              blk[t][i] = fma(scales[g][t].min[h], set1(sum), blk[t][i]);
+            }
           }
     }
     vf(*total)[NT] = totals + (m - p.m0) + row;
