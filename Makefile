@@ -99,7 +99,7 @@ $(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml
 
 # A build folder of its own: CMake would start over at every change of the environment.
 $(ORACLE)/.built: $(ORACLE)/.oracle $(NATIVE) pyproject.toml
-	$(ORACLE)/bin/python $(PIP) --no-build-isolation --no-deps -C build-dir=build/oracle -e .
+	$(ORACLE)/bin/python $(PIP) --no-build-isolation --no-deps --config-settings=build-dir=build/oracle -e .
 	@touch $@
 
 .SECONDARY:
