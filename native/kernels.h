@@ -221,6 +221,12 @@ struct RopeWriteArgs {
   int64_t m0, m1;  // tokens
 };
 
+// Positions [low, high) of a tile of one sequence and KV head that will be wanted soon; none where high is 0.
+struct ComingKv {
+  int64_t seq, low, high;
+  int32_t kv_head;
+};
+
 // One item: query tokens [t0, t1) of one sequence against one KV head (all its query heads).
 //  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is
 //  visible when p <= pos and (window == 0 or p > pos - window) and, at or after the sequence's start, p is an
@@ -245,8 +251,9 @@ struct AttentionArgs {
   int32_t kv_head;
   const float* sinks;  // [n_heads] or null
   int64_t segment;
-  float* partial;  // [segments][attention_partial(...)] floats, 64-byte aligned, or null
-  float* scratch;  // attention_scratch(...) floats, 64-byte aligned, private to the thread
+  float* partial;   // [segments][attention_partial(...)] floats, 64-byte aligned, or null
+  float* scratch;   // attention_scratch(...) floats, 64-byte aligned, private to the thread
+  ComingKv coming;  // fetched during the last tile
 };
 constexpr int kAttnState = 32;  // floats of a query vector's maxima and sums
 constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_dim) {

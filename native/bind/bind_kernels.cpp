@@ -255,7 +255,8 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
                      data_or_null(sinks),
                      0,
                      nullptr,
-                     scratch.get()};
+                     scratch.get(),
+                     {}};
   if (!split) return k.attention(args);
   const int64_t n = *std::max_element(step.rows.pos + t0, step.rows.pos + t1) / kAttnSplit + 1;
   const AlignedFloats partial = aligned_floats(n * attention_partial(t1 - t0, group, hd));

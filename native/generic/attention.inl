@@ -136,6 +136,29 @@ KVASIR_INLINE Scales tile_scales(const Item& item) {
   return {item.scales, item.scales + kAttnTile};
 }
 
+// Subtile i of what comes after the tile at `start`: of the item's next tile, or, after its last one, of the
+// first that the thread will want for another item. False where it is not wanted.
+template <class T>
+KVASIR_INLINE bool find_next(const AttentionArgs& a, int64_t start, int64_t high, int i, SubTile<T>* sub) {
+  const int64_t segment_end = (a.segment + 1) * kAttnSplit;
+  const int64_t end = a.partial && segment_end < high ? segment_end : high;
+  const bool last = start + kAttnTile >= end;
+  const ComingKv next = last ? a.coming : ComingKv{a.seq, start + kAttnTile, end, a.kv_head};
+  const int64_t p = next.low / kAttnTile * kAttnTile + i * kSub;
+  if (p + kSub <= next.low || p >= next.high) return false;
+  *sub = sub_tile<T>(*a.kv, *a.rows, next.seq, p, next.kv_head);
+  return true;
+}
+
+template <class T>
+KVASIR_INLINE void fetch_sub(const SubTile<T>& sub, int head_dim) {
+  constexpr int kPerLine = kCacheLine / int(sizeof(T));
+  for (int n = 0; n < kSub * head_dim; n += kPerLine) {
+    __builtin_prefetch(sub.k + n);
+    __builtin_prefetch(sub.v + n);
+  }
+}
+
 // Points at the pages' own subtiles for the positions [low, high) of the tile.
 template <class T>
 KVASIR_INLINE Tile<T> paged_tile(const Item& item, int64_t start, int64_t low, int64_t high) {
@@ -144,14 +167,17 @@ KVASIR_INLINE Tile<T> paged_tile(const Item& item, int64_t start, int64_t low, i
   tile.scales = tile_scales<T>(item);
   for (int i = 0; i < kSubs; i++) {
     const int64_t p = start + i * kSub;
-    if (p + kSub <= low || p >= high) continue;
+    SubTile<T> next;
+    const bool wanted = find_next(a, start, high, i, &next);
+    if (p + kSub <= low || p >= high) {
+      if (wanted) fetch_sub(next, item.head_dim);
+      continue;
+    }
     const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.seq, p, a.kv_head);
     tile.k[i] = sub.k;
     tile.v[i] = sub.v;
-    const int64_t ahead = p + kAttnTile < high ? p + kAttnTile : p;
-    const SubTile<T> next = sub_tile<T>(*a.kv, *a.rows, a.seq, ahead, a.kv_head);
-    tile.next_k[i] = next.k;
-    tile.next_v[i] = next.v;
+    tile.next_k[i] = wanted ? next.k : sub.k;
+    tile.next_v[i] = wanted ? next.v : sub.v;
     if constexpr (Element<T>::kScaled) {
       const vf unit = set1(Element<T>::kUnit);
       store(item.scales + i * kSub, mul(load_bf16(sub.k_scale), unit));

@@ -93,6 +93,7 @@ void Program::attention(const Record& r, int64_t item, int thread) {
   args.kv_head = int32_t(item % n_kv);
   args.sinks = vector(r.weight[0]);
   args.scratch = scratch_[size_t(thread)];
+  args.coming = coming_kv(r, item);
   const Buffer& out = spec_.buffers[size_t(r.out[0])];
   const int64_t columns = args.n_heads / n_kv * args.kv->head_dim, column = args.kv_head * columns;
   const bool casts = DType(out.dtype) != DType::f32;
@@ -104,6 +105,20 @@ void Program::attention(const Record& r, int64_t item, int thread) {
     return;
   }
   if (casts) cast_item(args.out, columns, r.out[0], args.t0, args.t1, column);
+}
+
+// The first tile of the item that the thread will claim after this one.
+ComingKv Program::coming_kv(const Record& r, int64_t item) const {
+  const int64_t n_kv = spec_.kv[size_t(r.i[3])].n_kv_heads, total = int64_t(parts_.size()) * n_kv;
+  const int64_t next = item + 1;
+  if (next == ItemRange::around(item, pool_.size(), total).end) return {};
+  const Part& part = parts_[size_t(next / n_kv)];
+  const Chunk& chunk = chunks_[size_t(part.chunk)];
+  const int64_t begin = chunk.segments ? part.segment * kAttnSplit : 0;
+  const int64_t visible = r.i[5] > 0 ? a_.pos[chunk.t0] - r.i[5] + 1 : 0;
+  const int64_t low = std::max(begin, visible);
+  const int64_t high = std::min<int64_t>(low / kAttnTile * kAttnTile + kAttnTile, chunk.length);
+  return {chunk.seq, low, high, int32_t(next % n_kv)};
 }
 
 // The thread that finishes the last segment of a head combines all of them: true.

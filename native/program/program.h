@@ -127,6 +127,10 @@ class Program {
     int64_t begin, end, total;
     ItemRange(int64_t i, int64_t n, int64_t items)
         : begin(items * i / n), end(items * (i + 1) / n), total(items) {}
+    // The share that an item is in.
+    static ItemRange around(int64_t item, int64_t n, int64_t items) {
+      return {((item + 1) * n - 1) / items, n, items};
+    }
   };
   // Items of a phase that one thread is the first to claim, and the next of them.
   struct Share {
@@ -165,6 +169,7 @@ class Program {
   void run_phase(int64_t phase, const Tile& tile, int thread, Counter& counter, Ahead& ahead);
   void run_items(const Phase& phase, const Tile& tile, int thread, const ItemRange& items, Counter& counter,
                  Share& share);
+  bool is_linear_of_few_rows(const Phase& phase, const Tile& tile) const;
   int64_t shares(const Phase& phase, const Tile& tile) const;
   void look_ahead(int64_t phase, const Tile& tile, int thread, Ahead& ahead) const;
   int64_t phase_items(const Phase& phase, const Tile& tile) const;
@@ -191,6 +196,7 @@ class Program {
   void linear(const Record& r, const Tile& tile, int64_t item, int thread);
   void rope_write(const Record& r, const Tile& tile, int64_t item);
   void attention(const Record& r, int64_t item, int thread);
+  ComingKv coming_kv(const Record& r, int64_t item) const;
   bool attend_segment(const Chunk& chunk, int64_t segment, AttentionArgs args);
   void cast_item(const float* x, int64_t ldx, int32_t buffer, int64_t m0, int64_t m1, int64_t column);
   void add(const Record& r, const Tile& tile, int64_t item);
