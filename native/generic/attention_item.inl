@@ -1,0 +1,74 @@
+// One attention item: its query vectors, their state in the scratch, and the positions that they see. Include
+// after what attention_tile.inl needs.
+#pragma once
+#include "generic/attention_tile.inl"
+
+namespace kvasir::KVASIR_ISA {
+
+// Where the item keeps its query vectors' state in the scratch, and what it can see.
+struct Item {
+  const AttentionArgs* a;
+  int group, head_dim;
+  int64_t n_vectors;
+  float *o, *state;  // of the segment at hand
+  float *total, *total_state, *q, *s, *gathered, *scales;
+  ScoreRule rule;
+  float* o_of(int64_t i) const { return o + i * head_dim; }
+  Rounded* q_of(int64_t i) const { return reinterpret_cast<Rounded*>(q + i * head_dim); }
+  float* total_of(int64_t i) const { return total + i * head_dim; }
+  // 16 lanes of l, then m; of the total M and L. Both may lie in the same place.
+  float* state_of(int64_t i) const { return state + i * kAttnState; }
+  float* total_state_of(int64_t i) const { return total_state + i * kAttnState; }
+};
+enum StateSlot { kMax = 16, kTotalMax = 17, kTotalSum = 18 };
+
+KVASIR_INLINE Item make_item(const AttentionArgs& a) {
+  Item item;
+  item.a = &a;
+  item.group = a.n_heads / a.kv->n_kv_heads;
+  item.head_dim = a.kv->head_dim;
+  item.n_vectors = (a.t1 - a.t0) * item.group;
+  item.o = a.scratch;
+  item.total = item.o + item.n_vectors * item.head_dim;
+  item.q = item.total + item.n_vectors * item.head_dim;
+  item.s = item.q + item.n_vectors * item.head_dim;
+  item.state = item.s + kLanes * kAttnTile;  // of one stripe
+  item.total_state = item.state;
+  item.gathered = item.state + item.n_vectors * kAttnState;
+  item.scales = item.gathered + 2 * kAttnTile * item.head_dim;
+  item.rule = score_rule(item.head_dim, a.scale, a.softcap);
+  return item;
+}
+
+// First visible position of a token.
+KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
+  const int64_t low = int64_t(a.rows->pos[t]) - a.window + 1;
+  return a.window > 0 && low > 0 ? low : 0;
+}
+
+// The positions [low, high) that any of the item's tokens sees.
+struct Span {
+  int64_t low, high;
+};
+KVASIR_INLINE Span visible(const AttentionArgs& a) {
+  Span span = {visible_from(a, a.t0), 0};
+  for (int64_t t = a.t0; t < a.t1; t++) {
+    span.low = visible_from(a, t) < span.low ? visible_from(a, t) : span.low;
+    span.high = a.rows->pos[t] + 1 > span.high ? a.rows->pos[t] + 1 : span.high;
+  }
+  return span;
+}
+
+KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? kAttnTile : int(x); }
+
+KVASIR_INLINE const float* query(const Item& item, int64_t i) {
+  const int64_t head = item.a->kv_head * item.group + i % item.group;
+  return item.a->q + (item.a->t0 + i / item.group) * item.a->ldq + head * item.head_dim;
+}
+
+KVASIR_INLINE void round_queries(const Item& item) {
+  for (int64_t i = 0; i < item.n_vectors; i++)
+    for (int d = 0; d < item.head_dim; d += 16) store_rounded(item.q_of(i) + d, load(query(item, i) + d));
+}
+
+}  // namespace kvasir::KVASIR_ISA
