@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +18,45 @@ from kvasir.exec.cpu.packing import SUFFIX
 LIMIT_BYTES = 150 * 10**6
 LIMIT_BYTES_PER_TOKEN = 500
 """For each entry of the vocabulary."""
+KV_BYTES, MODEL_LEN = 64 * 2**20, 512
+SETTLE_SECONDS = 10.0
 
 
 def measure_memory(options: EngineOptions) -> dict[str, Any]:
-    """The report of a server that has answered one request, packed weights kept from a run before.
+    """The report of a server that has answered one request, packed weights kept from a run before,
+    with so little KV memory that all of it has its pages soon.
 
     ``resident`` and ``proportional`` (pages shared by n processes count 1/n) are the bytes of each
     process, ``weights`` those in mapped files of weights. ``beyond_weights``, resident without
-    these, still holds the arena and the KV blocks that one request touches; small models and
-    ``--packed-cache off`` keep their weights in it too. No ceilings: nothing is timed.
+    these and the KV memory, still holds the arena; small models and ``--packed-cache off`` keep
+    their weights in it too. No ceilings: nothing is timed.
     Raises KvasirError when a process fails.
     """
     loaded = load_model(options.model)
-    model, words = str(loaded.source.path), flags(options)
+    model = str(loaded.source.path)
+    words = [*flags(options), "--kv-memory", str(KV_BYTES), "--max-model-len", str(MODEL_LEN)]
     files = weight_files(loaded.source.path)
     run_once(model, words)
     with Meter() as meter, running_server(model, words) as server:
         server.first_token()
         api = psutil.Process(server.process.pid)
         (engine,) = api.children()
+        settle(engine)
         processes = {"api": memory_of(api, files), "engine": memory_of(engine, files)}
-    beyond = sum(found["resident"] - found["weights"] for found in processes.values())
+    beyond = sum(found["resident"] - found["weights"] for found in processes.values()) - KV_BYTES
     limit = LIMIT_BYTES + LIMIT_BYTES_PER_TOKEN * loaded.config.vocab_size
     source = {"model": loaded.source.name, "weights_hash": loaded.source.content_hash}
     results = {"processes": processes, "beyond_weights": beyond, "limit": limit}
     results["foreign"] = meter.foreign
     return report("memory", {**source, "options": words}, results)
+
+
+def settle(process: psutil.Process) -> None:
+    """Returns when ``process`` has not grown for half a second, or after ``SETTLE_SECONDS``."""
+    before, deadline = 0, time.monotonic() + SETTLE_SECONDS
+    while (now := process.memory_info().rss) != before and time.monotonic() < deadline:
+        before = now
+        time.sleep(0.5)
 
 
 def weight_files(model: Path) -> frozenset[str]:

@@ -13,8 +13,6 @@ SAVE_BYTES = 8 * 2**20
 """Copied out between two looks for new requests: a few milliseconds."""
 CLOSE_SECONDS = 2.0
 """What copying out, and then writing, may take when the engine closes."""
-EXPECTED_BYTES = 256 * 2**20
-"""KV memory that is prepared, at most, for the blocks that disk has when the engine starts."""
 BUSY_SECONDS = 0.02
 """How long to wait for the disk before looking for new requests."""
 
@@ -25,8 +23,6 @@ class TieredExecutor:
     def __init__(self, inner: Executor, disk: DiskStore) -> None:
         self._inner = inner
         self._disk = disk
-        if len(disk):
-            inner.expect(min(disk.stats.n_bytes, EXPECTED_BYTES))
 
     @property
     def spec(self) -> ExecutorSpec:
@@ -44,9 +40,6 @@ class TieredExecutor:
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._inner.write_block(group, block, data)
-
-    def expect(self, n_bytes: int) -> None:
-        self._inner.expect(n_bytes)
 
     def wait(self) -> None:
         """For the disk, a little."""

@@ -55,9 +55,4 @@ class Executor(Protocol):
         """Fill a KV block with what ``read_block`` gave. Between steps."""
         ...
 
-    def expect(self, n_bytes: int) -> None:
-        """About ``n_bytes`` of blocks will be written, the lowest ids first: prepare their memory.
-        Once, before the first step."""
-        ...
-
     def close(self) -> None: ...

@@ -138,9 +138,6 @@ class FakeExecutor:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._kv[group][block] = np.frombuffer(data, np.uint64)
 
-    def expect(self, n_bytes: int) -> None:
-        """Nothing to prepare."""
-
     def close(self) -> None:
         self._states.clear()
 

@@ -61,13 +61,3 @@ def test_a_copied_row_means_the_same(dtype: str) -> None:
     expected[0, :, :, 3] = expected[2, :, :, 19]
     pages.memory[:] = kv.groups[0]
     assert_array_equal(pages.values(), expected)
-
-
-def test_the_first_bytes_are_those_of_the_lowest_blocks() -> None:
-    kv = memory("bf16")
-    block = kv.groups[0].shape[1]
-    (first,) = kv.first(2 * block)
-    assert first.size == 2 * block
-    assert np.shares_memory(first, kv.groups[0][:2])
-    assert [part.size for part in kv.first(2 * block - 1)] == [2 * block], "whole blocks"
-    assert [part.size for part in kv.first(1 << 40)] == [4 * block]

@@ -35,15 +35,6 @@ class BigBlocks(FakeExecutor):
         super().write_block(group, block, data[: -8 * 2**20])
 
 
-class Preparing(FakeExecutor):
-    """Told what it is to expect."""
-
-    expected = 0
-
-    def expect(self, n_bytes: int) -> None:
-        self.expected += n_bytes
-
-
 class Failing(FakeExecutor):
     def run(self, plan: StepPlan) -> StepResult:
         if plan.step == 3:
@@ -127,21 +118,3 @@ def test_after_a_fault_nothing_is_saved(tmp_path: Path) -> None:
     again, disk = engine_of(tmp_path, FakeExecutor(SPEC))
     assert len(disk) == 0
     again.close()
-
-
-def test_memory_is_prepared_for_what_disk_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new = Preparing(SPEC)
-    engine, _ = engine_of(tmp_path, new)
-    finish(engine, range(80))
-    engine.close()
-    assert new.expected == 0
-    again = Preparing(SPEC)
-    engine, disk = engine_of(tmp_path, again)
-    engine.close()
-    assert again.expected == disk.stats.n_bytes >= 5 * block_sizes(again)[0]
-    monkeypatch.setattr("kvasir.engine.tiered.EXPECTED_BYTES", 100)
-    bounded = Preparing(SPEC)
-    engine_of(tmp_path, bounded)[0].close()
-    assert bounded.expected == 100

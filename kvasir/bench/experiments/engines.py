@@ -43,6 +43,8 @@ class Made:
     described: Json
     block_bytes: int = 0
     """Of a real KV memory."""
+    warm: Callable[[], None] = lambda: None
+    """Returns when that memory has its pages."""
 
 
 class Models:
@@ -67,6 +69,7 @@ class Models:
                 built.config.kv.block_size,
                 describe_engine(self._loaded, built),
                 built.config.kv.block_bytes,
+                getattr(built.executor, "warm", lambda: None),
             )
         finally:
             built.engine.close()

@@ -1,4 +1,9 @@
-"""What the prefix cache costs when no two prompts have anything in common."""
+"""What the prefix cache costs when no two prompts have anything in common.
+
+Without the cache the same few blocks are written again and again, with it new ones until memory is
+full: the first write to a page of memory is slow, so both arms begin when all pages are there, as
+they are some seconds after a start.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +24,15 @@ Sizes = tuple[int, int, int]
 def run(settings: Settings) -> Outcome:
     models = Models(settings)
     sizes = settings.pick((24, 200, 16), (4, 32, 4))
-    repeats = settings.pick(5, 2)
+    repeats = settings.pick(9, 2)
     walls: dict[bool, list[float]] = {False: [], True: []}
     runs: dict[bool, list[Run]] = {False: [], True: []}
     with (
         models.engine(enable_prefix_caching=False, max_num_seqs=32) as plain,
         models.engine(enable_prefix_caching=True, max_num_seqs=32) as cached,
     ):
+        for made in (plain, cached):
+            made.warm()
         for key in range(repeats + 1):
             # The order changes, so that neither arm is always the one that comes second.
             arms = ((False, plain), (True, cached)) if key % 2 else ((True, cached), (False, plain))
@@ -44,16 +51,17 @@ def run(settings: Settings) -> Outcome:
     ]
     return Outcome(
         measured=(
-            f"{share:.2%} of the run's time is spent on keys and index "
-            f"({planning[1] - planning[0]:.4f} of {off:.2f} s); wall clock on/off {on / off:.4f}"
+            f"wall clock on/off {on / off:.4f}; of it keys and index {share:.2%} "
+            f"({planning[1] - planning[0]:.4f} of {off:.2f} s)"
         ),
         conditions=(
             f"{sizes[0]} prompts of {sizes[1]} random tokens, {sizes[2]} outputs each, all at "
-            f"once; median of {repeats} runs in turns; the share is the scheduler's time with the "
-            "cache minus without, measured alone (best of 3)"
+            f"once; medians of {repeats} runs in turns, KV memory prepared; the share is the "
+            "scheduler's time with the cache minus without, measured alone (best of 3)"
         ),
         summary={"share": round(share, 5), "wall_ratio": round(on / off, 4)},
         points=points,
+        met=on / off <= 1.01,
         identical=all(equal_tokens(*pair) for pair in zip(*runs.values(), strict=True)),
         engine=described,
     )
@@ -92,7 +100,7 @@ EXPERIMENT = Experiment(
     name="unique-prompts",
     title="Cost of the prefix cache on prompts that share nothing",
     claim="prefix caching has no effect on unique prompts",
-    target="at most 1 %",
+    target="at most 1 % more wall clock",
     uses_model=True,
     seconds=20,
     chart=Chart(

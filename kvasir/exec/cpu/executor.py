@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.packed import PackedCache
-from kvasir.exec.cpu.place import Touching, new_pool, place, spread
+from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import Packer
 from kvasir.ir.program import Program
@@ -88,7 +89,8 @@ class CpuExecutor:
             self._arrays.arrays,
         )
         self._keeping = packed.keeping.start() if packed.keeping else None
-        self._touching: Touching | None = None
+        self._busy_until = 0.0
+        self._touching = Touching(self._kv.memory, lambda: time.monotonic() >= self._busy_until)
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
 
@@ -112,6 +114,7 @@ class CpuExecutor:
         """One step. For debugging: stop after record ``until``, add each phase's time to
         ``seconds`` [phases], copy the raw logits to ``logits`` [logit rows, vocab]."""
         began = time.monotonic()
+        self._busy_until = inf
         for opened in plan.opens:
             _open(self._sampler, opened)
         for slot, token in plan.commits:
@@ -126,7 +129,9 @@ class CpuExecutor:
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
-        return StepResult(outputs, time.monotonic() - began, began=began)
+        ended = time.monotonic()
+        self._busy_until = ended + PAUSE_SECONDS
+        return StepResult(outputs, ended - began, began=began)
 
     def _move(self, move: Move) -> None:
         (source, from_row), (target, to_row) = (
@@ -142,14 +147,13 @@ class CpuExecutor:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._kv.groups[group][block] = np.frombuffer(data, np.uint8)
 
-    def expect(self, n_bytes: int) -> None:
-        """Touches them in the background."""
-        self._touching = Touching(self._kv.first(n_bytes))
+    def warm(self) -> None:
+        """Returns when all KV memory has its pages: a measurement's first step is like the rest."""
+        self._touching.join()
 
     def close(self) -> None:
         """Waits until packed weights are kept; memory goes with the last reference."""
-        if self._touching is not None:
-            self._touching.stop()
+        self._touching.stop()
         if self._keeping is not None:
             self._keeping.join()
 

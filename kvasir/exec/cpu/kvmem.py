@@ -1,11 +1,10 @@
-"""The paged KV memory of all layers: one allocation, touched only as pages are written."""
+"""The paged KV memory of all layers: one allocation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +63,6 @@ class KVMemory:
             rows.append((nexts[place], steps[place], heads * head, head, *block, place))
             nexts[place] += page
         return KVMemory(memory, groups, np.array(rows, np.int64))
-
-    def first(self, n_bytes: int) -> list[NDArray[np.uint8]]:
-        """About ``n_bytes``, those of the first blocks of each group in proportion to its size."""
-        share = min(1.0, n_bytes / max(1, self.memory.size))
-        return [blocks[: ceil(share * len(blocks))].reshape(-1) for blocks in self.groups]
 
     def copy_blocks(self, source: Sequence[int], target: Sequence[int]) -> None:
         """Copy a block of every group, in every layer, whatever rows matter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -16,8 +16,11 @@ from kvasir.config.affinity import Affinity
 
 _log = logging.getLogger("kvasir.place")
 
-TOUCH_BYTES = 4 * 2**20
-"""Given their pages in one call, after which a thread may be stopped."""
+TOUCH_BYTES = 2 * 2**20
+"""Given their pages in one call, after which a thread may be stopped: one huge page, up to 6 ms
+where the host of a virtual machine has to find it too (a two-core EPYC)."""
+PAUSE_SECONDS = 0.02
+"""Between two looks whether there is nothing else to do."""
 
 
 def new_pool(n_threads: int, affinity: Affinity) -> _native.Pool:
@@ -49,30 +52,33 @@ def place(memory: NDArray[np.uint8], affinity: Affinity, huge_pages: bool) -> No
 
 
 class Touching:
-    """Gives memory that will be written soon its pages, on a thread of low priority: the first
-    write to a page is many times slower than the next ones. Until it is done or stopped."""
+    """Gives memory that will be written its pages before, while nothing else is to be done: the
+    first write to a page is many times slower than the next ones. Until it is done or stopped."""
 
-    def __init__(self, parts: Sequence[NDArray[np.uint8]]) -> None:
-        """``parts``: one axis each; what they hold stays, also while others write to them."""
-        self._parts = parts
-        self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name="kvasir-touch")
+    def __init__(self, memory: NDArray[np.uint8], is_idle: Callable[[], bool]) -> None:
+        """``memory``: one axis; what it holds stays, also while others write to it."""
+        self._memory = memory
+        self._is_idle = is_idle
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kvasir-touch", daemon=True)
         self._thread.start()
 
     def join(self) -> None:
         self._thread.join()
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self._stopped.set()
         self.join()
 
     def _run(self) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-        for part in self._parts:
-            for at in range(0, part.size, TOUCH_BYTES):
-                if self._is_stopped or not _native.populate_pages(part[at : at + TOUCH_BYTES]):
-                    return
+        for at in range(0, self._memory.size, TOUCH_BYTES):
+            while not self._stopped.is_set() and not self._is_idle():
+                self._stopped.wait(PAUSE_SECONDS)
+            part = self._memory[at : at + TOUCH_BYTES]
+            if self._stopped.is_set() or not _native.populate_pages(part):
+                return
 
 
 def _try(call: Callable[[], None]) -> None:

@@ -105,9 +105,6 @@ class ReferenceExecutor:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._cache.write_block(group, block, data)
 
-    def expect(self, n_bytes: int) -> None:
-        """Nothing to prepare."""
-
     def close(self) -> None:
         self._states.clear()
 
