@@ -60,7 +60,8 @@ def _cpuinfo(key: str) -> str:
 
 
 def _commit() -> str | None:
-    """The commit of a source checkout, "+" when it has changes; None for an installed package."""
+    """The commit of a source checkout, "+" when it has changes but for kept results; None for an
+    installed package."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -70,7 +71,8 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     commit = git("rev-parse", "--short=12", "HEAD")
-    return (commit + ("+" if git("status", "--porcelain") else "")) or None
+    changes = git("status", "--porcelain", "--", ".", ":!bench/results")
+    return (commit + ("+" if changes else "")) or None
 
 
 class Meter:

@@ -41,17 +41,21 @@ def experiments(
         sys.stdout.write(listing())
         return
     settings = Settings(options=take(EngineOptions, values), quick=quick)
-    failed = False
+    failed: list[str] = []
     for experiment in select(names):
         _say(f"{experiment.name}: {experiment.title}, about {experiment.seconds} s")
         document = run_experiment(experiment, settings, output, _say)
         print(f"{experiment.name}: {document['row']['measured']}")
-        failed = failed or document["results"]["identical"] is False
+        results = document["results"]
+        if results["identical"] is False:
+            failed.append(f"{experiment.name}: its arms gave different tokens")
+        if not results["met"] and not quick:
+            failed.append(f"{experiment.name}: below its target, {experiment.target}")
         if document["disturbed"]:
             _say("other processes took more than 10 % of the machine: repeat it")
     write_table(output)
     if failed:
-        raise SystemExit("kvasir: the arms of an experiment gave different tokens")
+        raise SystemExit("kvasir: " + "\nkvasir: ".join(failed))
 
 
 def _say(text: str) -> None:

@@ -37,6 +37,8 @@ class Outcome:
     summary: Json
     points: Sequence[Json]
     """What the chart shows, one entry for each x."""
+    met: bool
+    """Whether the target is reached."""
     identical: bool | None
     """Whether all arms gave the same tokens; None where their arithmetic differs on purpose, or
     nothing is computed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from kvasir.core.errors import KvasirError
@@ -75,12 +76,14 @@ class Trace:
 
 @dataclass(slots=True)
 class Run:
-    """A run in progress; ``watch`` may look at it after every step, and cancel."""
+    """A run in progress; ``watch`` may look at it after every step, and cancel. Ids from
+    ``may_fail`` on are of requests that may end with an error."""
 
     engine: Engine
     clock: Clock
     start: float
     traces: dict[int, Trace] = field(default_factory=dict)
+    may_fail: float = inf
 
     @property
     def seconds(self) -> float:
@@ -102,19 +105,23 @@ def at_once(requests: Iterable[EngineRequest]) -> list[Arrival]:
 
 
 def drive(
-    engine: Engine, arrivals: Sequence[Arrival], clock: Clock, watch: Watch | None = None
+    engine: Engine,
+    arrivals: Sequence[Arrival],
+    clock: Clock,
+    watch: Watch | None = None,
+    may_fail: float = inf,
 ) -> Run:
     """Adds each request when its time has come, in seconds since the start, and computes all.
 
-    Raises KvasirError when one fails.
+    Raises KvasirError when one fails whose id is below ``may_fail``.
     """
-    run = Run(engine, clock, clock.now())
+    run = Run(engine, clock, clock.now(), may_fail=may_fail)
     due = sorted(arrivals, key=lambda arrival: arrival[0])[::-1]  # the next one is popped
     while due or engine.has_work:
         while due and run.start + due[-1][0] <= clock.now():
             when, request = due.pop()
             run.traces[request.id] = Trace(when)
-            engine.add(request)
+            engine.submit((request,))
         if engine.has_work:
             _step(run)
             if watch is not None:
@@ -131,7 +138,7 @@ def _step(run: Run) -> None:
         run.clock.spend(events.stats.step_seconds)
     now = run.clock.now() - run.start
     for event in events.events:
-        if event.finish == "error":
+        if event.finish == "error" and event.id < run.may_fail:
             raise KvasirError(f"a measured request failed: {event.error}")
         trace = run.traces[event.id]
         trace.tokens += event.tokens

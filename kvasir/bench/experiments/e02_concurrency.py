@@ -30,6 +30,7 @@ def run(settings: Settings) -> Outcome:
             "preemptions": preemptions,
         },
         points=points,
+        met=ratio >= 3,
         identical=equal_tokens(contiguous, paged),
         engine=FAKE,
     )

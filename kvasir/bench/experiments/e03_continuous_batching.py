@@ -75,6 +75,7 @@ def run(settings: Settings) -> Outcome:
         ),
         summary={"flat": points[-1]["flat"], "model": round(real, 2)},
         points=points,
+        met=points[-1]["flat"] >= 8,
         identical=all(same),
         engine=described,
     )
@@ -124,7 +125,7 @@ EXPERIMENT = Experiment(
     name="e3-continuous-batching",
     title="Throughput of continuous over static batching",
     claim="10-20x the throughput of static batching (Yu et al., Orca, 2022; Anyscale 2023: 23x)",
-    target="at least 8x with a heavy tail",
+    target="at least 8x with a heavy tail, where a step costs the same whatever its rows",
     uses_model=True,
     seconds=20,
     chart=Chart(

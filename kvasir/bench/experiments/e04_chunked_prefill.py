@@ -110,11 +110,11 @@ def _gaps(run: Run, begin: int, end: int) -> Json:
 
 def _outcome(points: list[Json], runs: list[Run], described: Json, n_long: int) -> Outcome:
     def ratio(point: Json) -> float:
-        return float(point["loaded_p99"] / point["quiet_p99"])
+        return float(point["loaded_p99"] / point["quiet_p50"])
 
     words = [
-        f"{point['arm']}: p99 {point['loaded_p99'] * 1e3:.0f} ms = {ratio(point):.1f}x quiet "
-        f"(median {point['loaded_p50'] / point['quiet_p50']:.1f}x), "
+        f"{point['arm']}: p99 {point['loaded_p99'] * 1e3:.0f} ms = {ratio(point):.1f}x the quiet "
+        f"median ({point['loaded_p99'] / point['quiet_p99']:.1f}x the quiet p99), "
         f"TTFT {point['ttft']:.1f} s"
         for point in points
     ]
@@ -122,11 +122,12 @@ def _outcome(points: list[Json], runs: list[Run], described: Json, n_long: int) 
         measured="; ".join(words),
         conditions=(
             f"{N_STREAMS} streams decode, then a prompt of {n_long} tokens arrives; gaps between "
-            "tokens of the streams until its first token; quiet: the p99 of the same tokens "
+            "tokens of the streams until its first token; quiet: those of the same tokens "
             f"without it, as far as token {N_ALONE}"
         ),
         summary={point["arm"]: round(ratio(point), 2) for point in points},
         points=points,
+        met=min(map(ratio, points)) <= 2,
         identical=equal_tokens(*runs),
         engine=described,
     )
@@ -137,7 +138,7 @@ EXPERIMENT = Experiment(
     title="Gaps between tokens of 16 streams while an 8k prompt arrives",
     claim="chunked prefill keeps the latency of others low for a slightly later first token "
     "(Agrawal et al., Sarathi-Serve, 2024)",
-    target="p99 at most 2x the quiet gap",
+    target="p99 at most 2x the median gap of quiet streams, with a gap target",
     uses_model=True,
     seconds=120,
     chart=Chart(

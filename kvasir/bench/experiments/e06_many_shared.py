@@ -44,6 +44,7 @@ def run(settings: Settings) -> Outcome:
             "seconds_ratio_is_scaled": n_plain < n_cached,
         },
         points=points,
+        met=round(all_tokens / cached_tokens, 1) >= 19.6 and scaled / cached.seconds >= 10,
         identical=equal_tokens(plain, cached),
         engine=described,
     )

@@ -44,6 +44,7 @@ def run(settings: Settings) -> Outcome:
         ),
         summary={"kept_ratio": round(ratios[1], 2), "restart_ratio": round(ratios[2], 2)},
         points=points,
+        met=min(ratios[1:]) >= 13,
         identical=is_same_talk and equal_tokens(computed, kept, restarted),
         engine=described,
     )

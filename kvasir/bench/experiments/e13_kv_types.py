@@ -42,6 +42,7 @@ def run(settings: Settings) -> Outcome:
         ),
         summary={point["type"]: point["sequences_ratio"] for point in points},
         points=points,
+        met=min(point["sequences_ratio"] for point in points[1:]) >= 2,
         identical=None,
         engine=described,
     )

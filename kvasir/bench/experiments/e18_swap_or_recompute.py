@@ -18,7 +18,7 @@ from kvasir.core.timeline import Story
 
 MODES = ("recompute", "swap", "auto")
 N_OLDER = 16
-N_TURNS = 5
+N_TURNS = 9
 """Of the three modes; their medians count."""
 VICTIM = N_OLDER
 SHORT = 16
@@ -97,18 +97,20 @@ def _outcome(points: list[Json], is_same: bool, described: Json) -> Outcome:
     ]
     cheaper = [p["tokens"] for p in points if p["swap"] < p["recompute"]]
     crossover = f"swap is faster from {cheaper[0]} tokens on" if cheaper else "swap never is faster"
-    worst = max(p["choice_over_best"] for p in points)
+    worst = max(p["auto_over_best"] for p in points)
+    choice = max(p["choice_over_best"] for p in points)
     return Outcome(
         measured=(
             f"{'; '.join(words)}; {crossover}; "
-            f"what auto chose takes at most {worst:.2f}x the better"
+            f"auto takes at most {worst:.2f}x the better, what it chose {choice:.2f}x"
         ),
         conditions=(
             f"{N_OLDER} older requests grow until the long one has no block left; time from their "
             f"end to its next token, medians of {N_TURNS}; files may be in the page cache"
         ),
-        summary={"crossover": cheaper[0] if cheaper else None, "choice_over_best": worst},
+        summary={"crossover": cheaper[0] if cheaper else None, "auto_over_best": worst},
         points=points,
+        met=worst <= 1.1,
         identical=is_same,
         engine=described,
     )
@@ -120,7 +122,7 @@ EXPERIMENT = Experiment(
     claim="whether swapping or recomputing is cheaper depends on the length (Kwon et al. 2023)",
     target="the automatic choice within 10 % of the better one",
     uses_model=True,
-    seconds=100,
+    seconds=170,
     chart=Chart(
         x="tokens",
         x_label="tokens of the preempted request",

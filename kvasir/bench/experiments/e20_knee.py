@@ -36,6 +36,7 @@ def run(settings: Settings) -> Outcome:
         ),
         summary={"knee": bend["concurrency"], "operating_point": best["concurrency"]},
         points=points,
+        met=bend["concurrency"] < max(point["concurrency"] for point in points),
         identical=equal_tokens(*runs),
         engine=made.described,
     )

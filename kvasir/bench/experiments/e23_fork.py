@@ -58,6 +58,7 @@ def run(settings: Settings) -> Outcome:
             "tokens_ratio": round(n_computed[0] / n_computed[2], 2),
         },
         points=points,
+        met=n_computed[2] <= sizes[0] + N_BRANCHES * sum(sizes[1:]) + N_BRANCHES + 1,
         identical=all(equal_tokens(*arm) for arm in zip(*(x[-2:] for x in runs), strict=True)),
         engine=described,
     )

@@ -53,6 +53,7 @@ def run(settings: Settings) -> Outcome:
         ),
         summary={"jain": fair["jain"], "jain_fcfs": fcfs["jain"]},
         points=points,
+        met=fair["jain"] >= 0.95,
         identical=equal_tokens(*runs.values()),
         engine=FAKE,
     )

@@ -38,6 +38,7 @@ def _document(
 ) -> dict[str, Any]:
     results = {
         "summary": outcome.summary,
+        "met": outcome.met,
         "identical": outcome.identical,
         "points": list(outcome.points),
         "seconds": round(meter.seconds, 2),
@@ -71,8 +72,8 @@ def table(documents: Iterable[Json]) -> str:
         "Written by `kvasir bench experiments`; every row has a JSON beside it with machine, "
         "commit, command and all figures.",
         "",
-        "| experiment | source's claim | target | measured | conditions | same answers |",
-        "|---|---|---|---|---|---|",
+        "| experiment | source's claim | target | met | measured | conditions | same answers |",
+        "|---|---|---|---|---|---|---|",
     ]
     for document in documents:
         row = document["row"]
@@ -82,6 +83,7 @@ def table(documents: Iterable[Json]) -> str:
         if document["disturbed"]:
             notes = f"DISTURBED by other processes; {notes}"
         same = {True: "yes", False: "NO", None: "-"}[document["results"]["identical"]]
-        cells = (document["kind"], row["claim"], row["target"], row["measured"], notes, same)
+        met = "yes" if document["results"]["met"] else "NO"
+        cells = (document["kind"], row["claim"], row["target"], met, row["measured"], notes, same)
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines) + "\n"
