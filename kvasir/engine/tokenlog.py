@@ -7,6 +7,7 @@ import msgspec
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent, TokenLogprob
 from kvasir.core.params import TokenParams
+from kvasir.sampling.reference import DRAWS
 
 VERSION = 1
 
@@ -40,6 +41,8 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
     priority: int = 0
     priority_class: PriorityClass = "standard"
     tenant: str = ""
+    draws: int = 1
+    """Version of the sampler; logs of the first do not say it."""
 
     def record(self, event: TokenEvent) -> None:
         """Append one event of this choice. Raises KvasirError on another's, or after the end."""
@@ -68,6 +71,7 @@ def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> Toke
         priority=request.priority,
         priority_class=request.priority_class,
         tenant=request.tenant,
+        draws=DRAWS,
     )
 
 
@@ -84,6 +88,10 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
         raise ReplayError(
             f"request {log.id} ran with numerics {log.numerics_id!r}, "
             f"the engine has {numerics_id!r}"
+        )
+    if log.draws != DRAWS:
+        raise ReplayError(
+            f"request {log.id} was drawn by sampler {log.draws}, the engine has {DRAWS}"
         )
     if log.key_root != key_root:
         raise ReplayError(

@@ -1,6 +1,6 @@
 """What sampling one row means, in NumPy float32; ``native/sample`` gives the same bits.
 
-Stages, in vLLM's order:
+Stages, in the order of vLLM V1:
 
 1. raw logits with NaN or +inf, or without any finite entry: token ``NOT_FINITE``;
 2. log-probabilities are those of the raw logits;
@@ -10,7 +10,8 @@ Stages, in vLLM's order:
 4. nothing left to draw: token ``NOTHING_LEFT``;
 5. temperature 0: the largest logit, ties to the lowest id;
 6. z = (logit - largest) / temperature, so that a tiny temperature leaves the largest logits only;
-7. top-k, top-p, min-p, on tokens sorted by (logit descending, id ascending);
+7. min-p, top-k, then top-p over the mass that both left, on tokens sorted by (logit descending, id
+   ascending);
 8. the largest z - log(E) of what is kept wins (Gumbel-max), ties to the lowest id.
 """
 
@@ -28,6 +29,8 @@ from kvasir.sampling import numerics
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.philox import noise
 
+DRAWS = 2
+"""Version of what is drawn from given logits; tests/golden/bits.json holds the samplers to it."""
 NOT_FINITE = -1
 """Token of a row whose raw logits cannot be a distribution."""
 NOTHING_LEFT = -2
@@ -150,9 +153,12 @@ def _draw(
 
 
 def _kept(x: F32, z: F32, params: TokenParams) -> NDArray[np.int64]:
-    """Ids, ascending, that pass top-k, top-p and min-p."""
+    """Ids, ascending, that pass min-p, top-k and top-p."""
     order = ranking(x)
     order = order[: int(np.count_nonzero(x > -np.inf))]
+    min_p = np.float32(params.min_p)
+    if min_p >= _SMALLEST:
+        order = order[z[order] >= numerics.log_scalar(min_p)]
     if params.top_k > 0:
         order = order[: params.top_k]
     top_p = np.float32(params.top_p)
@@ -161,7 +167,4 @@ def _kept(x: F32, z: F32, params: TokenParams) -> NDArray[np.int64]:
         reached = np.cumsum(mass)
         needed = max(1, int(np.ceil(np.float64(top_p) * np.float64(reached[-1]))))
         order = order[: int(np.searchsorted(reached, needed)) + 1]
-    min_p = np.float32(params.min_p)
-    if min_p >= _SMALLEST:
-        order = order[z[order] >= numerics.log_scalar(min_p)]
     return np.sort(order)

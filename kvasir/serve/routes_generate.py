@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
+from kvasir.sampling.reference import DRAWS
 from kvasir.serve.answer import Answer, new_envelope
 from kvasir.serve.beams import BeamJob, respond_beams
 from kvasir.serve.chat_answer import ChatAnswer
@@ -86,4 +87,4 @@ async def _generate(
 
 def fingerprint(info: Ready) -> str:
     """Equal fingerprints, seeds and requests give equal answers."""
-    return f"kvasir-{__version__}-{info.numerics_id}"
+    return f"kvasir-{__version__}-{info.numerics_id}:draws-{DRAWS}"

@@ -146,11 +146,13 @@ KVASIR_CLONES void block_max(const float* x, int64_t n, std::vector<float>& out)
   if (i < n) out.back() = *std::max_element(x + i, x + n);
 }
 
-KVASIR_CLONES void block_mass(const float* x, int64_t start, int64_t n, float largest, float temperature,
-                              uint64_t* mass) {
+KVASIR_CLONES void block_mass(const float* x, int64_t start, int64_t n, const Draw& draw, uint64_t* mass) {
   const int count = static_cast<int>(std::min<int64_t>(kBlock, n - start));
   float share[kBlock];
-  for (int i = 0; i < count; ++i) share[i] = exp_of((x[start + i] - largest) / temperature) * 0x1p40f;
+  for (int i = 0; i < count; ++i) {
+    const float z = (x[start + i] - draw.largest) / draw.temperature;
+    share[i] = z >= draw.lowest ? exp_of(z) * 0x1p40f : 0.0f;
+  }
   for (int i = 0; i < count; ++i) mass[i] = static_cast<uint64_t>(static_cast<int64_t>(share[i]));
 }
 

@@ -34,8 +34,8 @@ float exp_sum(const float* x, int64_t n, float largest);
 int32_t count_ahead(const float* x, int64_t n, int32_t token);
 // Largest of each 64 tokens.
 void block_max(const float* x, int64_t n, std::vector<float>& out);
-// Probabilities of 64 tokens from `start`, relative to the likeliest, as integers of 2^-40.
-void block_mass(const float* x, int64_t start, int64_t n, float largest, float temperature, uint64_t* mass);
+// Probabilities of 64 tokens from `start`, relative to the likeliest, as integers of 2^-40; 0 below `lowest`.
+void block_mass(const float* x, int64_t start, int64_t n, const Draw& draw, uint64_t* mass);
 // The kept token with the largest (logit - largest) / temperature - log(E). `maxima`: the row's block_max.
 int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw);
 

@@ -89,9 +89,9 @@ int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParam
                    Scratch& scratch) {
   block_max(x, vocab, scratch.maxima);
   Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, -kInfinity};
+  if (params.min_p >= kSmallest) draw.lowest = natural_log(params.min_p);
   if (params.top_k > 0) draw.border = scratch.selector.top_k(x, vocab, scratch.maxima, params.top_k);
   if (params.top_p < 1) draw.border = scratch.selector.top_p(x, vocab, scratch.maxima, draw, params.top_p);
-  if (params.min_p >= kSmallest) draw.lowest = natural_log(params.min_p);
   return gumbel_argmax(x, vocab, scratch.maxima, draw);
 }
 

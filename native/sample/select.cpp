@@ -96,7 +96,7 @@ Border Selector::top_k(const float* x, int64_t n, const std::vector<float>& maxi
 Border Selector::top_p(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw,
                        float top_p) {
   const auto weigh = [&](int64_t start, uint64_t* weights) {
-    block_mass(x, start, n, draw.largest, draw.temperature, weights);
+    block_mass(x, start, n, draw, weights);
     const int64_t end = std::min<int64_t>(start + kBlock, n);
     for (int64_t i = start; i < end; ++i) {
       if (!draw.border.keeps(x[i], static_cast<int32_t>(i))) weights[i - start] = 0;

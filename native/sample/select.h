@@ -15,7 +15,7 @@ class Selector {
  public:
   // Border that keeps the k first tokens above -inf, or all of them when there are fewer.
   Border top_k(const float* x, int64_t n, const std::vector<float>& maxima, int32_t k);
-  // Border of the smallest prefix within `border` whose probability reaches top_p of that within `border`.
+  // Border of the smallest prefix whose probability reaches top_p of all that `draw` keeps.
   Border top_p(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw, float top_p);
   // Ids within `border`, in order.
   std::vector<int32_t> list(const float* x, int64_t n, const std::vector<float>& maxima, Border border) const;

@@ -16,33 +16,7 @@ from kvasir.core.plan import RowOutput
 from kvasir.sampling import philox, reference
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
-
-
-def open_native(
-    sampler: _native.Sampler,
-    params: TokenParams,
-    prompt: Sequence[int],
-    output: Sequence[int],
-    slot: int = 0,
-) -> None:
-    sampler.open(
-        slot,
-        seed=params.seed,
-        temperature=params.temperature,
-        top_p=params.top_p,
-        min_p=params.min_p,
-        top_k=params.top_k,
-        repetition_penalty=params.repetition_penalty,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        min_tokens=params.min_tokens,
-        n_logprobs=params.n_logprobs,
-        n_prompt_logprobs=params.n_prompt_logprobs,
-        logit_bias=list(params.logit_bias),
-        stop_ids=list(params.stop_ids),
-        prompt=list(prompt),
-        output=list(output),
-    )
+from tests.diff.sampling_case import open_native
 
 
 def native_row(

@@ -1,9 +1,10 @@
-"""Digests of what the native executor computes, and of how it packs weights.
+"""Digests of what the native executor computes and draws, and of how it packs weights.
 
 ``python -m tests.golden.bits`` writes them anew: logits and linears for a new
-``kvasir.engine.keys.ARITHMETIC`` alone, packed weights for a new ``kLayoutVersion`` alone. Caches
-and logs of requests outlive an upgrade and must not meet an engine that computes something else,
-nor kept weights one that reads them otherwise.
+``kvasir.engine.keys.ARITHMETIC`` alone, draws for a new ``kvasir.sampling.reference.DRAWS`` alone,
+packed weights for a new ``kLayoutVersion`` alone. Caches and logs of requests outlive an upgrade
+and must not meet an engine that computes something else, nor kept weights one that reads them
+otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,13 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.core.params import TokenParams
 from kvasir.engine.keys import ARITHMETIC
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
+from kvasir.sampling.reference import DRAWS
 from tests import tiny
 from tests.diff.kernel_case import FORMAT_OF, pack_format
 from tests.diff.linear_case import NONE, SILU, Activations
+from tests.diff.sampling_case import open_native
 from tests.format_blocks import random_blocks
 from tests.loading import load, spec_for, whole_prompt
 from tests.native import plan_logits
@@ -106,6 +111,33 @@ def linears(level: str) -> dict[str, str]:
     return found
 
 
+def draws() -> str:
+    """Of every pair of filters at three temperatures, with penalties, bias and bans."""
+    vocab, found = 1000, []
+    logits = tiny.uniform("draws", (vocab,), 6.0)
+    sampler = _native.Sampler(1, vocab)
+    filters = product((0.3, 1.0, 1.7), (0, 40), (1.0, 0.7), (0.0, 0.1), (1.0, 1.3))
+    for seed, (temperature, top_k, top_p, min_p, repetition) in enumerate(filters):
+        params = TokenParams(
+            seed=seed,
+            max_tokens=64,
+            min_tokens=32,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            repetition_penalty=repetition,
+            presence_penalty=0.5,
+            frequency_penalty=0.25,
+            logit_bias=((7, 5.0), (8, -5.0)),
+            stop_ids=(7, 9),
+        )
+        open_native(sampler, params, (1, 2, 3), (3, 4))
+        found += [sampler.sample(0, logits.copy(), i, [5], -1)[0] for i in range(64)]
+    assert len(set(found)) > 100
+    return _digest(np.array(found))
+
+
 def packed() -> dict[str, str]:
     """By layout."""
     return {name: _digest(_tiles(name)) for name in LAYOUTS}
@@ -132,6 +164,8 @@ if __name__ == "__main__":
         "arithmetic": ARITHMETIC,
         "logits": logits("scalar"),
         "linears": linears("scalar"),
+        "sampler": DRAWS,
+        "draws": draws(),
         "layout": _native.LAYOUT_VERSION,
         "packed": packed(),
     }

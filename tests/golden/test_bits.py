@@ -1,4 +1,4 @@
-"""Arithmetic and packing have versions, and those change whenever the bits do."""
+"""Arithmetic, sampler and packing have versions, and those change whenever the bits do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from kvasir import _native
 from kvasir.engine.keys import ARITHMETIC
-from tests.golden.bits import FILE, linears, logits, packed
+from kvasir.sampling.reference import DRAWS
+from tests.golden.bits import FILE, draws, linears, logits, packed
 from tests.native import BEST
 
 KNOWN = json.loads(FILE.read_text())
@@ -20,6 +21,11 @@ def test_other_bits_are_another_arithmetic(level: str) -> None:
     found = {"logits": logits(level), "linears": linears(level)}
     expected = {name: KNOWN[name] for name in found}
     assert found == expected, "raise kvasir.engine.keys.ARITHMETIC, then write anew"
+
+
+def test_other_draws_are_another_sampler() -> None:
+    assert KNOWN["sampler"] == DRAWS, "run python -m tests.golden.bits"
+    assert draws() == KNOWN["draws"], "raise kvasir.sampling.reference.DRAWS, then write anew"
 
 
 def test_other_packed_bytes_are_another_layout_version() -> None:

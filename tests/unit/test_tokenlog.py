@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from kvasir.config.resolved import SchedulerConfig
@@ -15,6 +16,7 @@ from kvasir.engine.keys import key_root
 from kvasir.engine.tokenlog import ReplayError, TokenLog, decode, encode, open_log, replay
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
+from kvasir.sampling.reference import DRAWS
 from kvasir.sched.scheduler import Scheduler
 
 SPEC = ExecutorSpec(101, 256, 4, 32, 40, 16, "test")
@@ -71,6 +73,13 @@ def test_another_key_root_or_numerics_is_refused() -> None:
     log.version = 2
     with pytest.raises(ReplayError, match="version 2, this is version 1"):
         replay(log, key_root=ROOT, numerics_id="test")
+
+
+def test_a_log_of_another_sampler_is_refused() -> None:
+    fields = msgspec.msgpack.decode(encode(new_log()))
+    assert fields.pop("draws") == DRAWS
+    with pytest.raises(ReplayError, match=f"drawn by sampler 1, the engine has {DRAWS}"):
+        replay(decode(msgspec.msgpack.encode(fields)), key_root=ROOT, numerics_id="test")
 
 
 def test_a_finished_choice_is_not_replayed() -> None:
