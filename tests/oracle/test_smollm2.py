@@ -3,7 +3,7 @@ itself.
 
 float32: the same greedy tokens for 128 steps on 20 prompts, and logits within FLOAT32 of the
 oracle's largest. bfloat16 and int8 (auto), teacher-forced on those texts: logits within BOUNDS,
-the same argmax wherever the oracle's margin exceeds twice the bound, and perplexity within 1 %.
+the same argmax wherever the oracle's margin exceeds that of JUDGED, and perplexity within 0.5 %.
 """
 
 from __future__ import annotations
@@ -55,8 +55,14 @@ PROMPTS = (
 FLOAT32 = 2e-5
 """Largest difference over the oracle's largest logit (measured 7.5e-6)."""
 BOUNDS = {"bfloat16": 0.05, "auto": 0.12}
-"""As FLOAT32, for the modes that round activations (measured 0.025 and 0.076; perplexity 0.02 % and
-0.08 % off)."""
+"""As FLOAT32, for the modes that round activations (measured 0.037 and 0.082; perplexity 0.01 % and
+0.39 % off)."""
+PERPLEXITY = 0.005
+JUDGED = {"bfloat16": (0.01, 2250), "auto": (0.03, 1650)}
+"""The oracle's margin, as a share of the text's largest logit, from which on the argmax is judged,
+and how many positions that must be (measured 2307 and 1727 of 2719). Far below twice the bounds,
+which alone would say nothing more; the largest margin at which they differ was 0.0024 and 0.0136.
+"""
 
 Logits = NDArray[np.float32]
 
@@ -155,8 +161,13 @@ def test_rounded_modes_teacher_forced(dtype: str, texts: list[Text]) -> None:
     ratio = perplexity(found, texts) / perplexity([text.expected for text in texts], texts)
     print(f"{dtype}: error {max(errors):.3f} of the largest logit, perplexity {ratio - 1:+.2%}")
     assert max(errors) <= BOUNDS[dtype]
-    assert abs(ratio - 1) < 0.01
+    assert abs(ratio - 1) < PERPLEXITY
+    least_margin, least_judged = JUDGED[dtype]
+    n_judged = 0
     for logits, text in zip(found, texts, strict=True):
         two = np.sort(text.expected, axis=1)[:, -2:]
-        sure = two[:, 1] - two[:, 0] > 2 * BOUNDS[dtype] * np.abs(text.expected).max()
+        sure = two[:, 1] - two[:, 0] > least_margin * np.abs(text.expected).max()
         assert (logits.argmax(axis=1) == text.expected.argmax(axis=1))[sure].all()
+        n_judged += int(sure.sum())
+    print(f"{dtype}: {n_judged} positions judged")
+    assert n_judged >= least_judged
