@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.messages import Cancel, EngineStats, StepEvents, TokenEvent
+from kvasir.core.messages import Cancel, EngineStats, Ready, StepEvents, TokenEvent
+from kvasir.sampling.reference import DRAWS
 from kvasir.serve import frames
 from kvasir.serve.http_limits import check_headers, check_target
 from kvasir.serve.jsonbody import parse_object
@@ -20,6 +21,7 @@ from kvasir.serve.metrics import Metrics
 from kvasir.serve.protocol import completions
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.routes_generate import fingerprint
 from kvasir.serve.settle import hurry, settle
 from kvasir.serve.streams import EventStream
 
@@ -155,6 +157,11 @@ def test_both_metric_names() -> None:
     assert 'vllm:gpu_prefix_cache_hits_total{model_name="m"} 32.0' in text
     assert 'vllm:gpu_prefix_cache_hit_rate{model_name="m"} 0.8' in text
     assert "kvasir:gpu_" not in text
+
+
+def test_a_fingerprint_names_arithmetic_and_sampler() -> None:
+    ready = Ready("m", 320, 128, 8, 16, "cpu-0:int8/64:bfloat16", "root", 4)
+    assert fingerprint(ready).endswith(f"-cpu-0:int8/64:bfloat16:draws-{DRAWS}")
 
 
 def test_garbage_is_collected_again_once_all_is_loaded() -> None:
