@@ -9,8 +9,8 @@ def levels(emulated: bool = False) -> list[str]:
     """ISA levels that this CPU can run, lowest first: "scalar", "avx2", "avx2_vnni",
     "avx512", "avx512_vnni", "avx512_bf16", "amx".
 
-    With ``emulated`` also "amx_emulated", where the tile instructions of "amx" are functions: for
-    tests.
+    With ``emulated`` also "avx2_vnni_emulated" and "amx_emulated", where the instructions that
+    "avx2_vnni" and "amx" are named for are functions: for tests.
     """
 
 def all_levels() -> list[tuple[str, bool, bool]]:

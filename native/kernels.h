@@ -350,6 +350,7 @@ struct Kernels {
 void fill_scalar(Kernels& k);
 void fill_avx2(Kernels& k);
 void fill_avx2_vnni(Kernels& k);
+void fill_avx2_vnni_emulated(Kernels& k);
 void fill_avx512(Kernels& k);
 void fill_avx512_vnni(Kernels& k);
 void fill_avx512_bf16(Kernels& k);

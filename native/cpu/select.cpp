@@ -25,6 +25,7 @@ bool has_amx() { return has_avx512_vnni() && has_tiles(); }
 constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {"avx2", has_avx2, fill_avx2},
                              {"avx2_vnni", has_avx2_vnni, fill_avx2_vnni},
+                             {"avx2_vnni_emulated", has_avx2, fill_avx2_vnni_emulated, true},
                              {"avx512", has_avx512, fill_avx512},
                              {"avx512_vnni", has_avx512_vnni, fill_avx512_vnni},
                              {"avx512_bf16", has_avx512_bf16, fill_avx512_bf16},

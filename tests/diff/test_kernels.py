@@ -59,9 +59,19 @@ def test_cut_anywhere(name: str, level: str) -> None:
 
 def test_emulated_levels_are_for_tests() -> None:
     emulated = set(LEVELS) - set(_native.levels())
-    assert emulated == ({"amx_emulated"} if "avx512_vnni" in LEVELS else set())
+    vnni = {"avx2_vnni_emulated"} if "avx2" in LEVELS else set()
+    assert emulated == vnni | ({"amx_emulated"} if "avx512_vnni" in LEVELS else set())
     assert all(_native.Kernels(level).level == level for level in LEVELS)
     assert all(runs == (name in LEVELS) for name, runs, _ in _native.all_levels())
+
+
+@pytest.mark.parametrize("level", [name for name, *_ in _native.all_levels()])
+def test_which_levels_run_here(level: str) -> None:
+    """A level that is skipped here was compiled; what tests say of it was said on another CPU."""
+    if level not in LEVELS:
+        stand_in = f"{level}_emulated"
+        how = f"runs as {stand_in}" if stand_in in LEVELS else "does not run"
+        pytest.skip(f"this CPU lacks instructions of {level}: it {how}")
 
 
 def test_kernels_refuse_unknown_level() -> None:

@@ -1,10 +1,9 @@
-// How unpacked codes are kept (generic/linear_formats.inl).
+// How unpacked codes are kept (generic/linear_formats.inl). Include after vec.h.
 #pragma once
-#include "isa/avx2_vnni/vec.h"
 
-namespace kvasir::isa_avx2_vnni {
+namespace kvasir::KVASIR_ISA {
 
 constexpr int kQ8Zero = 128;
 constexpr bool kCentred = false;
 
-}  // namespace kvasir::isa_avx2_vnni
+}  // namespace kvasir::KVASIR_ISA

@@ -1,0 +1,3 @@
+#include "isa/avx2_vnni_emulated/vec.h"
+//
+#include "isa/avx2_vnni/linear.inl"
