@@ -18,7 +18,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long env check format test-oracle sanitize bench wheel clean
+.PHONY: help serve test test-long env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -29,6 +29,7 @@ help:
 	@echo "make format       let ruff and clang-format write"
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
+	@echo "make sanitize-short  a few of them, on the kernels of one level"
 	@echo "make bench        latency and throughput with the machine's ceilings, into build/bench"
 	@echo "make wheel        our wheel, into dist"
 	@echo "make clean        remove everything that was made here"
@@ -59,7 +60,10 @@ test-oracle: $(ORACLE)/.built
 	$(ORACLE)/bin/python -m pytest -m oracle $(TESTS) $(ARGS)
 
 sanitize: $(VENV)/.base $(VENV)/.dev
-	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh $(abspath $(VENV))/bin/python $(ARGS)
+	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh long $(abspath $(VENV))/bin/python $(ARGS)
+
+sanitize-short: $(VENV)/.base $(VENV)/.dev
+	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh short $(abspath $(VENV))/bin/python $(ARGS)
 
 bench: $(VENV)/.built
 	mkdir -p build/bench

@@ -1,35 +1,66 @@
 #!/bin/sh
-# The native tests under the sanitizers: sanitize.sh PYTHON [arguments of pytest]
-# All of native/ is checked but the kernels of native/isa, which take compilers minutes with checks in them.
-# PYTHON's environment needs the packages of the build and of the tests; gcc alone is provided for.
+# The native tests under the sanitizers: sanitize.sh short|long PYTHON [arguments of pytest]
+# All of native/ is checked, with those levels of native/isa that this machine can run; the short form has the
+# kernels of one level. PYTHON's environment needs the packages of the build and of the tests; gcc alone is
+# provided for.
 set -eu
-python=$1
-shift
+form=$1 python=$2
+shift 2
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-memory="tests/unit/test_pool.py tests/unit/test_packing.py tests/unit/test_packed_cache.py
-        tests/prop/test_packed_fuzz.py tests/diff/test_native_programs.py tests/diff/test_sampling.py"
-threads="tests/unit/test_pool.py tests/unit/test_packing.py tests/diff/test_native_programs.py"
 
-# check NAME SANITIZERS LIBRARIES TESTS [arguments of pytest]
-check() (
-  build=build/sanitize/$1 tree=build/sanitize/$1/tree preload="" tests=$4
-  for library in $3; do preload="$preload $(gcc -print-file-name="$library")"; done
-  cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$python" -DKVASIR_SANITIZE="$2"
+has() { grep -qw "$1" /proc/cpuinfo; }
+if [ "$form" = short ]; then
+  if has avx2; then levels=avx2; else levels=scalar; fi
+else
+  levels=scalar
+  if has avx2; then levels="$levels;avx2;avx2_vnni_emulated"; fi
+  if has avx_vnni; then levels="$levels;avx2_vnni"; fi
+  if has avx512bw; then levels="$levels;avx512"; fi
+  if has avx512_vnni; then levels="$levels;avx512_vnni;amx_emulated"; fi
+  if has amx_int8; then levels="$levels;amx"; fi
+fi
+
+# build NAME SANITIZERS
+build() {
+  build=build/sanitize/$form-$1 tree=build/sanitize/$form-$1/tree
+  cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$python" -DKVASIR_SANITIZE="$2" -DKVASIR_LEVELS="$levels"
   cmake --build "$build"
-  # A copy of the package around the checked module. -S keeps an editable install from standing in for it.
+  # A copy of the package around the checked module.
   rm -rf "$tree"
   mkdir -p "$tree"
   cp -r kvasir tests pyproject.toml "$tree"
   rm -f "$tree"/kvasir/_native*.so
   cp "$build"/_native*.so "$tree/kvasir/"
-  shift 4
-  cd "$tree"
+}
+
+# check NAME LIBRARIES [arguments of pytest]
+check() (
+  cd "build/sanitize/$form-$1/tree"
+  preload=""
+  for library in $2; do preload="$preload $(gcc -print-file-name="$library")"; done
+  shift 2
   # The interpreter itself is not checked: its leaks are no concern of ours. Memory in fixed places, or the
-  # thread sanitizer cannot start on every kernel.
+  # thread sanitizer cannot start on every kernel. -S keeps an editable install from standing in for the tree.
   export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$site"
-  # shellcheck disable=SC2086 # a list of words
-  LD_PRELOAD=$preload setarch -R "$python" -S -m pytest -p no:cacheprovider $tests "$@"
+  LD_PRELOAD=$preload setarch -R "$python" -S -m pytest -p no:cacheprovider -o timeout=900 "$@"
 )
 
-check memory address,undefined "libasan.so libubsan.so" "$memory" "$@"
-check threads thread libtsan.so "$threads" "$@"
+memory="libasan.so libubsan.so" threads=libtsan.so
+build memory address,undefined
+build threads thread
+pool="tests/unit/test_pool.py tests/unit/test_packing.py tests/diff/test_native_programs.py"
+engine="tests/diff/test_long_context.py tests/diff/test_native_exactness.py"
+# shellcheck disable=SC2086 # lists of words
+if [ "$form" = short ]; then
+  # Nothing that asks for a level by name that is not there.
+  run="test_pool or share_a_context or (Q4_1 and replayed and overlapped and computed)"
+  check memory "$memory" tests/unit/test_pool.py tests/diff/test_sampling.py tests/diff/test_kernels.py \
+    tests/diff/test_attention.py $engine "$@" \
+    -k "$run or (test_sampling and 1025) or ((cut_anywhere or cut_items) and avx2 and not emulated)"
+  check threads "$threads" tests/unit/test_pool.py $engine "$@" -k "$run"
+else
+  check memory "$memory" $pool tests/unit/test_packed_cache.py tests/prop/test_packed_fuzz.py \
+    tests/diff/test_sampling.py tests/diff/test_sampling_support.py tests/diff/test_kernels.py \
+    tests/diff/test_compact.py tests/diff/test_attention.py tests/diff/test_native_numerics.py $engine "$@"
+  check threads "$threads" $pool $engine "$@" -k "not test_native_exactness or overlapped"
+fi
