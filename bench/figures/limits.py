@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.figures.blocks import Blocks
 from bench.figures.results import RESULTS, load
+from kvasir.bench.experiments.registry import EXPERIMENTS
 
 Read = Callable[[dict[str, Any]], float]
 
@@ -111,4 +112,22 @@ def missed_experiments() -> str:
     return "".join(lines) or "None.\n"
 
 
-LIMITS: Blocks = {"targets": targets, "missed-experiments": missed_experiments}
+def experiments() -> str:
+    """Which there are."""
+    head = [
+        "| name | claim of the literature | target | runs | about |",
+        "|---|---|---|---|--:|",
+    ]
+    rows = [
+        f"| `{x.name}` | {x.claim} | {x.target} | {'model' if x.uses_model else 'virtual time'} | "
+        f"{x.seconds} s |"
+        for x in EXPERIMENTS
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+LIMITS: Blocks = {
+    "targets": targets,
+    "missed-experiments": missed_experiments,
+    "experiments": experiments,
+}
