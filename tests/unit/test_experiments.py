@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -82,14 +81,6 @@ def test_names_are_unique_and_chosen_by_number_or_whole() -> None:
     with pytest.raises(ConfigError, match="no experiment 'e99'"):
         select(["e99"])
     assert len(listing().splitlines()) == len(EXPERIMENTS)
-
-
-def test_the_page_has_the_durations_that_are_listed() -> None:
-    page = Path(__file__).parents[2] / "docs/experiments.md"
-    rows = re.findall(r"^\| `([^`]+)` \|.* (\d+) s \|$", page.read_text("utf-8"), re.MULTILINE)
-    assert {name: int(seconds) for name, seconds in rows} == {
-        x.name: x.seconds for x in EXPERIMENTS
-    }
 
 
 def test_the_command_lists_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

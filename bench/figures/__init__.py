@@ -1,0 +1,1 @@
+"""Figures of the pages, written from the results that they stand on."""

@@ -1,0 +1,133 @@
+"""The table of targets: what was wanted, what a result says, and whether that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.figures.blocks import Blocks
+from bench.figures.results import RESULTS, load
+from kvasir.bench.experiments.registry import EXPERIMENTS
+
+Read = Callable[[dict[str, Any]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``read`` takes the figure from the result; it has to reach ``bound``, or stay below it."""
+
+    what: str
+    result: str
+    read: Read
+    bound: float
+    form: str = "{:.2f}x"
+    is_most: bool = False
+
+    def row(self) -> str:
+        value = self.read(load(self.result))
+        met = value <= self.bound if self.is_most else value >= self.bound
+        wanted = f"{'at most ' if self.is_most else ''}{self.form.format(self.bound)}"
+        measured = self.form.format(value)
+        link = f"[{self.result}]({self.result}.json)"
+        return f"| {self.what} | {wanted} | {measured} | {link} | {'met' if met else 'missed'} |"
+
+
+def over_best(key: str) -> Read:
+    """Our rate over the best other engine's."""
+
+    def read(document: dict[str, Any]) -> float:
+        ours, *others = (float(engine["median"][key]) for engine in document["engines"])
+        return ours / max(others)
+
+    return read
+
+
+def over_same_file(key: str) -> Read:
+    """Our rate over llama.cpp's on the same file."""
+
+    def read(document: dict[str, Any]) -> float:
+        ours, *others = document["engines"]
+        file = ours["name"].split(", ")[1]
+        (same,) = (x for x in others if x["name"] == f"llama.cpp, {file}")
+        return float(ours["median"][key] / same["median"][key])
+
+    return read
+
+
+def peers(result: str, machine: str) -> list[Target]:
+    """The same targets on every machine: they are ratios of one run."""
+    what = f"SmolLM2-135M Q4_1, {machine}: "
+    return [
+        Target(what + "one stream, over llama.cpp on the same file", result,
+               over_same_file("decode"), 3.0),
+        Target(what + "one stream, over the best engine", result, over_best("decode"), 1.9),
+        Target(what + "prefill 512, over the best", result, over_best("prefill 512"), 1.4),
+        Target(what + "prefill 2048, over the best", result, over_best("prefill 2048"), 1.35),
+        Target(what + "64 requests of 128 + 128, over the best", result, over_best("batch"), 1.8),
+    ]  # fmt: skip
+
+
+def first_token(way: str) -> Read:
+    """Seconds from the start of the process."""
+    return lambda d: float(d["results"][way]["seconds_to_first_token"]["median"])
+
+
+TARGETS = (
+    *peers("peers-smollm2-2cores", "AVX-512"),
+    *peers("peers-smollm2-avx2-2cores", "AVX2"),
+    Target("time outside of the native call, one request", "latency-smollm2-2cores",
+           lambda d: d["results"]["decode"]["outside_native"], 0.1, "{:.1%}", True),
+    Target("the same, 64 requests", "throughput-smollm2-2cores",
+           lambda d: d["results"]["outside_native"], 0.05, "{:.1%}", True),
+    Target("process start to first token, `run`", "start-2cores",
+           first_token("run"), 0.4, "{:.2f} s", True),
+    Target("process start to first token, `serve`", "start-2cores",
+           first_token("serve"), 0.7, "{:.2f} s", True),
+    Target("memory of both processes beyond weights and KV, of what is allowed", "memory-2cores",
+           lambda d: d["results"]["beyond_weights"] / d["results"]["limit"], 1.0, "{:.0%}", True),
+    Target("64 streams over HTTP, lost against offline", "streaming-2cores",
+           lambda d: d["results"]["lost"]["median"], 0.1, "{:.1%}", True),
+    *(Target(f"another process takes half a CPU, {what}: loss over the stolen share", name,
+             lambda d: d["results"]["factor"], 1.3, "{:.2f}x", True)
+      for name, what in (("disturbed-one-2cores", "one stream"), ("disturbed-2cores", "16 streams"),
+                         ("disturbed-64-2cores", "64 streams"))),
+)  # fmt: skip
+
+
+def targets() -> str:
+    head = ["| what | wanted | measured | result | |", "|---|--:|--:|---|---|"]
+    return "\n".join([*head, *(target.row() for target in TARGETS)]) + "\n"
+
+
+def missed_experiments() -> str:
+    """A line for every experiment below its target."""
+    lines = []
+    for path in sorted((RESULTS / "experiments").rglob("*.json")):
+        name = path.relative_to(RESULTS).with_suffix("").as_posix()
+        document = load(name)
+        if not document["results"]["met"]:
+            row = document["row"]
+            lines.append(f"- [{name}]({name}.json): {row['measured']}. Wanted: {row['target']}.\n")
+    return "".join(lines) or "None.\n"
+
+
+def experiments() -> str:
+    """Which there are."""
+    head = [
+        "| name | claim of the literature | target | runs | about |",
+        "|---|---|---|---|--:|",
+    ]
+    rows = [
+        f"| `{x.name}` | {x.claim} | {x.target} | {'model' if x.uses_model else 'virtual time'} | "
+        f"{x.seconds} s |"
+        for x in EXPERIMENTS
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+LIMITS: Blocks = {
+    "targets": targets,
+    "missed-experiments": missed_experiments,
+    "experiments": experiments,
+}

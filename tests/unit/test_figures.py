@@ -1,0 +1,106 @@
+"""The pages say what the results say, and results that say too much are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.figures.__main__ import BLOCKS, ROOT, faults, pages
+from bench.figures.blocks import fill, loose
+from bench.figures.limits import Target, over_best, over_same_file
+from bench.figures.readme import short
+from bench.figures.results import Refused, load
+
+CLEAN = {"machine": {"commit": "0123456789ab"}, "results": {"foreign": [0.0, 0.1]}}
+
+
+def test_every_page_says_what_its_results_say() -> None:
+    assert faults() == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "bench/results/limits.md"])
+def test_an_edited_figure_is_noticed(page: str, tmp_path: Path) -> None:
+    for path in pages():
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    assert faults(tmp_path) == []
+    path = tmp_path / page
+    text = path.read_text("utf-8")
+    begin = text.index("<!-- figures: ")
+    digit = next(i for i in range(text.index("\n", begin), len(text)) if text[i] in "1234567")
+    path.write_text(text[:digit] + str(int(text[digit]) + 1) + text[digit + 1 :], "utf-8")
+    assert faults(tmp_path) == [f"{page}: differs from bench/results: run python -m bench.figures"]
+
+
+def test_a_figure_outside_of_a_block_is_noticed(tmp_path: Path) -> None:
+    block = "<!-- figures: a -->\n2.9x\n<!-- end of figures -->\n"
+    assert loose(f"words\n{block}") == []
+    for line in ("2.9x the best", "8 times sooner", "345 tok/s", "1,141 tokens a second"):
+        assert loose(f"{line}\n{block}") == [line]
+    assert loose("a 2x2 block, at most 8 times as long, 64 tokens") == []
+
+
+def test_a_block_is_written_and_nothing_else() -> None:
+    page = "a\n<!-- figures: x -->\nold\n<!-- end of figures -->\nb\n"
+    assert fill(page, {"x": lambda: "new\n"}) == page.replace("old", "new")
+    with pytest.raises(KeyError, match="x"):
+        fill(page, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"machine": {"commit": "0123456789ab+"}}, "from a clean tree"),
+        ({"machine": {"commit": None}}, "from a clean tree"),
+        ({"results": {"runs": [{"foreign": 0.11}]}}, "others took 11% of the machine"),
+        ({"results": {"foreign": [0.0, 0.2]}}, "others took 20% of the machine"),
+        ({"quick": True}, "a quick run"),
+    ],
+)
+def test_a_result_that_says_too_much_is_refused(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(CLEAN))
+    assert load("x", tmp_path) == CLEAN
+    path.write_text(json.dumps({**CLEAN, **change}))
+    with pytest.raises(Refused, match=why):
+        load("x", tmp_path)
+    with pytest.raises(Refused, match=r"y\.json: there is no such result"):
+        load("y", tmp_path)
+
+
+def test_targets_are_judged_by_the_figure_that_is_shown() -> None:
+    engines = [
+        {"name": "Kvasir, m.Q4_1.gguf", "median": {"decode": 300.0}},
+        {"name": "llama.cpp, m.Q4_1.gguf", "median": {"decode": 100.0}},
+        {"name": "llama.cpp, m.Q4_0.gguf", "median": {"decode": 150.0}},
+    ]
+    assert over_best("decode")({"engines": engines}) == 2.0
+    assert over_same_file("decode")({"engines": engines}) == 3.0
+    assert [short(engine["name"]) for engine in engines[1:]] == [
+        "llama.cpp, Q4_1",
+        "llama.cpp, Q4_0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bound", "is_most", "verdict"),
+    [(8.0, False, "missed"), (7.96, False, "met"), (7.9, True, "missed"), (8.0, True, "met")],
+)
+def test_796_is_not_8(
+    bound: float, is_most: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.figures.limits.load", lambda name: {"ratio": 7.96})
+    target = Target("x", "y", lambda document: document["ratio"], bound, is_most=is_most)
+    assert target.row().endswith(f"| 7.96x | [y](y.json) | {verdict} |")
+
+
+def test_every_block_stands_on_a_page() -> None:
+    text = "".join(path.read_text("utf-8") for path in pages())
+    assert all(f"<!-- figures: {name} -->" in text for name in BLOCKS)
