@@ -34,10 +34,10 @@ def code_of(event: str) -> str:
 
 def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: StartServer) -> None:
     """Whole seconds, so that steps are slow enough for a quarter to be more than one."""
-    options = {"faults": {**SLOW, "seconds": 0.04}, "max_queued_requests": 4}
+    options = {"faults": {**SLOW, "seconds": 0.1}, "max_queued_requests": 4}
     with server(**options) as running, ThreadPoolExecutor(48) as pool:
         running.post(PATH, {**SONG, "max_tokens": 20})
-        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 250}) for _ in range(32)]
+        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 100}) for _ in range(32)]
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 32)
         waiting = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 5}) for _ in range(4)]
         wait_until(lambda: running.metric("kvasir:num_requests_waiting") == 4)
