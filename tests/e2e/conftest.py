@@ -28,6 +28,14 @@ def toy(toy_folder: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def native_toy(toy_folder: Path) -> Iterator[Server]:
+    """The same on the native executor."""
+    limits = {"header_timeout": 1, "body_timeout": 1, "max_body_bytes": 2**20}
+    with running_server(toy_folder, executor="native", **limits) as server:
+        yield server
+
+
 @pytest.fixture
 def server(toy_folder: Path, tmp_path: Path) -> StartServer:
     """``server(model=…, executor=…, faults={…}, **serve_options)`` is a server of the test's

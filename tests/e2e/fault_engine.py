@@ -1,8 +1,8 @@
-"""An engine process on the fake executor whose model folder says how it shall misbehave.
+"""An engine process whose model folder says how it shall misbehave: on the fake executor, or on the
+native one, both with the overlapped loop.
 
 ``faults.json``: ``seconds`` a step sleeps; ``nonfinite`` maps a seed to the output index with NaN
-logits;
-``die_at`` is the step that kills the process; ``fail_at`` the step that raises.
+logits (fake only); ``die_at`` is the step that kills the process; ``fail_at`` the step that raises.
 """
 
 from __future__ import annotations
@@ -13,26 +13,32 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.messages import Ready
 from kvasir.core.plan import StepPlan, StepResult
+from kvasir.engine.build import BuiltEngine, build_engine
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.engine_child import main
 
 
-class FaultyExecutor(FakeExecutor):
-    def __init__(self, spec: ExecutorSpec, faults: dict[str, object]) -> None:
-        nonfinite = faults.get("nonfinite", {})
-        assert isinstance(nonfinite, dict)
-        super().__init__(spec, nonfinite={int(k): int(v) for k, v in nonfinite.items()})
-        self._seconds_slept = float(str(faults.get("seconds", 0)))
+class FaultyExecutor:
+    """What ``inner`` does, and the faults."""
+
+    def __init__(self, inner: Executor, faults: dict[str, Any]) -> None:
+        self._inner = inner
+        self._seconds_slept = float(faults.get("seconds", 0))
         self._die_at = faults.get("die_at")
         self._fail_at = faults.get("fail_at")
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self._inner.spec
 
     def run(self, plan: StepPlan) -> StepResult:
         began = time.perf_counter()
@@ -41,8 +47,17 @@ class FaultyExecutor(FakeExecutor):
             os.kill(os.getpid(), 9)
         if plan.step == self._fail_at:
             raise RuntimeError("injected")
-        result = super().run(plan)
+        result = self._inner.run(plan)
         return replace(result, seconds=time.perf_counter() - began)
+
+    def read_block(self, group: int, block: int) -> bytes:
+        return self._inner.read_block(group, block)
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self._inner.write_block(group, block, data)
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 @dataclass(frozen=True)
@@ -63,9 +78,22 @@ class ToyEngine:
         )
 
 
-def build(options: EngineOptions) -> ToyEngine:
-    length = options.max_model_len or 4096
+def build(options: EngineOptions) -> ToyEngine | BuiltEngine:
     faults = json.loads((Path(options.model or ".") / "faults.json").read_text())
+    return _fake(options, faults) if options.executor == "fake" else _native(options, faults)
+
+
+def _native(options: EngineOptions, faults: dict[str, Any]) -> BuiltEngine:
+    sizes = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "kv_memory": "16MiB", "threads": 2}
+    built = build_engine(replace(options, **sizes))
+    executor = FaultyExecutor(built.executor, faults)
+    scheduler = Scheduler(built.config.scheduler, None, built.key_root)
+    engine = Engine(executor, scheduler, overlap=True)
+    return replace(built, engine=engine, executor=executor)
+
+
+def _fake(options: EngineOptions, faults: dict[str, Any]) -> ToyEngine:
+    length = options.max_model_len or 4096
     n_blocks = int(faults.get("n_blocks", 2 * length // 16))
     spec = ExecutorSpec(256, length, 32, 512, n_blocks, 16, "fake")
     config = SchedulerConfig(
@@ -76,7 +104,9 @@ def build(options: EngineOptions) -> ToyEngine:
         block_size=16,
         enable_prefix_caching=True,
     )
-    engine = Engine(FaultyExecutor(spec, faults), Scheduler(config), overlap=False)
+    nonfinite = {int(seed): int(at) for seed, at in faults.get("nonfinite", {}).items()}
+    executor = FaultyExecutor(FakeExecutor(spec, nonfinite=nonfinite), faults)
+    engine = Engine(executor, Scheduler(config), overlap=True)
     return ToyEngine(engine, spec)
 
 

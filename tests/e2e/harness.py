@@ -101,9 +101,11 @@ def running_server(
 ) -> Iterator[Server]:
     """``serve`` and ``engine`` are options; ``module`` is the engine's program.
 
-    Without it the fake executor runs in ``fault_engine``, any other in the product's own program.
+    Without it the fake executor runs in ``fault_engine``, any other in the product's own program;
+    "native" is the cpu executor in ``fault_engine``.
     """
-    module = module or (FAULT_ENGINE if executor == "fake" else REAL_ENGINE)
+    module = module or (FAULT_ENGINE if executor in ("fake", "native") else REAL_ENGINE)
+    executor = "cpu" if executor == "native" else executor
     options = {
         "model": str(model),
         "executor": executor,

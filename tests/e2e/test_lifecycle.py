@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import (
@@ -29,6 +30,7 @@ from tests.e2e.harness import (
     wait_until,
 )
 
+BOTH = pytest.mark.parametrize("executor", ["fake", "native"])
 SLOW = {"seconds": 0.005}
 SONG = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "seed": 3}
 
@@ -39,8 +41,9 @@ def test_ready_server_is_well(toy: Server) -> None:
     assert toy.get("/version").json()["version"]
 
 
-def test_r19_sigterm_drains(server: StartServer) -> None:
-    with server(faults=SLOW) as running, ThreadPoolExecutor(100) as pool:
+@BOTH
+def test_r19_sigterm_drains(server: StartServer, executor: str) -> None:
+    with server(faults=SLOW, executor=executor) as running, ThreadPoolExecutor(100) as pool:
         song = {**SONG, "max_tokens": 120}
         alone = sing(running, song)
         songs = [pool.submit(sing, running, song) for _ in range(100)]
@@ -56,8 +59,12 @@ def test_r19_sigterm_drains(server: StartServer) -> None:
         assert running.process.wait(PATIENCE) == 0
 
 
-def test_r19_drain_limit_ends_streams_with_an_error(server: StartServer) -> None:
-    with server(faults=SLOW, shutdown_timeout=1) as running, ThreadPoolExecutor(1) as pool:
+@BOTH
+def test_r19_drain_limit_ends_streams_with_an_error(server: StartServer, executor: str) -> None:
+    with (
+        server(faults=SLOW, executor=executor, shutdown_timeout=1) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
         event = pool.submit(last_event, running, {**SONG, "max_tokens": 4000})
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 1)
         running.process.send_signal(signal.SIGTERM)
@@ -65,8 +72,9 @@ def test_r19_drain_limit_ends_streams_with_an_error(server: StartServer) -> None
         assert running.process.wait(PATIENCE) == 0
 
 
-def test_r19_second_sigterm_exits_now(server: StartServer) -> None:
-    with server(faults=SLOW) as running:
+@BOTH
+def test_r19_second_sigterm_exits_now(server: StartServer, executor: str) -> None:
+    with server(faults=SLOW, executor=executor) as running:
         engine = running.engine_pid()
         done = threading.Event()
 
@@ -96,8 +104,9 @@ def test_r19_idle_server_stops_at_once(server: StartServer) -> None:
         assert not is_alive(engine)
 
 
-def test_r20_engine_killed_under_load(server: StartServer) -> None:
-    with server(faults=SLOW) as running, ThreadPoolExecutor(6) as pool:
+@BOTH
+def test_r20_engine_killed_under_load(server: StartServer, executor: str) -> None:
+    with server(faults=SLOW, executor=executor) as running, ThreadPoolExecutor(6) as pool:
         events = [pool.submit(last_event, running, {**SONG, "max_tokens": 4000}) for _ in range(3)]
         whole = pool.submit(running.post, "/v1/completions", {**SONG, "max_tokens": 4000})
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 4)
@@ -114,16 +123,18 @@ def test_r20_engine_killed_under_load(server: StartServer) -> None:
         assert running.process.wait(PATIENCE) == 1
 
 
-def test_r20_executor_error_is_told(server: StartServer) -> None:
-    with server(faults={"fail_at": 5}) as running:
+@BOTH
+def test_r20_executor_error_is_told(server: StartServer, executor: str) -> None:
+    with server(faults={"fail_at": 5}, executor=executor) as running:
         error = running.post("/v1/completions", SONG).json()["error"]
         assert error["code"] == "engine_down"
         assert "injected" in error["message"]
         assert running.process.wait(PATIENCE) == 1
 
 
-def test_engine_ends_with_its_parent(server: StartServer) -> None:
-    with server(faults=SLOW) as running:
+@BOTH
+def test_engine_ends_with_its_parent(server: StartServer, executor: str) -> None:
+    with server(faults=SLOW, executor=executor) as running:
         engine = running.engine_pid()
         running.process.kill()
         running.process.wait(PATIENCE)

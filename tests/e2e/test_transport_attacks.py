@@ -34,11 +34,12 @@ LIMIT = 2**20
 GOOD = {"model": MODEL, "prompt": "x", "max_tokens": 2, "seed": 1}
 
 
-@pytest.fixture
-def calm(toy: Server) -> Iterator[Server]:
-    """The server, with canaries singing during the test."""
-    with canaries(toy):
-        yield toy
+@pytest.fixture(params=["toy", "native_toy"])
+def calm(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server, with canaries singing during the test; on the fake and on the native executor."""
+    server: Server = request.getfixturevalue(request.param)
+    with canaries(server):
+        yield server
 
 
 def refused(reply: Reply | None, *statuses: int) -> dict[str, str]:

@@ -1,13 +1,15 @@
-"""A model folder of 256 byte tokens for the fake executor: real tokenizer files, one tensor of no
-use."""
+"""A model folder of 256 byte tokens: real tokenizer files, and the weights of a tiny llama, which
+the fake executor does not read."""
 
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 
 from tokenizers.pre_tokenizers import ByteLevel
+
+from tests import tiny
+from tests.gguf_writer import write_safetensors
 
 START, END = 250, 251
 """Ids of <|im_start|> and <|im_end|>: bytes that UTF-8 never has."""
@@ -21,7 +23,8 @@ TEMPLATE = (
 def write_toy_model(folder: Path, faults: dict[str, object] | None = None) -> Path:
     """``faults`` are read by ``fault_engine``."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "config.json", {"model_type": "llama", "vocab_size": 256, "eos_token_id": END})
+    model = tiny.llama("toy", vocab_size=256, eos_token_id=END, max_position_embeddings=4096)
+    _write(folder / "config.json", dict(model.config))
     _write(folder / "tokenizer.json", _tokenizer())
     _write(
         folder / "tokenizer_config.json",
@@ -29,7 +32,7 @@ def write_toy_model(folder: Path, faults: dict[str, object] | None = None) -> Pa
     )
     _write(folder / "generation_config.json", {"eos_token_id": END})
     _write(folder / "faults.json", faults or {})
-    (folder / "model.safetensors").write_bytes(_safetensors())
+    write_safetensors(folder / "model.safetensors", model.tensors, "F32")
     return folder
 
 
@@ -85,8 +88,3 @@ def _byte_names() -> list[str]:
     alphabet = ByteLevel.alphabet()
     others = iter(sorted(char for char in alphabet if ord(char) > 255))
     return [chr(byte) if chr(byte) in alphabet else next(others) for byte in range(256)]
-
-
-def _safetensors() -> bytes:
-    header = json.dumps({"unused": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(4)
