@@ -7,10 +7,12 @@ from typing import Any, Protocol
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from kvasir.cli.options import take, with_options
 from kvasir.cli.remote import Message, RemoteModel
 from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.cli.terminal import for_stream, show
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.params import SamplingParams
@@ -76,7 +78,7 @@ class Conversation:
 
     def run(self) -> None:
         """Until the end of input."""
-        self._console.print(f"[bold]{self._speaker.name}[/bold]  {HELP}", style="dim")
+        self._console.print(Text(self._clean(self._speaker.name), "bold"), HELP, style="dim")
         while True:
             try:
                 line = self._console.input("[bold green]> [/bold green]").strip()
@@ -105,7 +107,7 @@ class Conversation:
         except KeyboardInterrupt:
             self._console.print(" [dim](stopped)[/dim]")
         except KvasirError as error:
-            self._console.print(f"[red]{error.message}[/red]", markup=True)
+            self._console.print(Text(self._clean(error.message), "red"))
             self.messages.pop()
             return
         self.messages.append({"role": "assistant", "content": "".join(pieces)})
@@ -114,5 +116,8 @@ class Conversation:
         """Prints the answer as it comes; ``pieces`` keeps what was said before an interrupt."""
         for piece in self._speaker.chat(self.messages, self._params):
             pieces.append(piece)
-            self._console.print(piece, end="", markup=False, soft_wrap=True)
+            show(piece, self._console.file)
         self._console.print()
+
+    def _clean(self, text: str) -> str:
+        return for_stream(text, self._console.file)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from kvasir.cli.terminal import show
 from kvasir.core.errors import ConfigError
 
 STAGES = ("raw", "fused", "lowered")
@@ -24,7 +25,7 @@ def model(model: str | None, tensors: bool) -> None:
     """What MODEL's file says: family, sizes, formats of its tensors."""
     from kvasir.cli.inspect_text import model_text
 
-    sys.stdout.write(model_text(model, tensors))
+    show(model_text(model, tensors), sys.stdout)
 
 
 @inspect.command()
@@ -47,7 +48,7 @@ def program(model: str | None, stage: str, dtype: str) -> None:
     """What MODEL computes in one step."""
     from kvasir.cli.inspect_text import program_text
 
-    sys.stdout.write(program_text(model, stage, dtype))
+    show(program_text(model, stage, dtype), sys.stdout)
 
 
 @inspect.command()
@@ -55,7 +56,7 @@ def formats() -> None:
     """The weight formats that can be read."""
     from kvasir.cli.inspect_text import formats_text
 
-    sys.stdout.write(formats_text())
+    show(formats_text(), sys.stdout)
 
 
 @inspect.command()
@@ -83,9 +84,9 @@ def timeline(
     if request is not None and chrome_trace is not None:
         raise ConfigError("--chrome-trace shows the steps of all requests: leave REQUEST out")
     if request is not None:
-        sys.stdout.write(request_timeline(url, api_key, request))
+        show(request_timeline(url, api_key, request), sys.stdout)
     else:
-        sys.stdout.write(step_timeline(url, api_key, steps, chrome_trace))
+        show(step_timeline(url, api_key, steps, chrome_trace), sys.stdout)
 
 
 @inspect.command()
@@ -95,7 +96,7 @@ def kv(url: str, api_key: str | None) -> None:
     """What holds the KV blocks of a running server now, and how full each request's are."""
     from kvasir.cli.trace_command import kv_cache
 
-    sys.stdout.write(kv_cache(url, api_key))
+    show(kv_cache(url, api_key), sys.stdout)
 
 
 @inspect.command()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from kvasir.cli.terminal import show
 from kvasir.core.errors import ConfigError, KvasirError, RequestError
 
 EXIT_FAILED = 1
@@ -94,7 +95,7 @@ def run_command(args: Sequence[str]) -> int:
     except KvasirError as error:
         if "--debug" in args:
             raise
-        print(f"kvasir: {error.message}", file=sys.stderr)
+        show(f"kvasir: {error.message}\n", sys.stderr)
         return EXIT_USAGE if isinstance(error, ConfigError | RequestError) else EXIT_FAILED
     return result if isinstance(result, int) else 0
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from kvasir.cli.options import take, with_options
+from kvasir.cli.terminal import show
 from kvasir.config.options import EngineOptions
 
 
@@ -22,4 +24,4 @@ def memory(**values: Any) -> None:
     options = take(EngineOptions, values)
     from kvasir.cli.plan_text import memory_text
 
-    click.echo(memory_text(options), nl=False)
+    show(memory_text(options), sys.stdout)

@@ -9,6 +9,7 @@ import click
 
 from kvasir.cli.options import take, with_options
 from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.cli.terminal import show
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 
@@ -34,8 +35,7 @@ def run(words: tuple[str, ...], raw: bool, system: str | None, **values: Any) ->
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": text})
         for piece in model.complete(text, params) if raw else model.chat(messages, params):
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+            show(piece, sys.stdout)
         sys.stdout.write("\n")
     finally:
         model.close()

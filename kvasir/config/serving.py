@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvasir.config.options import option
+from kvasir.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,12 @@ class ServeOptions:
     uds: str | None = option(None, "text", "Listen on this Unix socket instead of a port.")
     api_key: str | None = option(
         None, "text", "Clients must send it as a bearer token; health routes stay open."
+    )
+    allowed_hosts: str | None = option(
+        None,
+        "text",
+        "Host names, comma-separated, that requests may be sent to, beside addresses and "
+        "localhost; * is any. Default: any, but none on a loopback address without api_key.",
     )
     admin_port: int | None = option(
         None,
@@ -40,18 +47,28 @@ class ServeOptions:
         30, "int", "Seconds that running requests get to finish after SIGTERM.", minimum=0
     )
     max_body_bytes: int = option(16 * 2**20, "int", "Largest request body.")
+    max_body_memory: int = option(
+        128 * 2**20,
+        "int",
+        "Request bodies above 64 KiB that arrive at a time, together; more get a 503.",
+    )
     max_header_bytes: int = option(32 * 2**10, "int", "Largest request line and headers together.")
     max_headers: int = option(100, "int", "Most headers of one request.")
     header_timeout: int = option(10, "int", "Seconds for the request line and headers to arrive.")
     body_timeout: int = option(
-        10, "int", "Seconds before a request body must arrive at body_rate on average."
+        10, "int", "Seconds that a request body may fall behind body_rate, or rest."
     )
-    body_rate: int = option(1024, "int", "Slowest request body, bytes per second.")
+    body_rate: int = option(
+        16 * 2**10, "int", "Slowest request body, bytes per second: a larger body has longer."
+    )
     write_timeout: int = option(
         30, "int", "Seconds that a client may leave the server's full write buffer unread."
     )
     max_connections: int = option(
-        2048, "int", "Open connections; beyond it those that wait longest for a request are closed."
+        2048,
+        "int",
+        "Open connections; beyond it those that wait longest for a request are closed, and with "
+        "none only health routes answer.",
     )
     max_requests: int = option(
         1024, "int", "Generation requests at a time, running and queued; more get a 429."
@@ -74,3 +91,13 @@ class ServeOptions:
         "Least severe messages that are logged.",
         choices=("debug", "info", "warning", "error"),
     )
+
+
+def check_body_memory(options: ServeOptions) -> None:
+    """Raises ConfigError when one body is larger than what all may take."""
+    one, most = options.max_body_bytes, options.max_body_memory
+    if one > most:
+        raise ConfigError(
+            f"max_body_bytes is {one}, max_body_memory {most}: the largest body would never be "
+            "taken; raise --max-body-memory or lower --max-body-bytes"
+        )

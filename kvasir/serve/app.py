@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from starlette.routing import BaseRoute, Route, Router
 
 from kvasir.serve import routes_admin, routes_generate, routes_info, routes_timeline, routes_tokens
 from kvasir.serve.endpoint import Endpoint, Handler
+from kvasir.serve.origins import admin_guards, guards
 from kvasir.serve.service import Service
 
 PUBLIC: dict[str, Handler] = {
@@ -37,23 +39,25 @@ ADMIN_POST: dict[str, Handler] = {"/reset_prefix_cache": routes_admin.post_reset
 
 def build_app(service: Service) -> Router:
     """What clients may ask for, as an ASGI application."""
-    key = service.options.api_key
+    public = partial(Endpoint, service, key=None)
+    closed = partial(Endpoint, service, key=service.options.api_key, guards=guards(service.options))
     routes = [
-        *_routes(service, "GET", PUBLIC, None),
-        *_routes(service, "GET", GET, key),
-        *_routes(service, "POST", POST, key),
+        *_routes("GET", PUBLIC, public),
+        *_routes("GET", GET, closed),
+        *_routes("POST", POST, closed),
     ]
-    return _router(service, routes, key)
+    return _router(routes, closed)
 
 
 def build_admin(service: Service) -> Router:
     """What only the operator may ask for: on a port of its own, with a key of its own."""
-    key = service.options.admin_key
-    return _router(service, _routes(service, "POST", ADMIN_POST, key), key)
+    options = service.options
+    closed = partial(Endpoint, service, key=options.admin_key, guards=admin_guards(options))
+    return _router(_routes("POST", ADMIN_POST, closed), closed)
 
 
 def _routes(
-    service: Service, method: str, handlers: Mapping[str, Handler], key: str | None
+    method: str, handlers: Mapping[str, Handler], endpoint: Callable[[Handler], Endpoint]
 ) -> list[BaseRoute]:
     """Per path its handler, and the answer to other methods."""
     only = routes_info.only(method)
@@ -61,13 +65,13 @@ def _routes(
         route
         for path, handler in handlers.items()
         for route in (
-            Route(path, Endpoint(service, handler, key), methods=[method]),
-            Route(path, Endpoint(service, only, key)),
+            Route(path, endpoint(handler), methods=[method]),
+            Route(path, endpoint(only)),
         )
     ]
 
 
-def _router(service: Service, routes: list[BaseRoute], key: str | None) -> Router:
+def _router(routes: list[BaseRoute], endpoint: Callable[[Handler], Endpoint]) -> Router:
     """What no route takes is answered with 404 or 405, after authentication."""
-    default = Endpoint(service, routes_info.not_found, key)
+    default = endpoint(routes_info.not_found)
     return Router(routes, default=default, redirect_slashes=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hmac
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.types import Receive, Scope, Send
 
@@ -14,6 +14,7 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve import sse
 from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import ClientGone, Exchange
+from kvasir.serve.origins import Guard
 from kvasir.serve.service import Service
 
 logger = logging.getLogger("kvasir.http")
@@ -22,16 +23,22 @@ Handler = Callable[[Service, Exchange], Awaitable[None]]
 
 
 class Endpoint:
-    """Asks for ``key``; None is a route that needs none. Only health routes are public."""
+    """Asks for ``key``; None is a route that needs none. Only health routes are public, and they
+    have no ``guards``."""
 
-    def __init__(self, service: Service, handler: Handler, key: str | None) -> None:
+    def __init__(
+        self, service: Service, handler: Handler, key: str | None, guards: Sequence[Guard] = ()
+    ) -> None:
         self._key = key
+        self._guards = guards
         self._service = service
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._service.options.max_body_bytes)
+        exchange = Exchange(scope, receive, send, self._service.bodies)
         try:
+            for guard in self._guards:
+                guard(exchange)
             _authenticate(exchange, self._key)
             await self._handler(self._service, exchange)
         except ClientGone:

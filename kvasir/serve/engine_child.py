@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kvasir.config.options import EngineOptions
+from kvasir.core.controls import one_line
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import (
     AskTimeline,
@@ -157,7 +158,7 @@ def _fail(sock: socket.socket, fatal: Fatal) -> int:
     try:
         sock.sendall(frames.encode(fatal))
     except OSError:
-        print(f"kvasir engine: {fatal.message}", file=sys.stderr)
+        print(f"kvasir engine: {one_line(fatal.message)}", file=sys.stderr)
     return 1
 
 

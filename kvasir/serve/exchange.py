@@ -13,11 +13,13 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import RequestError
 from kvasir.serve import sse
+from kvasir.serve.bodies import SMALL_BYTES, BodyBudget, BodyShare
+from kvasir.serve.http_limits import body_length
 from kvasir.serve.jsonbody import parse_object
 
-INLINE_BYTES = 64 * 1024
-"""Bodies up to this size are parsed on the event loop (below a millisecond), larger ones in a
-thread."""
+INLINE_BYTES = 8 * 1024
+"""Bodies up to this size are parsed on the event loop (below a millisecond, whatever they hold),
+larger ones in a thread."""
 
 _json = msgspec.json.Encoder()
 Headers = Iterable[tuple[bytes, bytes]]
@@ -30,14 +32,14 @@ class ClientGone(Exception):
 class Exchange:
     """Reads at most one body and sends at most one response."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, body_limit: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bodies: BodyBudget) -> None:
         self.scope = scope
         self.started = False
         """Whether the response has begun, so that its status cannot change any more."""
         self.arrived = time.monotonic()
         self._receive = receive
         self._send = send
-        self._body_limit = body_limit
+        self._bodies = bodies
 
     @property
     def path_params(self) -> dict[str, Any]:
@@ -48,12 +50,18 @@ class Exchange:
         return next((value for key, value in self.scope["headers"] if key == name), None)
 
     async def read_json(self) -> dict[str, Any]:
-        """Raises RequestError (400, 413, 415), or ClientGone when the body ends early."""
+        """Raises RequestError (400, 413, 415), BodiesFull (503), or ClientGone when the body ends
+        early."""
         self._check_media_type()
-        body = await self._read_body()
-        if len(body) <= INLINE_BYTES:
-            return parse_object(body)
-        return await asyncio.to_thread(parse_object, body)
+        with self._bodies.share() as share:
+            share.reach(body_length(self.scope["headers"]) or 0)
+            body = await self._read_body(share)
+            if len(body) <= INLINE_BYTES:
+                return parse_object(body)
+            if len(body) <= SMALL_BYTES:
+                return await asyncio.to_thread(parse_object, body)
+            async with self._bodies.parsing:
+                return await asyncio.to_thread(parse_object, body)
 
     def _check_media_type(self) -> None:
         encoding = self.header(b"content-encoding")
@@ -71,7 +79,7 @@ class Exchange:
                 status=415,
             )
 
-    async def _read_body(self) -> bytes:
+    async def _read_body(self, share: BodyShare) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -80,10 +88,7 @@ class Exchange:
                 raise ClientGone
             part = message.get("body", b"")
             size += len(part)
-            if size > self._body_limit:
-                raise RequestError(
-                    f"the body exceeds {self._body_limit} bytes", code="body_too_large", status=413
-                )
+            share.reach(size)
             if part:
                 parts.append(part)
             if not message.get("more_body", False):

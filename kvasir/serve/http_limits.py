@@ -9,6 +9,12 @@ from dataclasses import dataclass
 MAX_TARGET_BYTES = 8192
 """Longest request target (path and query)."""
 
+MAX_PIPELINED = 16
+"""Requests behind one that is being answered; each is read and kept before its turn."""
+RESERVE = 32
+"""Connections beyond the limit, for health routes."""
+HEALTH = (b"/health", b"/live", b"/ready")
+
 _HOST = re.compile(rb"\A(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::[0-9]{1,5})?\Z")
 _SMUGGLED = re.compile(rb"%2e|%5c|%00|\\|//|/\.\.?(?:/|\Z)", re.IGNORECASE)
 
@@ -21,18 +27,25 @@ class HttpLimits:
 
     body_bytes: int
     head_bytes: int
+    """Of a request's head; the framing of a chunked body may take as much, and 1/16 of the body."""
     n_headers: int
     header_timeout: float
     body_timeout: float
+    """How long a body may fall behind ``body_rate`` (bytes a second)."""
     body_rate: float
     write_timeout: float
-    n_connections: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     status: int
     message: str
+    retry_after: int | None = None
+    """Seconds."""
+
+
+def is_health(target: bytes) -> bool:
+    return target.partition(b"?")[0] in HEALTH
 
 
 def check_target(target: bytes) -> Refusal | None:
@@ -64,6 +77,8 @@ def check_headers(headers: Sequence[Header], http_version: str) -> Refusal | Non
     return None
 
 
-def content_length(headers: Sequence[Header]) -> int:
-    """0 when absent. The parser has checked that it is a number."""
+def body_length(headers: Sequence[Header]) -> int | None:
+    """Bytes, 0 without a body; None when only its end tells. The parser has checked the number."""
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        return None
     return next((int(value) for name, value in headers if name == b"content-length"), 0)

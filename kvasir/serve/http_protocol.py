@@ -11,26 +11,47 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from kvasir.serve.connections import Connections, Patience, Place
 from kvasir.serve.errors import error_body
 from kvasir.serve.http_limits import (
+    MAX_PIPELINED,
     MAX_TARGET_BYTES,
     HttpLimits,
     Refusal,
+    body_length,
     check_headers,
     check_target,
-    content_length,
+    is_health,
 )
 
 FEED_BYTES = 4096
-"""Fed to the parser at a time until the headers are complete: how far a limit can be overrun."""
+"""Fed to the parser at a time where a length is not known: how far a limit can be overrun."""
 LINGER_SECONDS = 2.0
-"""How long a refused client may go on sending, so that it can read why."""
+"""How long a client that is answered may go on sending its body, so that it can read the answer."""
 
 IDLE, HEAD, BODY = "idle", "head", "body"
 
 
+class _Door:
+    """A transport whose orderly end is the protocol's."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: BoundedHttpProtocol) -> None:
+        self.close = protocol.close
+        self._transport = transport
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self._protocol.lingers or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Refuses with a JSON error and closes. A response that has begun is cut off instead."""
+    """Refuses with a JSON error and closes. A response that has begun is cut off instead.
+
+    A request that is answered before its body is there is the connection's last, and says so.
+    """
 
     def __init__(
         self,
@@ -40,51 +61,79 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         limits: HttpLimits,
-        waiting: dict[BoundedHttpProtocol, None],
+        connections: Connections,
     ) -> None:
-        """``waiting`` is shared: connections without a request's complete head, longest first."""
+        """``connections`` is shared by all that listen at one address."""
         super().__init__(config, server_state, app_state, _loop)
+        self._socket: asyncio.Transport
         self.limits = limits
-        self._waiting = waiting
+        self.lingers = False
+        """Whether everything is said, and what still arrives is thrown away."""
+        self._table = connections
+        self._place = Place(self._cut)
         self._phase = IDLE
-        self._has_asked = False
+        self._keeps = True
         self._head_bytes = 0
+        self._body_length: int | None = None
         self._body_bytes = 0
+        self._framing_bytes = 0
         self._body_started = 0.0
+        self._body_due = 0.0
         self._refusal: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._waiting[self] = None
-        if len(self.connections) > self.limits.n_connections:
-            self._make_room()
+        self._socket = transport
+        super().connection_made(_Door(transport, self))  # type: ignore[arg-type]
+        self._table.enter(self._place)
         self._arm(self.limits.header_timeout, self._head_overdue)
 
-    def _make_room(self) -> None:
-        """Close what waits longest, of those that never asked anything if there are some: a client
-        that keeps its connection may be sending its next request right now."""
-        silent = (x for x in self._waiting if x is not self and not x._has_asked)
-        longest = next(silent, None) or next(iter(self._waiting))
-        del self._waiting[longest]
-        longest.transport.close()
+    def close(self) -> None:
+        """Ends the connection once its client had time to read what was sent."""
+        if not self.lingers and not self._socket.is_closing():
+            self._linger() if self._phase == BODY else self._end()
+
+    def _linger(self) -> None:
+        """Closing while bytes arrive would reset the connection, and the answer be lost."""
+        self.lingers = True
+        self._body_bytes = 0
+        self.flow.resume_reading()
+        if self._socket.can_write_eof():
+            self._socket.write_eof()
+        self._table.wait(self._place, Patience.LINGERING)
+        self._arm(LINGER_SECONDS, self._end)
+
+    def _end(self) -> None:
+        """What is written is still sent, for as long as the client reads it."""
+        self._socket.close()
+        self._disarm_writing()
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._socket.abort)
+
+    def _cut(self) -> None:
+        """For connections with nothing left to send."""
+        self._socket.abort()
+
+    def shutdown(self) -> None:
+        self._keeps = False
+        super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._waiting.pop(self, None)
+        self._table.leave(self._place)
         self._disarm()
-        self._disarm_writing()
         super().connection_lost(exc)
+        self._disarm_writing()
 
     def pause_writing(self) -> None:
         """The write buffer is full: the client has ``write_timeout`` to read most of it."""
         super().pause_writing()
         self._disarm_writing()
-        self._write_timer = self.loop.call_later(self.limits.write_timeout, self.transport.abort)
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._socket.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._disarm_writing()
+        if not self._socket.is_closing():
+            self._disarm_writing()
 
     def _disarm_writing(self) -> None:
         if self._write_timer is not None:
@@ -92,14 +141,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._write_timer = None
 
     def data_received(self, data: bytes) -> None:
-        if self._refusal is not None:
+        if self.lingers:
+            self._body_bytes += len(data)
+            if self._body_bytes > self.limits.body_bytes:
+                self._end()
             return
         self._unset_keepalive_if_required()
         if self._phase == IDLE:
             self._begin_head()
         view = memoryview(data)
-        while view and self._refusal is None and not self.transport.is_closing():
-            step = len(view) if self._phase == BODY else FEED_BYTES
+        while view and not self.transport.is_closing():
+            step = self._step()
             self._feed(bytes(view[:step]))
             view = view[step:]
 
@@ -107,8 +159,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._phase, self._head_bytes = HEAD, 0
         self._arm(self.limits.header_timeout, self._head_overdue)
 
+    def _step(self) -> int:
+        """Bytes to feed: never across the end of a body whose length is known."""
+        if self._phase == BODY and self._body_length is not None:
+            return max(1, self._body_length - self._body_bytes)
+        return FEED_BYTES
+
     def _feed(self, data: bytes) -> None:
-        was_head = self._phase != BODY
+        phase, n_body = self._phase, self._body_bytes
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -117,15 +175,26 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             self._refuse(Refusal(400, "protocol upgrades are not supported: use plain HTTP/1.1"))
             return
-        if was_head and self._phase == HEAD:
+        if phase != BODY and self._phase == HEAD:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(self._head_too_large())
+        elif phase == BODY and self._phase == BODY:
+            self._framing_bytes += len(data) - max(0, self._body_bytes - n_body)
+            if self._framing_bytes > self.limits.head_bytes + self._body_bytes // 16:
+                self._refuse(self._framing_too_large())
 
     def _head_too_large(self) -> Refusal:
         if len(self.url) == 0 or not self.headers:
             return Refusal(414, f"the request line exceeds {self.limits.head_bytes} bytes")
         return Refusal(431, f"the headers exceed {self.limits.head_bytes} bytes")
+
+    def _framing_too_large(self) -> Refusal:
+        return Refusal(
+            413,
+            f"{self._framing_bytes} bytes frame a chunked body of {self._body_bytes}: send larger "
+            "chunks, or a Content-Length",
+        )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -143,36 +212,59 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._stop(Refusal(431, f"more than {self.limits.n_headers} headers"))
 
     def on_headers_complete(self) -> None:
-        refusal = check_target(self.url)
-        refusal = refusal or check_headers(self.headers, self.parser.get_http_version())
-        if refusal is None and content_length(self.headers) > self.limits.body_bytes:
-            refusal = self._body_too_large()
-        if refusal is None and self.parser.should_upgrade():
-            refusal = Refusal(400, "protocol upgrades are not supported: use plain HTTP/1.1")
+        refusal = self._check_head()
         if refusal is not None:
             self._stop(refusal)
-        self._waiting.pop(self, None)
-        self._has_asked = True
-        self._phase, self._body_bytes = BODY, 0
+        self._table.work(self._place)
+        self._phase, self._body_bytes, self._framing_bytes = BODY, 0, 0
         self._body_started = self.loop.time()
+        self._body_due = self._body_started + self.limits.body_timeout
         self._arm(self.limits.body_timeout, self._body_overdue)
         super().on_headers_complete()
+        self._keeps = self.cycle.keep_alive and not self._place.is_reserve
+        self.cycle.keep_alive = False  # until the whole body is there
+
+    def _check_head(self) -> Refusal | None:
+        refusal = check_target(self.url)
+        refusal = refusal or check_headers(self.headers, self.parser.get_http_version())
+        if refusal is not None:
+            return refusal
+        if self._place.is_reserve and not is_health(self.url):
+            return Refusal(
+                503,
+                f"all {self._table.limit} connections are taken: try again, or raise "
+                "--max-connections",
+                retry_after=1,
+            )
+        self._body_length = body_length(self.headers)
+        if (self._body_length or 0) > self.limits.body_bytes:
+            return self._body_too_large()
+        if self.parser.should_upgrade():
+            return Refusal(400, "protocol upgrades are not supported: use plain HTTP/1.1")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            return Refusal(400, f"more than {MAX_PIPELINED} requests wait behind another")
+        return None
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.body_bytes:
             self._stop(self._body_too_large())
+        due = self._body_due + len(body) / self.limits.body_rate
+        self._body_due = min(due, self.loop.time() + self.limits.body_timeout)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._keeps
         self._disarm()
         self._phase = IDLE
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.transport.is_closing() and not self._is_answering and self._phase != BODY:
-            self._waiting[self] = None
+        is_idle = not self.transport.is_closing() and not self._is_answering and self._phase != BODY
+        if is_idle and self._socket.get_write_buffer_size() == 0:
+            self._table.wait(self._place, Patience.IDLE)
 
     def _body_too_large(self) -> Refusal:
         return Refusal(413, f"the body exceeds {self.limits.body_bytes} bytes")
@@ -198,13 +290,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         )
 
     def _body_overdue(self) -> None:
-        elapsed = self.loop.time() - self._body_started
-        if self._body_bytes < (elapsed - self.limits.body_timeout + 1) * self.limits.body_rate:
-            self._refuse(
-                Refusal(408, f"the body arrives slower than {self.limits.body_rate} bytes/s")
-            )
+        """Each byte brings the end ``1 / body_rate`` seconds later, but never further away than
+        ``body_timeout``: a body is there in time for its length, and never rests for longer."""
+        now = self.loop.time()
+        if self.flow.read_paused:  # it is the server that does not read
+            self._body_due = now + self.limits.body_timeout
+        if now < self._body_due:
+            self._arm(self._body_due - now, self._body_overdue)
             return
-        self._arm(1.0, self._body_overdue)
+        self._refuse(
+            Refusal(
+                408,
+                f"{self._body_bytes} bytes of the body in {now - self._body_started:.0f} s are "
+                f"slower than {self.limits.body_rate} bytes/s",
+            )
+        )
 
     def _arm(self, seconds: float, overdue: Any) -> None:
         self._disarm()
@@ -216,8 +316,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _refuse(self, refusal: Refusal) -> None:
-        self._disarm()
-        self._refusal = refusal
         if self.transport.is_closing():
             return
         is_told = self._has_told()
@@ -226,13 +324,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         self.pipeline.clear()
         if is_told:
-            self.transport.close()
+            self._end()
             return
-        self.flow.resume_reading()
-        self.transport.write(_response(refusal))
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        self._socket.write(_response(refusal))
+        self._linger()
 
     def _has_told(self) -> bool:
         """Whether a refusal would land inside another response, or behind that of its request."""
@@ -243,5 +338,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 def _response(refusal: Refusal) -> bytes:
     body = error_body(refusal.message, status=refusal.status, param=None, code="http_refused")
-    head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: "
-    return b"".join((STATUS_LINE[refusal.status], head, str(len(body)).encode(), b"\r\n\r\n", body))
+    head = [
+        STATUS_LINE[refusal.status].rstrip(),
+        b"content-type: application/json",
+        b"connection: close",
+        b"content-length: %d" % len(body),
+    ]
+    if refusal.retry_after is not None:
+        head.append(b"retry-after: %d" % refusal.retry_after)
+    return b"\r\n".join((*head, b"", body))

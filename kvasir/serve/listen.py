@@ -13,8 +13,8 @@ from kvasir.core.errors import ConfigError
 
 BACKLOG = 2048
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-OTHER_FILES = 128
-"""Descriptors for everything but client connections."""
+OTHER_FILES = 192
+"""Descriptors for everything but client connections: those in reserve, the operator's, files."""
 
 
 class Listeners(NamedTuple):

@@ -20,7 +20,9 @@ from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
 from kvasir.sampling.philox import seeds_from
 from kvasir.serve.app import build_admin, build_app
+from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
+from kvasir.serve.connections import Connections
 from kvasir.serve.http_limits import HttpLimits
 from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
@@ -37,6 +39,7 @@ from kvasir.weights.source import ModelSource, open_model
 logger = logging.getLogger("kvasir.server")
 
 KEEP_ALIVE_SECONDS = 75
+ADMIN_CONNECTIONS = 16
 FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
 DEATH_SECONDS = 1.0
@@ -95,8 +98,9 @@ class _Main:
     async def run(self) -> int:
         text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
         service = self._service(text)
-        server = _Server(self._uvicorn_config(build_app(service)))
-        admin = _Server(self._uvicorn_config(build_admin(service)))
+        n_connections = self._limit_connections()
+        server = _Server(self._uvicorn_config(build_app(service), n_connections))
+        admin = _Server(self._uvicorn_config(build_admin(service), ADMIN_CONNECTIONS))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signal, number)
@@ -118,6 +122,7 @@ class _Main:
         metrics = Metrics(self._names[0], lambda: self._client.stats)
         return Service(
             options=self._options,
+            bodies=BodyBudget(self._options.max_body_memory, self._options.max_body_bytes),
             client=self._client,
             lifecycle=self._lifecycle,
             metrics=metrics,
@@ -127,11 +132,15 @@ class _Main:
             created=int(time.time()),
         )
 
-    def _uvicorn_config(self, app: Router) -> uvicorn.Config:
-        limits = http_limits(self._options)
+    def _uvicorn_config(self, app: Router, n_connections: int) -> uvicorn.Config:
+        http = partial(
+            BoundedHttpProtocol,
+            limits=http_limits(self._options),
+            connections=Connections(n_connections),
+        )
         return uvicorn.Config(
             app,
-            http=partial(BoundedHttpProtocol, limits=limits, waiting={}),  # type: ignore[arg-type]
+            http=http,  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -141,6 +150,15 @@ class _Main:
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=FLUSH_SECONDS,
         )
+
+    def _limit_connections(self) -> int:
+        asked = self._options.max_connections
+        most = limit_connections(asked)
+        if most < asked:
+            logger.warning(
+                "%d connections at most: raise the limit of open files (ulimit -n)", most
+            )
+        return most
 
     def _signal(self, number: int) -> None:
         """The first signal drains, the second ends everything now."""
@@ -198,11 +216,6 @@ class _Main:
 
 
 def http_limits(options: ServeOptions) -> HttpLimits:
-    n_connections = limit_connections(options.max_connections)
-    if n_connections < options.max_connections:
-        logger.warning(
-            "%d connections at most: raise the limit of open files (ulimit -n)", n_connections
-        )
     return HttpLimits(
         body_bytes=options.max_body_bytes,
         head_bytes=options.max_header_bytes,
@@ -211,5 +224,4 @@ def http_limits(options: ServeOptions) -> HttpLimits:
         body_timeout=options.body_timeout,
         body_rate=options.body_rate,
         write_timeout=options.write_timeout,
-        n_connections=n_connections,
     )

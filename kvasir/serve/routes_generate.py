@@ -25,9 +25,11 @@ from kvasir.serve.text import TextModel
 
 
 async def post_completions(service: Service, exchange: Exchange) -> None:
-    body = await exchange.read_json()
     request, warnings = parse_request(
-        CompletionRequest, body, completions.UNSUPPORTED, strict=service.options.strict
+        CompletionRequest,
+        await exchange.read_json(),
+        completions.UNSUPPORTED,
+        strict=service.options.strict,
     )
     model = service.check_model(request.model)
     text, info = await service.open()
@@ -44,9 +46,8 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
 
 
 async def post_chat_completions(service: Service, exchange: Exchange) -> None:
-    body = await exchange.read_json()
     request, warnings = parse_request(
-        ChatRequest, body, chat.UNSUPPORTED, strict=service.options.strict
+        ChatRequest, await exchange.read_json(), chat.UNSUPPORTED, strict=service.options.strict
     )
     model = service.check_model(request.model)
     text, info = await service.open()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -11,6 +10,7 @@ from kvasir.core.errors import RequestError
 from kvasir.core.timeline import Span, StepRecord, Story
 from kvasir.serve.answer import Json
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.query import read_count
 from kvasir.serve.served import Names
 from kvasir.serve.service import Service
 
@@ -41,7 +41,9 @@ async def get_request_timeline(service: Service, exchange: Exchange) -> None:
 
 async def get_timeline(service: Service, exchange: Exchange) -> None:
     """The last ``steps`` steps of the engine. Requests of other keys are counted, not named."""
-    answer = await service.client.timeline((), _n_steps(exchange))
+    answer = await service.client.timeline(
+        (), read_count(exchange, "steps", DEFAULT_STEPS, MAX_STEPS)
+    )
     epoch = time.time() - answer.clock
     names = service.served.names(service.owner(exchange))
     steps = [_step(step, names, epoch) for step in answer.steps]
@@ -70,15 +72,6 @@ async def get_kv_cache(service: Service, exchange: Exchange) -> None:
             ],
         }
     )
-
-
-def _n_steps(exchange: Exchange) -> int:
-    query = parse_qs(exchange.scope["query_string"].decode("latin-1"))
-    unknown = sorted(query.keys() - {"steps"})
-    text = query.get("steps", [str(DEFAULT_STEPS)])[-1]
-    if unknown or not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_STEPS:
-        raise RequestError(f"use /v1/timeline?steps=N with N from 1 to {MAX_STEPS}", param="steps")
-    return int(text)
 
 
 def _choice(index: int, story: Story | None, epoch: float) -> Json:

@@ -3,13 +3,14 @@ status."""
 
 from __future__ import annotations
 
-import logging
 import sys
 
 from kvasir.config.options import EngineOptions, check
-from kvasir.config.serving import ServeOptions
+from kvasir.config.serving import ServeOptions, check_body_memory
+from kvasir.core.controls import one_line
 from kvasir.core.errors import KvasirError
 from kvasir.serve.listen import Listeners, close_listener, open_admin_listener, open_listener
+from kvasir.serve.logs import configure
 from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import ENGINE_MODULE, spawn_engine, stop_engine
 
@@ -21,14 +22,15 @@ def run(
     serve_options: ServeOptions, engine_options: EngineOptions, engine_module: str = ENGINE_MODULE
 ) -> int:
     """Serve until a signal or the engine's end; exit status 0 only after a clean drain."""
-    _configure_logging(serve_options.log_level)
+    configure(serve_options.log_level)
     try:
         check(serve_options)
         check(engine_options)
+        check_body_memory(serve_options)
         admin = open_admin_listener(serve_options)
         listener = open_listener(serve_options)
     except KvasirError as error:
-        print(f"kvasir: {error.message}", file=sys.stderr)
+        print(f"kvasir: {one_line(error.message)}", file=sys.stderr)
         return 2
     child = spawn_engine(engine_options, engine_module)
     hurry()
@@ -44,13 +46,3 @@ def run(
         close_listener(listener, serve_options)
         if admin is not None:
             admin.close()
-
-
-def _configure_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
-        logging.getLogger(name).setLevel(logging.WARNING)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
+from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.lifecycle import Lifecycle
@@ -20,6 +21,7 @@ from kvasir.serve.text import TextModel
 @dataclass(frozen=True)
 class Service:
     options: ServeOptions
+    bodies: BodyBudget
     client: AsyncClient
     lifecycle: Lifecycle
     metrics: Metrics

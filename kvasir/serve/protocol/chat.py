@@ -10,6 +10,7 @@ import msgspec
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
 from kvasir.serve.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields, to_params
+from kvasir.serve.protocol.warn import bounded, escaped
 
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -62,10 +63,11 @@ def read_messages(
     if not messages:
         raise RequestError("messages is empty: send at least one", param="messages")
     read = tuple(_message(message, i) for i, message in enumerate(messages))
-    extra = {key for message in messages for key in message} - {"role", "content"}
+    fields = {key for message in messages for key in message} - {"role", "content"}
     parts = [part for message in messages for part in _dicts(message["content"])]
-    extra |= {f"content[].{key}" for part in parts for key in part if key not in ("type", "text")}
-    return read, tuple(f"messages[].{key[:64]} was ignored" for key in sorted(extra)[:16])
+    inner = {key for part in parts for key in part} - {"type", "text"}
+    extra = {escaped(key) for key in fields} | {f"content[].{escaped(key)}" for key in inner}
+    return read, bounded(f"messages[].{key} was ignored" for key in sorted(extra))
 
 
 def _dicts(content: object) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvasir.core.errors import RequestError
+from kvasir.serve.protocol.warn import bounded, escaped
 
 Allowed = Mapping[str, tuple[object, ...]]
 """Fields of the API that are not implemented, with the values that ask for nothing."""
@@ -34,13 +35,12 @@ def parse_request(
             _check_idle(key, value, unsupported[key])
     if unknown and strict:
         raise RequestError(
-            f"unknown field {unknown[0][:64]!r}", param=unknown[0][:64], code="unknown_parameter"
+            f"unknown field '{escaped(unknown[0])}'",
+            param=unknown[0][:64],
+            code="unknown_parameter",
         )
-    warnings = tuple(f"unknown field {key[:64]!r} was ignored" for key in unknown[:MAX_WARNINGS])
+    warnings = bounded(f"unknown field '{escaped(key)}' was ignored" for key in unknown)
     return _convert(request_type, present), warnings
-
-
-MAX_WARNINGS = 16
 
 
 def _check_idle(key: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -1,0 +1,78 @@
+"""What connections share: how many there are, and who goes when there are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from kvasir.serve.http_limits import RESERVE
+
+
+class Patience(IntEnum):
+    """Why a connection waits; those that lose least by being closed come first."""
+
+    SILENT = 0
+    """It never asked anything."""
+    LINGERING = 1
+    """Its answer is sent; it is only still being heard."""
+    IDLE = 2
+    """Its client keeps it and may be sending its next request right now."""
+
+
+class Place:
+    """One connection. ``close`` ends it, and may be called again."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self.close = close
+        self.is_reserve = False
+        """Whether it is beyond the limit, for a health route only."""
+
+
+class Connections:
+    """At most ``limit``, and ``RESERVE`` beyond for health routes while nobody waits."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._open: set[Place] = set()
+        self._reserve: dict[Place, None] = {}
+        self._waiting: dict[Patience, dict[Place, None]] = {patience: {} for patience in Patience}
+
+    def enter(self, place: Place) -> None:
+        """A newcomer takes the place of who waits longest; with nobody waiting, one in the
+        reserve."""
+        if len(self._open) >= self.limit and not self._close_one():
+            place.is_reserve = True
+            if len(self._reserve) >= RESERVE:
+                self._drop(next(iter(self._reserve)))
+            self._reserve[place] = None
+            return
+        self._open.add(place)
+        self.wait(place, Patience.SILENT)
+
+    def leave(self, place: Place) -> None:
+        """``place`` is closed."""
+        self.work(place)
+        self._open.discard(place)
+        self._reserve.pop(place, None)
+
+    def wait(self, place: Place, patience: Patience) -> None:
+        """From now on ``place`` may be closed for a newcomer."""
+        self.work(place)
+        if not place.is_reserve:
+            self._waiting[patience][place] = None
+
+    def work(self, place: Place) -> None:
+        """``place`` has a request and is not closed for others."""
+        for waiting in self._waiting.values():
+            waiting.pop(place, None)
+
+    def _close_one(self) -> bool:
+        longest = next((place for who in self._waiting.values() for place in who), None)
+        if longest is None:
+            return False
+        self._drop(longest)
+        return True
+
+    def _drop(self, place: Place) -> None:
+        self.leave(place)
+        place.close()
