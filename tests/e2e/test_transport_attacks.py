@@ -194,14 +194,23 @@ def test_r06_body_at_the_limit(toy: Server) -> None:
     refused(exchange(toy, post_bytes(PATH, body + b" " * (LIMIT - len(body) + 1))), 413)
 
 
-def test_r07_tiny_chunks(calm: Server) -> None:
+@pytest.mark.parametrize(("size", "status"), [(4000, 200), (300_000, 413)])
+def test_r07_tiny_chunks(calm: Server, size: int, status: int) -> None:
+    """Each costs a turn of the parser: a few thousand are read, then larger ones are asked for."""
     body = json.dumps(GOOD).encode()
-    body += b" " * (300_000 - len(body))
+    body += b" " * (size - len(body))
     chunks = b"".join(b"1\r\n" + body[i : i + 1] + b"\r\n" for i in range(len(body)))
     start = head("POST", PATH, "Content-Type: application/json", "Transfer-Encoding: chunked")
     reply = exchange(calm, start + chunks + b"0\r\n\r\n")
     assert reply is not None
-    assert reply.status == 200
+    assert reply.status == status
+
+
+def test_r07_endless_framing(calm: Server) -> None:
+    """Bytes that belong to no body: an extension of a chunk, and a trailer."""
+    start = head("POST", PATH, "Content-Type: application/json", "Transfer-Encoding: chunked")
+    for framing in (b"1;" + b"x" * 2**20, b"1\r\n{\r\n0\r\nX: " + b"y" * 2**20):
+        refused(exchange(calm, start + framing), 413)
 
 
 def test_r08_compressed_body(calm: Server) -> None:
