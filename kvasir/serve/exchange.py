@@ -54,8 +54,9 @@ class Exchange:
         early."""
         self._check_media_type()
         with self._bodies.share() as share:
-            share.reach(body_length(self.scope["headers"]) or 0)
-            body = await self._read_body(share)
+            length = body_length(self.scope["headers"]) or 0
+            share.reach(length)
+            body = await self._read_body(share, length)
             if len(body) <= INLINE_BYTES:
                 return parse_object(body)
             if len(body) <= SMALL_BYTES:
@@ -79,20 +80,20 @@ class Exchange:
                 status=415,
             )
 
-    async def _read_body(self, share: BodyShare) -> bytes:
-        parts: list[bytes] = []
-        size = 0
+    async def _read_body(self, share: BodyShare, length: int) -> bytearray:
+        """``length`` is what the client says, as far as it does. Pages that nothing has been
+        written to take no memory."""
+        body, size = bytearray(length), 0
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
             part = message.get("body", b"")
+            share.reach(size + len(part))
+            body[size : size + len(part)] = part
             size += len(part)
-            share.reach(size)
-            if part:
-                parts.append(part)
             if not message.get("more_body", False):
-                return b"".join(parts)
+                return body
 
     async def disconnected(self) -> None:
         """Returns when the client is gone (or the response is complete)."""

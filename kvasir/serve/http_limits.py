@@ -9,6 +9,9 @@ from dataclasses import dataclass
 MAX_TARGET_BYTES = 8192
 """Longest request target (path and query)."""
 
+MAX_FRAMING = 2048
+"""Bytes of a chunked body that are not its contents, beside 1/16 of these: 400 chunks of any
+size (1 ms), then 80 bytes in each."""
 MAX_PIPELINED = 16
 """Requests behind one that is being answered; each is read and kept before its turn."""
 RESERVE = 32
@@ -27,7 +30,7 @@ class HttpLimits:
 
     body_bytes: int
     head_bytes: int
-    """Of a request's head; the framing of a chunked body may take as much, and 1/16 of the body."""
+    """Of the request line and headers."""
     n_headers: int
     header_timeout: float
     body_timeout: float

@@ -19,7 +19,7 @@ EXPLAINED_BYTES = 64 * 1024
 """Bodies up to this size are parsed a second time to say where they are wrong."""
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
+def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     """The object in ``body``. Raises RequestError (400) that names the byte offset where it is
     known.
 
@@ -34,7 +34,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _parse(body: bytes) -> object:
+def _parse(body: bytes | bytearray) -> object:
     shape = json_shape(body)
     _check_count(shape.n_containers, MAX_CONTAINERS, "arrays and objects")
     _check_count(shape.n_values, MAX_VALUES, "values")
@@ -74,7 +74,7 @@ def _n_keys(value: object) -> int:
     return n
 
 
-def _repeated(body: bytes) -> RequestError:
+def _repeated(body: bytes | bytearray) -> RequestError:
     try:
         if len(body) <= EXPLAINED_BYTES:
             json.loads(body, object_pairs_hook=_unique)
@@ -93,7 +93,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-def _explain(message: str, body: bytes) -> str:
+def _explain(message: str, body: bytes | bytearray) -> str:
     """``message`` with the offset where the standard library's parser stops, which counts from
     0."""
     if len(body) > EXPLAINED_BYTES:

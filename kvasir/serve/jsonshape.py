@@ -21,7 +21,7 @@ class Shape(NamedTuple):
     n_keys: int
 
 
-def json_shape(body: bytes) -> Shape:
+def json_shape(body: bytes | bytearray) -> Shape:
     start, in_text, found = 0, False, dict.fromkeys(b"[{,:", 0)
     while start < len(body):
         block = body[start : start + BLOCK_BYTES]

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -19,6 +20,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
 from kvasir.sampling.philox import seeds_from
+from kvasir.serve.allocator import give_back_large_blocks
 from kvasir.serve.app import build_admin, build_app
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
@@ -40,6 +42,8 @@ logger = logging.getLogger("kvasir.server")
 
 KEEP_ALIVE_SECONDS = 75
 ADMIN_CONNECTIONS = 16
+SWITCH_SECONDS = 0.001
+"""How long a thread that parses may keep the event loop waiting for the interpreter."""
 FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
 DEATH_SECONDS = 1.0
@@ -66,6 +70,8 @@ def run(
     except KvasirError as error:
         logger.error("%s", error.message)
         return 1
+    give_back_large_blocks()
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Main(options, engine_options, source, listeners, child).run())
 

@@ -78,6 +78,40 @@ def test_an_unknown_command_shows_help() -> None:
     assert "/reset" in screen.getvalue()
 
 
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Attacker(Parrot):
+    """A model that writes the clipboard and clears the screen, its escapes split over pieces."""
+
+    name = "m\x1b[2J[red]"
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
+        if messages[-1]["content"] == "boom":
+            raise KvasirError("template \x1b]0;title\x07 [/bold]")
+        yield from ("a\x1b", "]52;c;", "aGk=\x07", ":smile:\rb\n\tc\x9b", "2J")
+
+
+def test_a_terminal_is_not_spoken_to_by_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\nboom\n"))
+    console = Console(file=screen, width=80, force_terminal=False)
+    Conversation(Attacker(), PARAMS, None, console).run()
+    said = screen.getvalue()
+    assert "a␛]52;c;aGk=␇:smile:␍b\n\tc<U+009B>2J\n" in said
+    assert "m␛[2J[red]" in said
+    assert "template ␛]0;title␇ [/bold]" in said
+    assert not set(said) & {"\x1b", "\x07", "\r", "\x9b"}
+
+
+def test_a_file_gets_what_the_model_wrote() -> None:
+    screen = io.StringIO()
+    Conversation(Attacker(), PARAMS, None, Console(file=screen, width=80)).take("hi")
+    assert screen.getvalue() == "a\x1b]52;c;aGk=\x07:smile:\rb\n\tc\x9b2J\n"
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """Enough of OpenAI's API for one chat."""
 
