@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from kvasir.cli.chat import Conversation
+from kvasir.cli.main import run_command
 from kvasir.cli.remote import Message, RemoteError, RemoteModel
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import SamplingParams
@@ -104,6 +105,29 @@ def test_a_terminal_is_not_spoken_to_by_a_model(monkeypatch: pytest.MonkeyPatch)
     assert "m␛[2J[red]" in said
     assert "template ␛]0;title␇ [/bold]" in said
     assert not set(said) & {"\x1b", "\x07", "\r", "\x9b"}
+
+
+@pytest.mark.parametrize(
+    ("screen", "shown"),
+    [
+        (Screen(), "a␛]52;c;aGk=␇:smile:␍b\n\tc<U+009B>2J\n"),
+        (io.StringIO(), "a\x1b]52;c;aGk=\x07:smile:\rb\n\tc\x9b2J\n"),
+    ],
+    ids=["terminal", "pipe"],
+)
+def test_run_shows_controls_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, shown: str
+) -> None:
+    monkeypatch.setattr("kvasir.cli.start_local.start_local", lambda options: Attacker())
+    monkeypatch.setattr("sys.stdout", screen)
+    assert run_command(["run", "hi"]) == 0
+    assert screen.getvalue() == shown
+
+
+def test_an_error_of_the_command_speaks_to_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    assert run_command(["inspect", "model", "/none/\x1b[2J"]) != 0
+    assert "␛[2J" in screen.getvalue() and "\x1b" not in screen.getvalue()
 
 
 def test_a_file_gets_what_the_model_wrote() -> None:

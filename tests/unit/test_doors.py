@@ -32,8 +32,12 @@ from kvasir.serve.protocol.parse import parse_request
 MIB = 2**20
 
 
-async def _never(*_: object) -> Message:
-    raise AssertionError("nothing is read or sent")
+async def _receive() -> Message:
+    raise AssertionError("nothing is read")
+
+
+async def _send(message: Message) -> None:
+    raise AssertionError(f"{message} is sent")
 
 
 def exchange(query_string: str = "", **headers: str) -> Exchange:
@@ -42,7 +46,7 @@ def exchange(query_string: str = "", **headers: str) -> Exchange:
         "query_string": query_string.encode(),
         "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
     }
-    return Exchange(scope, _never, _never, BodyBudget(MIB, MIB))
+    return Exchange(scope, _receive, _send, BodyBudget(MIB, MIB))
 
 
 # Bodies
