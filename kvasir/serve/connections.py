@@ -11,10 +11,10 @@ from kvasir.serve.http_limits import RESERVE
 class Patience(IntEnum):
     """Why a connection waits; those that lose least by being closed come first."""
 
-    SILENT = 0
+    LINGERING = 0
+    """Its last answer is sent; it is only still being heard."""
+    SILENT = 1
     """It never asked anything."""
-    LINGERING = 1
-    """Its answer is sent; it is only still being heard."""
     IDLE = 2
     """Its client keeps it and may be sending its next request right now."""
 

@@ -179,12 +179,12 @@ def test_bodies_share_one_budget(server: StartServer) -> None:
 
 def test_r14_requests_that_wait_behind_another_are_bounded(server: StartServer) -> None:
     stream = json.dumps({"model": "toy", "prompt": "x", "max_tokens": 400, "stream": True}).encode()
-    with server(faults={"seconds": 0.01}) as running, connect(running) as sock:
+    with server(faults={"seconds": 0.05}) as running, connect(running) as sock:
         sock.sendall(post_bytes(PATH, stream) + head("GET", "/health") * 200)
         began = time.monotonic()
         while sock.recv(2**16):
             continue
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < AT_ONCE
         running.wait_idle()
 
 

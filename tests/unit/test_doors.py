@@ -142,7 +142,7 @@ def test_who_loses_least_makes_room() -> None:
         newcomer = Place(lambda: closed.append("newcomer"))
         table.enter(newcomer)
         table.work(newcomer)
-    assert closed == ["silent", "lingering", "idle"]
+    assert closed == ["lingering", "silent", "idle"]
 
 
 def test_with_all_at_work_newcomers_stand_in_the_reserve() -> None:
