@@ -222,13 +222,17 @@ class DiskTier:
             loading.fetch.is_cancelled = True
 
     def _must_wait(self, chain: Chain, start: int, stop: int) -> bool:
-        """Another owner loads what comes next, or memory is short until others have started."""
-        if start >= stop or not self._loading:
+        """What comes next is on its way for another owner, or takes memory that this one needs.
+
+        Not when it has come: its owner may wait behind this one for ever.
+        """
+        coming = [x for x in self._loading.values() if not x.fetch.is_done]
+        if start >= stop or not coming:
             return False
         name = block_name(chain.keys(stop)[start], 0)
         if name not in self.disk:
             return False
-        is_coming = any(name in loading.fetch.names for loading in self._loading.values())
+        is_coming = any(name in loading.fetch.names for loading in coming)
         return is_coming or self._room() < self.disk.size(name)
 
     def _room(self) -> int:
