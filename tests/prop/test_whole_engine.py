@@ -1,0 +1,36 @@
+"""Everything at once: disk, holds, forks, beams, windows, salts, classes, preemption, drafts,
+cancels, resets, deadlines and restarts, in both loops. ``make soak`` runs many more operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvasir.engine.loop import EngineFault
+from kvasir.kv.prefix import Hit, PrefixCache
+from kvasir.kv.table import BlockTable
+from tests.engine_machine import run
+
+N_OPERATIONS = 600
+TELLING = 12
+"""A seed whose run comes to load a block that the same plan copies from."""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_answer_is_the_one_that_the_request_gets_alone(seed: int) -> None:
+    done = run(seed, N_OPERATIONS)
+    assert done["step"] > N_OPERATIONS // 2
+    assert done["length"] > 30
+
+
+def test_a_source_that_nobody_holds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold_source = PrefixCache.hold_source
+
+    def let_go(cache: PrefixCache, hit: Hit) -> BlockTable:
+        table = hold_source(cache, hit)
+        table.release()
+        return table
+
+    run(TELLING, 2 * N_OPERATIONS)
+    monkeypatch.setattr(PrefixCache, "hold_source", let_go)
+    with pytest.raises(EngineFault, match="stands for other tokens"):
+        run(TELLING, 2 * N_OPERATIONS)
