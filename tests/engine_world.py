@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -238,10 +238,10 @@ class SteppedStore(DiskStore):
         self._contents.check(name, block)
         return super().put(name, block)
 
-    def stage(self, fetch: Fetch) -> None:
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
         for name, block in zip(fetch.names, fetch.blocks, strict=True):
             self._contents.check(name, block)
-        super().stage(fetch)
+        super().stage(fetch, names)
 
     def work(self, n: int) -> None:
         while n and self._work_once():

@@ -6,7 +6,7 @@ Names and decisions only; bytes pass through it unseen.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf
@@ -57,8 +57,8 @@ class Disk(Protocol):
         """Begin to read blocks."""
         ...
 
-    def stage(self, fetch: Fetch) -> None:
-        """Keep the blocks of a fetch until the step that loads them."""
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        """Keep these blocks of a fetch until the step that loads them."""
         ...
 
     def clear(self) -> None:
@@ -189,11 +189,11 @@ class DiskTier:
         self._until.setdefault(owner, self._clock() + MAX_LOAD_SECONDS)
         return None
 
-    def load(self, owner: Hashable, ahead: Ahead) -> None:
-        """``owner`` starts with the blocks that were found."""
+    def load(self, owner: Hashable, ahead: Ahead, names: Collection[bytes]) -> None:
+        """``owner`` starts with the blocks that were found; those of ``names`` are loaded."""
         loading = self._loading.get(owner)
         if loading is not None and loading.ahead is ahead:
-            self.disk.stage(loading.fetch)
+            self.disk.stage(loading.fetch, names)
             self.disk.stats.n_hit += (ahead.depth - loading.start) * self._block_size
         self.forget(owner)
 

@@ -226,17 +226,23 @@ class Prefixes:
         return n_full * self.cache.block_size + hit.n_rows
 
     def _load(self, request: Request, found: Found) -> tuple[tuple[Transfer, ...], Node | None]:
-        """What disk gave becomes known, as if it had been computed; the last node."""
+        """What disk gave becomes known, as if it had been computed; the last node. What memory has
+        of it already, past a gap in a windowed group, is shared and not loaded."""
         node: Node | None = found.hit.node
         if self.tier is None or found.ahead is None:
             return (), node
-        self.tier.load(request, found.ahead)
+        table = request.table
+        own = {i: table.at(i) for i, _, _ in found.ahead.names}
         while node is not None and node.depth < found.ahead.depth:
-            node = self.cache.insert(node, found.chain, request.table)
+            node = self.cache.insert(node, found.chain, table)
             if node is not None:
                 self.cache.index.prove(node)
-        table = request.table
-        loads = [Transfer(name, g, table.at(i)[g]) for i, g, name in found.ahead.names]
+        loads = [
+            Transfer(name, g, own[i][g])
+            for i, g, name in found.ahead.names
+            if table.at(i)[g] == own[i][g]
+        ]
+        self.tier.load(request, found.ahead, {load.name for load in loads})
         return tuple(loads), node
 
     def _advance(self, lease: _Lease, request: Request, n_full: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -64,8 +64,9 @@ class MemoryDisk:
             fetch.blocks.append(self.blocks[name])
         fetch.is_done = True
 
-    def stage(self, fetch: Fetch) -> None:
-        self.staged.update(zip(fetch.names, fetch.blocks, strict=True))
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        blocks = zip(fetch.names, fetch.blocks, strict=True)
+        self.staged.update((name, block) for name, block in blocks if name in names)
 
     def clear(self) -> None:
         self.blocks.clear()
@@ -288,7 +289,7 @@ def test_memory_bounds_what_is_on_its_way() -> None:
     disk.finish(disk.fetches[0])
     ahead = tier.find("a", chain, 0, 5, was_preempted=False)
     assert ahead is not None
-    tier.load("a", ahead)
+    tier.load("a", ahead, ())
     assert find(tier, "b", other) is None
     assert len(disk.fetches) == 2
 

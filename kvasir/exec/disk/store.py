@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kvasir.core.errors import KvasirError
@@ -108,9 +108,10 @@ class DiskStore:
         """Half of the queue is empty."""
         return self._queued_bytes * 2 <= self._max_queued_bytes
 
-    def stage(self, fetch: Fetch) -> None:
-        """Keep the blocks of a fetch until they are taken."""
-        self._staged.update(zip(fetch.names, fetch.blocks, strict=False))
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        """Keep these blocks of a fetch until they are taken."""
+        blocks = zip(fetch.names, fetch.blocks, strict=False)
+        self._staged.update((name, block) for name, block in blocks if name in names)
         self.stats.n_loaded += len(fetch.blocks)
 
     def take(self, name: bytes) -> bytes:
