@@ -18,12 +18,13 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long soak env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
 	@echo "make test         build and run the tests"
 	@echo "make test-long    the long forms of tests that make test runs in short"
+	@echo "make soak         a million random operations on the engine, over 200 seeds (ARGS=\"--first 7 --seeds 1\")"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
@@ -42,6 +43,9 @@ test: $(VENV)/.built $(VENV)/.dev
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest tests/diff/test_real_exactness.py $(ARGS)
+
+soak: $(VENV)/.built $(VENV)/.dev
+	$(VENV)/bin/python -m tests.engine_machine $(ARGS)
 
 env: $(VENV)/.built $(VENV)/.dev
 

@@ -308,7 +308,7 @@ class _Client:
         self.engine = self._make_engine()
 
     def answers(self) -> dict[int, Answer]:
-        return {request_id: _answer(events) for request_id, events in self._events.items()}
+        return {request_id: answer_of(events) for request_id, events in self._events.items()}
 
     def _record(self, events: Iterable[TokenEvent]) -> int:
         n_tokens = 0
@@ -351,7 +351,7 @@ class _Client:
         return DiskStore(Path(self._folder.name), Limits(n_bytes, sizes))
 
 
-def _answer(events: Sequence[TokenEvent]) -> Answer:
+def answer_of(events: Sequence[TokenEvent]) -> Answer:
     return Answer(
         tokens=tuple(token for event in events for token in event.tokens),
         logprobs=tuple(item for event in events for item in event.logprobs),

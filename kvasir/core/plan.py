@@ -89,7 +89,14 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything an executor needs for one step; holds no tensors, compares by value."""
+    """Everything an executor needs for one step; holds no tensors, compares by value.
+
+    KV entries are touched in one order: ``saves``, ``loads``, ``moves``, ``copies``, ``rows``; each
+    of them in the order of the plan, rows all at a time. So a copy may read what a load of the same
+    plan brings, and nobody may read what an earlier part overwrote (``exec.checker``). While a plan
+    is made, no block that it names gets another owner; what copies read is held until the plan is
+    committed. Plans run in their order, so a later one may write what an earlier one read.
+    """
 
     step: int
     rows: tuple[Row, ...]
@@ -99,11 +106,9 @@ class StepPlan:
     applied before the step."""
     moves: tuple[Move, ...] = ()
     copies: tuple[Copy, ...] = ()
-    """Applied in order, after ``moves``: the source of one may be the target of a later one."""
     saves: tuple[Transfer, ...] = ()
-    """Blocks whose contents are taken out before anything else is done."""
+    """Blocks whose contents are kept under a name, before they are another's."""
     loads: tuple[Transfer, ...] = ()
-    """Blocks that are filled in order, after ``saves`` and before all else."""
 
     @property
     def n_tokens(self) -> int:

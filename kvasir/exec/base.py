@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from kvasir.core.groups import KVGroup, groups_of
-from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +57,11 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def in_order(plan: StepPlan, move: Callable[[Move], None], copy: Callable[[Copy], None]) -> None:
+    """What every executor does before the rows of a plan, whose saves and loads are done."""
+    for one in plan.moves:
+        move(one)
+    for other in plan.copies:
+        copy(other)

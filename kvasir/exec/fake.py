@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.groups import NO_BLOCK
-from kvasir.core.plan import Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.exec.base import ExecutorSpec, in_order
+from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan
 from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve
 from kvasir.sampling.reference import SlotState, sample_row
@@ -91,7 +92,8 @@ class _State(_Past):
 class FakeExecutor:
     """``nonfinite``: seed of a request to the output index whose logits are NaN.
 
-    ``seconds``: virtual time of a step, reported and not slept.
+    ``seconds``: virtual time of a step, reported and not slept. ``is_checked``: a plan that breaks
+    a promise is refused, instead of giving other answers.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class FakeExecutor:
         *,
         nonfinite: Mapping[int, int] | None = None,
         seconds: Callable[[StepPlan], float] | None = None,
+        is_checked: bool = True,
     ) -> None:
         self._spec = spec
         self._nonfinite = dict(nonfinite or {})
@@ -108,6 +111,7 @@ class FakeExecutor:
             _mix_array(np.arange(n * spec.block_size, dtype=np.uint64)).reshape(n, -1)
             for n in (group.n_blocks for group in spec.groups)
         ]
+        self._checker = PlanChecker(spec.groups, spec.block_size) if is_checked else None
         self._ids = np.arange(spec.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
         self._states: dict[int, SlotState] = {}
         self._drawn: tuple[int, ...] = ()
@@ -119,24 +123,29 @@ class FakeExecutor:
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``spec`` or names what it may not."""
         check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
+        if self._checker is not None:
+            self._checker.check(plan)
         for opening in plan.opens:
             self._open(opening)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
-        for move in plan.moves:
-            self._move(move)
-        for copy in plan.copies:
-            for kv, src, dst in zip(self._kv, copy.src, copy.dst, strict=True):
-                kv[dst, : copy.n_rows] = kv[src, : copy.n_rows]
+        in_order(plan, self._move, self._copy)
         outputs = tuple(output for row in plan.rows for output in self._run_row(row))
+        if self._checker is not None:
+            self._checker.drew(outputs)
         self._drawn = tuple(output.token for output in outputs)
         return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0)
 
     def read_block(self, group: int, block: int) -> bytes:
-        return bytes(self._kv[group][block])
+        """With what the checker knows of it."""
+        marks = b"" if self._checker is None else self._checker.read(group, block)
+        return bytes(self._kv[group][block]) + marks
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
-        self._kv[group][block] = np.frombuffer(data, np.uint64)
+        kv = self._kv[group][block]
+        kv[:] = np.frombuffer(data, np.uint64, len(kv))
+        if self._checker is not None:
+            self._checker.write(group, block, data[kv.nbytes :])
 
     def close(self) -> None:
         self._states.clear()
@@ -147,6 +156,10 @@ class FakeExecutor:
     def _move(self, move: Move) -> None:
         for kv, blocks in zip(self._kv, move.tables, strict=True):
             kv[self._at(blocks, move.dst)] = kv[self._at(blocks, move.src)]
+
+    def _copy(self, copy: Copy) -> None:
+        for kv, src, dst in zip(self._kv, copy.src, copy.dst, strict=True):
+            kv[dst, : copy.n_rows] = kv[src, : copy.n_rows]
 
     def _at(self, blocks: tuple[int, ...], index: int) -> tuple[int, int]:
         size = self._spec.block_size

@@ -129,12 +129,6 @@ class BlockPool:
             else:
                 self._free.append(block)
 
-    def touch(self, block: int) -> None:
-        """A cached block was useful: it goes last."""
-        if block in self._cached:
-            del self._cached[block]
-            self._cached[block] = None
-
     def forget(self, blocks: Iterable[int]) -> None:
         """The contents of ``blocks`` are not wanted any more: those without owners are free."""
         for block in blocks:

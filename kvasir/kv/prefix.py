@@ -105,19 +105,24 @@ class PrefixCache:
 
     def fits(self, hit: Hit, n_tokens: int, n_spare: int) -> bool:
         """Whether a table could begin with ``hit``, go on to ``n_tokens``, and leave ``n_spare``
-        blocks in every group."""
-        for group, pool, adopted in zip(self.groups, self.pools, hit.tables, strict=True):
+        blocks in every group, while the block that a part is copied from is held."""
+        for i, (group, pool, adopted) in enumerate(
+            zip(self.groups, self.pools, hit.tables, strict=True)
+        ):
             held = adopted[adopted.count(NO_BLOCK) :]  # those that it lacks come first
             n_fresh = max(1, group.needs(n_tokens, self.block_size) - len(held))
-            if n_fresh + pool.n_idle(held) + n_spare > pool.n_available:
+            n_idle = pool.n_idle((*held, *hit.source[i : i + 1]))
+            if n_fresh + n_idle + n_spare > pool.n_available:
                 return False
         return True
 
-    def adopt(self, hit: Hit, table: BlockTable) -> None:
-        """Begin ``table`` with the full blocks of ``hit``."""
-        table.adopt(hit.tables)
-        for pool, block in zip(self.pools, hit.source, strict=False):
-            pool.touch(block)
+    def hold_source(self, hit: Hit) -> BlockTable:
+        """A share of the blocks that a part is copied from, and of those before them, which must
+        not go first."""
+        table = BlockTable(self.pools, self.block_size)
+        pairs = zip(hit.tables, hit.source, strict=True)
+        table.adopt(tuple((*blocks, block) for blocks, block in pairs))
+        return table
 
     def insert(self, node: Node, chain: Chain, table: BlockTable) -> Node | None:
         """The next full block of ``table`` after ``node`` becomes known; its node.

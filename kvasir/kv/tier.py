@@ -6,7 +6,7 @@ Names and decisions only; bytes pass through it unseen.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf
@@ -57,8 +57,8 @@ class Disk(Protocol):
         """Begin to read blocks."""
         ...
 
-    def stage(self, fetch: Fetch) -> None:
-        """Keep the blocks of a fetch until the step that loads them."""
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        """Keep these blocks of a fetch until the step that loads them."""
         ...
 
     def clear(self) -> None:
@@ -189,11 +189,11 @@ class DiskTier:
         self._until.setdefault(owner, self._clock() + MAX_LOAD_SECONDS)
         return None
 
-    def load(self, owner: Hashable, ahead: Ahead) -> None:
-        """``owner`` starts with the blocks that were found."""
+    def load(self, owner: Hashable, ahead: Ahead, names: Collection[bytes]) -> None:
+        """``owner`` starts with the blocks that were found; those of ``names`` are loaded."""
         loading = self._loading.get(owner)
         if loading is not None and loading.ahead is ahead:
-            self.disk.stage(loading.fetch)
+            self.disk.stage(loading.fetch, names)
             self.disk.stats.n_hit += (ahead.depth - loading.start) * self._block_size
         self.forget(owner)
 
@@ -222,13 +222,17 @@ class DiskTier:
             loading.fetch.is_cancelled = True
 
     def _must_wait(self, chain: Chain, start: int, stop: int) -> bool:
-        """Another owner loads what comes next, or memory is short until others have started."""
-        if start >= stop or not self._loading:
+        """What comes next is on its way for another owner, or takes memory that this one needs.
+
+        Not when it has come: its owner may wait behind this one for ever.
+        """
+        coming = [x for x in self._loading.values() if not x.fetch.is_done]
+        if start >= stop or not coming:
             return False
         name = block_name(chain.keys(stop)[start], 0)
         if name not in self.disk:
             return False
-        is_coming = any(name in loading.fetch.names for loading in self._loading.values())
+        is_coming = any(name in loading.fetch.names for loading in coming)
         return is_coming or self._room() < self.disk.size(name)
 
     def _room(self) -> int:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from kvasir.core.messages import PRIORITY_CLASSES
 from kvasir.core.plan import Copy, Row, SlotOpen, Transfer
+from kvasir.kv.table import BlockTable
 from kvasir.sched.cost import Load, chunk_load
 from kvasir.sched.pace import Pace
+from kvasir.sched.prefix import Brought
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
 
@@ -32,6 +34,8 @@ class Making:
     opens: list[SlotOpen] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     loads: list[Transfer] = field(default_factory=list)
+    sources: list[BlockTable] = field(default_factory=list)
+    """What the copies read, held until the plan is committed."""
     n_decodes: int = 0
     """The first rows, when they are of one token and one draw each."""
     n_logits: int = 0
@@ -98,6 +102,12 @@ class Making:
         request.n_drawn += n_draws
         if n_draws:
             request.draw = self.n_logits - 1
+
+    def bring(self, brought: Brought) -> None:
+        """What a request begins with."""
+        self.copies.extend(brought.copies)
+        self.loads.extend(brought.loads)
+        self.sources.extend(brought.sources)
 
     def keep_pace(self, rank: int) -> None:
         """Streams of class ``rank`` and the higher ones wait for what is planned so far."""

@@ -12,6 +12,7 @@ from kvasir.core.plan import Copy, Transfer
 from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
+from kvasir.kv.table import BlockTable
 from kvasir.kv.tier import Ahead, DiskTier
 from kvasir.sched.forks import Forks
 from kvasir.sched.request import Request
@@ -50,6 +51,16 @@ class Found:
     """What disk gives beyond; None while that is read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """How the entries that a request begins with come to its blocks."""
+
+    loads: tuple[Transfer, ...]
+    copies: tuple[Copy, ...] = ()
+    sources: tuple[BlockTable, ...] = ()
+    """A share of what the copies read, to be held until their plan is committed."""
+
+
 class Prefixes:
     """Not asked for a prompt whose logprobs are wanted: those need every token computed."""
 
@@ -79,6 +90,9 @@ class Prefixes:
         chain = request.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = self.cache.find(chain, n_tokens)
+        if hit.n_rows and not self.cache.fits(hit, request.n_held, n_spare):
+            # the last block that it could have is the one that it would copy from
+            hit = self.cache.find(chain, hit.node.depth * self.cache.block_size)
         is_forking = False
         if request.parent >= 0 and not request.is_scoring:
             fork, n_shared, is_forking = self._forks.better(request, hit, self._n_tokens(hit))
@@ -113,11 +127,12 @@ class Prefixes:
             return 0
         return (found.ahead.depth - found.hit.node.depth) * self.cache.block_size
 
-    def start(self, request: Request, found: Found) -> tuple[Copy | None, tuple[Transfer, ...]]:
+    def start(self, request: Request, found: Found) -> Brought:
         """Give ``request`` all blocks of its known tokens, of a windowed group the next one; the
         copy that completes the hit, or the loads from disk."""
         hit = found.hit
-        self.cache.adopt(hit, request.table)
+        sources = (self.cache.hold_source(hit),) if hit.n_rows else ()
+        request.table.adopt(hit.tables)
         request.table.grow_full(request.n_held)
         request.table.grow(found.n_tokens + 1)
         request.begin(found.n_tokens)
@@ -129,8 +144,9 @@ class Prefixes:
             lease = self._leases[request] = _Lease(found.chain, node, request.rank)
             self._expect(lease)
         if not hit.n_rows:
-            return None, loads
-        return Copy(hit.source, request.table.at(len(hit.tables[0])), hit.n_rows), loads
+            return Brought(loads)
+        copy = Copy(hit.source, request.table.at(len(hit.tables[0])), hit.n_rows)
+        return Brought(loads, (copy,), sources)
 
     def commit(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
         """The first ``n_tokens`` of a running request are computed and will not be written again.
@@ -210,17 +226,23 @@ class Prefixes:
         return n_full * self.cache.block_size + hit.n_rows
 
     def _load(self, request: Request, found: Found) -> tuple[tuple[Transfer, ...], Node | None]:
-        """What disk gave becomes known, as if it had been computed; the last node."""
+        """What disk gave becomes known, as if it had been computed; the last node. What memory has
+        of it already, past a gap in a windowed group, is shared and not loaded."""
         node: Node | None = found.hit.node
         if self.tier is None or found.ahead is None:
             return (), node
-        self.tier.load(request, found.ahead)
+        table = request.table
+        own = {i: table.at(i) for i, _, _ in found.ahead.names}
         while node is not None and node.depth < found.ahead.depth:
-            node = self.cache.insert(node, found.chain, request.table)
+            node = self.cache.insert(node, found.chain, table)
             if node is not None:
                 self.cache.index.prove(node)
-        table = request.table
-        loads = [Transfer(name, g, table.at(i)[g]) for i, g, name in found.ahead.names]
+        loads = [
+            Transfer(name, g, own[i][g])
+            for i, g, name in found.ahead.names
+            if table.at(i)[g] == own[i][g]
+        ]
+        self.tier.load(request, found.ahead, {load.name for load in loads})
         return tuple(loads), node
 
     def _advance(self, lease: _Lease, request: Request, n_full: int) -> None:

@@ -52,8 +52,7 @@ class Prompts:
 
     def _open(self, making: Making, newcomer: Newcomer) -> None:
         making.opens.append(newcomer.opening)
-        making.copies.extend(newcomer.copies)
-        making.loads.extend(newcomer.loads)
+        making.bring(newcomer.brought)
         request = newcomer.request
         self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
         self._timeline.mark(request.id, "started", request.n_computed)

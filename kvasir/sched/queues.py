@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import PRIORITY_CLASSES
-from kvasir.core.plan import Copy, Move, SlotOpen, Transfer
+from kvasir.core.plan import Move, SlotOpen
+from kvasir.kv.table import BlockTable
 from kvasir.sched.holds import Holds
 from kvasir.sched.policy import Policy
-from kvasir.sched.prefix import MAX_WAITS, Found, Prefixes
+from kvasir.sched.prefix import MAX_WAITS, Brought, Found, Prefixes
 from kvasir.sched.request import Request
 from kvasir.sched.timeline import Timeline
 
@@ -25,8 +26,7 @@ class Newcomer:
 
     request: Request
     opening: SlotOpen
-    copies: tuple[Copy, ...]
-    loads: tuple[Transfer, ...]
+    brought: Brought
     n_swapped: int
     """Tokens that disk gives back after a preemption."""
 
@@ -59,10 +59,13 @@ class Queues:
         self._slots = list(range(max_num_seqs - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
         self._is_urgent = False
+        self._started: set[Request] = set()
+        """In the plan in the making, which names their blocks."""
 
     def begin_plan(self) -> None:
         """What could not start in the last plan may now."""
         self._refused.clear()
+        self._started.clear()
         self._is_urgent = False
 
     def rescue(self) -> Newcomer | None:
@@ -76,13 +79,16 @@ class Queues:
         found = self._find(request)
         if self._waits_for_another(request, found):
             return None
-        while not (self._slots and self._fits(request, found)):
+        while found.ahead is not None and not (self._slots and self._fits(request, found)):
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
             self._preempt()
             found = self._find(request)
-        return None if found.ahead is None else self._start(request, found)
+        if found.ahead is None:  # nobody gives way before its blocks are read; its room is kept
+            self._is_urgent = True
+            return None
+        return self._start(request, found)
 
     def newcomer(self) -> Newcomer | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
@@ -100,8 +106,9 @@ class Queues:
     def reserve(self, requests: Sequence[Request]) -> list[Request]:
         """Those of the running ``requests``, oldest first, that have blocks for one more token.
 
-        The least senior running requests are preempted for the others. A request whose own
-        running step, once committed, gives back blocks that its window has left, waits for it.
+        The least senior running requests are preempted for the others, but for those that this
+        plan starts. A request waits for a plan that, once committed, gives back what it lacks: its
+        own that a window leaves behind, and, when it is alone, what copies are made from.
         """
         before = self.n_preemptions
         ready = [x for x in requests if x.n_computed < x.table.n_tokens or self._has_room(x)]
@@ -115,6 +122,9 @@ class Queues:
         while not table.try_grow(n_tokens):
             if self._holds.reclaim():
                 continue
+            is_alone = len(self.running) == 1
+            if is_alone or self.running[-1] in self._started:
+                return False
             if table.gives_back(request.n_computed) or self._preempt() is request:
                 return False
         return True
@@ -138,15 +148,17 @@ class Queues:
             request.moves.clear()
         return moves
 
-    def check(self) -> None:
-        """Raises KvasirError unless blocks, slots and order are consistent."""
+    def check(self, sources: Sequence[BlockTable]) -> None:
+        """Raises KvasirError unless blocks, slots and order are consistent. ``sources``: what
+        uncommitted plans hold."""
         self.prefixes.check(self.running)
+        tables = [*sources, *(request.table for request in self.running)]
         for group, pool in enumerate(self.prefixes.cache.pools):
-            held = {block for request in self.running for block in request.table.held(group)}
+            held = {block for table in tables for block in table.held(group)}
             held |= self._holds.blocks(group)
             if len(held) != pool.n_used:
                 raise KvasirError(
-                    f"running and held requests have {len(held)} blocks, {pool.n_used} are used"
+                    f"requests and plans hold {len(held)} blocks, {pool.n_used} are used"
                 )
             if any(request.table.held(group) or request.slot >= 0 for request in self.waiting):
                 raise KvasirError("a waiting request holds blocks or a slot")
@@ -241,11 +253,12 @@ class Queues:
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)
         insort(self.running, request, key=_seniority)
-        copy, loads = self.prefixes.start(request, found)
+        brought = self.prefixes.start(request, found)
         self.waiting.started(request)
         opening = request.open(self._slots.pop())
         n_swapped = self.prefixes.n_loaded(found) if request.epoch else 0
-        return Newcomer(request, opening, (copy,) if copy else (), loads, n_swapped)
+        self._started.add(request)
+        return Newcomer(request, opening, brought, n_swapped)
 
     def _preempt(self) -> Request:
         """The least senior running request waits again: outputs stay, KV is computed again or

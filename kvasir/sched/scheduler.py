@@ -73,7 +73,7 @@ class Scheduler:
         self.timeline = Timeline() if timeline is None else timeline
         self._pace = make_pace(self.costs, config.itl_target)
         self._proposer = proposer if config.max_draft_tokens else None
-        tier = None if disk is None else self._make_tier(disk)
+        tier = None if disk is None else self._make_tier(disk, clock)
         on_evict = None if tier is None else tier.evicted
         self._cache = PrefixCache(config.groups, config.block_size, on_evict)
         self._requests: dict[int, Request] = {}
@@ -104,11 +104,11 @@ class Scheduler:
         self._n_arrivals = 0
         self._n_plans = 0
 
-    def _make_tier(self, disk: Disk) -> DiskTier:
+    def _make_tier(self, disk: Disk, clock: Clock) -> DiskTier:
         config = self.config
         windows = [group.window for group in config.groups]
-        seconds = self.costs.chunk_seconds
-        return DiskTier(disk, windows, config.block_size, seconds, mode=config.preemption_mode)
+        seconds, mode = self.costs.chunk_seconds, config.preemption_mode
+        return DiskTier(disk, windows, config.block_size, seconds, mode=mode, clock=clock)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
@@ -207,6 +207,8 @@ class Scheduler:
         if len(result.outputs) != making.n_logits:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
         self._flights.popleft()
+        for table in making.sources:
+            table.release()
         self.costs.observe(making.load, result.seconds)
         self.timeline.step(
             plan,
@@ -266,12 +268,13 @@ class Scheduler:
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
-        self._queues.check()
+        sources = [table for _, making in self._flights for table in making.sources]
+        self._queues.check(sources)
         queued = {request.id for request in (*self._queues.running, *self._policy)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
         n_used = sum(pool.n_used for pool in self._cache.pools)
-        if not queued and not len(self._holds) and n_used:
+        if n_used and not (queued or sources or len(self._holds)):
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
     def _plan_decodes(self, making: Making, ready: list[Request], n_claimed: int) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from kvasir.core.messages import EngineRequest
 from kvasir.core.plan import StepPlan, StepResult
+from kvasir.engine.loop import EngineFault
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from tests.exactness import (
@@ -134,11 +135,12 @@ def test_the_requests_use_every_feature(expected: Outcome) -> None:
 class _Broken:
     """An executor that receives damaged plans."""
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: Damage, *, is_checked: bool = False) -> None:
         self._damage = damage
+        self._is_checked = is_checked
 
     def __call__(self, spec: ExecutorSpec) -> _Broken:
-        self._inner = FakeExecutor(spec)
+        self._inner = FakeExecutor(spec, is_checked=self._is_checked)
         return self
 
     @property
@@ -200,6 +202,22 @@ def test_the_harness_notices_a_damaged_plan(damage: Damage, name: str, expected:
     variant = next(variant for variant in VARIANTS if variant.name == name)
     outcome = run(_Broken(damage), REQUESTS, SIZES, variant, expected.answers)
     assert outcome.answers != expected.answers
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (_without_moves, "tree drafts"),
+        (_with_rotated_blocks, "alone"),
+        (_without_copies, "one after the other"),
+        (_with_short_copies, "one after the other"),
+    ],
+)
+def test_the_checker_refuses_a_damaged_plan(damage: Damage, name: str, expected: Outcome) -> None:
+    variant = next(v for v in (*VARIANTS, *CACHE_VARIANTS) if v.name == name)
+    requests = SHARING if variant.cache else REQUESTS
+    with pytest.raises(EngineFault, match=r"invalid plan: slot \d+ reads entry"):
+        run(_Broken(damage, is_checked=True), requests, SIZES, variant, expected.answers)
 
 
 @pytest.mark.parametrize("damage", [_without_copies, _with_short_copies])

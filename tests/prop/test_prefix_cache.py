@@ -185,7 +185,8 @@ class Game:
         assert hit.node.depth == n
         self.check_part(made, hit)
         self.check_tables(made, hit)
-        n_idle = [sum(b in oracle.order[g] for b in hit.tables[g]) for g in self.groups]
+        named = [(*hit.tables[g], *hit.source[g : g + 1]) for g in self.groups]
+        n_idle = [sum(b in oracle.order[g] for b in named[g]) for g in self.groups]
         enough = all(
             self.n_wanted(g, len(tokens), hit) + n_idle[g] <= self.cache.pools[g].n_available
             for g in self.groups
@@ -195,18 +196,27 @@ class Game:
             return
         self.n_hits += n
         self.n_parts += hit.n_rows > 0
-        self.cache.adopt(hit, made.table)
+        if hit.source:
+            self.hold_source(made, hit)
+        made.table.adopt(hit.tables)
         for g in self.groups:
             for block in hit.tables[g]:
                 if block != NO_BLOCK:
                     oracle.share(g, block)
-            if hit.source and hit.source[g] in oracle.order[g]:
-                oracle.order[g].remove(hit.source[g])
-                oracle.order[g].append(hit.source[g])
         self.grow(made, len(tokens), full=True)
         self.grow(made, n * SIZE + hit.n_rows + 1)
         made.node = hit.node
         self.live.append(made)
+
+    def hold_source(self, made: Sequence, hit: Hit) -> None:
+        """What a plan copies from stays for a while, whoever ends meanwhile."""
+        held = Sequence(self.cache, made.root, made.tokens)
+        held.table = self.cache.hold_source(hit)
+        for g in self.groups:
+            for block in (*hit.tables[g], hit.source[g]):
+                if block != NO_BLOCK:
+                    self.oracle.share(g, block)
+        self.live.append(held)
 
     def n_wanted(self, group: int, n_tokens: int, hit: Hit) -> int:
         """Blocks to allocate: of a window what it spans, wherever it begins in a block."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +17,15 @@ from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.engine.engine import Engine
+from kvasir.engine.tiered import block_sizes
 from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
+from tests.engine_world import Contents, SteppedStore
 
 VOCAB = 31
 STATE = -1
@@ -36,6 +41,7 @@ class Case:
     cancels: dict[int, int]
     """Request id to the step that cancels it."""
     overlap: bool
+    has_disk: bool = False
 
 
 def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> SchedulerConfig:
@@ -93,6 +99,7 @@ def cases(draw: st.DrawFn) -> Case:
         arrivals=sorted(draw(st.lists(st.integers(0, 30), min_size=n, max_size=n))),
         cancels=draw(st.dictionaries(st.integers(0, n), st.integers(0, 60), max_size=4)),
         overlap=draw(st.booleans()),
+        has_disk=config.enable_prefix_caching and draw(st.booleans()),
     )
 
 
@@ -147,6 +154,15 @@ class Watched:
                 if drawn.target < 0:
                     assert drawn.out_index == self.n_counted[row.slot] + len(drawn.path)
 
+    def read_block(self, group: int, block: int) -> bytes:
+        return self.inner.read_block(group, block)
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        self.inner.write_block(group, block, data)
+
+    def expect(self, n_bytes: int) -> None:
+        self.inner.expect(n_bytes)
+
     def close(self) -> None:
         self.inner.close()
 
@@ -155,6 +171,13 @@ def play(
     case: Case, proposer: Proposer | None = None
 ) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
     """Run a case to its end, checking every step."""
+    with TemporaryDirectory() as folder:
+        return _play(case, proposer, Path(folder))
+
+
+def _play(
+    case: Case, proposer: Proposer | None, folder: Path
+) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
     c = case.config
     spec = ExecutorSpec(
         VOCAB,
@@ -168,7 +191,13 @@ def play(
     )
     may_start_late = c.enable_prefix_caching or any(one.parent >= 0 for one in case.requests)
     executor = Watched(FakeExecutor(spec), may_start_late=may_start_late)
-    engine = Engine(executor, Scheduler(c, proposer or Guesser()), overlap=case.overlap)
+    disk = None
+    if case.has_disk:
+        sizes = block_sizes(executor)
+        limits = Limits(N_SEGMENTS * (4096 + 4 * max(sizes)), sizes)
+        disk = SteppedStore(folder, limits, 1e9, Contents())
+    scheduler = Scheduler(c, proposer or Guesser(), disk=disk)
+    engine = Engine(executor, scheduler, overlap=case.overlap, disk=disk)
     events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
     step = n_idle = 0
     while step <= 61 or engine.has_work:
@@ -178,6 +207,8 @@ def play(
             if when == step:
                 engine.cancel(request_id)
         had_work = engine.has_work
+        if disk is not None and step % 2:
+            disk.work(2)
         news = engine.step().events
         for event in news:
             events[event.id].append(event)
@@ -258,7 +289,7 @@ def crowded(seed: int, window: int | None = None) -> Case:
         for i in range(12)
     ]
     arrivals = sorted(rng.randint(0, 25) for _ in requests)
-    return Case(config, requests, arrivals, {}, overlap=seed % 2 == 1)
+    return Case(config, requests, arrivals, {}, overlap=seed % 2 == 1, has_disk=seed % 4 == 3)
 
 
 def test_crowded_runs_give_the_answers_of_each_request_alone() -> None:

@@ -71,7 +71,7 @@ def test_a_fetch_ends_at_the_first_miss(store: DiskStore) -> None:
 
 def test_staged_blocks_are_taken_once(store: DiskStore) -> None:
     store.put(name(1), block(1))
-    store.stage(wait_for(store, store.fetch([name(1)])))
+    store.stage(wait_for(store, store.fetch([name(1)])), {name(1)})
     assert store.take(name(1)) == block(1)
     assert store.stats.n_loaded == 1
     with pytest.raises(KvasirError, match="was not read from disk"):

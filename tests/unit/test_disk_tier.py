@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+
+from msgspec import structs
 
 from kvasir.config.resolved import PreemptionMode, SchedulerConfig
 from kvasir.core.messages import DiskStats, EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.timeline import Span
+from kvasir.exec.checker import marks_of
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, Ahead, DiskTier, Fetch, block_name
 from kvasir.sched.scheduler import Scheduler
+from tests.planned import Checkers
 
 CONFIG = SchedulerConfig(
     max_model_len=256,
@@ -23,6 +27,7 @@ CONFIG = SchedulerConfig(
     enable_prefix_caching=True,
 )
 BLOCK = b"x" * 100
+CHECKERS = Checkers()
 
 
 class MemoryDisk:
@@ -59,8 +64,9 @@ class MemoryDisk:
             fetch.blocks.append(self.blocks[name])
         fetch.is_done = True
 
-    def stage(self, fetch: Fetch) -> None:
-        self.staged.update(zip(fetch.names, fetch.blocks, strict=True))
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        blocks = zip(fetch.names, fetch.blocks, strict=True)
+        self.staged.update((name, block) for name, block in blocks if name in names)
 
     def clear(self) -> None:
         self.blocks.clear()
@@ -80,7 +86,9 @@ def step(made: Scheduler, disk: MemoryDisk) -> StepPlan | None:
         disk.blocks[save.name] = BLOCK
     for load in plan.loads:
         del disk.staged[load.name]
-    made.commit(plan, StepResult((RowOutput(7),) * plan.n_logits))
+    outputs = (RowOutput(7),) * plan.n_logits
+    CHECKERS.ran(made, plan, outputs)
+    made.commit(plan, StepResult(outputs))
     made.check()
     return plan
 
@@ -128,6 +136,8 @@ def test_a_new_engine_finds_all_that_was_saved() -> None:
     finish(first, disk, ask(1, range(80)))
     for transfer in first.unsaved():
         disk.blocks[transfer.name] = BLOCK
+        block = CHECKERS.of(first).read(transfer.group, transfer.block)
+        CHECKERS.saved[transfer.name] = block
     assert list(first.unsaved()) == []
     assert (
         begins(finish(Scheduler(CONFIG, key_root="root", disk=disk), disk, ask(1, range(80)))) == 64
@@ -141,8 +151,10 @@ def test_a_new_engine_finds_all_that_was_saved() -> None:
 def filled(disk: MemoryDisk, n_tokens: int = 80) -> Chain:
     """A chain of which ``disk`` has all full blocks."""
     chain = Chain(chain_root("", ""), range(n_tokens), 16)
-    for key in chain.keys(n_tokens // 16):
+    marks = marks_of(range(n_tokens))
+    for i, key in enumerate(chain.keys(n_tokens // 16)):
         disk.blocks[block_name(key, 0)] = BLOCK
+        CHECKERS.saved[block_name(key, 0)] = bytes(marks[i * 16 : (i + 1) * 16])
     return chain
 
 
@@ -277,7 +289,7 @@ def test_memory_bounds_what_is_on_its_way() -> None:
     disk.finish(disk.fetches[0])
     ahead = tier.find("a", chain, 0, 5, was_preempted=False)
     assert ahead is not None
-    tier.load("a", ahead)
+    tier.load("a", ahead, ())
     assert find(tier, "b", other) is None
     assert len(disk.fetches) == 2
 
@@ -319,3 +331,38 @@ def test_a_window_needs_its_last_blocks_only() -> None:
     tier.forget("a")
     del disk.blocks[block_name(chain.keys(5)[4], 1)]
     assert tier.find("b", chain, 0, 5, was_preempted=False) == Ahead(0)
+
+
+def test_nobody_gives_way_before_the_blocks_are_read() -> None:
+    disk = MemoryDisk(is_slow=True)
+    filled(disk)
+    made = Scheduler(replace(CONFIG, max_num_seqs=1), disk=disk)
+    made.add(structs.replace(ask(1, range(200, 210), 20), priority_class="batch"))
+    step(made, disk)
+    made.add(structs.replace(ask(2, range(80)), priority_class="realtime"))
+    for _ in range(5):
+        plan = step(made, disk)
+        assert plan is not None
+        assert [row.start for row in plan.rows] != [0], "it goes on"
+    assert made.stats().n_preemptions == 0
+    disk.finish(disk.fetches[0])
+    plan = step(made, disk)
+    assert plan is not None
+    assert [row.start for row in plan.rows] == [64]
+    assert made.stats().n_preemptions == 1
+
+
+def test_nobody_waits_for_what_one_behind_has_loaded() -> None:
+    disk = MemoryDisk(is_slow=True)
+    filled(disk)
+    made = Scheduler(replace(CONFIG, n_blocks=32), disk=disk)
+    made.add(ask(1, range(80)))
+    assert made.plan() is None
+    disk.finish(disk.fetches[0])
+    made.add(structs.replace(ask(2, range(80)), priority=-1))
+    assert made.plan() is None, "it reads for itself"
+    assert len(disk.fetches) == 2
+    disk.finish(disk.fetches[1])
+    plan = step(made, disk)
+    assert plan is not None
+    assert [row.start for row in plan.rows] == [64, 64]

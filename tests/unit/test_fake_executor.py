@@ -25,15 +25,17 @@ def run(executor: FakeExecutor, *rows: Row, **parts: object) -> tuple[RowOutput,
 
 
 def after_prompt() -> FakeExecutor:
-    executor = FakeExecutor(SPEC)
+    executor = FakeExecutor(SPEC, is_checked=False)
     run(executor, PROMPT, opens=(OPEN,))
     return executor
 
 
 def test_logits_depend_on_every_visible_token_and_its_place() -> None:
     def logits(*tokens: int) -> int:
-        executor = FakeExecutor(SPEC)
-        return run(executor, replace(PROMPT, tokens=tokens), opens=(OPEN,))[0].logits_hash
+        opened = SlotOpen(0, PARAMS, tokens)
+        return run(FakeExecutor(SPEC), replace(PROMPT, tokens=tokens), opens=(opened,))[
+            0
+        ].logits_hash
 
     hashes = {logits(1, 2, 3), logits(1, 3, 2), logits(4, 2, 3), logits(2, 3), logits(1, 2, 4)}
     assert len(hashes) == 5

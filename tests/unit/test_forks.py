@@ -12,7 +12,9 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, RowOutput, StepPlan, StepResult
 from kvasir.sched.forks import common_prefix
 from kvasir.sched.scheduler import Scheduler
+from tests.planned import Checkers
 
+CHECKERS = Checkers()
 PARAMS = TokenParams(seed=0, max_tokens=2)
 CONFIG = SchedulerConfig(
     max_model_len=256, max_num_seqs=4, max_num_batched_tokens=64, n_blocks=24, block_size=16
@@ -34,7 +36,9 @@ def step(made: Scheduler) -> StepPlan:
     """Plan, draw 7 everywhere, commit."""
     plan = made.plan()
     assert plan is not None
-    made.commit(plan, StepResult((RowOutput(7),) * plan.n_logits))
+    outputs = (RowOutput(7),) * plan.n_logits
+    CHECKERS.ran(made, plan, outputs)
+    made.commit(plan, StepResult(outputs))
     made.check()
     return plan
 

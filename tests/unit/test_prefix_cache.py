@@ -152,7 +152,7 @@ def test_the_leaf_that_was_given_up_first_goes_first() -> None:
     new.release()
     assert cache.pools[0].cached() == (1, 0, 3, 2)
     again = BlockTable(cache.pools, 4)
-    cache.adopt(find(cache, range(8)), again)
+    again.adopt(find(cache, range(8)).tables)
     again.release()
     assert cache.pools[0].cached() == (3, 2, 1, 0)
     taken = BlockTable(cache.pools, 4)

@@ -16,7 +16,9 @@ from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft
+from tests.planned import Checkers
 
+CHECKERS = Checkers()
 PARAMS = TokenParams(seed=0, max_tokens=2)
 CONFIG = SchedulerConfig(
     max_model_len=256,
@@ -36,7 +38,9 @@ def step(made: Scheduler, token: int = 7) -> tuple[StepPlan, tuple[TokenEvent, .
     """Plan, draw ``token`` everywhere, commit."""
     plan = made.plan()
     assert plan is not None
-    events = made.commit(plan, StepResult((RowOutput(token),) * plan.n_logits))
+    outputs = (RowOutput(token),) * plan.n_logits
+    CHECKERS.ran(made, plan, outputs)
+    events = made.commit(plan, StepResult(outputs))
     made.check()
     return plan, events
 

@@ -14,8 +14,8 @@ from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.errors import ModelError
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Move, SlotOpen, StepPlan, StepResult
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.plan import Copy, Move, SlotOpen, StepPlan, StepResult
+from kvasir.exec.base import ExecutorSpec, in_order
 from kvasir.exec.checks import refuse_states
 from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import KVMemory
@@ -119,10 +119,7 @@ class CpuExecutor:
             _open(self._sampler, opened)
         for slot, token in plan.commits:
             self._sampler.commit(slot, token)
-        for move in plan.moves:
-            self._move(move)
-        for copy in plan.copies:
-            self._kv.copy_blocks(copy.src, copy.dst)
+        in_order(plan, self._move, self._copy)
         self._arrays.write(plan)
         n_logits = plan.n_logits
         called = time.monotonic()
@@ -139,6 +136,9 @@ class CpuExecutor:
         )
         for group, blocks in enumerate(move.tables):
             self._kv.copy(group, (blocks[source], from_row), (blocks[target], to_row))
+
+    def _copy(self, copy: Copy) -> None:
+        self._kv.copy_blocks(copy.src, copy.dst)
 
     def read_block(self, group: int, block: int) -> bytes:
         """All layers of the group, as ``KVMemory`` lays them out."""

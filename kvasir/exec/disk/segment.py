@@ -16,7 +16,8 @@ from kvasir.core.errors import KvasirError
 
 NAME_BYTES = 36
 MAGIC = b"kvasirKV"
-VERSION = 2
+VERSION = 3
+"""2 could hold blocks under the names of others."""
 MAX_ENTRIES = 1 << 20
 _HEADER = Struct("<8sII48x")
 """Magic, version, entries in the table."""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kvasir.core.errors import KvasirError
@@ -108,9 +108,10 @@ class DiskStore:
         """Half of the queue is empty."""
         return self._queued_bytes * 2 <= self._max_queued_bytes
 
-    def stage(self, fetch: Fetch) -> None:
-        """Keep the blocks of a fetch until they are taken."""
-        self._staged.update(zip(fetch.names, fetch.blocks, strict=False))
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        """Keep these blocks of a fetch until they are taken."""
+        blocks = zip(fetch.names, fetch.blocks, strict=False)
+        self._staged.update((name, block) for name, block in blocks if name in names)
         self.stats.n_loaded += len(fetch.blocks)
 
     def take(self, name: bytes) -> bytes:
@@ -143,21 +144,26 @@ class DiskStore:
         self._directory.close()
 
     def _work(self) -> None:
-        while True:
+        while self._work_once() or not self._is_closing:
             with self._changed:
                 while not (self._is_clearing or self._fetches or self._queue or self._is_closing):
                     self._changed.wait()
-                if not (self._is_clearing or self._fetches or self._queue):
-                    return
-                fetch = self._fetches.popleft() if self._fetches else None
-            if self._is_clearing:
-                self._directory.clear()
-                self.stats.n_bytes = 0
-                self._is_clearing = False
-            if fetch is not None:
-                self._read(fetch)
-            else:
-                self._write_one()
+
+    def _work_once(self) -> bool:
+        """Read what was asked for first, or write a block; False when there is nothing to do."""
+        with self._changed:
+            if not (self._is_clearing or self._fetches or self._queue):
+                return False
+            fetch = self._fetches.popleft() if self._fetches else None
+        if self._is_clearing:
+            self._directory.clear()
+            self.stats.n_bytes = 0
+            self._is_clearing = False
+        if fetch is not None:
+            self._read(fetch)
+        else:
+            self._write_one()
+        return True
 
     def _read(self, fetch: Fetch) -> None:
         began, n_bytes = time.perf_counter(), 0

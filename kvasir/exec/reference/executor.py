@@ -12,7 +12,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
-from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.base import ExecutorSpec, in_order
 from kvasir.exec.checks import check_plan, refuse_states
 from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
@@ -142,10 +142,7 @@ class ReferenceExecutor:
             self._open(opening)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
-        for move in plan.moves:
-            self._cache.move(move)
-        for copy in plan.copies:
-            self._cache.copy(copy)
+        in_order(plan, self._cache.move, self._cache.copy)
 
     def _open(self, opening: SlotOpen) -> None:
         self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)

@@ -1,0 +1,301 @@
+"""What the machine over the whole engine (tests.engine_machine) is made of: one world a seed."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace as with_fields
+
+from kvasir.config.resolved import SchedulerConfig, SharingConfig
+from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
+from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import RowOutput
+from kvasir.engine.engine import Engine
+from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.disk.directory import Limits
+from kvasir.exec.disk.store import DiskStore
+from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.rows import LogitRow
+from kvasir.kv.tier import Fetch
+from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Draft, Known
+from kvasir.speculate.oracle import OracleProposer
+from tests.exactness import Answer, answer_of
+from tests.request_sets import KINDS
+
+VOCAB = 23
+EOS = 5
+"""Ends beams."""
+STATE = -1
+"""Stands for a group of states among the windows."""
+
+Drawn = dict[tuple[int, TokenParams, int, int], RowOutput]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a seed keeps over all its engines: the model, and who asks."""
+
+    max_model_len: int
+    block_size: int
+    windows: tuple[int, ...]
+    has_full: bool
+    trunks: tuple[tuple[int, ...], ...]
+    nonfinite: dict[int, int]
+    """Seeds of requests that fail."""
+
+    @property
+    def has_states(self) -> bool:
+        return STATE in self.windows
+
+    def groups(self, n_spare: int) -> tuple[int, tuple[KVGroup, ...]]:
+        """Blocks for one request of the longest, and ``n_spare`` more."""
+        n_blocks = blocks_for(self.max_model_len, self.block_size) + n_spare
+        windows = []
+        for window in self.windows:
+            group = KVGroup(n_blocks, *((STATE_WINDOW, 8) if window == STATE else (window,)))
+            needed = group.needs(self.max_model_len, self.block_size)
+            windows.append(replace(group, n_blocks=needed + 1 + n_spare))
+        return n_blocks * self.has_full, tuple(windows)
+
+
+def make_world(rng: random.Random) -> World:
+    length = rng.choice((40, 64, 96))
+    windows = rng.choice(((), (), (), (), (9,), (20, 40), (1, 30), (STATE,)))
+    return World(
+        max_model_len=length,
+        block_size=rng.choice((4, 8, 16)),
+        windows=windows,
+        has_full=not windows or rng.random() < 0.7,
+        trunks=tuple(tuple(rng.choices(range(VOCAB), k=length)) for _ in range(3)),
+        nonfinite={rng.getrandbits(32): rng.randrange(6) for _ in range(2)},
+    )
+
+
+def make_config(world: World, rng: random.Random) -> SchedulerConfig:
+    n_blocks, windows = world.groups(rng.choice((0, 1, 2, 3, 5)))
+    sharing = SharingConfig(
+        preemption_threshold=rng.choice((0.0, 0.0, 0.05)),
+        kv_policy=rng.choice(("paged", "paged", "paged", "paged", "contiguous")),
+    )
+    return SchedulerConfig(
+        max_model_len=world.max_model_len,
+        max_num_seqs=rng.choice((1, 2, 4, 6)),
+        max_num_batched_tokens=rng.choice((1, 7, 16, 40, 64)),
+        n_blocks=n_blocks,
+        block_size=world.block_size,
+        max_draft_tokens=0 if world.has_states else rng.choice((0, 0, 4, 6)),
+        enable_prefix_caching=rng.random() < 0.9,
+        itl_target=rng.choice((None, 0.0, 0.01)),
+        preemption_mode=rng.choice(("auto", "swap", "swap", "recompute")),
+        sharing=sharing,
+        windows=windows,
+    )
+
+
+def spec_of(config: SchedulerConfig) -> ExecutorSpec:
+    return ExecutorSpec(
+        VOCAB,
+        config.max_model_len,
+        config.max_num_seqs,
+        config.max_num_batched_tokens,
+        config.n_blocks,
+        config.block_size,
+        "test",
+        config.windows,
+    )
+
+
+class Remembering(FakeExecutor):
+    """Draws once what is drawn from the same logits with the same parameters, where nothing else
+    is counted: drawing takes most of the time."""
+
+    def __init__(self, spec: ExecutorSpec, drawn: Drawn, **options: Any) -> None:
+        super().__init__(spec, **options)
+        self._draws = drawn
+
+    def _sample(self, row: LogitRow, seen: int) -> RowOutput:
+        params = self._states[row.slot].params
+        if params.has_penalties:
+            return super()._sample(row, seen)
+        key = seen, params, row.out_index, row.target
+        output = self._draws.get(key)
+        if output is None:
+            output = self._draws[key] = super()._sample(row, seen)
+        return output
+
+
+class Oracle:
+    """Each request alone, in a fresh engine without a cache; every one is computed once."""
+
+    def __init__(self, world: World, drawn: Drawn) -> None:
+        self._world = world
+        self._drawn = drawn
+        self._known: dict[tuple[tuple[int, ...], TokenParams], Answer] = {}
+
+    def __call__(self, prompt: tuple[int, ...], params: TokenParams) -> Answer:
+        answer = self._known.get((prompt, params))
+        if answer is None:
+            answer = self._known[prompt, params] = self._compute(prompt, params)
+        return answer
+
+    def _compute(self, prompt: tuple[int, ...], params: TokenParams) -> Answer:
+        length = self._world.max_model_len
+        n_blocks, windows = self._world.groups(0)
+        windows = tuple(replace(group, n_blocks=length) for group in windows)
+        config = SchedulerConfig(
+            length, 1, length, n_blocks, self._world.block_size, windows=windows
+        )
+        executor = FakeExecutor(spec_of(config), nonfinite=self._world.nonfinite, is_checked=False)
+        engine = Engine(executor, Scheduler(config))
+        engine.add(EngineRequest(0, prompt, params))
+        events: list[TokenEvent] = []
+        while engine.has_work:
+            events += engine.step().events
+        return answer_of(events)
+
+
+@dataclass
+class Clock:
+    now: float = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Later:
+    """Stands for the thread of the overlapped loop: runs a step as soon, or as late, as it may, and
+    the same way every time."""
+
+    def __init__(self, is_late: bool) -> None:
+        self._is_late = is_late
+        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, call: Callable[..., Any], *args: object) -> Future[Any]:
+        future = _Lazy(self)
+        self._queue.append((future, partial(call, *args)))
+        if not self._is_late:
+            self.run(future)
+        return future
+
+    def run(self, wanted: Future[Any]) -> None:
+        """All up to the wanted one."""
+        while not wanted.done():
+            future, call = self._queue.popleft()
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+    def shutdown(self, wait: bool = True) -> None:
+        if self._queue:
+            self.run(self._queue[-1][0])
+
+
+class _Lazy(Future[Any]):
+    def __init__(self, later: Later) -> None:
+        super().__init__()
+        self._later = later
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._later.run(self)
+        return super().result(timeout)
+
+
+@dataclass
+class Contents:
+    """What was ever saved under each name."""
+
+    seen: dict[bytes, bytes] = field(default_factory=dict)
+
+    def check(self, name: bytes, block: bytes) -> None:
+        assert self.seen.setdefault(name, block) == block, f"two contents of block {name.hex()}"
+
+
+class SteppedStore(DiskStore):
+    """Reads and writes when it is told to, on the caller's thread, as fast as it is told."""
+
+    def __init__(self, path: Path, limits: Limits, bandwidth: float, contents: Contents) -> None:
+        self._rate = bandwidth
+        self._contents = contents
+        super().__init__(path, limits)
+
+    def _work(self) -> None:
+        """The thread has nothing to do."""
+
+    def seconds(self, n_bytes: int) -> float:
+        return n_bytes / self._rate
+
+    def put(self, name: bytes, block: bytes) -> bool:
+        self._contents.check(name, block)
+        return super().put(name, block)
+
+    def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
+        for name, block in zip(fetch.names, fetch.blocks, strict=True):
+            self._contents.check(name, block)
+        super().stage(fetch, names)
+
+    def work(self, n: int) -> None:
+        while n and self._work_once():
+            n -= 1
+
+    def wait(self, seconds: float) -> None:
+        self.work(1)
+
+    def close(self, seconds: float) -> None:
+        self.work(1 << 20)
+        super().close(seconds)
+
+
+class Drafter:
+    """Drafts from the right answers: as they are, with mistakes, as trees, or anything."""
+
+    def __init__(self, answers: dict[int, tuple[int, ...]], rng: random.Random) -> None:
+        self._answers = answers
+        self._rng = rng
+        self._kind = rng.choice(("right", "wrong", "tree", "any"))
+
+    def propose(self, known: Known, k: int) -> Draft:
+        rng, kind = self._rng, self._kind
+        kind = rng.choice(("right", "wrong", "tree", "guess")) if kind == "any" else kind
+        if kind == "guess" or known.id not in self._answers:
+            tokens = rng.sample(range(VOCAB), rng.randint(0, k))
+            parents = tuple(rng.randint(-1, i - 1) for i in range(len(tokens)))
+            return Draft(tuple(tokens), parents if rng.random() < 0.5 else ())
+        wrong = frozenset({rng.randint(1, 4)}) if kind != "right" else frozenset()
+        oracle = OracleProposer(
+            {known.id: self._answers[known.id]},
+            VOCAB,
+            n_siblings=kind == "tree",
+            wrong_depths=wrong,
+        )
+        return oracle.propose(known, k)
+
+
+def make_prompt(
+    world: World, told: Sequence[tuple[int, ...]], rng: random.Random
+) -> tuple[int, ...]:
+    """The beginning of one of a few texts, or of what was told before, and something of its own."""
+    longest = world.max_model_len - 1
+    trunk = rng.choice(told) if told and rng.random() < 0.7 else rng.choice(world.trunks)
+    cut = rng.choice((rng.randint(0, len(trunk)), world.block_size * rng.randint(0, 6)))
+    tail = rng.choices(range(VOCAB), k=rng.choice((0, 1, 1, 3, 9)))
+    return (*trunk[:cut], *tail)[:longest] or (1,)
+
+
+def make_params(world: World, rng: random.Random) -> TokenParams:
+    seed = rng.choice((*world.nonfinite, *range(40))) if rng.random() < 0.5 else rng.getrandbits(64)
+    params = TokenParams(seed=seed, max_tokens=rng.choice((1, 2, 5, 9, 17, 30)))
+    kind = rng.choice(KINDS) if rng.random() < 0.25 else KINDS[0]
+    params = kind(params, rng, VOCAB)
+    if params.n_prompt_logprobs >= 0 and seed in world.nonfinite:
+        return with_fields(params, seed=0)  # which row fails would depend on the chunks
+    return params
