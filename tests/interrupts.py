@@ -62,14 +62,15 @@ class Sender:
             os.write(self._process.stdin.fileno(), line)
             call()
             is_done = True
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # ``suppress`` is Python code, which another could interrupt
             pass
-        while int.from_bytes(self._sent[:8], "little") < self._n_asked:
+        while True:
             try:
-                time.sleep(1e-4)
+                while int.from_bytes(self._sent[:8], "little") < self._n_asked:
+                    time.sleep(1e-4)
+                return not is_done
             except KeyboardInterrupt:
-                pass
-        return not is_done
+                continue
 
     def close(self) -> None:
         self._process.communicate(timeout=30)

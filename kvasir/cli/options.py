@@ -68,7 +68,7 @@ def _type(info: OptionInfo) -> Any:
     if info.kind == "choice":
         return click.Choice(info.choices)
     if info.kind == "int":
-        return click.IntRange(min=info.minimum, max=info.maximum)
+        return click.IntRange(min=info.minimum)
     if info.kind == "share":
         return float
     return bool if info.kind == "flag" else str

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
-import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
+from kvasir.bench.unreachable import has_port, reason
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.params import SamplingParams
 
@@ -40,7 +39,7 @@ class RemoteModel:
     def __init__(self, url: str, model: str | None = None, api_key: str | None = None) -> None:
         """Raises ConfigError for an unusable address, RemoteError when no server answers."""
         parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
+        if parts.scheme not in ("http", "https") or not parts.hostname or not has_port(parts):
             raise ConfigError(f"--url {url!r}: use http://host:port")
         self._parts = parts
         self._root = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
@@ -90,7 +89,7 @@ class RemoteModel:
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise RemoteError(f"no answer from {self._where()}: {_reason(error)}") from None
+            raise RemoteError(f"no answer from {self._where()}: {reason(error)}") from None
         if response.status != http.client.OK:
             text = response.read()
             connection.close()
@@ -102,27 +101,6 @@ class RemoteModel:
 
     def _where(self) -> str:
         return f"{self._parts.scheme}://{self._parts.netloc}"
-
-
-def _has_port(parts: SplitResult) -> bool:
-    """Whether the port is a number that can be one, or left out."""
-    try:
-        return parts.port != 0
-    except ValueError:
-        return False
-
-
-def _reason(error: OSError | http.client.HTTPException) -> str:
-    """What went wrong, and what to do about it."""
-    if isinstance(error, ConnectionRefusedError):
-        return "nothing listens there: start a server (kvasir serve), or name another with --url"
-    if isinstance(error, ssl.SSLError):
-        return f"{error}: a server without TLS is at http://"
-    if isinstance(error, socket.gaierror):
-        return f"{error.strerror}: check the host in --url"
-    if isinstance(error, http.client.HTTPException | ConnectionError):
-        return f"it does not speak HTTP ({type(error).__name__}): check the port in --url"
-    return str(error)
 
 
 def _decode(data: bytes) -> Any:
