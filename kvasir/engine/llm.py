@@ -7,6 +7,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from types import TracebackType
 
@@ -37,7 +38,10 @@ Params = SamplingParams | Sequence[SamplingParams] | None
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """What an LLM has until it is closed."""
+    """What an LLM has until it is closed.
+
+    No variable of an inner function: an error that came through it would keep it, by its cell.
+    """
 
     built: BuiltEngine
     tokenizer: Tokenizer
@@ -139,17 +143,9 @@ class LLM:
 
         def work(turn: Turn[list[BeamSearchOutput]]) -> list[BeamSearchOutput]:
             has = self._has()
-            room = has.spec.max_model_len - params.max_tokens
-            searches = []
-            for prompt in read:
-                check_prompt(prompt.ids, vocab_size=has.spec.vocab_size, max_model_len=room)
-                eos_ids = has.tokenizer.eos_ids
-                searches.append(Search(tuple(prompt.ids), params, eos_ids, prompt.cache_salt))
+            searches = list(map(partial(_search, has, params), read))
             BeamSearch(has.built.engine, has.ids, turn.check).run(searches)
-            return [
-                BeamSearchOutput([_sequence(has, search, beam) for beam in search.best()])
-                for search in searches
-            ]
+            return list(map(partial(_beams, has.tokenizer), searches))
 
         return self._turns.call(work)
 
@@ -207,18 +203,27 @@ class LLM:
 
         def work(turn: Turn[list[RequestOutput]]) -> list[RequestOutput]:
             has = self._has()
-            each = zip(prompts, params, priorities, strict=True)
-            tasks = [_task(has, *one) for one in each]
+            tasks = list(map(partial(_task, has), prompts, params, priorities))
             batch = Batch(has.built.engine, has.tokenizer, tasks, has.ids)
             return batch.run(shows_progress, turn.check)
 
         return self._turns.call(work)
 
 
-def _sequence(has: _Open, search: Search, beam: Beam) -> BeamSearchSequence:
+def _search(has: _Open, params: BeamSearchParams, prompt: Prompt) -> Search:
+    room = has.spec.max_model_len - params.max_tokens
+    check_prompt(prompt.ids, vocab_size=has.spec.vocab_size, max_model_len=room)
+    return Search(tuple(prompt.ids), params, has.tokenizer.eos_ids, prompt.cache_salt)
+
+
+def _beams(tokenizer: Tokenizer, search: Search) -> BeamSearchOutput:
+    return BeamSearchOutput([_sequence(tokenizer, search, beam) for beam in search.best()])
+
+
+def _sequence(tokenizer: Tokenizer, search: Search, beam: Beam) -> BeamSearchSequence:
     tokens = [*search.prompt, *beam.tokens]
     reason = "stop" if beam.is_ended else "length"
-    return BeamSearchSequence(tokens, has.tokenizer.decode(tokens), beam.cum_logprob, reason)
+    return BeamSearchSequence(tokens, tokenizer.decode(tokens), beam.cum_logprob, reason)
 
 
 def _task(has: _Open, prompt: Prompt, params: SamplingParams, priority: int) -> Task:
