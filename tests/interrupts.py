@@ -104,7 +104,9 @@ def interrupt(llm: LLM, sender: Sender, n_interrupts: int, seed: int) -> int:
         else:
             n_before += 1
         name = rng.choice(list(CALLS))
+        began = time.perf_counter()
         assert words(CALLS[name](llm)) == expected[name], (n_interrupted, name)
+        seconds[name] = min(seconds[name], time.perf_counter() - began)
     stats = llm._has().built.engine.stats()
     assert (stats.n_running, stats.n_waiting) == (0, 0)
     return n_before

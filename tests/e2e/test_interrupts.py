@@ -26,7 +26,7 @@ def load(model: str, **options: object) -> LLM:
     return LLM(model, max_model_len=128, max_num_seqs=4, threads=1, **options)
 
 
-@pytest.mark.timeout(120 + N_INTERRUPTS)
+@pytest.mark.timeout(120 + 2 * N_INTERRUPTS)
 @pytest.mark.parametrize("overlap", [True, False])
 def test_an_interrupt_at_any_moment_is_one(model: str, overlap: bool, tmp_path: Path) -> None:
     sender = Sender(tmp_path)
