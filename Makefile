@@ -18,13 +18,14 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long soak env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long soak interrupts env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
 	@echo "make test         build and run the tests"
 	@echo "make test-long    the long forms of tests that make test runs in short"
 	@echo "make soak         a million random operations on the engine, over 200 seeds (ARGS=\"--first 7 --seeds 1\")"
+	@echo "make interrupts   1,000 times Ctrl-C at random moments of an LLM's calls"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
@@ -46,6 +47,9 @@ test-long: $(VENV)/.built $(VENV)/.dev
 
 soak: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m tests.engine_machine $(ARGS)
+# The short form, 60 of them, is part of make test.
+interrupts: $(VENV)/.built $(VENV)/.dev
+	KVASIR_INTERRUPTS=1000 $(VENV)/bin/python -m pytest tests/e2e/test_interrupts.py -k interrupt_at $(ARGS)
 
 env: $(VENV)/.built $(VENV)/.dev
 
@@ -106,12 +110,12 @@ $(ORACLE)/.oracle: $(ORACLE)/.base
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml
-	$(VENV)/bin/python $(PIP) --no-build-isolation --no-deps -e .
+	$(VENV)/bin/python scripts/build.py
 	@touch $@
 
 # A build folder of its own: CMake would start over at every change of the environment.
 $(ORACLE)/.built: $(ORACLE)/.oracle $(NATIVE) pyproject.toml
-	$(ORACLE)/bin/python $(PIP) --no-build-isolation --no-deps --config-settings=build-dir=build/oracle -e .
+	$(ORACLE)/bin/python scripts/build.py --config-settings=build-dir=build/oracle
 	@touch $@
 
 .SECONDARY:

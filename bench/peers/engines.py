@@ -59,7 +59,7 @@ class Kvasir:
 
     def _bench(self, kind: str, shapes: Shapes, repeat: int, *words: str) -> dict[str, Any]:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            command = [sys.executable, "-m", "kvasir.cli.main", "bench", kind, str(self.model)]
+            command = [sys.executable, "-m", "kvasir", "bench", kind, str(self.model)]
             command += ["--threads", str(shapes.threads), "--repeat", str(repeat)]
             command.append("--no-ceilings")
             run([*command, *words, *self.options, "--output", file.name])

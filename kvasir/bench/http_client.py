@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kvasir.bench.unreachable import has_port, reason
 from kvasir.core.errors import ConfigError, KvasirError
 
 
@@ -36,7 +37,7 @@ class Answer:
 def target_of(url: str, api_key: str | None = None) -> Target:
     """Raises ConfigError for what is not http://host:port[/v1]."""
     parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme != "http" or not parts.hostname or not has_port(parts):
         raise ConfigError(f"--url {url!r}: use http://host:port")
     path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
     return Target(parts.hostname, parts.port or 80, path, api_key)
@@ -48,7 +49,7 @@ async def complete(target: Target, body: dict[str, Any]) -> Answer:
     try:
         reader, writer = await asyncio.open_connection(target.host, target.port)
     except OSError as error:
-        answer.error = str(error)
+        answer.error = reason(error)
         return answer
     try:
         writer.write(_request(target, "POST", "/completions", msgspec.json.encode(body)))
@@ -65,10 +66,15 @@ async def get(target: Target, route: str) -> Any:
     try:
         reader, writer = await asyncio.open_connection(target.host, target.port)
     except OSError as error:
-        raise KvasirError(f"no answer from {target.host}:{target.port}: {error}") from None
+        where = f"{target.host}:{target.port}"
+        raise KvasirError(f"no answer from {where}: {reason(error)}") from None
     try:
         writer.write(_request(target, "GET", route, b""))
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/"):
+            raise KvasirError(
+                f"{target.host}:{target.port} does not speak HTTP: check the port in --url"
+            )
         if b" 200 " not in head.split(b"\r\n")[0]:
             raise KvasirError(f"{route}: the server answered {head[:60]!r}")
         return msgspec.json.decode(body)

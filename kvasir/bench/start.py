@@ -23,7 +23,7 @@ from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import KvasirError
 from kvasir.engine.build import load_model
 
-KVASIR = (sys.executable, "-m", "kvasir.cli.main")
+KVASIR = (sys.executable, "-m", "kvasir")
 PROMPT = "The capital of France is"
 HOST = "127.0.0.1"
 NAME = "start"

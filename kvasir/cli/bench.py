@@ -12,6 +12,7 @@ import click
 
 from kvasir.cli.experiments import experiments
 from kvasir.cli.options import Command, take, with_options
+from kvasir.cli.startup import interruptible
 from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import ConfigError
 
@@ -126,6 +127,7 @@ def streaming(output: Path | None, **values: Any) -> None:
     names = ("num_prompts", "input_len", "output_len", "repeat")
     settings = StreamingSettings(**{name: values.pop(name) for name in names})
     options = replace(take(EngineOptions, values), enable_prefix_caching=False)
+    interruptible()
     document = measure_streaming(options, settings)
     write(document, output)
     _warn(document)
@@ -159,6 +161,7 @@ def start(repeat: int, output: Path | None, **values: Any) -> None:
     from kvasir.bench.report import write
     from kvasir.bench.start import measure_start
 
+    interruptible()
     document = measure_start(take(EngineOptions, values), repeat)
     write(document, output)
     _warn(document)
@@ -174,6 +177,7 @@ def memory(output: Path | None, **values: Any) -> None:
     from kvasir.bench.memory import measure_memory
     from kvasir.bench.report import write
 
+    interruptible()
     write(measure_memory(take(EngineOptions, values)), output)
 
 
@@ -188,6 +192,7 @@ def soak(requests: int, output: Path | None, **values: Any) -> None:
     from kvasir.bench.report import write
     from kvasir.bench.soak import measure_soak
 
+    interruptible()
     write(measure_soak(take(EngineOptions, values), requests), output)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from kvasir.cli.options import take, with_options
 from kvasir.cli.remote import Message, RemoteModel
 from kvasir.cli.sampling import take_sampling, with_sampling
+from kvasir.cli.startup import interruptible
 from kvasir.cli.terminal import for_stream, show
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError, RequestError
@@ -40,6 +41,7 @@ def chat(url: str | None, api_key: str | None, system: str | None, **values: Any
     """Talk to MODEL: a file or folder, or with --url the name of a model of that server."""
     params = take_sampling(values)
     speaker = _remote(url, api_key, values) if url else _local(values)
+    interruptible()
     try:
         Conversation(speaker, params, system, Console(highlight=False)).run()
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kvasir.cli.options import take, with_options
+from kvasir.cli.startup import interruptible
 from kvasir.config.options import EngineOptions, describe
 
 GIVEN = ("dtype", "kv_memory", "threads", "isa", "async_scheduling")
@@ -41,6 +42,7 @@ def experiments(
         sys.stdout.write(listing())
         return
     settings = Settings(options=take(EngineOptions, values), quick=quick)
+    interruptible()
     failed: list[str] = []
     for experiment in select(names):
         _say(f"{experiment.name}: {experiment.title}, about {experiment.seconds} s")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 
 import click
 
 from kvasir.cli.terminal import show
-from kvasir.core.errors import ConfigError, KvasirError, RequestError
+from kvasir.core.errors import ConfigError, KvasirError, RequestError, printable
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -87,25 +86,28 @@ def run_command(args: Sequence[str]) -> int:
     """Run ``kvasir args`` and give the exit status: 0, 1 failed, 2 misused, 130 interrupted."""
     try:
         result = cli.main(list(args), prog_name="kvasir", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
+        print("kvasir: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KvasirError as error:
         if "--debug" in args:
             raise
         show(f"kvasir: {error.message}\n", sys.stderr)
         return EXIT_USAGE if isinstance(error, ConfigError | RequestError) else EXIT_FAILED
+    except OSError as error:
+        if "--debug" in args:
+            raise
+        _tell(error)
+        return EXIT_FAILED
     return result if isinstance(result, int) else 0
 
 
-def main() -> None:
-    # NumPy's BLAS starts a thread for each CPU when it is loaded, for 20 ms and 30 MB: Kvasir's
-    # kernels are its own.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run_command(sys.argv[1:]))
-
-
-if __name__ == "__main__":
-    main()
+def _tell(error: OSError) -> None:
+    """One line; none when nobody reads what is written any more."""
+    if not isinstance(error, BrokenPipeError):
+        where = "" if error.filename is None else f"{printable(str(error.filename))}: "
+        print(f"kvasir: {where}{error.strerror or error}", file=sys.stderr)

@@ -8,13 +8,16 @@ from typing import Any, TypeVar
 import click
 
 from kvasir.config.options import OptionInfo, check, describe
+from kvasir.core.errors import ConfigError
 
 Options = TypeVar("Options")
 Command = TypeVar("Command", bound=Callable[..., Any])
+NAMED_MODEL = "named_model"
 
 
 def with_options(*options_types: type, skip: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Adds all options of ``options_types`` but ``skip``; ``model`` becomes an argument."""
+    """Adds all options of ``options_types`` but ``skip``; ``model`` becomes an argument, and vLLM's
+    option beside it."""
 
     def decorate(command: Command) -> Command:
         for options_type in reversed(options_types):
@@ -32,6 +35,11 @@ def take(options_type: type[Options], values: dict[str, Any]) -> Options:
     Raises ConfigError on a value out of bounds.
     """
     found = {info.name: values.pop(info.name, info.default) for info in describe(options_type)}
+    named = values.pop(NAMED_MODEL, None)
+    if named is not None:
+        if found["model"] is not None:
+            raise ConfigError(f"MODEL is {found['model']} and --model {named}: give one of them")
+        found["model"] = named
     options = options_type(**found)
     check(options)
     return options
@@ -39,7 +47,7 @@ def take(options_type: type[Options], values: dict[str, Any]) -> Options:
 
 def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
     if info.name == "model":
-        return click.argument("model", required=False)
+        return _model
     flags = (info.flag, *("--" + alias.replace("_", "-") for alias in info.aliases))
     return click.option(
         *(f"{flag}/--no-{flag[2:]}" if info.kind == "flag" else flag for flag in flags),
@@ -49,6 +57,11 @@ def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
         show_default=info.default is not None,
         help=info.help,
     )
+
+
+def _model(command: Command) -> Command:
+    command = click.option("--model", NAMED_MODEL, help="MODEL, as an option.")(command)
+    return click.argument("model", required=False)(command)
 
 
 def _type(info: OptionInfo) -> Any:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kvasir.bench.unreachable import has_port, reason
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.params import SamplingParams
 
@@ -38,7 +39,7 @@ class RemoteModel:
     def __init__(self, url: str, model: str | None = None, api_key: str | None = None) -> None:
         """Raises ConfigError for an unusable address, RemoteError when no server answers."""
         parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not has_port(parts):
             raise ConfigError(f"--url {url!r}: use http://host:port")
         self._parts = parts
         self._root = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
@@ -88,11 +89,14 @@ class RemoteModel:
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise RemoteError(f"no answer from {self._where()}: {error}") from None
+            raise RemoteError(f"no answer from {self._where()}: {reason(error)}") from None
         if response.status != http.client.OK:
             text = response.read()
             connection.close()
-            raise RemoteError(f"{self._where()} answered {response.status}: {_message(text)}")
+            said = f"{self._where()} answered {response.status}: {_message(text)}"
+            if response.status == http.client.NOT_FOUND and body is None:
+                said += f" (asked for {self._root}{path}: --url is the root of the API, or its /v1)"
+            raise RemoteError(said)
         return connection, response
 
     def _where(self) -> str:
@@ -103,7 +107,10 @@ def _decode(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
-        raise RemoteError(f"the server sent what is not JSON: {data[:80]!r}") from None
+        raise RemoteError(
+            f"the server sent what is not JSON: {data[:80]!r}: check that --url is Kvasir's, or "
+            "another server of OpenAI's API"
+        ) from None
 
 
 def _piece(data: bytes) -> str:

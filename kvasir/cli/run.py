@@ -16,13 +16,16 @@ from kvasir.core.errors import ConfigError
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[MODEL] PROMPT")
+@click.option("--model", "named_model", help="MODEL, as an option.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as it is, without the chat template.")
 @click.option("--system", help="System message of the chat.")
 @with_sampling(temperature=0.0)
 @with_options(EngineOptions, skip=("model", "seed"))
-def run(words: tuple[str, ...], raw: bool, system: str | None, **values: Any) -> None:
+def run(
+    words: tuple[str, ...], named_model: str | None, raw: bool, system: str | None, **values: Any
+) -> None:
     """Answer PROMPT with MODEL (default: a small one); PROMPT "-" reads standard input."""
-    values["model"], prompt = _split(words)
+    values["model"], prompt = _split(words if named_model is None else (named_model, *words))
     if raw and system:
         raise ConfigError("--system belongs to the chat template, which --raw leaves out")
     params = take_sampling(values)

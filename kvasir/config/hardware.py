@@ -11,6 +11,7 @@ from kvasir.config.topology import UNKNOWN, Topology, read_topology
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
+VMSTAT = Path("/proc/vmstat")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -50,6 +51,13 @@ def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> H
 def free_memory(meminfo: Path = MEMINFO) -> int:
     """Bytes that can be allocated without swapping; 0 where the system does not tell."""
     return 1024 * _stat(meminfo, "MemAvailable:")
+
+
+def oom_kills(cgroup: Path = CGROUP, vmstat: Path = VMSTAT) -> int:
+    """Processes killed for want of memory so far, in the control group or on the whole machine;
+    only its growth means something. 0 where the system does not tell."""
+    paths = (cgroup / "memory.events", cgroup / "memory/memory.oom_control", vmstat)
+    return sum(_stat(path, "oom_kill") for path in paths)
 
 
 def _numbers(path: Path) -> list[int | None]:

@@ -22,6 +22,7 @@ class OptionInfo:
     help: str
     choices: tuple[str, ...] = ()
     minimum: int = 0
+    maximum: int | None = None
     aliases: tuple[str, ...] = ()
     """Names of the same option in other engines."""
 
@@ -33,6 +34,7 @@ def option(
     *,
     choices: tuple[str, ...] = (),
     minimum: int = 1,
+    maximum: int | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Any:
     return field(
@@ -42,6 +44,7 @@ def option(
             "help": help,
             "choices": choices,
             "minimum": minimum,
+            "maximum": maximum,
             "aliases": aliases,
         },
     )
@@ -250,12 +253,20 @@ def _check_one(info: OptionInfo, value: object) -> None:
         raise ConfigError(f"{info.name} is {value!r}: needs true or false")
     if info.kind == "int" and (not isinstance(value, int) or isinstance(value, bool)):
         raise ConfigError(f"{info.name} is {value!r}: needs a whole number")
-    if info.kind == "int" and isinstance(value, int) and not info.minimum <= value < 2**63:
-        raise ConfigError(f"{info.name} is {value}: needs at least {info.minimum}")
+    if info.kind == "int" and isinstance(value, int):
+        _check_bounds(info, value)
     if info.kind == "share" and not _is_share(value):
         raise ConfigError(f"{info.name} is {value!r}: needs a number above 0, at most 1")
     if info.kind == "size" and (isinstance(value, bool) or not isinstance(value, int | str)):
         raise ConfigError(f"{info.name} is {value!r}: needs bytes, or text such as 2GiB")
+
+
+def _check_bounds(info: OptionInfo, value: int) -> None:
+    if value < info.minimum:
+        raise ConfigError(f"{info.name} is {value}: needs at least {info.minimum}")
+    most = 2**63 - 1 if info.maximum is None else info.maximum
+    if value > most:
+        raise ConfigError(f"{info.name} is {value}: can be {most} at most")
 
 
 def _is_share(value: object) -> bool:

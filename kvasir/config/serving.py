@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kvasir.config.options import option
 from kvasir.core.errors import ConfigError
 
+MAX_PORT = 65535
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
@@ -16,7 +18,9 @@ class ServeOptions:
     host: str = option(
         "127.0.0.1", "text", "Address to listen on; 0.0.0.0 opens the server to the network."
     )
-    port: int = option(8000, "int", "Port to listen on; 0 takes a free one.", minimum=0)
+    port: int = option(
+        8000, "int", "Port to listen on; 0 takes a free one.", minimum=0, maximum=MAX_PORT
+    )
     uds: str | None = option(None, "text", "Listen on this Unix socket instead of a port.")
     api_key: str | None = option(
         None, "text", "Clients must send it as a bearer token; health routes stay open."
@@ -32,6 +36,7 @@ class ServeOptions:
         "int",
         "Port of the admin routes, 0 takes a free one; default: there are no admin routes.",
         minimum=0,
+        maximum=MAX_PORT,
     )
     admin_host: str = option("127.0.0.1", "text", "Address that the admin port listens on.")
     admin_key: str | None = option(

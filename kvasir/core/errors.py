@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """``text`` as valid Unicode: bytes of a file name that are not UTF-8, which Python keeps as
+    lone surrogates, become \\xff and the like."""
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        data = text.encode("utf-8", "backslashreplace")
+    return data.decode("utf-8", "backslashreplace")
+
+
 class KvasirError(Exception):
     """Base of all errors raised on purpose.
 
@@ -16,8 +26,8 @@ class KvasirError(Exception):
     """Seconds after which trying again is worthwhile, where that can be told."""
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         if code is not None:
             self.code = code
 

@@ -15,7 +15,6 @@ from kvasir.core.messages import EngineRequest, TokenEvent, TokenLogprob
 from kvasir.core.params import SamplingParams, TokenParams, after
 from kvasir.engine.choice import Choice, ChoiceFailed
 from kvasir.engine.engine import Engine
-from kvasir.engine.loop import EngineFault
 from kvasir.engine.outputs import CompletionOutput, RequestOutput, logprobs_by_id
 from kvasir.engine.prompts import Prompt
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -97,8 +96,11 @@ class Batch:
         ]
         self._open: dict[int, _Growing] = {}
 
-    def run(self, shows_progress: bool) -> list[RequestOutput]:
-        """Raises RequestError for a request that can never run, EngineFault when a step fails."""
+    def run(
+        self, shows_progress: bool, check: Callable[[], None] = lambda: None
+    ) -> list[RequestOutput]:
+        """Raises RequestError for a request that can never run, EngineFault when a step fails, and
+        what ``check`` raises, which is called before each step."""
         columns = (
             TextColumn("Processed prompts"),
             BarColumn(),
@@ -117,22 +119,22 @@ class Batch:
                 rate = f"{n_tokens / seconds:.0f} tokens/s" if seconds > 0 else ""
                 bar.update(row, advance=n_finished, rate=rate)
 
-            self._drive(report)
+            self._drive(report, check)
         return [
             self._result(task, own) for task, own in zip(self._tasks, self._choices, strict=True)
         ]
 
-    def _drive(self, report: Callable[[int, int], None]) -> None:
+    def _drive(self, report: Callable[[int, int], None], check: Callable[[], None]) -> None:
         try:
             self._submit()
             while self._open:
+                check()
                 if not self._engine.has_work:
                     raise KvasirError(f"the engine forgot {len(self._open)} choices")
                 report(*self._step())
-        except EngineFault:
-            raise
         except BaseException:
-            self._abandon()
+            if self._engine.is_sound:
+                self._abandon()
             raise
         self._abandon()
 

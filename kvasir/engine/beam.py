@@ -7,7 +7,7 @@ is kept aside, and at the end all are ranked by cumulative log probability / len
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,7 +16,6 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.engine.engine import Engine
-from kvasir.engine.loop import EngineFault
 
 HOLD_SECONDS = 3600.0
 """Blocks of a beam are given back when its forks are decided, or when others need them."""
@@ -128,22 +127,26 @@ class Search:
 class BeamSearch:
     """Advances all prompts together on an engine of this process. For one use."""
 
-    def __init__(self, engine: Engine, ids: Iterator[int]) -> None:
-        """``ids``: where the engine's ids of the requests come from."""
+    def __init__(
+        self, engine: Engine, ids: Iterator[int], check: Callable[[], None] = lambda: None
+    ) -> None:
+        """``ids``: where the engine's ids of the requests come from. ``check`` is called before
+        each step."""
         self._engine = engine
+        self._check = check
         self._ids = ids
         self._held: list[int] = []
         """Requests of the newest step, and of the one before until all of them have ended."""
 
     def run(self, searches: Sequence[Search]) -> None:
-        """Raises RequestError when a prompt can never run, KvasirError when a beam fails."""
+        """Raises RequestError when a prompt can never run, KvasirError when a beam fails, and what
+        ``check`` raises."""
         try:
             while growing := [search for search in searches if search.is_open]:
                 self._advance(growing)
-        except EngineFault:
-            raise
         except BaseException:
-            self._abandon()
+            if self._engine.is_sound:
+                self._abandon()
             raise
         self._release(self._held)
 
@@ -164,6 +167,7 @@ class BeamSearch:
     def _collect(self, waiting: set[int]) -> dict[int, TokenEvent]:
         news: dict[int, TokenEvent] = {}
         while len(news) < len(waiting):
+            self._check()
             if not self._engine.has_work:
                 raise KvasirError(f"the engine forgot {len(waiting) - len(news)} beams")
             for event in self._engine.step().events:

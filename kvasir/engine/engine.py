@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import ParamSpec, TypeVar
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.groups import KVGroup
@@ -15,17 +17,21 @@ from kvasir.core.messages import (
     TokenEvent,
 )
 from kvasir.core.plan import Transfer
-from kvasir.engine.loop import Loop, OverlappedLoop, PlainLoop
+from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop
 from kvasir.engine.tiered import TieredExecutor
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class Engine:
     """Requests in, token events out; one caller at a time.
 
-    After an EngineFault the engine only closes: replay its requests from their logs in a new one.
+    After an EngineFault, and after anything that cut a method short, the engine only closes: replay
+    its requests from their logs in a new one. In a child of fork it does not even that.
     """
 
     def __init__(
@@ -45,29 +51,39 @@ class Engine:
         self._loop: Loop = make(self._executor, scheduler)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
+        self._process = os.getpid()
+        self._failure = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """False when something was cut short: the engine only closes."""
+        return not self._failure
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
-        self._scheduler.add(request)
+        self._whole(self._scheduler.add, request)
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
         """Queue requests; one that can never run gets an error event instead of an exception."""
         for request in requests:
             try:
-                self._scheduler.add(request)
+                self.add(request)
             except RequestError as error:
                 self._refused.append(_refusal(request.id, error))
 
     def cancel(self, request_id: int) -> bool:
         """End a request; False when it ended before."""
-        return self._scheduler.cancel(request_id)
+        return self._whole(self._scheduler.cancel, request_id)
 
     def release(self, request_id: int) -> None:
         """Give back the held blocks of an ended request."""
-        self._scheduler.release(request_id)
+        self._whole(self._scheduler.release, request_id)
 
     def step(self) -> StepEvents:
         """Compute one step if there is one; raises EngineFault when the executor fails."""
+        return self._whole(self._step)
+
+    def _step(self) -> StepEvents:
         refused, self._refused = tuple(self._refused), []
         self._unsaved = None
         events = refused + self._loop.step()
@@ -107,7 +123,7 @@ class Engine:
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks; what runs goes on."""
         self._unsaved = None
-        self._scheduler.reset_prefix_cache()
+        self._whole(self._scheduler.reset_prefix_cache)
 
     def check(self) -> None:
         """Raises KvasirError unless free, cached and used blocks add up and have their owners."""
@@ -115,10 +131,31 @@ class Engine:
 
     def close(self) -> None:
         """Wait for a running step and give everything back."""
+        if os.getpid() != self._process:
+            return
         self._loop.close()
-        if self._tiered is not None and not self.has_work:
+        if self._tiered is not None and self.is_sound and not self.has_work:
             self._tiered.save_all(self._scheduler.unsaved())
         self._executor.close()
+        self._failure = self._failure or "it is closed"
+
+    def _whole(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``act``, of which nothing may be left out but by a refusal. Raises EngineFault when that
+        happened before, and in a child of fork, which has no threads to compute with."""
+        if os.getpid() != self._process:
+            raise EngineFault(
+                f"this engine was built by process {self._process} and cannot be used in its "
+                f"child {os.getpid()}: build it after the fork, or start the child with spawn"
+            )
+        if self._failure:
+            raise EngineFault(f"the engine cannot go on: {self._failure}")
+        try:
+            return act(*args, **kwargs)
+        except RequestError:
+            raise
+        except BaseException as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
 
 
 def _refusal(request_id: int, error: RequestError) -> TokenEvent:

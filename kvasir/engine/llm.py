@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
+import gc
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from types import TracebackType
 
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import SamplingParams
 from kvasir.engine.arguments import split
 from kvasir.engine.batch import Batch, Task
 from kvasir.engine.beam import Beam, BeamSearch, BeamSearchParams, Search
-from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.build import BuiltEngine, build_engine, load_model
+from kvasir.engine.heap import trim
 from kvasir.engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
+from kvasir.engine.turns import Turn, Turns, closed
+from kvasir.exec.base import ExecutorSpec
 from kvasir.sampling.philox import seeds_from
 from kvasir.sampling.standing import check_priorities
 from kvasir.sampling.validate import check_prompt, resolve_choices
@@ -29,8 +36,34 @@ _log = logging.getLogger(__name__)
 Params = SamplingParams | Sequence[SamplingParams] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What an LLM has until it is closed.
+
+    No variable of an inner function: an error that came through it would keep it, by its cell.
+    """
+
+    built: BuiltEngine
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    draw_seed: Callable[[], int]
+    """For requests without a seed."""
+    numbers: Iterator[int]
+    """Of prompts."""
+    ids: Iterator[int]
+    """Of the engine's requests."""
+
+    @property
+    def spec(self) -> ExecutorSpec:
+        return self.built.executor.spec
+
+
 class LLM:
-    """A model in this process. One call at a time; ``close`` it, or use ``with``.
+    """A model in this process. ``close`` it, or use ``with``.
+
+    Calls from several threads wait for each other, in the order in which they came. An exception
+    that arrives meanwhile, such as KeyboardInterrupt, ends its own call alone. A child of fork
+    cannot use it.
 
     ``options`` are those of ``EngineOptions``. Arguments of vLLM that mean nothing here are
     accepted with a warning, which is logged and kept in ``warnings``. The seeds of requests without
@@ -44,16 +77,16 @@ class LLM:
         """
         engine_options, warnings = split(model, options)
         loaded = load_model(engine_options.model)
-        self._tokenizer = load_tokenizer(loaded.source)
-        self._template = ChatTemplate(loaded.source, self._tokenizer)
-        self._built = build_engine(engine_options, loaded=loaded)
-        self.warnings = (*warnings, *self._built.config.warnings)
+        tokenizer = load_tokenizer(loaded.source)
+        template = ChatTemplate(loaded.source, tokenizer)
+        built = build_engine(engine_options, loaded=loaded)
+        self.warnings = (*warnings, *built.config.warnings)
         for warning in self.warnings:
             _log.warning(warning)
-        self._draw_seed = seeds_from(self._built.config.seed or 0)
-        self._n_requests = 0
-        self._engine_ids = itertools.count()
-        self._is_closed = False
+        seeds = seeds_from(built.config.seed or 0)
+        self._open: _Open | None = _Open(built, tokenizer, template, seeds, count(), count())
+        self._turns = Turns("kvasir-llm")
+        weakref.finalize(self, self._turns.end)
 
     def generate(
         self,
@@ -71,7 +104,7 @@ class LLM:
         earlier. Raises RequestError before anything runs when a prompt or
         parameter is invalid; a prompt that fails while it runs has the finish reason "error".
         """
-        read = read_prompts(prompts, self._tokenizer)
+        read = read_prompts(prompts, self._has().tokenizer)
         return self._run(read, sampling_params, use_tqdm, priority)
 
     def chat(
@@ -88,11 +121,12 @@ class LLM:
 
         ``tools`` and ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
         """
+        template = self._has().template
         variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
         prompts = [
             Prompt(
-                tuple(self._template.encode(conversation, add_generation_prompt, **variables)),
-                self._template.render(conversation, add_generation_prompt, **variables),
+                tuple(template.encode(conversation, add_generation_prompt, **variables)),
+                template.render(conversation, add_generation_prompt, **variables),
             )
             for conversation in read_conversations(messages)
         ]
@@ -104,41 +138,42 @@ class LLM:
         ``prompts`` as for ``generate``. Raises RequestError before anything runs when a prompt or
         parameter is invalid, KvasirError when a beam fails while it runs.
         """
-        self._check_open()
         params.check()
-        spec = self._built.executor.spec
-        room = spec.max_model_len - params.max_tokens
-        searches = []
-        for prompt in read_prompts(prompts, self._tokenizer):
-            check_prompt(prompt.ids, vocab_size=spec.vocab_size, max_model_len=room)
-            eos_ids = self._tokenizer.eos_ids
-            searches.append(Search(tuple(prompt.ids), params, eos_ids, prompt.cache_salt))
-        BeamSearch(self._built.engine, self._engine_ids).run(searches)
-        return [
-            BeamSearchOutput([self._sequence(search, beam) for beam in search.best()])
-            for search in searches
-        ]
+        read = read_prompts(prompts, self._has().tokenizer)
 
-    def _sequence(self, search: Search, beam: Beam) -> BeamSearchSequence:
-        tokens = [*search.prompt, *beam.tokens]
-        reason = "stop" if beam.is_ended else "length"
-        text = self._tokenizer.decode(tokens)
-        return BeamSearchSequence(tokens, text, beam.cum_logprob, reason)
+        def work(turn: Turn[list[BeamSearchOutput]]) -> list[BeamSearchOutput]:
+            has = self._has()
+            searches = list(map(partial(_search, has, params), read))
+            BeamSearch(has.built.engine, has.ids, turn.check).run(searches)
+            return list(map(partial(_beams, has.tokenizer), searches))
+
+        return self._turns.call(work)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: ``encode`` and ``decode``."""
-        return self._tokenizer
+        return self._has().tokenizer
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached KV blocks; True as in vLLM, where it may be refused."""
-        self._built.engine.reset_prefix_cache()
+        self._turns.call(lambda _: self._has().built.engine.reset_prefix_cache())
         return True
 
     def close(self) -> None:
-        """Gives memory and threads back. Closing again does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._built.engine.close()
+        """Gives memory and threads back, after the calls that wait. Closing again does nothing, and
+        neither does closing in a child of fork."""
+        if not self._turns.is_here:
+            return
+        if self._open is not None:
+            self._turns.call(self._close)
+        self._turns.end()
+
+    def _close(self, _: Turn[None]) -> None:
+        has, self._open = self._open, None
+        if has is not None:
+            has.built.engine.close()
+            del has
+            gc.collect()  # templates and progress bars go round in circles
+            trim()
 
     def __enter__(self) -> LLM:
         return self
@@ -151,6 +186,11 @@ class LLM:
     ) -> None:
         self.close()
 
+    def _has(self) -> _Open:
+        if self._open is None:
+            raise closed()
+        return self._open
+
     def _run(
         self,
         prompts: Sequence[Prompt],
@@ -158,38 +198,54 @@ class LLM:
         shows_progress: bool,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        self._check_open()
         params = _one_each(sampling_params, len(prompts))
         priorities = check_priorities(priority, len(prompts))
-        tasks = [self._task(*each) for each in zip(prompts, params, priorities, strict=True)]
-        batch = Batch(self._built.engine, self._tokenizer, tasks, self._engine_ids)
-        return batch.run(shows_progress)
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise RequestError("this LLM is closed: create a new one")
+        def work(turn: Turn[list[RequestOutput]]) -> list[RequestOutput]:
+            has = self._has()
+            tasks = list(map(partial(_task, has), prompts, params, priorities))
+            batch = Batch(has.built.engine, has.tokenizer, tasks, has.ids)
+            return batch.run(shows_progress, turn.check)
 
-    def _task(self, prompt: Prompt, params: SamplingParams, priority: int) -> Task:
-        if params.seed is None:
-            params = msgspec.structs.replace(params, seed=self._draw_seed())
-        choices = self._resolve(prompt.ids, params)
-        task = Task(self._n_requests, prompt, params, choices, priority)
-        self._n_requests += 1
-        return task
+        return self._turns.call(work)
 
-    def _resolve(self, prompt: Sequence[int], params: SamplingParams) -> tuple[TokenParams, ...]:
-        spec = self._built.executor.spec
-        check_prompt(prompt, vocab_size=spec.vocab_size, max_model_len=spec.max_model_len)
-        return resolve_choices(
-            params,
-            vocab_size=spec.vocab_size,
-            max_model_len=spec.max_model_len,
-            n_prompt=len(prompt),
-            eos_ids=self._tokenizer.eos_ids,
-        )
+
+def _search(has: _Open, params: BeamSearchParams, prompt: Prompt) -> Search:
+    room = has.spec.max_model_len - params.max_tokens
+    check_prompt(prompt.ids, vocab_size=has.spec.vocab_size, max_model_len=room)
+    return Search(tuple(prompt.ids), params, has.tokenizer.eos_ids, prompt.cache_salt)
+
+
+def _beams(tokenizer: Tokenizer, search: Search) -> BeamSearchOutput:
+    return BeamSearchOutput([_sequence(tokenizer, search, beam) for beam in search.best()])
+
+
+def _sequence(tokenizer: Tokenizer, search: Search, beam: Beam) -> BeamSearchSequence:
+    tokens = [*search.prompt, *beam.tokens]
+    reason = "stop" if beam.is_ended else "length"
+    return BeamSearchSequence(tokens, tokenizer.decode(tokens), beam.cum_logprob, reason)
+
+
+def _task(has: _Open, prompt: Prompt, params: SamplingParams, priority: int) -> Task:
+    spec = has.spec
+    if params.seed is None:
+        params = msgspec.structs.replace(params, seed=has.draw_seed())
+    check_prompt(prompt.ids, vocab_size=spec.vocab_size, max_model_len=spec.max_model_len)
+    choices = resolve_choices(
+        params,
+        vocab_size=spec.vocab_size,
+        max_model_len=spec.max_model_len,
+        n_prompt=len(prompt.ids),
+        eos_ids=has.tokenizer.eos_ids,
+    )
+    return Task(next(has.numbers), prompt, params, choices, priority)
 
 
 def _one_each(params: Params, n_prompts: int) -> list[SamplingParams]:
+    if isinstance(params, Mapping):
+        raise RequestError(
+            f"sampling_params is a dict: write {_as_params(params)}", param="sampling_params"
+        )
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * n_prompts
     many = _all_params(params if isinstance(params, Iterable) else [params])
@@ -205,9 +261,15 @@ def _all_params(params: Iterable[object]) -> list[SamplingParams]:
     many: list[SamplingParams] = []
     for item in params:
         if not isinstance(item, SamplingParams):
+            hint = f": write {_as_params(item)}" if isinstance(item, Mapping) else ""
             raise RequestError(
-                f"sampling_params must be SamplingParams, not {type(item).__name__}",
+                f"sampling_params must be SamplingParams, not {type(item).__name__}{hint}",
                 param="sampling_params",
             )
         many.append(item)
     return many
+
+
+def _as_params(values: Mapping[object, object]) -> str:
+    """As one would have to write them."""
+    return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value in values.items())})"

@@ -89,13 +89,16 @@ class AsyncClient:
         self._n_queries = 0
         self._writer: asyncio.StreamWriter | None = None
 
-    async def run(self, sock: socket.socket) -> None:
-        """Read what the engine says until it ends; then every open stream has failed."""
+    async def run(
+        self, sock: socket.socket, death: Callable[[], str] = lambda: "the engine process ended"
+    ) -> None:
+        """Read what the engine says until it ends; then every open stream has failed. ``death``
+        says why it ended, and may take a moment."""
         reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=READ_BUFFER)
         try:
             while (payload := await _read(reader)) is not None:
                 self._handle(payload)
-            self._die("the engine process ended")
+            self._die("it was told to end" if self._closing else await asyncio.to_thread(death))
         except (msgspec.DecodeError, msgspec.ValidationError, frames.FrameError) as error:
             self._die(f"the engine process sent what is not a message: {error}")
         finally:

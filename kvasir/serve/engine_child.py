@@ -20,7 +20,7 @@ from typing import Protocol
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.controls import one_line
-from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.errors import ConfigError, KvasirError, printable
 from kvasir.core.messages import (
     AskTimeline,
     Cancel,
@@ -132,12 +132,11 @@ def run(sock: socket.socket, build: Build) -> int:
     payload = frames.receive(sock)
     if payload is None:
         return 1
-    inbox = None
     hurry()
+    inbox = Inbox(sock)
     try:
         built = build(EngineOptions(**json.loads(payload)))
         settle()
-        inbox = Inbox(sock)
         sock.sendall(frames.encode(built.ready()))
         serve(built.engine, inbox, sock)
         built.engine.close()
@@ -148,10 +147,9 @@ def run(sock: socket.socket, build: Build) -> int:
         return 1
     except Exception as error:
         traceback.print_exc()
-        return _fail(sock, Fatal(f"{type(error).__name__}: {error}"))
+        return _fail(sock, Fatal(printable(f"{type(error).__name__}: {error}")))
     finally:
-        if inbox is not None:
-            inbox.ended()
+        inbox.ended()
 
 
 def _fail(sock: socket.socket, fatal: Fatal) -> int:

@@ -100,6 +100,8 @@ class _Main:
         self._lifecycle = Lifecycle(self._client)
         self._signalled = asyncio.Event()
         self._failed = False
+        self._ended_by = 0
+        """A signal that came before it was ready."""
 
     async def run(self) -> int:
         text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
@@ -111,7 +113,7 @@ class _Main:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signal, number)
         tasks = [
-            asyncio.create_task(self._client.run(self._child.sock)),
+            asyncio.create_task(self._client.run(self._child.sock, self._child.death)),
             asyncio.create_task(self._announce(text)),
             asyncio.create_task(self._stop(server)),
         ]
@@ -122,7 +124,7 @@ class _Main:
         for task in tasks:
             task.cancel()
         await asyncio.gather(text, *tasks, return_exceptions=True)
-        return 1 if self._failed else 0
+        return 128 + self._ended_by if self._ended_by else int(self._failed)
 
     def _service(self, text: asyncio.Task[TextModel]) -> Service:
         metrics = Metrics(self._names[0], lambda: self._client.stats)
@@ -167,10 +169,13 @@ class _Main:
         return most
 
     def _signal(self, number: int) -> None:
-        """The first signal drains, the second ends everything now."""
+        """The first signal drains, or ends what does not serve yet; the second ends everything
+        now."""
         if self._signalled.is_set():
             self._child.process.kill()
             os._exit(128 + number)
+        if self._client.state == "starting":
+            self._ended_by = number
         self._lifecycle.draining = True
         self._signalled.set()
 
@@ -210,6 +215,9 @@ class _Main:
         server.should_exit = True
 
     async def _drain(self) -> None:
+        if self._ended_by:
+            logger.warning("ended by %s", signal.Signals(self._ended_by).name)
+            return
         logger.info("draining: %d requests run", self._client.n_streams)
         try:
             async with asyncio.timeout(self._options.shutdown_timeout):

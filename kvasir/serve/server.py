@@ -37,12 +37,14 @@ def run(
     # Imported now: while these libraries load (0.4 s), the engine process loads the model.
     from kvasir.serve import main
 
+    status = 130
     try:
-        return main.run(serve_options, engine_options, Listeners(listener, admin), child)
+        status = main.run(serve_options, engine_options, Listeners(listener, admin), child)
+        return status
     except KeyboardInterrupt:
-        return 130
+        return status
     finally:
-        stop_engine(child, STOP_SECONDS)
+        stop_engine(child, STOP_SECONDS if status < 128 else 0)
         close_listener(listener, serve_options)
         if admin is not None:
             admin.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
+
+from kvasir.engine.heap import trim
 
 
 def hurry() -> None:
@@ -17,6 +18,4 @@ def settle() -> None:
     lets no collection of garbage look again at what start-up made."""
     gc.enable()
     gc.freeze()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    if trim is not None:
-        trim(0)
+    trim()

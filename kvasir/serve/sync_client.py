@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import subprocess
 import threading
 
 from kvasir.core.errors import ConfigError, KvasirError
@@ -98,8 +97,4 @@ class SyncClient:
         self._inbox.put(self._gone())
 
     def _gone(self) -> EngineGone:
-        try:
-            status = self._child.process.wait(1)
-        except subprocess.TimeoutExpired:
-            return EngineGone("the engine process stopped answering")
-        return EngineGone(f"the engine process ended with status {status}")
+        return EngineGone(self._child.death())

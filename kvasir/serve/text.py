@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from kvasir.core.errors import RequestError
+from kvasir.core.errors import RequestError, printable
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -91,5 +91,5 @@ def load_text(source: ModelSource) -> TextModel:
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:
     """Names under which the model is asked for: a comma-separated option, else the file's name."""
-    names = [name.strip() for name in (option or "").split(",") if name.strip()]
+    names = [name.strip() for name in printable(option or "").split(",") if name.strip()]
     return names or [source_name]

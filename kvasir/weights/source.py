@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from kvasir.core.errors import ModelError
+from kvasir.core.errors import ModelError, printable
 from kvasir.formats.fields import get_int
 from kvasir.formats.gguf import open_gguf
 from kvasir.formats.jsonfile import parse_object, read_bounded
@@ -17,6 +18,7 @@ from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_folder, refuse_pickle
 
 _MAX_CONFIG = 4 << 20
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 _SAMPLE = 256
 """Bytes hashed at the start, in the middle and at the end of every tensor."""
 
@@ -64,9 +66,17 @@ def open_model(path: str | Path) -> ModelSource:
     ``auto_map`` and other pointers to code in config.json are never followed.
     Raises ModelError with the field or tensor and a remedy.
     """
+    asked = str(path)
     path = Path(path).expanduser()
     if path.is_dir():
         return _open_hf(path)
+    if _HUB_ID.fullmatch(asked) and not path.exists() and path.suffix != ".gguf":
+        raise ModelError(
+            f"{asked} does not exist here. If it is a name of the Hugging Face hub, get the model "
+            f"first (pip install huggingface-hub; hf download {asked} --local-dir {path.name}), "
+            f"then give its folder, {path.name}, or the GGUF file in it",
+            code="model_not_found",
+        )
     refuse_pickle(path)
     if path.suffix == ".safetensors":
         raise ModelError(
@@ -83,7 +93,7 @@ def open_model(path: str | Path) -> ModelSource:
     return ModelSource(
         path=path,
         kind="gguf",
-        name=path.stem,
+        name=printable(path.stem),
         config=file.metadata,
         tensors=file.tensors,
         files=(file,),
@@ -108,7 +118,7 @@ def _open_hf(folder: Path) -> ModelSource:
     return ModelSource(
         path=folder,
         kind="hf",
-        name=folder.resolve().name,
+        name=printable(folder.resolve().name),
         config=config,
         tensors=tensors,
         files=tuple(files),

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -98,6 +100,7 @@ struct Pool::Impl {
   using Count = std::atomic<uint32_t>;
 
   const int n_threads;
+  const pid_t process = getpid();
   const std::vector<int> allowed = allowed_cpus();
   const std::vector<Cpus> bound;  // per thread, or empty
   // More threads than CPUs: a spinning thread would only keep a working one from its CPU.
@@ -233,10 +236,18 @@ Pool::Pool(int n_threads, std::vector<Cpus> cpus) {
   impl_ = std::make_unique<Impl>(n_threads, std::move(cpus));
 }
 
-Pool::~Pool() = default;
+// A child of fork has no threads to stop, and a lock may be held there for ever: it keeps its copy.
+Pool::~Pool() {
+  if (impl_->process != getpid()) static_cast<void>(impl_.release());
+}
 
 int Pool::size() const { return impl_->n_threads; }
 
-void Pool::run(void (*fn)(void* context, int thread), void* context) { impl_->run(fn, context); }
+void Pool::run(void (*fn)(void* context, int thread), void* context) {
+  if (impl_->process != getpid())
+    throw std::runtime_error("the threads of this pool are in process " + std::to_string(impl_->process) +
+                             ": a fork has none of them");
+  impl_->run(fn, context);
+}
 
 }  // namespace kvasir

@@ -98,7 +98,7 @@ def test_an_engine_that_dies_is_told(local: Local) -> None:
     assert isinstance(local, LocalModel)
     (engine,) = engines()
     engine.kill()
-    with pytest.raises(EngineGone, match="ended with status -9"):
+    with pytest.raises(EngineGone, match=r"ended by SIGKILL \(status -9\): "):
         list(answer)
     local.close()
 

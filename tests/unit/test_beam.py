@@ -75,7 +75,7 @@ def test_prompts_together_give_what_each_gives_alone(folder: Path, cache: bool) 
     with LLM(str(folder), **options) as llm:
         alone = [llm.beam_search(prompt, params)[0] for prompt in prompts]
         assert llm.beam_search(prompts, params) == alone
-        stats = llm._built.engine.stats()
+        stats = llm._has().built.engine.stats()
         assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
 
 
@@ -108,7 +108,7 @@ def test_a_search_that_fails_leaves_nothing_behind(
     params = BeamSearchParams(beam_width=3, max_tokens=6, ignore_eos=True)
     with LLM(str(folder), max_model_len=96, threads=1, enable_prefix_caching=False) as llm:
         expected = llm.beam_search({"prompt_token_ids": PROMPT}, params)
-        engine = llm._built.engine
+        engine = llm._has().built.engine
         calls, plain = count(), getattr(engine, at)
 
         def failing(*args: object) -> object:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+import threading
+import tomllib
 from pathlib import Path
 
 import click
@@ -22,6 +25,7 @@ from kvasir.core.errors import ConfigError
 from kvasir.core.params import SamplingParams
 from kvasir.formats.types import FORMATS
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "starlette", "uvicorn", "tokenizers", "jinja2", "rich", "kvasir._native")
 
 
@@ -83,6 +87,66 @@ def test_options_arrive_with_their_types() -> None:
     )
 
 
+def test_the_model_may_be_an_option() -> None:
+    assert options_from(["--model", "m.gguf"]) == EngineOptions(model="m.gguf")
+    with pytest.raises(ConfigError, match=r"MODEL is a\.gguf and --model b\.gguf: give one"):
+        options_from(["a.gguf", "--model", "b.gguf"])
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (None, "nothing listens there: start a server (kvasir serve)"),
+        (b"SSH-2.0-x\r\n", "it does not speak HTTP"),
+        (b"", "it does not speak HTTP"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "--url is the root of the API"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "check that --url is"),
+    ],
+)
+def test_what_is_no_server_is_told(
+    reply: bytes | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(reply or b"")
+
+        thread = threading.Thread(target=answer)
+        if reply is None:
+            listener.close()
+        else:
+            thread.start()
+        assert run_command(["chat", "--url", f"http://127.0.0.1:{port}"]) == 1
+        if reply is not None:
+            thread.join()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kvasir: ") and says in line
+
+
+def test_a_hub_name_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["inspect", "model", "org/some-model"]) == 1
+    assert "hf download org/some-model --local-dir some-model" in capsys.readouterr().err
+
+
+def test_the_package_index_shows_no_dead_link() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / project["readme"]).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert [link for link in links if "://" not in link] == []
+
+
+def test_every_requirement_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.split(r"[><=]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    text = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "kvasir").rglob("*.py"))
+    unused = {name for name in names if not re.search(rf"(?m)^\s*(import|from) {name}\b", text)}
+    assert unused == set()
+
+
 def test_no_options_are_the_defaults() -> None:
     assert options_from([]) == EngineOptions()
 
@@ -116,6 +180,10 @@ def test_misuse_exits_with_2(
         (["chat", "--url", "ftp://x"], 2),
         (["chat", "--url", "127.0.0.1:1", "--threads", "2"], 2),
         (["chat", "--url", "http://127.0.0.1:1"], 1),
+        (["chat", "--url", "http://127.0.0.1:70000"], 2),
+        (["inspect", "timeline", "--url", "http://127.0.0.1:1"], 1),
+        (["run", "org/name", "hello"], 1),
+        (["run", "--model", "a", "b", "c"], 2),
         (["bench", "latency", "--executor", "fake"], 2),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
@@ -166,3 +166,47 @@ def test_the_step_time_is_the_executors() -> None:
     made = engine(FakeExecutor(SPEC, seconds=seconds))
     made.add(request(1))
     assert made.step().stats.step_seconds == pytest.approx(0.016)
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+@pytest.mark.parametrize("act", ["add", "cancel", "commit", "plan"])
+def test_what_is_cut_short_only_closes(
+    act: str, overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine(overlap=overlap)
+    made.add(request(1))
+    made.step()
+    plain = getattr(Scheduler, act)
+
+    def cut(*args: object) -> object:
+        plain(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Scheduler, act, cut)
+        made.add(request(2))
+        made.cancel(2)
+        made.step()
+    assert not made.is_sound
+    uses: list[Callable[[], object]] = [
+        made.step,
+        made.reset_prefix_cache,
+        lambda: made.add(request(3)),
+        lambda: made.cancel(1),
+        lambda: made.release(1),
+    ]
+    for use in uses:
+        with pytest.raises(EngineFault, match="cannot go on: KeyboardInterrupt"):
+            use()
+    made.close()
+
+
+def test_a_refusal_leaves_the_engine_sound_and_close_does_not() -> None:
+    made = engine()
+    with pytest.raises(RequestError):
+        made.add(request(1, n_prompt=1000))
+    assert made.is_sound
+    made.close()
+    made.close()
+    with pytest.raises(EngineFault, match="it is closed"):
+        made.step()

@@ -221,8 +221,10 @@ def test_params_per_prompt_must_match(llm: LLM) -> None:
     with pytest.raises(RequestError, match="2 sampling_params for 1 prompts"):
         llm.generate("a", [GREEDY, GREEDY])
     bad: Any = {"temperature": 0}
-    with pytest.raises(RequestError, match="must be SamplingParams"):
+    with pytest.raises(RequestError, match=r"is a dict: write SamplingParams\(temperature=0\)"):
         llm.generate("a", bad)
+    with pytest.raises(RequestError, match=r"not dict: write SamplingParams\(temperature=0\)"):
+        llm.generate("a", [bad])
     assert llm.generate([]) == []
 
 
@@ -257,7 +259,7 @@ def test_names_of_other_engines_mean_the_same(folder: Path) -> None:
         free_gpu_memory_fraction=0.95, max_tokens=64, enable_block_reuse=False, dtype="int8"
     )
     with LLM(str(folder), max_batch_size=3, kv_cache_config=asked) as llm:
-        config = llm._built.config
+        config = llm._has().built.config
         assert (config.kv.n_tokens, config.kv.dtype) == (64, "int8")
         assert config.scheduler.max_num_seqs == 3
         assert not config.scheduler.enable_prefix_caching

@@ -152,10 +152,14 @@ class CpuExecutor:
         self._touching.join()
 
     def close(self) -> None:
-        """Waits until packed weights are kept; memory goes with the last reference."""
-        self._touching.stop()
+        """Waits until packed weights are kept; then gives memory and threads back, whoever may keep
+        a reference to this. Closing again does nothing."""
         if self._keeping is not None:
             self._keeping.join()
+        if hasattr(self, "_native"):
+            self._touching.stop()
+            del self._touching, self._native, self._kv, self.arena, self._arrays
+            del self._sampler, self._pool
 
 
 def _refuse_heads(program: Program) -> None:
