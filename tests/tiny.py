@@ -303,6 +303,14 @@ _GGUF_EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exp
 
 def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
     """A GGUF file with matrices in ``format``; norms, router and biases stay F32."""
+    write_gguf(path, *gguf_parts(model, format))
+    return path
+
+
+def gguf_parts(
+    model: TinyModel, format: str
+) -> tuple[dict[str, object], dict[str, tuple[str, Array]]]:
+    """Metadata and tensors of ``write_gguf_model``."""
     arch = _GGUF_ARCH.get(str(model.config["model_type"]), "llama")
     plain: dict[str, tuple[str, Array]] = {}
     for name, tensor in (_stack_experts(model) if arch == "llama" else model.tensors).items():
@@ -316,8 +324,7 @@ def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
         if arch == "gemma3" and "norm" in target:
             values = tensor + np.float32(1.0)
         plain[target] = ("F32" if is_f32 else format, values)
-    write_gguf(path, _gguf_metadata(model, arch), plain)
-    return path
+    return _gguf_metadata(model, arch), plain
 
 
 def permute(tensor: Array, n_heads: int) -> Array:

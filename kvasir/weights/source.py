@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,22 @@ class ModelSource:
             digest.update(repr((name, taken)).encode())
         return digest.hexdigest()
 
+    @property
+    def n_embeddings(self) -> int | None:
+        """Ids that the model can read and draw; None without an embedding matrix."""
+        name = "token_embd.weight" if self.kind == "gguf" else "model.embed_tokens.weight"
+        return self.tensors[name].shape[0] if name in self.tensors else None
+
+    @contextlib.contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """A ModelError of a field in it names the model too."""
+        try:
+            yield
+        except ModelError as error:
+            if str(self.path) in error.message:
+                raise
+            raise ModelError(f"{self.path}: {error.message}", code=error.code) from None
+
     def release(self) -> None:
         """Give back the memory of tensor data that was read; the next look reads it again."""
         for file in self.files:
@@ -99,14 +116,7 @@ def open_model(path: str | Path) -> ModelSource:
             f"{path} is a file of weights alone: give the folder that also holds config.json"
         )
     file = open_gguf(path)
-    n_parts = get_int(file.metadata, "split.count", 1)
-    if n_parts != 1:
-        raise ModelError(
-            f"{path}: split.count is {n_parts}, models in several GGUF files are not supported: "
-            "merge them into one",
-            code="unsupported_format",
-        )
-    return ModelSource(
+    source = ModelSource(
         path=path,
         kind="gguf",
         name=path.stem,
@@ -114,6 +124,15 @@ def open_model(path: str | Path) -> ModelSource:
         tensors=file.tensors,
         files=(file,),
     )
+    with source.named_errors():
+        n_parts = get_int(file.metadata, "split.count", 1)
+    if n_parts != 1:
+        raise ModelError(
+            f"{path}: split.count is {n_parts}, models in several GGUF files are not supported: "
+            "merge them into one",
+            code="unsupported_format",
+        )
+    return source
 
 
 def _open_hf(folder: Path) -> ModelSource:
