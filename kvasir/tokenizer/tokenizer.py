@@ -84,10 +84,7 @@ class Tokenizer:
             inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
         except RequestError as error:
             raise ModelError(error.message) from None
-        places = (i for i in range(len(outer) + 1) if outer[i : i + len(inner)] == inner)
-        at = next(places, None)
-        if at is None:
-            raise ModelError("post_processor of the tokenizer drops the text")
+        at = next(i for i in range(len(outer) + 1) if outer[i : i + len(inner)] == inner)
         before, after = outer[:at], outer[at + len(inner) :]
         if max(before + after, default=0) >= n_ids:
             raise ModelError(
