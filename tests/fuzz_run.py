@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,42 +55,59 @@ def _child(kind: str, begin: int, end: int, folder: Path, report: Report) -> int
     command = [sys.executable, "-W", "error", "-m", "tests.fuzz_run", "child", kind]
     command += [str(begin), str(end), str(folder)]
     env = {**os.environ, "KVASIR_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    with (folder / "stderr").open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=env)
-    at, is_hung = begin, False
-    stdout = process.stdout
-    assert stdout is not None
-    import select
-
-    while True:
-        ready, _, _ = select.select([stdout], [], [], HANG_SECONDS)
-        if not ready:
-            is_hung = True
+    at = begin
+    with (
+        (folder / "stderr").open("wb") as errors,
+        subprocess.Popen(command, 0, stdout=subprocess.PIPE, stderr=errors, env=env) as process,
+    ):
+        while line := _line(process):
+            seed, outcome, text, seconds = json.loads(line)
+            at = seed + 1
+            report.outcomes[outcome] += 1
+            report.slowest = max(report.slowest, (seconds, seed))
+            if text:
+                report.findings.append((seed, text))
+        is_hung = line is None
+        if is_hung:
             process.kill()
-            break
-        line = stdout.readline()
-        if not line:
-            break
-        seed, outcome, text, seconds = json.loads(line)
-        at = seed + 1
-        report.outcomes[outcome] += 1
-        report.slowest = max(report.slowest, (seconds, seed))
-        if text:
-            report.findings.append((seed, text))
-    status = process.wait()
     if at < end:
         last = (folder / "stderr").read_text(errors="replace")[-2000:]
-        report.findings.append((at, "hangs" if is_hung else f"exit status {status}\n{last}"))
+        what = "hangs" if is_hung else f"exit status {process.returncode}"
+        report.findings.append((at, f"{what}\n{last}"))
         report.outcomes["crashed"] += 1
         at += 1
     return at
 
 
+def _line(process: subprocess.Popen[bytes]) -> bytes | None:
+    """Of a child that writes one for each case; empty at its end, None when it hangs."""
+    stdout = process.stdout
+    assert stdout is not None
+    ready, _, _ = select.select([stdout], [], [], HANG_SECONDS)
+    return stdout.readline() if ready else None
+
+
+def _faults(seed: int, folder: Path) -> str:
+    """Cases that show whether faults are found."""
+    if seed == 1:
+        return str(1 // 0)
+    if seed == 2:
+        return str(len(bytes(MEMORY)))
+    if seed == 3:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if seed == 5:
+        time.sleep(10 * HANG_SECONDS)
+    return "answered"
+
+
 def _cases(kind: str) -> Case:
+    """Imported now: a child needs one kind."""
     if kind == "models":
         from tests.fuzz_models import run_case
-    else:
+    elif kind == "requests":
         from tests.fuzz_requests import run_case
+    else:
+        return _faults
     return run_case
 
 
