@@ -31,7 +31,6 @@ from tests.gguf_writer import gguf_bytes, safetensors_bytes
 from tests.gguf_writer import value as encode
 from tests.tiny_vocab import sentence_piece
 
-GgufParts = tuple[dict[str, object], dict[str, tuple[str, np.ndarray]]]
 GGUF_KEYS = (
     *("rope.scaling.type", "rope.scaling.factor", "rope.freq_base_swa", "rope.dimension_count"),
     *("attention.sliding_window", "attention.sliding_window_pattern", "expert_count"),
@@ -73,7 +72,7 @@ def _hf(model: tiny.TinyModel) -> HfBase:
     return HfBase(files, model.tensors)
 
 
-def _sentence_piece(parts: GgufParts) -> GgufParts:
+def _sentence_piece(parts: tiny.GgufParts) -> tiny.GgufParts:
     metadata, tensors = parts
     n = len(sentence_piece()["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
     kept = {k: v for k, v in metadata.items() if not k.startswith("tokenizer.ggml.")}
