@@ -130,6 +130,8 @@ def _mutated_gguf(rng: random.Random) -> bytes:
     metadata, way = dict(base), rng.random()
     for _ in range(rng.choice((0, 1, 1, 2, 4)) if way < 0.8 else 0):
         _change_metadata(rng, metadata)
+    if rng.random() < 0.05:
+        metadata[f"tokenizer.ggml.{rng.choice(('eos', 'eot', 'bos'))}_token_id"] = rng.choice(IDS)
     if rng.random() < 0.25:
         tensors = _changed_tensors(rng, tensors)
     with np.errstate(all="ignore"):
@@ -194,6 +196,9 @@ def _write_hf(rng: random.Random, folder: Path) -> None:
         files[name] = change_json(rng, files[name], HF_KEYS if "g.json" in name else ())
         if name == "config.json" and rng.random() < 0.1:
             files[name] = {**base.files[name], "rope_scaling": change_json(rng, rng.choice(ROPES))}
+    if rng.random() < 0.1:
+        name = rng.choice(("config.json", "generation_config.json"))
+        files[name] = {**base.files[name], "eos_token_id": _ids(rng)}
     for name, tree in files.items():
         data = json.dumps(tree).encode()
         if rng.random() < 0.1:
@@ -212,6 +217,14 @@ def _changed_safetensors(rng: random.Random, data: bytes) -> bytes:
         return change_bytes(rng, data, n + 8)
     header = json.dumps(change_json(rng, json.loads(data[8 : 8 + n]))).encode()
     return len(header).to_bytes(8, "little") + header + data[8 + n :]
+
+
+IDS = (1, 318, 319, 320, 332, 999_999, (1 << 31) - 1, (1 << 32) - 1, 1 << 63)
+
+
+def _ids(rng: random.Random) -> int | list[int]:
+    """What may stand where an id or a list of ids is expected."""
+    return rng.choice(IDS) if rng.random() < 0.5 else [1, rng.choice(IDS)]
 
 
 OPTIONS: dict[str, Any] = {

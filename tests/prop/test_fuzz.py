@@ -11,7 +11,7 @@ from tests import fuzz_run
 from tests.fuzz_run import run
 
 
-@pytest.mark.parametrize(("kind", "n"), [("models", 150), ("requests", 400)])
+@pytest.mark.parametrize(("kind", "n"), [("models", 160), ("requests", 400)])
 def test_fuzz(kind: str, n: int) -> None:
     report = run(kind, n)
     assert report.findings == []
