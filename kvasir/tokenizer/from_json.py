@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import tokenizers
 
 from kvasir.core.errors import ModelError
-from kvasir.tokenizer.tokenizer import MAX_IDS, PieceStyle, TokenizerSpec
+from kvasir.tokenizer.tokenizer import MAX_IDS, PieceStyle, TokenizerSpec, is_library_error
 from kvasir.weights.source import ModelSource
 
 _MAX_TOKENIZER = 64 << 20
@@ -29,7 +29,9 @@ def spec_from_folder(source: ModelSource) -> TokenizerSpec:
         )
     try:
         backend = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises bare Exception
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
         raise ModelError(f"{path} is not a tokenizer: {error}") from None
     if _HUGE.search(data) and max(backend.get_vocab().values(), default=0) >= MAX_IDS:
         raise ModelError(f"{path}: vocab has the id {max(backend.get_vocab().values())}, too high")

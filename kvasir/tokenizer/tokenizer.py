@@ -71,7 +71,9 @@ class Tokenizer:
             raise RequestError(
                 "the text holds a lone surrogate, which is not valid Unicode"
             ) from None
-        except Exception as error:  # the library raises bare Exception
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
             raise RequestError(f"the model's tokenizer cannot read the text: {error}") from None
 
     def surround(self, ids: Sequence[int]) -> list[int]:
@@ -137,6 +139,11 @@ class Tokenizer:
         if token_id in self._spec.added_ids:
             return piece.encode()
         return _spell_byte_level(piece)
+
+
+def is_library_error(error: BaseException) -> bool:
+    """The library raises bare Exception, and where it panics a BaseException of its own."""
+    return isinstance(error, Exception) or type(error).__module__ == "pyo3_runtime"
 
 
 def _byte_alphabet() -> dict[str, int]:

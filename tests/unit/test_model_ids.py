@@ -80,6 +80,7 @@ def read(path: Path) -> None:
             {"post_processor": AFFIX},
             "post_processor of the tokenizer puts the ids [3",
         ),
+        (TOKENIZER, {"model.continuing_subword_prefix": "x" * 9}, "json is not a tokenizer: range"),
         (TOKENIZER, {"model.vocab.zz": 1 << 31}, "vocab has the id 2147483648"),
     ],
 )
