@@ -9,6 +9,9 @@ PORT ?= 8000
 MODEL ?=
 TESTS ?= tests
 ARGS ?=
+# Mutated model files and mutated requests of `make fuzz`, and the seed of the first.
+CASES ?= 100000
+FIRST ?= 0
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
@@ -18,7 +21,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long soak interrupts env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -32,6 +35,7 @@ help:
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
 	@echo "make sanitize-short  a few of them, on the kernels of one level"
+	@echo "make fuzz         CASES ($(CASES)) mutated model files and as many mutated requests, from seed FIRST ($(FIRST))"
 	@echo "make bench        latency and throughput with the machine's ceilings, into build/bench"
 	@echo "make wheel        our wheel, into dist"
 	@echo "make clean        remove everything that was made here"
@@ -72,6 +76,10 @@ sanitize: $(VENV)/.base $(VENV)/.dev
 
 sanitize-short: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh short $(abspath $(VENV))/bin/python $(ARGS)
+
+fuzz: $(VENV)/.built $(VENV)/.dev
+	$(VENV)/bin/python -m tests.fuzz_run models $(CASES) $(FIRST)
+	$(VENV)/bin/python -m tests.fuzz_run requests $(CASES) $(FIRST)
 
 bench: $(VENV)/.built
 	mkdir -p build/bench

@@ -92,7 +92,12 @@ def _scalar(value: object) -> tuple[int, bytes]:
 
 
 def value(item: object) -> bytes:
-    """Type id and bytes of one metadata value; lists, tuples and NumPy arrays become arrays."""
+    """Type id and bytes of one metadata value; lists, tuples and NumPy arrays become arrays.
+
+    Bytes are taken as they are: an earlier result.
+    """
+    if isinstance(item, bytes):
+        return item
     if not isinstance(item, list | tuple | np.ndarray):
         type_id, raw = _scalar(item)
         return struct.pack("<I", type_id) + raw

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tests.gguf_writer import write_gguf, write_safetensors
 
 Array = NDArray[np.float32]
+GgufParts = tuple[dict[str, object], dict[str, tuple[str, Array]]]
 
 VOCAB = 320
 BOS, EOS = 0, 1
@@ -260,11 +261,8 @@ def write_hf(model: TinyModel, folder: Path, dtype: str = "F32") -> Path:
     (folder / "config.json").write_text(json.dumps(model.config, indent=1))
     write_safetensors(folder / "model.safetensors", model.tensors, dtype)
     tokenizer().save(str(folder / "tokenizer.json"))
-    settings = {
-        "bos_token": SPECIAL[BOS],
-        "eos_token": SPECIAL[EOS],
-        "chat_template": CHAT_TEMPLATE,
-    }
+    settings = {"bos_token": SPECIAL[BOS], "eos_token": SPECIAL[EOS]}
+    settings |= {"chat_template": CHAT_TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 
@@ -303,21 +301,25 @@ _GGUF_EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exp
 
 def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
     """A GGUF file with matrices in ``format``; norms, router and biases stay F32."""
+    write_gguf(path, *gguf_parts(model, format))
+    return path
+
+
+def gguf_parts(model: TinyModel, format: str) -> GgufParts:
+    """What ``write_gguf_model`` writes."""
     arch = _GGUF_ARCH.get(str(model.config["model_type"]), "llama")
     plain: dict[str, tuple[str, Array]] = {}
-    for name, tensor in (_stack_experts(model) if arch == "llama" else model.tensors).items():
+    for name, values in (_stack_experts(model) if arch == "llama" else model.tensors).items():
         target = _gguf_name(name, arch)
-        is_f32 = tensor.ndim == 1 or "gate_inp" in target
-        values = tensor
+        is_f32 = values.ndim == 1 or "gate_inp" in target
         if arch == "llama" and ".attn_q." in target:
-            values = permute(tensor, model.size("num_attention_heads"))
+            values = permute(values, model.size("num_attention_heads"))
         if arch == "llama" and ".attn_k." in target:
-            values = permute(tensor, model.size("num_key_value_heads"))
+            values = permute(values, model.size("num_key_value_heads"))
         if arch == "gemma3" and "norm" in target:
-            values = tensor + np.float32(1.0)
+            values = values + np.float32(1.0)
         plain[target] = ("F32" if is_f32 else format, values)
-    write_gguf(path, _gguf_metadata(model, arch), plain)
-    return path
+    return _gguf_metadata(model, arch), plain
 
 
 def permute(tensor: Array, n_heads: int) -> Array:

@@ -131,7 +131,9 @@ def build_engine(
         )
         executor = CpuExecutor(program, binding, spec, settings)
     kv_type, rope = KV_DTYPES[config.kv.dtype], rope_digest(model.config)
-    root = key_root(model.source.content_hash, spec, kv_type, rope)
+    weights = model.source.content_hash if config.disk else model.source.stamp_hash
+    root = key_root(weights, spec, kv_type, rope)
+    model.source.check_unchanged()
     model.source.release()
     costs = CostModel(prior_costs(program, config.executor.threads))
     return _assemble(executor, config, proposer, root, costs)

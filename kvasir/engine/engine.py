@@ -61,6 +61,7 @@ class Engine:
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
+        _check_ids(request, self._executor.spec.vocab_size)
         self._whole(self._scheduler.add, request)
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
@@ -160,6 +161,18 @@ class Engine:
 
 def _refusal(request_id: int, error: RequestError) -> TokenEvent:
     return TokenEvent(request_id, finish="error", error=error.message, error_code=error.code)
+
+
+def _check_ids(request: EngineRequest, vocab_size: int) -> None:
+    """An id that no logits have would end the step, and the engine with it."""
+    params = request.params
+    ids = (*params.stop_ids, *(token for token, _ in params.logit_bias))
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        worst = min(ids) if min(ids) < 0 else max(ids)
+        raise RequestError(
+            f"stop_ids or logit_bias names token {worst}, the model has the ids 0 to "
+            f"{vocab_size - 1}"
+        )
 
 
 def _check_sizes(executor: Executor, scheduler: Scheduler) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.gguf_values import ArrayAt, Metadata, Reader, read_value
-from kvasir.formats.mapped import TensorFile, TensorTable, byte_view, map_file
+from kvasir.formats.mapped import Stamp, TensorFile, TensorTable, byte_view, map_file
 from kvasir.formats.types import FORMATS, GGML_TYPES, Bytes, TensorInfo
 
 MAGIC = b"GGUF"
@@ -31,15 +31,15 @@ def open_gguf(path: Path) -> TensorFile:
 
     Raises ModelError naming field or tensor, now or at such a look-up.
     """
-    mapping = map_file(path)
+    mapping, stamp = map_file(path)
     if mapping[:4] != MAGIC:
         raise ModelError(
             f"{path} is not a GGUF file: it starts with {mapping[:4]!r} instead of {MAGIC!r}"
         )
-    return _parse(Reader(path, mapping, len(mapping), 4))
+    return _parse(Reader(path, mapping, len(mapping), 4), stamp)
 
 
-def _parse(reader: Reader) -> TensorFile:
+def _parse(reader: Reader, stamp: Stamp) -> TensorFile:
     version = reader.u32("version")
     if version not in (2, 3):
         kind = "big-endian" if version & 0xFFFF == 0 else f"version {version}"
@@ -63,9 +63,8 @@ def _parse(reader: Reader) -> TensorFile:
         path=reader.path,
         tensors=TensorTable(_place(reader, entries, view[data_start:], alignment)),
         metadata=metadata,
-        header=view[: reader.at],
-        n_bytes=reader.size,
         mapping=reader.data,
+        stamp=stamp,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import os
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,31 @@ from kvasir.core.errors import ModelError
 from kvasir.formats.types import FORMATS, Bytes, TensorInfo, unsupported
 
 
-def map_file(path: Path) -> mmap.mmap:
-    """Map a whole file read-only.
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Which file it is and when it last changed, by the file system. Times are nanoseconds.
+
+    Any program can set ``modified`` to what it was; ``changed`` (ctime) is the kernel's own.
+    """
+
+    device: int
+    inode: int
+    n_bytes: int
+    modified: int
+    changed: int
+    seen: int = field(compare=False, repr=False)
+    """When this was asked for."""
+
+    @staticmethod
+    def of(file: Path | int) -> Stamp:
+        """Raises OSError."""
+        now, stat = time.time_ns(), os.stat(file)
+        times = stat.st_mtime_ns, stat.st_ctime_ns
+        return Stamp(stat.st_dev, stat.st_ino, stat.st_size, *times, now)
+
+
+def map_file(path: Path) -> tuple[mmap.mmap, Stamp]:
+    """Map a whole file read-only; its stamp is that of the moment before.
 
     Raises ModelError when it is missing, unreadable, empty or no regular file.
     """
@@ -23,7 +48,8 @@ def map_file(path: Path) -> mmap.mmap:
         raise ModelError(f"{path} {what}: check the path", code="model_not_found")
     try:
         with path.open("rb") as stream:
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            stamp = Stamp.of(stream.fileno())
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), stamp
     except ValueError:
         raise ModelError(f"{path} is empty: download it again") from None
     except OSError as error:
@@ -63,10 +89,17 @@ class TensorFile:
     path: Path
     tensors: TensorTable
     metadata: Mapping[str, object]
-    header: Bytes
-    """All bytes before the first tensor's data, 1-D."""
-    n_bytes: int
     mapping: mmap.mmap
+    stamp: Stamp
+    """When it was mapped."""
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the file at ``path`` is still the one that was mapped, as it was then."""
+        try:
+            return Stamp.of(self.path) == self.stamp
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Give back the memory of pages that were read; the next look reads them again."""

@@ -36,7 +36,7 @@ def refuse_pickle(path: Path) -> None:
 def open_safetensors(path: Path) -> TensorFile:
     """Map and parse one file. Raises ModelError naming the field or tensor."""
     refuse_pickle(path)
-    mapping = map_file(path)
+    mapping, stamp = map_file(path)
     view = byte_view(mapping)
     if view.size < 8:
         raise ModelError(
@@ -56,9 +56,8 @@ def open_safetensors(path: Path) -> TensorFile:
         path=path,
         tensors=TensorTable(_place(path, header, view[8 + n_header :])),
         metadata=metadata,
-        header=view[: 8 + n_header],
-        n_bytes=view.size,
         mapping=mapping,
+        stamp=stamp,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.memory import plane_bytes
@@ -17,27 +18,34 @@ def weight_bytes(weight: Weight) -> float:
 
 def op_cost(program: Program, op: Op, sizes: Sizes) -> Cost:
     """Operations, and bytes moved when nothing stays in a cache."""
-    return _op_cost(program, op, sizes, _kv_dtypes(program))
+    return _op_cost(program, op, sizes, _whole(program))
 
 
 def weights_read(program: Program, sizes: Sizes) -> float:
     """Bytes of weights that a step reads, in their layouts: of the embedding only its rows, of the
     experts those that are chosen."""
-    kv_dtypes = _kv_dtypes(program)
-    return sum(_weights_read(_call(program, op, sizes, kv_dtypes)) for op in program.ops)
+    whole = _whole(program)
+    return sum(_weights_read(_call(program, op, sizes, whole)) for op in program.ops)
 
 
-def _call(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str]) -> Call:
+class _Whole(NamedTuple):
+    """What ops need to know of their program."""
+
+    kv_dtypes: Mapping[int, str]
+    top_k: int
+
+
+def _call(program: Program, op: Op, sizes: Sizes, whole: _Whole) -> Call:
     ins = tuple(program.values[name] for name in op.ins)
     outs = tuple(program.values[name] for name in op.outs)
     weights = tuple(program.weights[name] for name in op.weights)
-    kv_dtype = kv_dtypes[op.integer("layer")] if "layer" in op.attrs else "f32"
-    return Call(op, ins, outs, weights, sizes, kv_dtype)
+    kv_dtype = whole.kv_dtypes[op.integer("layer")] if "layer" in op.attrs else "f32"
+    return Call(op, ins, outs, weights, sizes, kv_dtype, whole.top_k)
 
 
-def _op_cost(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str]) -> Cost:
+def _op_cost(program: Program, op: Op, sizes: Sizes, whole: _Whole) -> Cost:
     definition = OPS[op.kind]
-    call = _call(program, op, sizes, kv_dtypes)
+    call = _call(program, op, sizes, whole)
     moved = sum(_value_bytes(call, value) for value in (*call.ins, *call.outs))
     moved += _weights_read(call)
     return Cost(definition.flops(call), moved + definition.extra_bytes(call))
@@ -45,8 +53,8 @@ def _op_cost(program: Program, op: Op, sizes: Sizes, kv_dtypes: Mapping[int, str
 
 def program_cost(program: Program, sizes: Sizes) -> Cost:
     """Sum over all ops."""
-    kv_dtypes = _kv_dtypes(program)
-    costs = [_op_cost(program, op, sizes, kv_dtypes) for op in program.ops]
+    whole = _whole(program)
+    costs = [_op_cost(program, op, sizes, whole) for op in program.ops]
     return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
 
 
@@ -55,8 +63,8 @@ def _weights_read(call: Call) -> float:
     return share * sum(weight_bytes(weight) for weight in call.weights)
 
 
-def _kv_dtypes(program: Program) -> Mapping[int, str]:
-    return {spec.layer: spec.dtype for spec in program.kv}
+def _whole(program: Program) -> _Whole:
+    return _Whole({spec.layer: spec.dtype for spec in program.kv}, program.top_k)
 
 
 def _value_bytes(call: Call, value: Value) -> float:

@@ -141,3 +141,8 @@ class Program:
     constants: Mapping[str, FloatArray]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def top_k(self) -> int:
+        """Experts that a token is sent to, at most: the pairs "P" of a token."""
+        return max((op.integer("top_k") for op in self.ops if "top_k" in op.attrs), default=1)

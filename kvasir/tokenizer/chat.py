@@ -29,7 +29,8 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._sandbox = Sandbox()
         self._guard = Guard(tokenizer)
-        self.text = find_template(source)
+        with source.named_errors():
+            self.text = find_template(source)
         self.problem: str | None = None
         self._template: jinja2.Template | None = None
         if self.text is None:
@@ -135,9 +136,10 @@ def find_template(source: ModelSource) -> str | None:
 
 def _default_of(value: object) -> str | None:
     """tokenizer_config.json holds one template, or a list of named ones."""
-    if isinstance(value, list):
-        named = {
-            item.get("name"): item.get("template") for item in value if isinstance(item, Mapping)
-        }
-        value = named.get("default")
-    return value if isinstance(value, str) else None
+    if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
+        value = next((i.get("template") for i in value if i.get("name") == "default"), None)
+    if value is not None and not isinstance(value, str):
+        raise ModelError(
+            "chat_template of tokenizer_config.json is no text, and no list of named texts"
+        )
+    return value

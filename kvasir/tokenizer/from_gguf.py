@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import tokenizers
@@ -26,8 +27,11 @@ END_NAMES = (
 """Tokens that end a turn by convention; files often name only one of theirs in the metadata."""
 
 
-def spec_from_gguf(config: Mapping[str, object]) -> TokenizerSpec:
-    """Build the tokenizer that GGUF metadata describes. Raises ModelError naming the field."""
+def spec_from_gguf(config: Mapping[str, object], n_embeddings: int | None = None) -> TokenizerSpec:
+    """Build the tokenizer that GGUF metadata describes, of a model with ``n_embeddings`` ids.
+
+    Raises ModelError naming the field.
+    """
     model = get_str(config, "tokenizer.ggml.model")
     tokens = _tokens(config)
     types = _types(config, tokens)
@@ -46,8 +50,9 @@ def spec_from_gguf(config: Mapping[str, object]) -> TokenizerSpec:
         [AddedToken(tokens[i], normalized=False, special=True) for i in special]
     )
     backend.add_tokens([AddedToken(tokens[i], normalized=False) for i in plain])
-    bos_id = _token_id(config, "bos", len(tokens))
-    _add_affixes(config, backend, tokens, bos_id, default_bos)
+    known = tokens[:n_embeddings]
+    bos_id = _token_id(config, "bos", len(known))
+    _add_affixes(config, backend, known, bos_id, default_bos)
     return TokenizerSpec(
         backend=backend,
         style="byte_level" if model == "gpt2" else "metaspace",
@@ -55,7 +60,8 @@ def spec_from_gguf(config: Mapping[str, object]) -> TokenizerSpec:
         added_ids=frozenset(special) | frozenset(plain),
         special_ids=frozenset(special),
         bos_id=bos_id,
-        eos_ids=_end_ids(config, tokens, special),
+        eos_ids=_end_ids(config, known, special),
+        n_embeddings=n_embeddings,
     )
 
 
@@ -84,7 +90,7 @@ def _token_id(config: Mapping[str, object], word: str, n_tokens: int) -> int | N
     key = f"tokenizer.ggml.{word}_token_id"
     token_id = get_int(config, key)
     if token_id is not None and not 0 <= token_id < n_tokens:
-        raise ModelError(f"{key} is {token_id}, the vocabulary has {n_tokens} tokens")
+        raise ModelError(f"{key} is {token_id}, the model has the ids 0 to {n_tokens - 1}")
     return token_id
 
 
@@ -132,6 +138,8 @@ def _sentence_piece(
         raise ModelError(
             f"tokenizer.ggml.scores has {len(scores)} entries for {len(tokens)} tokens"
         )
+    if not all(map(math.isfinite, scores)):
+        raise ModelError("tokenizer.ggml.scores holds a score that is not finite")
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
     unknown = _token_id(config, "unknown", len(tokens))
     backend = tokenizers.Tokenizer(
@@ -219,5 +227,6 @@ def _end_ids(
 ) -> tuple[int, ...]:
     named = [_token_id(config, word, len(tokens)) for word in ("eos", "eot", "eom")]
     ends = frozenset(END_NAMES)
-    ids = [i for i in named if i is not None] + [i for i in special if tokens[i] in ends]
+    ids = [i for i in named if i is not None]
+    ids += [i for i in special if i < len(tokens) and tokens[i] in ends]
     return tuple(dict.fromkeys(ids))

@@ -9,6 +9,12 @@ from kvasir.weights.source import ModelSource
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:
-    """Build the tokenizer of ``source``. Raises ModelError when missing, corrupt or unsupported."""
-    spec = spec_from_gguf(source.config) if source.kind == "gguf" else spec_from_folder(source)
-    return Tokenizer(spec)
+    """Build the tokenizer of ``source``.
+
+    Raises ModelError naming file and field when it is missing, corrupt or unsupported, and when it
+    ends, begins or surrounds texts with ids that the model does not have.
+    """
+    with source.named_errors():
+        if source.kind == "gguf":
+            return Tokenizer(spec_from_gguf(source.config, source.n_embeddings))
+        return Tokenizer(spec_from_folder(source))

@@ -9,10 +9,12 @@ from typing import Literal
 
 import tokenizers
 
-from kvasir.core.errors import RequestError
+from kvasir.core.errors import ModelError, RequestError
 
 PieceStyle = Literal["byte_level", "metaspace"]
 _PROBE = "a"
+MAX_IDS = 1 << 21
+"""Above any vocabulary: a file that names a higher id is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class TokenizerSpec:
     bos_id: int | None
     eos_ids: tuple[int, ...]
     """All ids that end a generation, the model's own end-of-sequence first."""
+    n_embeddings: int | None = None
+    """Ids that the model has, where that is known."""
 
 
 class Tokenizer:
@@ -39,6 +43,7 @@ class Tokenizer:
     """
 
     def __init__(self, spec: TokenizerSpec) -> None:
+        """Raises ModelError when it surrounds a text with ids that the model does not have."""
         self._spec = spec
         self._backend = spec.backend
         self._backend.no_truncation()
@@ -50,6 +55,7 @@ class Tokenizer:
         last = max(spec.added_ids, default=-1) + 1
         self.vocab_size = max(self._backend.get_vocab_size(with_added_tokens=False), last)
         self._bytes: list[bytes | None] = [None] * self.vocab_size
+        self._before, self._after = self._affixes(spec.n_embeddings or MAX_IDS)
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of ``text``.
@@ -65,12 +71,29 @@ class Tokenizer:
             raise RequestError(
                 "the text holds a lone surrogate, which is not valid Unicode"
             ) from None
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
+            raise RequestError(f"the model's tokenizer cannot read the text: {error}") from None
 
     def surround(self, ids: Sequence[int]) -> list[int]:
         """``ids`` of a text with what ``add_special`` puts before and after them."""
-        inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
-        n_before = next(i for i in range(len(outer)) if outer[i : i + len(inner)] == inner)
-        return [*outer[:n_before], *ids, *outer[n_before + len(inner) :]]
+        return [*self._before, *ids, *self._after]
+
+    def _affixes(self, n_ids: int) -> tuple[list[int], list[int]]:
+        """What ``encode`` puts before and after a text. Raises ModelError."""
+        try:
+            inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
+        except RequestError as error:
+            raise ModelError(error.message) from None
+        at = next(i for i in range(len(outer) + 1) if outer[i : i + len(inner)] == inner)
+        before, after = outer[:at], outer[at + len(inner) :]
+        if max(before + after, default=0) >= n_ids:
+            raise ModelError(
+                f"post_processor of the tokenizer puts the ids {before + after} around a text, "
+                f"the model has the ids 0 to {n_ids - 1}"
+            )
+        return before, after
 
     def decode(self, ids: Iterable[int], skip_special: bool = True, continues: bool = False) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD.
@@ -116,6 +139,11 @@ class Tokenizer:
         if token_id in self._spec.added_ids:
             return piece.encode()
         return _spell_byte_level(piece)
+
+
+def is_library_error(error: BaseException) -> bool:
+    """The library raises bare Exception, and where it panics a BaseException of its own."""
+    return isinstance(error, Exception) or type(error).__module__ == "pyo3_runtime"
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from kvasir.config.env import read_env
 from kvasir.core.errors import ModelError, printable
 from kvasir.formats.fields import get_int
 from kvasir.formats.gguf import open_gguf
 from kvasir.formats.jsonfile import parse_object, read_bounded
 from kvasir.formats.mapped import TensorFile, TensorTable
 from kvasir.formats.safetensors import open_folder, refuse_pickle
+from kvasir.weights.content import HashMemory
 
 _MAX_CONFIG = 4 << 20
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
-_SAMPLE = 256
-"""Bytes hashed at the start, in the middle and at the end of every tensor."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,51 @@ class ModelSource:
 
     @cached_property
     def content_hash(self) -> str:
-        """32 hex digits; see ``content_hash``. Computed when asked for: text needs none."""
-        extra = repr(sorted(self.config.items())).encode() if self.kind == "hf" else b""
-        return content_hash(self.files, extra)
+        """32 hex digits for what it computes: every byte of its files, and its config.
+
+        Reads all of them when they have changed since the last time, so only who keeps something
+        for another process asks for it; equal for copies.
+        """
+        memory = HashMemory(read_env().cache / "hashes")
+        return self._named([memory.hash_of(file) for file in self.files])
+
+    @cached_property
+    def stamp_hash(self) -> str:
+        """As ``content_hash`` on this machine, by the stamps of its files alone."""
+        return self._named([repr(file.stamp) for file in self.files])
+
+    def check_unchanged(self) -> None:
+        """Raises ModelError when a file is not what it was when it was opened."""
+        for file in self.files:
+            if not file.is_unchanged:
+                raise ModelError(f"{file.path} changed while it was loaded: start again")
+
+    def _named(self, names: Sequence[str]) -> str:
+        """By the name of each file, which of its tensors are used, and the config beside them."""
+        used = set(map(id, self.tensors.listing()))
+        digest = hashlib.blake2b(digest_size=16)
+        if self.kind == "hf":
+            digest.update(repr(sorted(self.config.items())).encode())
+        for name, file in zip(names, self.files, strict=True):
+            taken = sorted(info.name for info in file.tensors.listing() if id(info) in used)
+            digest.update(repr((name, taken)).encode())
+        return digest.hexdigest()
+
+    @property
+    def n_embeddings(self) -> int | None:
+        """Ids that the model can read and draw; None without an embedding matrix."""
+        name = "token_embd.weight" if self.kind == "gguf" else "model.embed_tokens.weight"
+        return self.tensors[name].shape[0] if name in self.tensors else None
+
+    @contextlib.contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """A ModelError of a field in it names the model too."""
+        try:
+            yield
+        except ModelError as error:
+            if str(self.path) in error.message:
+                raise
+            raise ModelError(f"{self.path}: {error.message}", code=error.code) from None
 
     def release(self) -> None:
         """Give back the memory of tensor data that was read; the next look reads it again."""
@@ -83,14 +126,7 @@ def open_model(path: str | Path) -> ModelSource:
             f"{path} is a file of weights alone: give the folder that also holds config.json"
         )
     file = open_gguf(path)
-    n_parts = get_int(file.metadata, "split.count", 1)
-    if n_parts != 1:
-        raise ModelError(
-            f"{path}: split.count is {n_parts}, models in several GGUF files are not supported: "
-            "merge them into one",
-            code="unsupported_format",
-        )
-    return ModelSource(
+    source = ModelSource(
         path=path,
         kind="gguf",
         name=printable(path.stem),
@@ -98,6 +134,15 @@ def open_model(path: str | Path) -> ModelSource:
         tensors=file.tensors,
         files=(file,),
     )
+    with source.named_errors():
+        n_parts = get_int(file.metadata, "split.count", 1)
+    if n_parts != 1:
+        raise ModelError(
+            f"{path}: split.count is {n_parts}, models in several GGUF files are not supported: "
+            "merge them into one",
+            code="unsupported_format",
+        )
+    return source
 
 
 def _open_hf(folder: Path) -> ModelSource:
@@ -123,21 +168,3 @@ def _open_hf(folder: Path) -> ModelSource:
         tensors=tensors,
         files=tuple(files),
     )
-
-
-def content_hash(files: Iterable[TensorFile], extra: bytes = b"") -> str:
-    """Identity of weights without reading them: BLAKE2b of what any change of a file would touch.
-
-    Covers headers (names, shapes, metadata), sizes, modification times, and samples of every
-    tensor. A copy that does not keep the modification time counts as another model, which costs a
-    cache miss; a stale hit would cost a wrong answer.
-    """
-    digest = hashlib.blake2b(extra, digest_size=16)
-    for file in files:
-        modified = file.path.stat().st_mtime_ns
-        digest.update(f"{file.path.name} {file.n_bytes} {modified} {file.header.size}|".encode())
-        digest.update(file.header.tobytes())
-        for info in file.tensors.listing():
-            for start in (0, info.data.size // 2, max(0, info.data.size - _SAMPLE)):
-                digest.update(info.data[start : start + _SAMPLE].tobytes())
-    return digest.hexdigest()

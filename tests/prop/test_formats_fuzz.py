@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.gguf import open_gguf
-from kvasir.formats.mapped import TensorFile
+from kvasir.formats.mapped import TensorFile, byte_view
 from kvasir.formats.safetensors import open_safetensors
 from kvasir.formats.types import FORMATS
 from kvasir.tokenizer.from_gguf import spec_from_gguf
@@ -56,7 +56,7 @@ def check(read: Callable[[Path], TensorFile], path: Path, data: bytes) -> None:
     except ModelError as error:
         assert str(path) in error.message
         return
-    base = file.header.__array_interface__["data"][0]
+    base = byte_view(file.mapping).__array_interface__["data"][0]
     for info in file.tensors.listing():
         start = info.data.__array_interface__["data"][0]
         assert info.data.size == 0 or base <= start <= start + info.data.size <= base + len(data)

@@ -52,34 +52,6 @@ def test_hf_folder(tmp_path: Path) -> None:
         source.read("generation_config.json", limit=10)
 
 
-def test_hash_names_the_content(tmp_path: Path) -> None:
-    first = open_model(gguf_file(tmp_path / "a.gguf")).content_hash
-    assert len(first) == 32 and int(first, 16) > 0
-    assert open_model(tmp_path / "a.gguf").content_hash == first
-
-    for index in (0, 4096, 8191):
-        other = WEIGHTS.copy()
-        other.flat[index] += 1
-        assert open_model(gguf_file(tmp_path / "a.gguf", other)).content_hash != first
-    assert open_model(gguf_file(tmp_path / "a.gguf", extra=1)).content_hash != first
-
-    hidden = WEIGHTS.copy()
-    hidden.flat[1000] += 1  # between the samples: the modification time tells
-    gguf_file(tmp_path / "a.gguf", hidden)
-    os.utime(tmp_path / "a.gguf", (WHEN, WHEN + 1))
-    assert open_model(tmp_path / "a.gguf").content_hash != first
-    assert open_model(gguf_file(tmp_path / "a.gguf")).content_hash == first
-
-
-def test_hash_covers_the_config(tmp_path: Path) -> None:
-    first = open_model(hf_folder(tmp_path / "m")).content_hash
-    weights = tmp_path / "m" / "model.safetensors"
-    when = weights.stat().st_mtime_ns
-    hf_folder(tmp_path / "m", rope_theta=5.0)
-    os.utime(weights, ns=(when, when))
-    assert open_model(tmp_path / "m").content_hash != first
-
-
 def test_code_of_a_model_is_never_imported(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "m", auto_map={"AutoModel": "modeling_evil.Evil"})
     (folder / "modeling_evil.py").write_text("raise SystemExit('imported')")

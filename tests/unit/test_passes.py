@@ -216,6 +216,16 @@ def test_cost_of_a_step(llama: Program) -> None:
     assert cost.bytes >= elements * 4.5 / 8
 
 
+def test_cost_of_experts(mixtral: Program) -> None:
+    """A cast between experts, which knows no experts itself, has a row for each of a token's."""
+    program = lower_passes(mixtral, dtype="bfloat16", formats=all_as(mixtral, "BF16"))
+    casts = [op for op in program.ops if op.kind == "cast" and "experts" in op.ins[0]]
+    assert len(casts) == 2
+    for op in casts:
+        assert op_cost(program, op, Sizes(3, 1)).bytes == 3 * 2 * 96 * (4 + 2)
+    assert program_cost(program, Sizes(3, 1)).bytes > 3 * 2 * 96 * 6
+
+
 def test_a_token_reads_a_row_of_the_embedding_and_its_experts(mixtral: Program) -> None:
     program = lower_passes(mixtral, dtype="auto", formats=all_as(mixtral, "Q4_0"))
     n_bytes = {name: weight_bytes(weight) for name, weight in program.weights.items()}

@@ -45,9 +45,8 @@ class Lowered:
 
 def lower(program: Program, *, max_tokens: int, logits_tile: int) -> Lowered:
     """``max_tokens``: rows of a step; ``logits_tile``: logit rows computed at a time."""
-    top_k = max((op.integer("top_k") for op in program.ops if op.kind == "route"), default=1)
-    maxima = {"T": max_tokens, "R": logits_tile, "P": max_tokens * top_k}
-    return _Lowering(program, maxima).run(top_k)
+    maxima = {"T": max_tokens, "R": logits_tile, "P": max_tokens * program.top_k}
+    return _Lowering(program, maxima).run(program.top_k)
 
 
 @dataclass(slots=True)

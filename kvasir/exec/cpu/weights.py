@@ -66,15 +66,15 @@ class Packer:
     def pack_all(self, uses: Sequence[WeightUse], cache: PackedCache | None) -> Packed:
         """Every weight, from ``cache`` when it has them; else packed now, to be kept there."""
         shapes = [self.shape(use) for use in uses]
-        if cache is None or self.binding.source is None:
+        source, n_bytes = self.binding.source, sum(shape.n_bytes for shape in shapes)
+        if cache is None or source is None or n_bytes < cache.min_bytes:
             return Packed(_native_weights(shapes, self._packed(uses)))
-        packing = self._packing(self.binding.source.content_hash, uses, shapes)
-        if packing.n_bytes < cache.min_bytes:
-            return Packed(_native_weights(shapes, self._packed(uses)))
+        packing = self._packing(source.content_hash, uses, shapes)
         found = cache.load(packing, self.pool)
         if found is not None:
             return Packed(_native_weights(shapes, found))
         arrays = self._packed(uses)
+        source.check_unchanged()  # else they would be kept under the hash of other bytes
         return Packed(_native_weights(shapes, arrays), Keeping(cache, packing, arrays))
 
     def shape(self, use: WeightUse) -> PackedShape:

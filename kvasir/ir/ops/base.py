@@ -73,9 +73,11 @@ class Call(NamedTuple):
     sizes: Sizes
     kv_dtype: str = "f32"
     """Type of the layer's cache entries, one of ``KV_TYPES``."""
+    top_k: int = 1
+    """The program's."""
 
     def rows(self, value: Value) -> int:
-        return count(value.shape[0], self.sizes, self.op)
+        return count(value.shape[0], self.sizes, self.top_k)
 
 
 InferRule = Callable[[Op, Sequence[Value], Sequence[Weight]], tuple[TensorType, ...]]
@@ -124,13 +126,13 @@ def width(value: Value) -> int:
     return int(columns)
 
 
-def count(dim: Dim, sizes: Sizes, op: Op) -> int:
-    """A dimension in numbers; "P" is tokens x the op's top_k."""
+def count(dim: Dim, sizes: Sizes, top_k: int) -> int:
+    """A dimension in numbers; "P" is tokens x top_k."""
     if isinstance(dim, int):
         return dim
     if dim == "R":
         return sizes.logit_rows
-    return sizes.tokens * (op.integer("top_k") if dim == "P" else 1)
+    return sizes.tokens * (top_k if dim == "P" else 1)
 
 
 def no_flops(call: Call) -> float:
