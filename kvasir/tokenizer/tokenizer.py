@@ -10,6 +10,7 @@ from typing import Literal
 import tokenizers
 
 from kvasir.core.errors import RequestError
+from kvasir.tokenizer.spelling import Speller
 
 PieceStyle = Literal["byte_level", "metaspace"]
 _PROBE = "a"
@@ -58,13 +59,29 @@ class Tokenizer:
         chat template has it already. Without ``parse_special`` the names of special tokens in
         ``text`` are plain text. Raises RequestError for text that is not valid Unicode.
         """
-        backend = self._backend if parse_special else self._plain_backend
+        if parse_special:
+            return self._encoding(text, add_special).ids
+        ids = self.spell([text])
+        return self.surround(ids) if add_special else ids
+
+    def spell(self, parts: Sequence[str | int]) -> list[int]:
+        """Ids of the text that ``parts`` make together: special tokens by their ids, and texts that
+        hold none, whatever they name. Raises RequestError for text that is not valid Unicode."""
         try:
-            return backend.encode(text, add_special_tokens=add_special).ids
+            return self._speller.encode(parts)
         except (UnicodeEncodeError, TypeError):
-            raise RequestError(
-                "the text holds a lone surrogate, which is not valid Unicode"
-            ) from None
+            raise _not_unicode() from None
+
+    def specials(self, text: str) -> list[tuple[int, int, int]]:
+        """Id, begin and end (characters) of each special token that ``encode`` sees in ``text``."""
+        found = self._encoding(text, add_special=False)
+        places = zip(found.ids, found.offsets, strict=True)
+        return [(i, *span) for i, span in places if i in self.special_ids]
+
+    def normalize(self, text: str) -> str:
+        """``text`` as it is when special tokens are looked for in it for the last time."""
+        normalizer = self._normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
 
     def surround(self, ids: Sequence[int]) -> list[int]:
         """``ids`` of a text with what ``add_special`` puts before and after them."""
@@ -101,11 +118,21 @@ class Tokenizer:
         return self._backend.token_to_id(piece)
 
     @cached_property
-    def _plain_backend(self) -> tokenizers.Tokenizer:
-        """A twin that reads special tokens as text: the library's switch is not thread-safe."""
-        twin = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        twin.encode_special_tokens = True
-        return twin
+    def _speller(self) -> Speller:
+        return Speller(self._backend, self.special_ids)
+
+    @cached_property
+    def _normalizer(self) -> tokenizers.normalizers.Normalizer | None:
+        """None where special tokens are looked for in the text as it is, which is the rule."""
+        added = self._backend.get_added_tokens_decoder()
+        is_needed = any(added[i].normalized for i in self.special_ids if i in added)
+        return self._backend.normalizer if is_needed else None
+
+    def _encoding(self, text: str, add_special: bool) -> tokenizers.Encoding:
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special)
+        except (UnicodeEncodeError, TypeError):
+            raise _not_unicode() from None
 
     def _spell(self, token_id: int) -> bytes:
         piece = self._backend.id_to_token(token_id)
@@ -116,6 +143,10 @@ class Tokenizer:
         if token_id in self._spec.added_ids:
             return piece.encode()
         return _spell_byte_level(piece)
+
+
+def _not_unicode() -> RequestError:
+    return RequestError("the text holds a lone surrogate, which is not valid Unicode")
 
 
 def _byte_alphabet() -> dict[str, int]:
