@@ -19,7 +19,7 @@ from tests.tiny_vocab import byte_level
 
 TOKENIZER = Tokenizer(spec_from_gguf(byte_level()))
 BYTES = {TOKENIZER.token_bytes(i): i for i in range(TOKENIZER.vocab_size)}
-TEXTS = st.text(alphabet="ab 9é", max_size=20)
+TEXTS = st.text(alphabet="abé", max_size=20)
 Told = tuple[str, str | None, int]
 
 
@@ -58,7 +58,7 @@ def searched(text: str, stops: list[str], min_tokens: int, include: bool) -> Tol
 
 @given(
     text=TEXTS,
-    stops=st.lists(st.text(alphabet="ab 9é", min_size=1, max_size=5), max_size=3, unique=True),
+    stops=st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=2, unique=True),
     min_tokens=st.integers(0, 12),
     include=st.booleans(),
     cuts=st.lists(st.integers(1, 5), max_size=8),
