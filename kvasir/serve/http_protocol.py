@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from kvasir.serve.errors import error_body
+from kvasir.serve.http10 import is_older, without_chunks
 from kvasir.serve.http_limits import (
     MAX_TARGET_BYTES,
     HttpLimits,
@@ -157,6 +158,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._body_started = self.loop.time()
         self._arm(self.limits.body_timeout, self._body_overdue)
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if is_older(cycle.scope["http_version"]):
+            app = without_chunks(cycle, app)
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
