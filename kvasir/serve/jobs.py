@@ -76,7 +76,7 @@ def _check_before_tokenizing(params: SamplingParams, info: Ready) -> None:
 
 async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> tuple[Ids, ...]:
     _check_count(request.prompt, limit)
-    prompts = _split(request.prompt)
+    prompts = split_prompts(request.prompt)
     if len(prompts) > MAX_PROMPTS:
         raise RequestError(
             f"prompt holds {len(prompts)} prompts, at most {MAX_PROMPTS} are allowed",
@@ -106,7 +106,8 @@ def _check_count(prompt: str | list[str | int | list[int]], limit: int) -> None:
         )
 
 
-def _split(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
+def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
+    """One text or list of ids for each prompt. Raises RequestError (400)."""
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:

@@ -12,23 +12,30 @@ _NOBODYS = "\U0010fffd"
 """A character of private use, in no vocabulary."""
 
 
+def twin_of(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """One that does the same but for what is put around a text. It shares the model and with it the
+    vocabulary; only added tokens may have other ids."""
+    twin = tokenizers.Tokenizer(backend.model)
+    if backend.normalizer is not None:
+        twin.normalizer = backend.normalizer
+    if backend.pre_tokenizer is not None:
+        twin.pre_tokenizer = backend.pre_tokenizer
+    twin.add_tokens([token for _, token in sorted(backend.get_added_tokens_decoder().items())])
+    return twin
+
+
 class Speller:
     """A twin of ``backend`` for which the names of special tokens are words.
 
-    It knows each special token by an alias that nobody can guess, and shares the model: no copy of
-    the vocabulary. The library's own switch on ``backend`` would not be thread-safe. Immutable.
+    It knows each special token by an alias that nobody can guess. The library's own switch on
+    ``backend`` would not be thread-safe. Immutable.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, special_ids: frozenset[int]) -> None:
         added = sorted(backend.get_added_tokens_decoder().items())
         secret = secrets.token_hex(16)
         self._aliases = {i: f"\u205e{secret}{i};" for i, _ in added if i in special_ids}
-        twin = tokenizers.Tokenizer(backend.model)
-        if backend.normalizer is not None:
-            twin.normalizer = backend.normalizer
-        if backend.pre_tokenizer is not None:
-            twin.pre_tokenizer = backend.pre_tokenizer
-        twin.add_tokens([token for _, token in added])
+        twin = twin_of(backend)
         twin.add_tokens([_alias(token, self._aliases[i]) for i, token in added if i in special_ids])
         twin.encode_special_tokens = True
         self._twin = twin

@@ -10,7 +10,7 @@ from typing import Literal
 import tokenizers
 
 from kvasir.core.errors import RequestError
-from kvasir.tokenizer.spelling import Speller
+from kvasir.tokenizer.spelling import Speller, twin_of
 
 PieceStyle = Literal["byte_level", "metaspace"]
 _PROBE = "a"
@@ -60,9 +60,20 @@ class Tokenizer:
         ``text`` are plain text. Raises RequestError for text that is not valid Unicode.
         """
         if parse_special:
-            return self._encoding(text, add_special).ids
+            return _encoding(self._backend, text, add_special).ids
         ids = self.spell([text])
         return self.surround(ids) if add_special else ids
+
+    def begins(self, text: str, add_special: bool = True) -> list[int]:
+        """Where in ``text`` (characters) each token of ``encode`` begins. What stands for no text
+        of its own is where the text before it ends."""
+        begins: list[int] = []
+        at = 0
+        for begin, end in _encoding(self._bare, text).offsets:
+            begins.append(min(begin, at))  # what normalizing left out is the next token's
+            at = max(end, at)
+        before, after = self._affixes if add_special else ((), ())
+        return [0] * len(before) + begins + [at] * len(after)
 
     def spell(self, parts: Sequence[str | int]) -> list[int]:
         """Ids of the text that ``parts`` make together: special tokens by their ids, and texts that
@@ -74,7 +85,7 @@ class Tokenizer:
 
     def specials(self, text: str) -> list[tuple[int, int, int]]:
         """Id, begin and end (characters) of each special token that ``encode`` sees in ``text``."""
-        found = self._encoding(text, add_special=False)
+        found = _encoding(self._backend, text)
         places = zip(found.ids, found.offsets, strict=True)
         return [(i, *span) for i, span in places if i in self.special_ids]
 
@@ -85,9 +96,8 @@ class Tokenizer:
 
     def surround(self, ids: Sequence[int]) -> list[int]:
         """``ids`` of a text with what ``add_special`` puts before and after them."""
-        inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
-        n_before = next(i for i in range(len(outer)) if outer[i : i + len(inner)] == inner)
-        return [*outer[:n_before], *ids, *outer[n_before + len(inner) :]]
+        before, after = self._affixes
+        return [*before, *ids, *after]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True, continues: bool = False) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD.
@@ -128,11 +138,16 @@ class Tokenizer:
         is_needed = any(added[i].normalized for i in self.special_ids if i in added)
         return self._backend.normalizer if is_needed else None
 
-    def _encoding(self, text: str, add_special: bool) -> tokenizers.Encoding:
-        try:
-            return self._backend.encode(text, add_special_tokens=add_special)
-        except (UnicodeEncodeError, TypeError):
-            raise _not_unicode() from None
+    @cached_property
+    def _bare(self) -> tokenizers.Tokenizer:
+        """Post-processors take spaces out of the places of words; this one has none."""
+        return twin_of(self._backend)
+
+    @cached_property
+    def _affixes(self) -> tuple[list[int], list[int]]:
+        inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
+        n_before = next(i for i in range(len(outer)) if outer[i : i + len(inner)] == inner)
+        return outer[:n_before], outer[n_before + len(inner) :]
 
     def _spell(self, token_id: int) -> bytes:
         piece = self._backend.id_to_token(token_id)
@@ -143,6 +158,15 @@ class Tokenizer:
         if token_id in self._spec.added_ids:
             return piece.encode()
         return _spell_byte_level(piece)
+
+
+def _encoding(
+    backend: tokenizers.Tokenizer, text: str, add_special: bool = False
+) -> tokenizers.Encoding:
+    try:
+        return backend.encode(text, add_special_tokens=add_special)
+    except (UnicodeEncodeError, TypeError):
+        raise _not_unicode() from None
 
 
 def _not_unicode() -> RequestError:
