@@ -86,15 +86,19 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answers one conversation or each of a list of them, with the model's chat template.
 
-        ``tools`` and ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
+        Messages are those that the server takes; a field that is ignored is logged. ``tools`` and
+        ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
         """
+        conversations, warnings = read_conversations(messages)
+        for warning in warnings:
+            _log.warning(warning)
         variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
         prompts = [
             Prompt(
                 tuple(self._template.encode(conversation, add_generation_prompt, **variables)),
                 self._template.render(conversation, add_generation_prompt, **variables),
             )
-            for conversation in read_conversations(messages)
+            for conversation in conversations
         ]
         return self._run(prompts, sampling_params, use_tqdm)
 

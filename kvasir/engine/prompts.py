@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.sampling.standing import check_salt
+from kvasir.tokenizer.messages import read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
@@ -67,40 +71,22 @@ def _wrong(value: object) -> RequestError:
     return RequestError(f"a prompt is a text or a list of token ids, not {kind}", param="prompt")
 
 
-Message = dict[str, object]
+Conversation = list[dict[str, object]]
 
 
-def read_conversations(messages: object) -> list[list[Message]]:
-    """One conversation (a list of messages) or a list of them. Raises RequestError."""
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) == 0:
-        raise RequestError("messages must be a non-empty list of messages", param="messages")
-    if isinstance(messages[0], Mapping):
-        return [_read_messages(messages)]
-    return [_read_messages(conversation) for conversation in messages]
+def read_conversations(messages: object) -> tuple[list[Conversation], tuple[str, ...]]:
+    """One conversation (a list of messages) or each of a list of them, as a template takes them;
+    and warnings about what is ignored. Raises RequestError."""
+    many = messages if _holds_lists(messages) else [messages]
+    conversations: list[Conversation] = []
+    warnings: dict[str, None] = {}
+    for conversation in many:
+        read, notes = read_messages(conversation)
+        conversations.append([msgspec.structs.asdict(message) for message in read])
+        warnings |= dict.fromkeys(notes)
+    return conversations, tuple(warnings)
 
 
-def _read_messages(messages: object) -> list[Message]:
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) == 0:
-        raise RequestError("a conversation must be a non-empty list of messages", param="messages")
-    return [_read_message(message, at) for at, message in enumerate(messages)]
-
-
-def _read_message(message: object, at: int) -> Message:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise RequestError(f"message {at} must be a dict with a role", param="messages")
-    return {**message, "content": _read_content(message.get("content"), at)}
-
-
-def _read_content(content: object, at: int) -> str:
-    """A text, or OpenAI's list of parts of which only texts are understood."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        raise RequestError(f"message {at} has no content: it needs a text", param="messages")
-    texts: list[str] = []
-    for part in content:
-        text = part.get("text") if isinstance(part, Mapping) else None
-        if not isinstance(text, str) or part.get("type") != "text":
-            raise RequestError(f"message {at} has a part that is not a text", param="messages")
-        texts.append(text)
-    return "\n".join(texts)
+def _holds_lists(value: object) -> TypeGuard[Sequence[object]]:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return is_list and len(value) > 0 and isinstance(value[0], Sequence)

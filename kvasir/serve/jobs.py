@@ -11,10 +11,11 @@ from kvasir.sampling.standing import Standing
 from kvasir.sampling.validate import check, check_prompt, resolve_choices
 from kvasir.serve.generation import Job
 from kvasir.serve.protocol import chat, completions
-from kvasir.serve.protocol.chat import ChatMessage, ChatRequest
+from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.sampling import standing_of
 from kvasir.serve.text import TextModel
+from kvasir.tokenizer.messages import ChatMessage, read_messages
 
 MAX_PROMPTS = 1024
 MAX_JOB_TOKENS = 16 * 2**20
@@ -40,7 +41,7 @@ async def chat_job(
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
     params, standing = chat.sampling_params(request), standing_of(request)
     _check_before_tokenizing(params, info)
-    messages, warnings = chat.read_messages(request.messages)
+    messages, warnings = read_messages(request.messages)
     prompt = await chat_prompt(
         messages,
         text,
