@@ -17,9 +17,10 @@ from kvasir.engine.beam import Beam, BeamSearch, BeamSearchParams, Search
 from kvasir.engine.build import build_engine, load_model
 from kvasir.engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
+from kvasir.sampling.names import Names
 from kvasir.sampling.philox import seeds_from
 from kvasir.sampling.standing import check_priorities
-from kvasir.sampling.validate import check_prompt, resolve_choices
+from kvasir.sampling.validate import check_prompt, check_room, resolve_choices
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -97,6 +98,7 @@ class LLM:
             Prompt(
                 tuple(self._template.encode(conversation, add_generation_prompt, **variables)),
                 self._template.render(conversation, add_generation_prompt, **variables),
+                name="messages",
             )
             for conversation in conversations
         ]
@@ -111,10 +113,11 @@ class LLM:
         self._check_open()
         params.check()
         spec = self._built.executor.spec
-        room = spec.max_model_len - params.max_tokens
         searches = []
         for prompt in read_prompts(prompts, self._tokenizer):
-            check_prompt(prompt.ids, vocab_size=spec.vocab_size, max_model_len=room)
+            self._check_prompt(prompt)
+            names = Names(prompt=prompt.name)
+            check_room(len(prompt.ids), params.max_tokens, spec.max_model_len, names)
             eos_ids = self._tokenizer.eos_ids
             searches.append(Search(tuple(prompt.ids), params, eos_ids, prompt.cache_salt))
         BeamSearch(self._built.engine, self._engine_ids).run(searches)
@@ -176,20 +179,30 @@ class LLM:
     def _task(self, prompt: Prompt, params: SamplingParams, priority: int) -> Task:
         if params.seed is None:
             params = msgspec.structs.replace(params, seed=self._draw_seed())
-        choices = self._resolve(prompt.ids, params)
+        choices = self._resolve(prompt, params)
         task = Task(self._n_requests, prompt, params, choices, priority)
         self._n_requests += 1
         return task
 
-    def _resolve(self, prompt: Sequence[int], params: SamplingParams) -> tuple[TokenParams, ...]:
+    def _check_prompt(self, prompt: Prompt) -> None:
         spec = self._built.executor.spec
-        check_prompt(prompt, vocab_size=spec.vocab_size, max_model_len=spec.max_model_len)
+        check_prompt(
+            prompt.ids,
+            vocab_size=spec.vocab_size,
+            max_model_len=spec.max_model_len,
+            name=prompt.name,
+        )
+
+    def _resolve(self, prompt: Prompt, params: SamplingParams) -> tuple[TokenParams, ...]:
+        spec = self._built.executor.spec
+        self._check_prompt(prompt)
         return resolve_choices(
             params,
             vocab_size=spec.vocab_size,
             max_model_len=spec.max_model_len,
-            n_prompt=len(prompt),
+            n_prompt=len(prompt.ids),
             eos_ids=self._tokenizer.eos_ids,
+            names=Names(prompt=prompt.name),
         )
 
 

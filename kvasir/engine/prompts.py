@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.sampling.standing import check_salt
-from kvasir.tokenizer.messages import read_messages
+from kvasir.tokenizer.messages import is_list, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
@@ -22,6 +21,8 @@ class Prompt:
     text: str | None = None
     """None when it was given as ids."""
     cache_salt: str = ""
+    name: str = "prompt"
+    """What errors call it."""
 
 
 def read_prompts(prompts: object, tokenizer: Tokenizer) -> list[Prompt]:
@@ -57,7 +58,7 @@ def _read_mapping(prompt: Mapping[str, object], tokenizer: Tokenizer) -> Prompt:
         return replace(_read_prompt(text, tokenizer), cache_salt=salt)
     if isinstance(ids, str) or not isinstance(ids, Sequence):
         raise RequestError("prompt_token_ids must be a list of token ids", param="prompt")
-    return Prompt(tuple(ids), text, salt)
+    return Prompt(tuple(ids), text, salt, "prompt_token_ids")
 
 
 def _is_ids(value: object) -> bool:
@@ -77,7 +78,9 @@ Conversation = list[dict[str, object]]
 def read_conversations(messages: object) -> tuple[list[Conversation], tuple[str, ...]]:
     """One conversation (a list of messages) or each of a list of them, as a template takes them;
     and warnings about what is ignored. Raises RequestError."""
-    many = messages if _holds_lists(messages) else [messages]
+    many: Sequence[object] = [messages]
+    if is_list(messages) and len(messages) > 0 and is_list(messages[0]):
+        many = messages
     conversations: list[Conversation] = []
     warnings: dict[str, None] = {}
     for conversation in many:
@@ -85,8 +88,3 @@ def read_conversations(messages: object) -> tuple[list[Conversation], tuple[str,
         conversations.append([msgspec.structs.asdict(message) for message in read])
         warnings |= dict.fromkeys(notes)
     return conversations, tuple(warnings)
-
-
-def _holds_lists(value: object) -> TypeGuard[Sequence[object]]:
-    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    return is_list and len(value) > 0 and isinstance(value[0], Sequence)

@@ -41,7 +41,12 @@ async def post_detokenize(service: Service, exchange: Exchange) -> None:
         service.check_model(request.model)
     text, info = await service.open()
     if request.tokens:
-        check_prompt(request.tokens, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
+        check_prompt(
+            request.tokens,
+            vocab_size=info.vocab_size,
+            max_model_len=info.max_model_len,
+            name="tokens",
+        )
     prompt = text.tokenizer.decode(request.tokens, skip_special=False)
     await exchange.send_json(_with({"prompt": prompt}, warnings))
 

@@ -23,7 +23,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
 def read_messages(messages: object) -> tuple[tuple[ChatMessage, ...], tuple[str, ...]]:
     """The conversation, and warnings about fields of messages that are ignored. Raises RequestError
     (400)."""
-    if not _is_list(messages):
+    if not is_list(messages):
         raise RequestError("messages must be a list of messages", param="messages")
     if not messages:
         raise RequestError("messages is empty: send at least one", param="messages")
@@ -34,12 +34,13 @@ def read_messages(messages: object) -> tuple[tuple[ChatMessage, ...], tuple[str,
     return read, tuple(f"messages[].{key[:64]} was ignored" for key in sorted(extra)[:16])
 
 
-def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """A text is none."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _dicts(content: object) -> list[Mapping[str, Any]]:
-    return [part for part in content if isinstance(part, Mapping)] if _is_list(content) else []
+    return [part for part in content if isinstance(part, Mapping)] if is_list(content) else []
 
 
 def _message(message: object, i: int) -> ChatMessage:
@@ -61,7 +62,7 @@ def _message(message: object, i: int) -> ChatMessage:
 def _content(content: object, where: str) -> str:
     if isinstance(content, str):
         return content
-    if _is_list(content) and content:
+    if is_list(content) and content:
         return "\n".join(_part(part, f"{where}[{i}]") for i, part in enumerate(content))
     raise RequestError(f"{where} must be text or a list of text parts", param=where)
 

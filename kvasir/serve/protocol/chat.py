@@ -6,6 +6,7 @@ from typing import Any
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
+from kvasir.sampling.names import Names
 from kvasir.serve.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields, to_params
 
 
@@ -51,6 +52,18 @@ def sampling_params(request: ChatRequest) -> SamplingParams:
         max_tokens=_max_tokens(request),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         prompt_logprobs=None,
+    )
+
+
+def names_of(request: ChatRequest) -> Names:
+    """What its errors call what was sent."""
+    new = request.max_completion_tokens is not None
+    old = "max_tokens" if request.max_tokens is not None else None
+    return Names(
+        prompt="messages",
+        max_tokens="max_completion_tokens" if new else old,
+        logprobs="top_logprobs",
+        scoring=None,
     )
 
 
