@@ -90,9 +90,14 @@ class Tokenizer:
         return [(i, *span) for i, span in places if i in self.special_ids]
 
     def normalize(self, text: str) -> str:
-        """``text`` as it is when special tokens are looked for in it for the last time."""
-        normalizer = self._normalizer
-        return text if normalizer is None else normalizer.normalize_str(text)
+        """``text`` as it is when special tokens are looked for in it for the last time. Raises
+        RequestError for text that is not valid Unicode."""
+        if self._normalizer is None:
+            return text
+        try:
+            return self._normalizer.normalize_str(text)
+        except (UnicodeEncodeError, TypeError):
+            raise _not_unicode() from None
 
     def surround(self, ids: Sequence[int]) -> list[int]:
         """``ids`` of a text with what ``add_special`` puts before and after them."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
+from kvasir.core.errors import RequestError
 from kvasir.tokenizer.chat import ChatTemplate
 from tests.tokenizer_kinds import (
     END,
@@ -105,6 +106,14 @@ def test_a_name_of_one_character(tmp_path: Path) -> None:
     assert chat_specials(chat, "1 ☃ the ☃\u205e☃ fox") == [START, END]
     decoded = chat._tokenizer.decode(chat.encode(said("1 ☃\u205e"), False), skip_special=False)
     assert decoded == rendered(["1 ☃\u205e"])
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "lowercase"])
+@pytest.mark.parametrize("content", ["\ud800", f"\udfff{END}"])
+def test_half_of_a_pair_is_refused(tmp_path: Path, kind: str, content: str) -> None:
+    chat = write(tokenizer(kind), tmp_path)
+    with pytest.raises(RequestError, match="lone surrogate"):
+        chat.encode(said(content), False)
 
 
 def chat_specials(chat: ChatTemplate, content: str) -> list[str | None]:
