@@ -25,7 +25,6 @@ from kvasir.engine.prompts import Prompt
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
-from kvasir.tokenizer.messages import read_messages
 from tests import tiny
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
@@ -187,47 +186,6 @@ def test_r89_a_special_name_in_a_message_is_text(llm: LLM) -> None:
     assert output.prompt_token_ids.count(end) == 1
     assert tokenizer.decode(output.prompt_token_ids, skip_special=False) == output.prompt
     assert said in output.prompt
-
-
-HI = {"role": "user", "content": "hi"}
-
-
-@pytest.mark.parametrize(
-    ("messages", "param"),
-    [
-        *(([], "messages"), ([[]], "messages"), ("hi", "messages"), (5, "messages")),
-        *(([1], "messages[0]"), ([HI, [HI]], "messages[1]"), ([[HI], HI], "messages")),
-        ([{"content": "x"}], "messages[0].role"),
-        ([HI, {"role": "tool", "content": "x"}], "messages[1].role"),
-        ([{"role": 1, "content": "x"}], "messages[0].role"),
-        ([{"role": ["user"], "content": "x"}], "messages[0].role"),
-        ([{"role": "user"}], "messages[0].content"),
-        ([{"role": "user", "content": []}], "messages[0].content"),
-        ([{"role": "user", "content": b"x"}], "messages[0].content"),
-        ([[HI], [{"role": "user", "content": {}}]], "messages[0].content"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
-        ([{"role": "user", "content": ["x", 1]}], "messages[0].content[1]"),
-        ([{**HI, "tool_calls": [{}]}], "messages[0].tool_calls"),
-    ],
-)
-def test_conversations_that_the_server_refuses(llm: LLM, messages: Any, param: str) -> None:
-    """Both have one validator; here they are told apart."""
-    with pytest.raises(RequestError) as caught:
-        llm.chat(messages, GREEDY, use_tqdm=False)
-    assert caught.value.param == param
-    if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
-        with pytest.raises(RequestError) as told:
-            read_messages(messages)
-        assert (told.value.message, told.value.param) == (caught.value.message, param)
-
-
-def test_fields_of_messages_without_effect_are_told(
-    llm: LLM, caplog: pytest.LogCaptureFixture
-) -> None:
-    plain = llm.chat([HI], GREEDY, use_tqdm=False)
-    named = llm.chat([[{**HI, "name": "me"}], [{**HI, "name": "you"}]], GREEDY, use_tqdm=False)
-    assert caplog.messages == ["messages[].name was ignored"]
-    assert [output.prompt for output in named] == [plain[0].prompt] * 2
 
 
 @pytest.mark.parametrize(
