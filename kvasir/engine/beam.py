@@ -1,8 +1,10 @@
 """Beam search over the engine: every beam is a fork of the one that it grew from.
 
-Nothing is drawn. A step asks the engine for the likeliest tokens after each beam and keeps the best
-``beam_width`` continuations; ties go to the lower parent, then to the lower token. A beam that ends
-is kept aside, and at the end all are ranked by cumulative log probability / length ^ penalty.
+Nothing is drawn. The search is that of vLLM's ``LLM.beam_search``: a step asks the engine for the
+2 * ``beam_width`` likeliest tokens after each beam; what ends by any of them is set aside, and of
+the others the best ``beam_width`` go on. In the end all are ranked. The score of a beam is its
+cumulative log probability / length ^ penalty; ties go to the lower parent, then to the likelier
+token.
 """
 
 from __future__ import annotations
@@ -58,11 +60,6 @@ class Beam:
     """Engine id of the request that computed all but its newest token."""
     is_ended: bool = False
 
-    def score(self, length_penalty: float) -> float:
-        """The token that ended a beam is no part of its length, as in vLLM."""
-        length = max(1, len(self.tokens) - self.is_ended)
-        return self.cum_logprob / float(length**length_penalty)
-
 
 @dataclass(slots=True)
 class Search:
@@ -74,6 +71,7 @@ class Search:
     cache_salt: str = ""
     beams: list[Beam] = field(default_factory=lambda: [Beam((), 0.0)])
     ended: list[Beam] = field(default_factory=list)
+    """The best ``beam_width`` of them."""
 
     @property
     def is_open(self) -> bool:
@@ -98,29 +96,30 @@ class Search:
 
     def grow(self, news: Sequence[TokenEvent]) -> None:
         """``news`` of the requests, in their order."""
-        grown = [
-            (beam.cum_logprob + logprob, index, token, event.id)
-            for index, (beam, event) in enumerate(zip(self.beams, news, strict=True))
-            for token, logprob in event.logprobs[0].top
-        ]
-        grown.sort(key=lambda item: (-item[0], item[1], item[2]))
         ends = () if self.params.ignore_eos else self.eos_ids
-        beams: list[Beam] = []
-        for total, index, token, request_id in grown:
-            tokens = (*self.beams[index].tokens, token)
-            if token in ends:
-                self.ended.append(Beam(tokens, total, is_ended=True))
-            else:
-                beams.append(Beam(tokens, total, request_id))
-            if len(beams) == self.params.beam_width:
-                break
-        self.beams = beams
+        grown: list[Beam] = []
+        ended = list(self.ended)
+        for beam, event in zip(self.beams, news, strict=True):
+            for token, logprob in event.logprobs[0].top:
+                tokens, total = (*beam.tokens, token), beam.cum_logprob + logprob
+                if token in ends:
+                    ended.append(Beam(tokens, total, is_ended=True))
+                else:
+                    grown.append(Beam(tokens, total, event.id))
+        self.beams, self.ended = self._best(grown), self._best(ended)
 
     def best(self) -> list[Beam]:
         """The best beams, ended or cut at ``max_tokens``."""
-        ranked = sorted(
-            [*self.ended, *self.beams], key=lambda beam: -beam.score(self.params.length_penalty)
-        )
+        return self._best([*self.ended, *self.beams])
+
+    def score(self, beam: Beam) -> float:
+        """vLLM's ``get_beam_search_score``: the prompt is part of the length, an end token at the
+        end is not, even where ``ignore_eos`` makes it a token like any other."""
+        length = len(self.prompt) + len(beam.tokens) - (beam.tokens[-1] in self.eos_ids)
+        return beam.cum_logprob / float(length**self.params.length_penalty)
+
+    def _best(self, beams: Sequence[Beam]) -> list[Beam]:
+        ranked = sorted(beams, key=self.score, reverse=True)
         return ranked[: self.params.beam_width]
 
 

@@ -78,13 +78,15 @@ class Choice:
             return "", None
         if not self._params.detokenize:
             return "", None
-        text = self._decoder.push(token)
-        if self.n_tokens <= self._params.min_tokens:
-            return text, None
-        return self._stops.push(text)
+        return self._stops.push(self._decoder.push(token), self._may_end)
+
+    @property
+    def _may_end(self) -> bool:
+        """As in vLLM: a stop string may begin in the first ``min_tokens`` tokens, not end there."""
+        return self.n_tokens > self._params.min_tokens
 
     def _flush(self) -> str:
-        text, matched = self._stops.push(self._decoder.flush())
+        text, matched = self._stops.push(self._decoder.flush(), self._may_end)
         return text if matched is not None else text + self._stops.flush()
 
     def _delta(

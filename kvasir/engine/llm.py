@@ -24,9 +24,10 @@ from kvasir.engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestO
 from kvasir.engine.prompts import Prompt, read_conversations, read_prompts
 from kvasir.engine.turns import Turn, Turns, closed
 from kvasir.exec.base import ExecutorSpec
+from kvasir.sampling.names import Names
 from kvasir.sampling.philox import seeds_from
 from kvasir.sampling.standing import check_priorities
-from kvasir.sampling.validate import check_prompt, resolve_choices
+from kvasir.sampling.validate import check_prompt, check_room, resolve_choices
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -119,16 +120,21 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answers one conversation or each of a list of them, with the model's chat template.
 
-        ``tools`` and ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
+        Messages are those that the server takes; a field that is ignored is logged. ``tools`` and
+        ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
         """
         template = self._has().template
+        conversations, warnings = read_conversations(messages)
+        for warning in warnings:
+            _log.warning(warning)
         variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
         prompts = [
             Prompt(
                 tuple(template.encode(conversation, add_generation_prompt, **variables)),
                 template.render(conversation, add_generation_prompt, **variables),
+                name="messages",
             )
-            for conversation in read_conversations(messages)
+            for conversation in conversations
         ]
         return self._run(prompts, sampling_params, use_tqdm)
 
@@ -211,8 +217,9 @@ class LLM:
 
 
 def _search(has: _Open, params: BeamSearchParams, prompt: Prompt) -> Search:
-    room = has.spec.max_model_len - params.max_tokens
-    check_prompt(prompt.ids, vocab_size=has.spec.vocab_size, max_model_len=room)
+    _check_prompt(has, prompt)
+    room = has.spec.max_model_len
+    check_room(len(prompt.ids), params.max_tokens, room, Names(prompt=prompt.name))
     return Search(tuple(prompt.ids), params, has.tokenizer.eos_ids, prompt.cache_salt)
 
 
@@ -230,15 +237,23 @@ def _task(has: _Open, prompt: Prompt, params: SamplingParams, priority: int) -> 
     spec = has.spec
     if params.seed is None:
         params = msgspec.structs.replace(params, seed=has.draw_seed())
-    check_prompt(prompt.ids, vocab_size=spec.vocab_size, max_model_len=spec.max_model_len)
+    _check_prompt(has, prompt)
     choices = resolve_choices(
         params,
         vocab_size=spec.vocab_size,
         max_model_len=spec.max_model_len,
         n_prompt=len(prompt.ids),
         eos_ids=has.tokenizer.eos_ids,
+        names=Names(prompt=prompt.name),
     )
     return Task(next(has.numbers), prompt, params, choices, priority)
+
+
+def _check_prompt(has: _Open, prompt: Prompt) -> None:
+    spec, name = has.spec, prompt.name
+    check_prompt(
+        prompt.ids, vocab_size=spec.vocab_size, max_model_len=spec.max_model_len, name=name
+    )
 
 
 def _one_each(params: Params, n_prompts: int) -> list[SamplingParams]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from kvasir.core.errors import RequestError
 from kvasir.sampling.standing import check_salt
+from kvasir.tokenizer.messages import is_list, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
@@ -18,6 +21,8 @@ class Prompt:
     text: str | None = None
     """None when it was given as ids."""
     cache_salt: str = ""
+    name: str = "prompt"
+    """What errors call it."""
 
 
 def read_prompts(prompts: object, tokenizer: Tokenizer) -> list[Prompt]:
@@ -53,7 +58,7 @@ def _read_mapping(prompt: Mapping[str, object], tokenizer: Tokenizer) -> Prompt:
         return replace(_read_prompt(text, tokenizer), cache_salt=salt)
     if isinstance(ids, str) or not isinstance(ids, Sequence):
         raise RequestError("prompt_token_ids must be a list of token ids", param="prompt")
-    return Prompt(tuple(ids), text, salt)
+    return Prompt(tuple(ids), text, salt, "prompt_token_ids")
 
 
 def _is_ids(value: object) -> bool:
@@ -67,40 +72,19 @@ def _wrong(value: object) -> RequestError:
     return RequestError(f"a prompt is a text or a list of token ids, not {kind}", param="prompt")
 
 
-Message = dict[str, object]
+Conversation = list[dict[str, object]]
 
 
-def read_conversations(messages: object) -> list[list[Message]]:
-    """One conversation (a list of messages) or a list of them. Raises RequestError."""
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) == 0:
-        raise RequestError("messages must be a non-empty list of messages", param="messages")
-    if isinstance(messages[0], Mapping):
-        return [_read_messages(messages)]
-    return [_read_messages(conversation) for conversation in messages]
-
-
-def _read_messages(messages: object) -> list[Message]:
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) == 0:
-        raise RequestError("a conversation must be a non-empty list of messages", param="messages")
-    return [_read_message(message, at) for at, message in enumerate(messages)]
-
-
-def _read_message(message: object, at: int) -> Message:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise RequestError(f"message {at} must be a dict with a role", param="messages")
-    return {**message, "content": _read_content(message.get("content"), at)}
-
-
-def _read_content(content: object, at: int) -> str:
-    """A text, or OpenAI's list of parts of which only texts are understood."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        raise RequestError(f"message {at} has no content: it needs a text", param="messages")
-    texts: list[str] = []
-    for part in content:
-        text = part.get("text") if isinstance(part, Mapping) else None
-        if not isinstance(text, str) or part.get("type") != "text":
-            raise RequestError(f"message {at} has a part that is not a text", param="messages")
-        texts.append(text)
-    return "\n".join(texts)
+def read_conversations(messages: object) -> tuple[list[Conversation], tuple[str, ...]]:
+    """One conversation (a list of messages) or each of a list of them, as a template takes them;
+    and warnings about what is ignored. Raises RequestError."""
+    many: Sequence[object] = [messages]
+    if is_list(messages) and len(messages) > 0 and is_list(messages[0]):
+        many = messages
+    conversations: list[Conversation] = []
+    warnings: dict[str, None] = {}
+    for conversation in many:
+        read, notes = read_messages(conversation)
+        conversations.append([msgspec.structs.asdict(message) for message in read])
+        warnings |= dict.fromkeys(notes)
+    return conversations, tuple(warnings)

@@ -1,19 +1,20 @@
 """The one validator of sampling parameters, in front of every entry to the engine.
 
-Each failure is a ``RequestError`` (400) whose ``param`` is the offending field and whose message
-states the bound.
+Each failure is a ``RequestError`` (400) whose ``param`` is the offending field, by the name that
+the sender gave it, and whose message states the bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.sampling.names import OWN, Names
 from kvasir.sampling.philox import choice_seed, draw_seed
 
 MAX_CHOICES = 128
@@ -66,16 +67,24 @@ _OPTIONAL_INTEGERS = {
 _FLAGS = ("include_stop_str_in_output", "ignore_eos", "detokenize", "skip_special_tokens")
 
 
-def check_prompt(prompt: Sequence[int], *, vocab_size: int, max_model_len: int) -> None:
+def check_prompt(
+    prompt: Sequence[int], *, vocab_size: int, max_model_len: int, name: str = "prompt"
+) -> None:
     """Refuses an empty or over-long prompt and ids outside [0, vocab_size)."""
     if len(prompt) == 0:
-        raise RequestError("the prompt is empty: it needs at least one token", param="prompt")
-    if len(prompt) > max_model_len:
-        raise _too_long(len(prompt), 0, max_model_len)
-    _check_ids("prompt", prompt, vocab_size)
+        raise RequestError("the prompt is empty: it needs at least one token", param=name)
+    check_room(len(prompt), 0, max_model_len, Names(prompt=name))
+    _check_ids(name, prompt, vocab_size)
 
 
-def check(params: SamplingParams, *, vocab_size: int, max_model_len: int, n_prompt: int) -> None:
+def check(
+    params: SamplingParams,
+    *,
+    vocab_size: int,
+    max_model_len: int,
+    n_prompt: int,
+    names: Names = OWN,
+) -> None:
     """Refuses parameters outside their bounds.
 
     ``n_prompt`` counts the tokens of the prompt, 0 while it is not known.
@@ -86,12 +95,12 @@ def check(params: SamplingParams, *, vocab_size: int, max_model_len: int, n_prom
         _check_number(name, getattr(params, name), bounds, integer=True)
     for name, bounds in _OPTIONAL_INTEGERS.items():
         if getattr(params, name) is not None:
-            _check_number(name, getattr(params, name), bounds, integer=True)
+            _check_number(names.of(name), getattr(params, name), bounds, integer=True)
     for name in _FLAGS:
         if not isinstance(getattr(params, name), bool):
             raise RequestError(f"{name} must be true or false", param=name)
     _check_seed(params.seed)
-    _check_lengths(params, n_prompt, max_model_len)
+    _check_lengths(params, n_prompt, max_model_len, names)
     _check_bias(params, vocab_size)
     _check_stops(params, vocab_size)
 
@@ -104,12 +113,15 @@ def resolve(
     n_prompt: int,
     eos_ids: Iterable[int],
     choice: int = 0,
+    names: Names = OWN,
 ) -> TokenParams:
     """Checks ``params`` and gives what the engine needs for choice ``choice`` of n.
 
     A missing seed is drawn here; to serve several choices of one request use ``resolve_choices``.
     """
-    check(params, vocab_size=vocab_size, max_model_len=max_model_len, n_prompt=n_prompt)
+    check(
+        params, vocab_size=vocab_size, max_model_len=max_model_len, n_prompt=n_prompt, names=names
+    )
     seed = draw_seed() if params.seed is None else params.seed % 2**64
     room = max_model_len - n_prompt
     stops = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(eos_ids))
@@ -139,6 +151,7 @@ def resolve_choices(
     n_prompt: int,
     eos_ids: Iterable[int],
     draw: Callable[[], int] = draw_seed,
+    names: Names = OWN,
 ) -> tuple[TokenParams, ...]:
     """``resolve`` for each of the ``n`` choices; only the first computes the prompt's logprobs.
 
@@ -148,7 +161,12 @@ def resolve_choices(
     if params.seed is None:
         params = msgspec.structs.replace(params, seed=draw())
     first = resolve(
-        params, vocab_size=vocab_size, max_model_len=max_model_len, n_prompt=n_prompt, eos_ids=eos
+        params,
+        vocab_size=vocab_size,
+        max_model_len=max_model_len,
+        n_prompt=n_prompt,
+        eos_ids=eos,
+        names=names,
     )
     return (first, *(_other_choice(first, i) for i in range(1, params.n)))
 
@@ -181,42 +199,47 @@ def _check_seed(seed: object) -> None:
         )
 
 
-def _check_lengths(params: SamplingParams, n_prompt: int, max_model_len: int) -> None:
+def _check_lengths(params: SamplingParams, n_prompt: int, max_model_len: int, names: Names) -> None:
     unbounded = _Range(0, math.inf)
     _check_number("min_tokens", params.min_tokens, unbounded, integer=True)
-    room = max_model_len - n_prompt
-    if params.max_tokens is None:
-        if room < 1:
-            raise _too_long(n_prompt, 1, max_model_len)
-        most = room
-    else:
-        _check_number("max_tokens", params.max_tokens, unbounded, integer=True)
-        most = params.max_tokens
-        if most == 0 and params.prompt_logprobs is None:
-            raise RequestError(
-                "max_tokens must be at least 1, or 0 with prompt_logprobs to score a prompt",
-                param="max_tokens",
-            )
-        if most > room:
-            raise _too_long(n_prompt, most, max_model_len)
+    most = params.max_tokens
+    if most is None:
+        names = replace(names, max_tokens=None)
+        most = max(1, max_model_len - n_prompt)
+    name = names.max_tokens or "max_tokens"
+    _check_number(name, most, unbounded, integer=True)
+    if most == 0 and params.prompt_logprobs is None:
+        scores = f", or 0 with {names.scoring} to score a prompt" if names.scoring else ""
+        raise RequestError(f"{name} must be at least 1{scores}", param=name)
+    check_room(n_prompt, most, max_model_len, names)
     if params.min_tokens > most:
+        bound = f"{name} ({most})" if names.max_tokens else f"the {most} tokens of an answer"
         raise RequestError(
-            f"min_tokens ({_short(params.min_tokens)}) exceeds max_tokens ({most}): lower it",
+            f"min_tokens ({_short(params.min_tokens)}) exceeds {bound}: lower it",
             param="min_tokens",
         )
 
 
-def _too_long(n_prompt: int, n_output: int, max_model_len: int) -> RequestError:
-    prompt, output = f"the prompt has {n_prompt} tokens", f"max_tokens asks for {_short(n_output)}"
+def check_room(n_prompt: int, n_output: int, max_model_len: int, names: Names = OWN) -> None:
+    """Refuses lengths that the context cannot hold together; a prompt of 0 is not known yet."""
+    if n_prompt + n_output <= max_model_len:
+        return
+    whole = f"the prompt has {n_prompt} tokens"
+    shorten, lower = f"shorten {names.prompt}", f"lower {names.max_tokens}"
     if n_prompt > max_model_len:
-        what, remedy = prompt, "shorten the prompt"
+        what, remedy, param = whole, shorten, names.prompt
+    elif names.max_tokens is None:
+        what = f"{whole} and the answer may have {n_output}" if n_prompt else f"{n_output} tokens"
+        remedy, param = f"{shorten} or send max_tokens", names.prompt
     elif n_prompt == 0:
-        what, remedy = output, "lower max_tokens"
+        what = f"{names.max_tokens} asks for {_short(n_output)}"
+        remedy, param = lower, names.max_tokens
     else:
-        what, remedy = f"{prompt} and {output} more", "shorten the prompt or lower max_tokens"
-    return RequestError(
+        what = f"{whole} and {names.max_tokens} asks for {_short(n_output)} more"
+        remedy, param = f"{shorten} or {lower}", names.max_tokens
+    raise RequestError(
         f"{what}, but the context holds {max_model_len}: {remedy}",
-        param="prompt" if n_prompt > max_model_len else "max_tokens",
+        param=param,
         code="context_length_exceeded",
     )
 

@@ -8,13 +8,14 @@ from typing import Any
 from kvasir.core.messages import TokenLogprob
 from kvasir.engine.choice import Delta
 from kvasir.serve.answer import Envelope, Json, Whole
+from kvasir.serve.echo import Echo
 from kvasir.serve.generation import Job
 from kvasir.serve.logprobs import CompletionLogprobs
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
 class CompletionAnswer:
-    """One choice per prompt and sample. With ``echo`` the text of the prompt comes first; with
+    """One choice per prompt and sample. The echo of the prompt comes first, if there is one; with
     ``silent`` nothing follows it."""
 
     def __init__(
@@ -23,19 +24,26 @@ class CompletionAnswer:
         job: Job,
         tokenizer: Tokenizer,
         *,
-        echo: bool,
+        echoes: Sequence[Echo],
         logprobs: bool,
         silent: bool,
     ) -> None:
         self.envelope = envelope
         self.chunk_kind = envelope.kind
         self._job = job
-        self._tokenizer = tokenizer
-        self._echo = echo
+        self._echoes = echoes
+        """One for each prompt, or none."""
         self._silent = silent
         self._has_logprobs = logprobs
-        self._logprobs = [CompletionLogprobs(tokenizer) for _ in range(job.n_choices)]
-        self._echoed = [not echo] * job.n_choices
+        self._logprobs = [
+            CompletionLogprobs(
+                tokenizer,
+                skip_special=job.params.skip_special_tokens,
+                begin=len(self._prompt_text(i)),
+            )
+            for i in range(job.n_choices if logprobs else 0)
+        ]
+        self._echoed = [not echoes] * job.n_choices
 
     def opening(self) -> list[Json]:
         return []
@@ -65,9 +73,9 @@ class CompletionAnswer:
 
     def _whole_choice(self, index: int, whole: Whole, choices: Sequence[Whole]) -> Json:
         shared = choices[index - index % self._job.params.n].prompt_logprobs
-        prompt = self._prompt_text(index) if self._echo else ""
+        prompt = self._prompt_text(index)
         text, logprobs = ("", []) if self._silent else (whole.text, whole.logprobs)
-        pieces = [self._prompt_piece(index, shared)] if self._echo else []
+        pieces = [self._prompt_piece(index, shared)] if self._echoes else []
         pieces.append(self._piece(index, logprobs))
         return _choice(index, prompt + text, _joined(pieces), whole.finish, whole.stop_reason)
 
@@ -76,14 +84,13 @@ class CompletionAnswer:
         return _choice(delta.index, self._prompt_text(delta.index), piece, None, None)
 
     def _prompt_text(self, index: int) -> str:
-        return self._tokenizer.decode(
-            self._job.prompt_of(index), skip_special=self._job.params.skip_special_tokens
-        )
+        return self._echoes[index // self._job.params.n].text if self._echoes else ""
 
     def _prompt_piece(self, index: int, logprobs: Sequence[TokenLogprob]) -> Json | None:
         if not self._has_logprobs:
             return None
-        return self._logprobs[index].piece(logprobs, first=self._job.prompt_of(index)[0])
+        begins = self._echoes[index // self._job.params.n].begins
+        return self._logprobs[index].of_prompt(self._job.prompt_of(index)[0], logprobs, begins)
 
     def _piece(self, index: int, logprobs: Sequence[TokenLogprob]) -> Json | None:
         return self._logprobs[index].piece(logprobs) if self._has_logprobs else None

@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from kvasir.serve.connections import Connections, Patience, Place
 from kvasir.serve.errors import error_body
+from kvasir.serve.http10 import is_older, without_chunks
 from kvasir.serve.http_limits import (
     MAX_FRAMING,
     MAX_PIPELINED,
@@ -258,6 +259,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             return Refusal(400, f"more than {MAX_PIPELINED} requests wait behind another")
         return None
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if is_older(cycle.scope["http_version"]):
+            app = without_chunks(cycle, app)
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.core.params import SamplingParams
+from kvasir.sampling.names import Names
 from kvasir.sampling.standing import Standing
 from kvasir.sampling.validate import check, check_prompt, resolve_choices
 from kvasir.serve.generation import Job
 from kvasir.serve.protocol import chat, completions
-from kvasir.serve.protocol.chat import ChatMessage, ChatRequest
+from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.sampling import standing_of
 from kvasir.serve.text import TextModel
+from kvasir.tokenizer.messages import ChatMessage, read_messages
 
 MAX_PROMPTS = 1024
 MAX_JOB_TOKENS = 16 * 2**20
@@ -29,9 +31,10 @@ async def completion_job(
 ) -> Job:
     """Each prompt of a request without a seed has one from ``draw``. Raises RequestError (400)."""
     params, standing = completions.sampling_params(request), standing_of(request)
-    _check_before_tokenizing(params, info)
+    names = completions.names_of(request)
+    _check_before_tokenizing(params, info, names)
     prompts = await _prompts(request, text, info.max_model_len)
-    return _job(prompts, params, text, info, draw, standing)
+    return _job(prompts, params, text, info, draw, standing, names)
 
 
 async def chat_job(
@@ -39,8 +42,9 @@ async def chat_job(
 ) -> tuple[Job, tuple[str, ...]]:
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
     params, standing = chat.sampling_params(request), standing_of(request)
-    _check_before_tokenizing(params, info)
-    messages, warnings = chat.read_messages(request.messages)
+    names = chat.names_of(request)
+    _check_before_tokenizing(params, info, names)
+    messages, warnings = read_messages(request.messages)
     prompt = await chat_prompt(
         messages,
         text,
@@ -48,7 +52,7 @@ async def chat_job(
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    return _job((prompt,), params, text, info, draw, standing), warnings
+    return _job((prompt,), params, text, info, draw, standing, names), warnings
 
 
 async def chat_prompt(
@@ -69,14 +73,20 @@ async def chat_prompt(
     )
 
 
-def _check_before_tokenizing(params: SamplingParams, info: Ready) -> None:
+def _check_before_tokenizing(params: SamplingParams, info: Ready, names: Names) -> None:
     """A request that fails whatever its prompt costs no tokenization."""
-    check(params, vocab_size=info.vocab_size, max_model_len=info.max_model_len, n_prompt=0)
+    check(
+        params,
+        vocab_size=info.vocab_size,
+        max_model_len=info.max_model_len,
+        n_prompt=0,
+        names=names,
+    )
 
 
 async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> tuple[Ids, ...]:
     _check_count(request.prompt, limit)
-    prompts = _split(request.prompt)
+    prompts = split_prompts(request.prompt)
     if len(prompts) > MAX_PROMPTS:
         raise RequestError(
             f"prompt holds {len(prompts)} prompts, at most {MAX_PROMPTS} are allowed",
@@ -106,7 +116,8 @@ def _check_count(prompt: str | list[str | int | list[int]], limit: int) -> None:
         )
 
 
-def _split(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
+def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
+    """One text or list of ids for each prompt. Raises RequestError (400)."""
     if isinstance(prompt, str):
         return [prompt]
     if not prompt:
@@ -130,15 +141,21 @@ def _job(
     info: Ready,
     draw: DrawSeed,
     standing: Standing,
+    names: Names,
 ) -> Job:
     for prompt in prompts:
-        check_prompt(prompt, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
+        check_prompt(
+            prompt,
+            vocab_size=info.vocab_size,
+            max_model_len=info.max_model_len,
+            name=names.prompt,
+        )
     n_tokens = sum(map(len, prompts)) * params.n
     if n_tokens > MAX_JOB_TOKENS:
         raise RequestError(
             f"the prompts hold {n_tokens} tokens over all choices, at most {MAX_JOB_TOKENS} are "
             "allowed: send fewer prompts in one request",
-            param="prompt",
+            param=names.prompt,
         )
     resolved = [
         params_of_choice
@@ -150,6 +167,7 @@ def _job(
             n_prompt=len(prompt),
             eos_ids=text.tokenizer.eos_ids,
             draw=draw,
+            names=names,
         )
     ]
     return Job(prompts, params, tuple(resolved), standing)

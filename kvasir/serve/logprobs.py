@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kvasir.core.messages import TokenLogprob
+from kvasir.tokenizer.detokenize import Places
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 FLOOR = -9999.0
@@ -43,35 +44,37 @@ def chat_logprobs(tokenizer: Tokenizer, logprobs: Iterable[TokenLogprob]) -> dic
 class CompletionLogprobs:
     """``logprobs`` of a text completion, piece by piece.
 
-    ``text_offset`` counts characters of the token texts since the start of the choice's text.
+    ``text_offset`` says where in the choice's text (characters) a token begins. A token without
+    text is where the next one begins; those of a stop string that was cut off are behind the end.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool, begin: int) -> None:
+        """``begin``: characters of the prompt that the choice's text begins with."""
         self._tokenizer = tokenizer
-        self._offset = 0
+        self._places = Places(tokenizer, skip_special, continues=True, at=begin)
 
-    def piece(self, logprobs: Iterable[TokenLogprob], first: int | None = None) -> dict[str, Any]:
-        """``first`` is a prompt's first token, which has no probability."""
-        tokens: list[str] = []
-        values: list[float | None] = []
-        tops: list[dict[str, float] | None] = []
-        if first is not None:
-            tokens.append(_text(self._tokenizer, first))
-            values.append(None)
-            tops.append(None)
-        for item in logprobs:
-            tokens.append(_text(self._tokenizer, item.token))
-            values.append(max(item.logprob, FLOOR))
-            tops.append(self._top(item))
-        offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token)
+    def of_prompt(
+        self, first: int, logprobs: Iterable[TokenLogprob], begins: Sequence[int]
+    ) -> dict[str, Any]:
+        """``first`` is the prompt's first token, which has no probability; ``begins`` are where its
+        tokens begin."""
+        piece = self._piece(tuple(logprobs), begins)
+        piece["tokens"].insert(0, _text(self._tokenizer, first))
+        piece["token_logprobs"].insert(0, None)
+        piece["top_logprobs"].insert(0, None)
+        return piece
+
+    def piece(self, logprobs: Iterable[TokenLogprob]) -> dict[str, Any]:
+        """Of the tokens that come next."""
+        items = tuple(logprobs)
+        return self._piece(items, [self._places.next(item.token) for item in items])
+
+    def _piece(self, items: Sequence[TokenLogprob], begins: Sequence[int]) -> dict[str, Any]:
         return {
-            "text_offset": offsets,
-            "token_logprobs": values,
-            "tokens": tokens,
-            "top_logprobs": tops,
+            "text_offset": list(begins),
+            "token_logprobs": [max(item.logprob, FLOOR) for item in items],
+            "tokens": [_text(self._tokenizer, item.token) for item in items],
+            "top_logprobs": [self._top(item) for item in items],
         }
 
     def _top(self, item: TokenLogprob) -> dict[str, float]:

@@ -13,9 +13,9 @@ from ipaddress import ip_address
 
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
+from kvasir.core.warn import escaped
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.listen import LOOPBACK
-from kvasir.serve.protocol.warn import escaped
 
 Guard = Callable[[Exchange], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import parse_qs
 
 from kvasir.core.errors import RequestError
+from kvasir.core.warn import escaped
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.protocol.warn import escaped
 
 MAX_DIGITS = 18
 

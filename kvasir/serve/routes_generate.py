@@ -10,6 +10,7 @@ from kvasir.serve.answer import Answer, new_envelope
 from kvasir.serve.beams import BeamJob, respond_beams
 from kvasir.serve.chat_answer import ChatAnswer
 from kvasir.serve.completion_answer import CompletionAnswer
+from kvasir.serve.echo import read_echoes
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Generation, Job
 from kvasir.serve.jobs import chat_job, completion_job
@@ -38,7 +39,7 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
         new_envelope("cmpl", "text_completion", model, fingerprint(info), warnings),
         job,
         text.tokenizer,
-        echo=request.echo,
+        echoes=await read_echoes(request, job.prompts, text),
         logprobs=request.logprobs is not None,
         silent=completions.scores_only(request),
     )

@@ -8,11 +8,11 @@ from kvasir.sampling.validate import check_prompt
 from kvasir.serve.answer import Json
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import chat_prompt
-from kvasir.serve.protocol.chat import read_messages
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.protocol.tokens import UNSUPPORTED_TOKENIZE, DetokenizeRequest, TokenizeRequest
 from kvasir.serve.service import Service
 from kvasir.serve.text import TextModel
+from kvasir.tokenizer.messages import read_messages
 
 
 async def post_tokenize(service: Service, exchange: Exchange) -> None:
@@ -41,7 +41,12 @@ async def post_detokenize(service: Service, exchange: Exchange) -> None:
         service.check_model(request.model)
     text, info = await service.open()
     if request.tokens:
-        check_prompt(request.tokens, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
+        check_prompt(
+            request.tokens,
+            vocab_size=info.vocab_size,
+            max_model_len=info.max_model_len,
+            name="tokens",
+        )
     prompt = text.tokenizer.decode(request.tokens, skip_special=False)
     await exchange.send_json(_with({"prompt": prompt}, warnings))
 

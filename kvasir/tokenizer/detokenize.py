@@ -34,6 +34,31 @@ class StreamDecoder:
             self._strips = False
         return self._decoder.decode(data)
 
+    def n_broken(self, token_id: int) -> int:
+        """How many U+FFFD the bytes held back become when ``token_id`` follows."""
+        if token_id in self._skipped:
+            return 0
+        first = self._tokenizer.token_bytes(token_id)[:1]
+        held = self._decoder.getstate()[0]
+        return len((held + first).decode("utf-8", errors="replace")) - 1 if first else 0
+
     def flush(self) -> str:
         """What the bytes held back amount to, "" or U+FFFD; nothing is held back any more."""
         return self._decoder.decode(b"", final=True)
+
+
+class Places:
+    """Where the tokens of a stream begin in its text, in characters; a token that goes on with a
+    character begins where that does."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, skip_special: bool = True, continues: bool = False, at: int = 0
+    ) -> None:
+        """``at``: the characters before the first token."""
+        self._decoder = StreamDecoder(tokenizer, skip_special, continues)
+        self._at = at
+
+    def next(self, token_id: int) -> int:
+        begin = self._at + self._decoder.n_broken(token_id)
+        self._at += len(self._decoder.push(token_id))
+        return begin

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 _MARK = "\u205e"
-"""A rare printable character, which no filter escapes; a real one becomes ``_SELF``."""
-_CUT = _MARK + "1"
-_SELF = _MARK + "2"
+"""A rare printable character, which no filter escapes."""
+_CUT = f"{_MARK};"
 
 
 class Guard:
-    """Marks special names in messages before a template runs, and reads them as text afterwards."""
+    """Marks special names in messages before a template runs, and reads them as text afterwards.
+
+    A name is cut by a mark after its first character. What cannot be cut, a mark or a name of one
+    character, is written as its number.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        pieces = {i: tokenizer.piece(i) for i in tokenizer.special_ids}
-        self._ids = {piece: i for i, piece in pieces.items() if piece}
-        names = sorted(self._ids, key=len, reverse=True)
-        self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+        self._pieces = {i: piece for i in tokenizer.special_ids if (piece := tokenizer.piece(i))}
+        names = sorted(self._pieces.values(), key=len, reverse=True)
+        self._names = _one_of(names)
+        self._normalized_names = _one_of([tokenizer.normalize(name) for name in names])
+        hidden = [_MARK, *(name for name in names if len(name) == 1)]
+        self._hidden = _one_of(hidden)
+        self._marks = re.compile(f"{_MARK}({'|'.join(str(ord(char)) for char in hidden)})?;")
 
     def finds(self, value: Any) -> bool:
         """Whether any string in ``value`` (JSON-like) holds a special token's name or a mark."""
-        return any(_MARK in text or self._names.search(text) for text in _strings(value))
+        return any(self._holds(text) for text in _strings(value))
 
     def mark(self, value: Any) -> Any:
-        """A copy of ``value`` with every special name cut by a mark after its first character."""
+        """A copy of ``value`` in which no string holds a special token's name."""
         if isinstance(value, str):
-            return self._names.sub(
-                lambda found: found[0][0] + _CUT + found[0][1:], value.replace(_MARK, _SELF)
-            )
+            return self._mark(value)
         if isinstance(value, dict):
             return {self.mark(key): self.mark(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
@@ -41,17 +46,45 @@ class Guard:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text rendered from marked messages: unmarked special names alone are special."""
-        ids: list[int] = []
+        parts: list[str | int] = []
         at = 0
-        for found in self._names.finditer(text):
-            ids += self._plain(text[at : found.start()])
-            ids.append(self._ids[found[0]])
-            at = found.end()
-        return ids + self._plain(text[at:])
+        for token, begin, end in self._tokenizer.specials(text):
+            name = self._pieces[token]
+            begin = text.find(name, begin, end)  # spaces beside it may be part of the token
+            if begin >= 0:
+                parts += [self._unmarked(text[at:begin]), token]
+                at = begin + len(name)
+        return self._tokenizer.spell([*parts, self._unmarked(text[at:])])
 
-    def _plain(self, text: str) -> list[int]:
-        text = text.replace(_CUT, "").replace(_SELF, _MARK)
-        return self._tokenizer.encode(text, add_special=False, parse_special=False)
+    def _holds(self, text: str) -> bool:
+        if _MARK in text or self._names.search(text):
+            return True
+        return self._normalized_names.search(self._tokenizer.normalize(text)) is not None
+
+    def _mark(self, text: str) -> str:
+        parts: list[str] = []
+        at = 0
+        for begin in self._begins(text):
+            parts.append(self._hide(text[at : begin + 1]))
+            at = begin + 1
+        return _CUT.join([*parts, self._hide(text[at:])])
+
+    def _begins(self, text: str) -> Iterator[int]:
+        """Where names begin, those that overlap another included."""
+        found = self._names.search(text)
+        while found:
+            yield found.start()
+            found = self._names.search(text, found.start() + 1)
+
+    def _hide(self, text: str) -> str:
+        return self._hidden.sub(lambda found: f"{_MARK}{ord(found[0])};", text)
+
+    def _unmarked(self, text: str) -> str:
+        return self._marks.sub(lambda found: chr(int(found[1])) if found[1] else "", text)
+
+
+def _one_of(texts: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
 
 
 def _strings(value: Any) -> list[str]:

@@ -27,8 +27,12 @@ class StopStrings:
         self._held = ""
         self._matched: str | None = None
 
-    def push(self, delta: str) -> tuple[str, str | None]:
-        """(text that is safe to send, the stop that ended it or None); no text after a match."""
+    def push(self, delta: str, may_end: bool = True) -> tuple[str, str | None]:
+        """(text that is safe to send, the stop that ended it or None); no text after a match.
+
+        Without ``may_end`` a stop that is complete in ``delta`` ends nothing; one that begins there
+        may end the text later.
+        """
         if self._matched is not None:
             return "", self._matched
         if not self._stops:
@@ -36,10 +40,10 @@ class StopStrings:
         text = self._held + delta
         for end in range(len(self._held) + 1, len(text) + 1):
             matched = self._advance(text[end - 1])
-            if matched is not None:
+            if matched is not None and may_end:
                 self._held, self._matched = "", matched
                 return text[: end if self._include else end - len(matched)], matched
-        n_safe = len(text) - max(self._states)
+        n_safe = len(text) - max(map(self._open, range(len(self._stops))))
         self._held = text[n_safe:]
         return text[:n_safe], None
 
@@ -49,12 +53,17 @@ class StopStrings:
         self._states = [0] * len(self._stops)
         return held
 
+    def _open(self, i: int) -> int:
+        """Characters at the end of the text that may yet be the beginning of stop ``i``."""
+        state = self._states[i]
+        return state if state < len(self._stops[i]) else self._fallbacks[i][state - 1]
+
     def _advance(self, char: str) -> str | None:
         """Take one character; the longest stop that it completes."""
         matched: str | None = None
         for i, stop in enumerate(self._stops):
             state = self._states[i]
-            while state and stop[state] != char:
+            while state and (state == len(stop) or stop[state] != char):
                 state = self._fallbacks[i][state - 1]
             state += stop[state] == char
             self._states[i] = state

@@ -10,6 +10,7 @@ from typing import Literal
 import tokenizers
 
 from kvasir.core.errors import ModelError, RequestError
+from kvasir.tokenizer.spelling import Speller, twin_of
 
 PieceStyle = Literal["byte_level", "metaspace"]
 _PROBE = "a"
@@ -55,7 +56,7 @@ class Tokenizer:
         last = max(spec.added_ids, default=-1) + 1
         self.vocab_size = max(self._backend.get_vocab_size(with_added_tokens=False), last)
         self._bytes: list[bytes | None] = [None] * self.vocab_size
-        self._before, self._after = self._affixes(spec.n_embeddings or MAX_IDS)
+        self._affixes = self._find_affixes(spec.n_embeddings or MAX_IDS)
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of ``text``.
@@ -64,36 +65,50 @@ class Tokenizer:
         chat template has it already. Without ``parse_special`` the names of special tokens in
         ``text`` are plain text. Raises RequestError for text that is not valid Unicode.
         """
-        backend = self._backend if parse_special else self._plain_backend
+        if parse_special:
+            return _encoding(self._backend, text, add_special).ids
+        ids = self.spell([text])
+        return self.surround(ids) if add_special else ids
+
+    def begins(self, text: str, add_special: bool = True) -> list[int]:
+        """Where in ``text`` (characters) each token of ``encode`` begins. What stands for no text
+        of its own is where the text before it ends."""
+        begins: list[int] = []
+        at = 0
+        for begin, end in _encoding(self._bare, text).offsets:
+            begins.append(min(begin, at))  # what normalizing left out is the next token's
+            at = max(end, at)
+        before, after = self._affixes if add_special else ((), ())
+        return [0] * len(before) + begins + [at] * len(after)
+
+    def spell(self, parts: Sequence[str | int]) -> list[int]:
+        """Ids of the text that ``parts`` make together: special tokens by their ids, and texts that
+        hold none, whatever they name. Raises RequestError for text that is not valid Unicode."""
         try:
-            return backend.encode(text, add_special_tokens=add_special).ids
+            return self._speller.encode(parts)
         except (UnicodeEncodeError, TypeError):
-            raise RequestError(
-                "the text holds a lone surrogate, which is not valid Unicode"
-            ) from None
-        except BaseException as error:
-            if not is_library_error(error):
-                raise
-            raise RequestError(f"the model's tokenizer cannot read the text: {error}") from None
+            raise _not_unicode() from None
+
+    def specials(self, text: str) -> list[tuple[int, int, int]]:
+        """Id, begin and end (characters) of each special token that ``encode`` sees in ``text``."""
+        found = _encoding(self._backend, text)
+        places = zip(found.ids, found.offsets, strict=True)
+        return [(i, *span) for i, span in places if i in self.special_ids]
+
+    def normalize(self, text: str) -> str:
+        """``text`` as it is when special tokens are looked for in it for the last time. Raises
+        RequestError for text that is not valid Unicode."""
+        if self._normalizer is None:
+            return text
+        try:
+            return self._normalizer.normalize_str(text)
+        except (UnicodeEncodeError, TypeError):
+            raise _not_unicode() from None
 
     def surround(self, ids: Sequence[int]) -> list[int]:
         """``ids`` of a text with what ``add_special`` puts before and after them."""
-        return [*self._before, *ids, *self._after]
-
-    def _affixes(self, n_ids: int) -> tuple[list[int], list[int]]:
-        """What ``encode`` puts before and after a text. Raises ModelError."""
-        try:
-            inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
-        except RequestError as error:
-            raise ModelError(error.message) from None
-        at = next(i for i in range(len(outer) + 1) if outer[i : i + len(inner)] == inner)
-        before, after = outer[:at], outer[at + len(inner) :]
-        if max(before + after, default=0) >= n_ids:
-            raise ModelError(
-                f"post_processor of the tokenizer puts the ids {before + after} around a text, "
-                f"the model has the ids 0 to {n_ids - 1}"
-            )
-        return before, after
+        before, after = self._affixes
+        return [*before, *ids, *after]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True, continues: bool = False) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD.
@@ -124,11 +139,35 @@ class Tokenizer:
         return self._backend.token_to_id(piece)
 
     @cached_property
-    def _plain_backend(self) -> tokenizers.Tokenizer:
-        """A twin that reads special tokens as text: the library's switch is not thread-safe."""
-        twin = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        twin.encode_special_tokens = True
-        return twin
+    def _speller(self) -> Speller:
+        return Speller(self._backend, self.special_ids)
+
+    @cached_property
+    def _normalizer(self) -> tokenizers.normalizers.Normalizer | None:
+        """None where special tokens are looked for in the text as it is, which is the rule."""
+        added = self._backend.get_added_tokens_decoder()
+        is_needed = any(added[i].normalized for i in self.special_ids if i in added)
+        return self._backend.normalizer if is_needed else None
+
+    @cached_property
+    def _bare(self) -> tokenizers.Tokenizer:
+        """Post-processors take spaces out of the places of words; this one has none."""
+        return twin_of(self._backend)
+
+    def _find_affixes(self, n_ids: int) -> tuple[list[int], list[int]]:
+        """What ``encode`` puts before and after a text. Raises ModelError."""
+        try:
+            inner, outer = self.encode(_PROBE, add_special=False), self.encode(_PROBE)
+        except RequestError as error:
+            raise ModelError(error.message) from None
+        at = next(i for i in range(len(outer) + 1) if outer[i : i + len(inner)] == inner)
+        before, after = outer[:at], outer[at + len(inner) :]
+        if max(before + after, default=0) >= n_ids:
+            raise ModelError(
+                f"post_processor of the tokenizer puts the ids {before + after} around a text, "
+                f"the model has the ids 0 to {n_ids - 1}"
+            )
+        return before, after
 
     def _spell(self, token_id: int) -> bytes:
         piece = self._backend.id_to_token(token_id)
@@ -141,9 +180,26 @@ class Tokenizer:
         return _spell_byte_level(piece)
 
 
+def _encoding(
+    backend: tokenizers.Tokenizer, text: str, add_special: bool = False
+) -> tokenizers.Encoding:
+    try:
+        return backend.encode(text, add_special_tokens=add_special)
+    except (UnicodeEncodeError, TypeError):
+        raise _not_unicode() from None
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        raise RequestError(f"the model's tokenizer cannot read the text: {error}") from None
+
+
 def is_library_error(error: BaseException) -> bool:
     """The library raises bare Exception, and where it panics a BaseException of its own."""
     return isinstance(error, Exception) or type(error).__module__ == "pyo3_runtime"
+
+
+def _not_unicode() -> RequestError:
+    return RequestError("the text holds a lone surrogate, which is not valid Unicode")
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -82,7 +82,7 @@ def test_r23_nan_temperature(toy: Server) -> None:
     ("path", "body", "param"),
     [
         (TEXT, {"logprobs": 10**6}, "logprobs"),
-        (CHAT, {"logprobs": True, "top_logprobs": 10**6}, "logprobs"),
+        (CHAT, {"logprobs": True, "top_logprobs": 10**6}, "top_logprobs"),
         (CHAT, {"top_logprobs": 2}, "top_logprobs"),
         (CHAT, {"max_tokens": 1, "max_completion_tokens": 2}, "max_tokens"),
     ],

@@ -1,8 +1,10 @@
-"""Beam search against an exhaustive one over the reference model's own probabilities."""
+"""Beam search against one written from the definition of vLLM's ``LLM.beam_search``, over the
+engine's own probabilities and over toy models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 
 from kvasir import LLM, BeamSearchParams, SamplingParams
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.engine.beam import Beam
+from kvasir.core.messages import TokenEvent, TokenLogprob
+from kvasir.engine.beam import Beam, Search
 from tests import tiny
 
 PROMPT = [5, 9, 2, 7, 1, 3, 8, 4, 6, 2, 9, 1, 7, 3, 5, 8, 2, 4]
@@ -36,27 +39,92 @@ def _next(llm: LLM, tokens: list[int], n: int) -> list[tuple[int, float]]:
     return [(token, value.logprob) for token, value in ranked[:n]]
 
 
-def _search(llm: LLM, width: int, depth: int) -> list[tuple[tuple[int, ...], float]]:
-    """Beam search as it is written in books, one request for each beam."""
-    beams: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
-    for _ in range(depth):
-        grown = [
-            (total + value, index, token)
-            for index, (tokens, total) in enumerate(beams)
-            for token, value in _next(llm, [*PROMPT, *tokens], 2 * width)
-        ]
-        grown.sort(key=lambda item: (-item[0], item[1], item[2]))
-        beams = [((*beams[i][0], token), total) for total, i, token in grown[:width]]
-    return beams
+Next = Callable[[list[int], int], list[tuple[int, float]]]
+"""The n likeliest tokens after some, likeliest first."""
 
 
-@pytest.mark.parametrize("width", [1, 3])
-def test_the_beams_are_those_of_the_plain_search(llm: LLM, width: int) -> None:
-    params = BeamSearchParams(beam_width=width, max_tokens=5, ignore_eos=True)
+def _score(tokens: list[int], total: float, eos: int, penalty: float) -> float:
+    """All tokens count, those of the prompt too; an end token at the end does not."""
+    length = len(tokens) - 1 if tokens[-1] == eos else len(tokens)
+    return total / length**penalty
+
+
+def _search(
+    next_tokens: Next, prompt: list[int], params: BeamSearchParams, eos: int
+) -> list[tuple[list[int], float]]:
+    """What vLLM finds: beams with the prompt, and the sums of their log probabilities."""
+
+    def key(beam: tuple[list[int], float]) -> float:
+        return _score(*beam, eos, params.length_penalty)
+
+    beams: list[tuple[list[int], float]] = [(prompt, 0.0)]
+    completed: list[tuple[list[int], float]] = []
+    for _ in range(params.max_tokens):
+        new = []
+        for tokens, total in beams:
+            for token, value in next_tokens(tokens, 2 * params.beam_width):
+                ends = token == eos and not params.ignore_eos
+                (completed if ends else new).append(([*tokens, token], total + value))
+        beams = sorted(new, key=key, reverse=True)[: params.beam_width]
+    return sorted([*completed, *beams], key=key, reverse=True)[: params.beam_width]
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+@pytest.mark.parametrize("penalty", [1.0, 0.0, 2.5])
+def test_the_beams_are_those_of_the_definition(llm: LLM, ignore_eos: bool, penalty: float) -> None:
+    params = BeamSearchParams(
+        beam_width=3, max_tokens=5, ignore_eos=ignore_eos, length_penalty=penalty
+    )
     (output,) = llm.beam_search({"prompt_token_ids": PROMPT}, params)
-    found = [(tuple(x.tokens[len(PROMPT) :]), x.cum_logprob) for x in output.sequences]
-    assert found == _search(llm, width, 5)
-    assert {x.finish_reason for x in output.sequences} == {"length"}
+    found = [(x.tokens, x.cum_logprob) for x in output.sequences]
+    assert found == _search(lambda tokens, n: _next(llm, tokens, n), PROMPT, params, tiny.EOS)
+
+
+class Toy:
+    """A model of few tokens, whose log probabilities are drawn for each pair of tokens. With
+    ``n_levels`` many are equal."""
+
+    def __init__(self, seed: int, n_tokens: int, n_levels: int) -> None:
+        self.rng = random.Random(seed)
+        self._known: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+        self._n_tokens, self._n_levels = n_tokens, n_levels
+
+    def next(self, tokens: list[int], n: int) -> list[tuple[int, float]]:
+        key = tuple(tokens[-2:])
+        if key not in self._known:
+            values = [-self.rng.randint(1, self._n_levels) / 3.0 for _ in range(self._n_tokens)]
+            self._known[key] = sorted(enumerate(values), key=lambda item: -item[1])
+        return self._known[key][:n]
+
+
+def _run(search: Search, toy: Toy) -> list[tuple[list[int], float]]:
+    ids = count(1)
+    while search.is_open:
+        news = []
+        for request in search.requests(ids):
+            top = tuple(toy.next(list(request.prompt), request.params.n_logprobs))
+            chosen = TokenLogprob(token=top[0][0], logprob=top[0][1], rank=1, top=top)
+            news.append(TokenEvent(id=request.id, tokens=(top[0][0],), logprobs=(chosen,)))
+        search.grow(news)
+    return [([*search.prompt, *beam.tokens], beam.cum_logprob) for beam in search.best()]
+
+
+def test_toy_models_give_the_beams_of_the_definition() -> None:
+    penalties = (-1.0, 0.0, 0.3, 1.0, 2.0, 10.0)
+    n_ended = 0
+    for seed in range(600):
+        toy = Toy(seed, n_tokens=2 + seed % 7, n_levels=3 if seed % 3 else 10**6)
+        params = BeamSearchParams(
+            beam_width=toy.rng.randint(1, 4),
+            max_tokens=toy.rng.randint(1, 7),
+            ignore_eos=seed % 4 == 0,
+            length_penalty=toy.rng.choice(penalties),
+        )
+        prompt = [toy.rng.randrange(2 + seed % 7) for _ in range(toy.rng.randint(1, 6))]
+        expected = _search(toy.next, prompt, params, eos=1)
+        assert _run(Search(tuple(prompt), params, (1,)), toy) == expected, seed
+        n_ended += sum(tokens[-1] == 1 for tokens, _ in expected)
+    assert n_ended > 300
 
 
 def test_one_beam_is_the_greedy_answer(llm: LLM) -> None:
@@ -79,11 +147,16 @@ def test_prompts_together_give_what_each_gives_alone(folder: Path, cache: bool) 
         assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
 
 
-def test_the_end_token_ends_a_beam(llm: LLM) -> None:
-    ended = Beam((4, 2), -1.0, is_ended=True)
-    assert ended.score(1.0) == -1.0
-    assert Beam((4, 2), -1.0).score(1.0) == -0.5
-    assert Beam((4, 2), -1.0).score(0.0) == -1.0
+def test_the_prompt_counts_and_an_end_token_does_not() -> None:
+    """Five tokens of prompt: -1.2 / 7 is better than -1.1 / 5, and -1.2 / 1 is worse than -1.1."""
+    for penalty, order in ((1.0, [(7, 8), (9,)]), (0.0, [(9,), (7, 8)])):
+        params = BeamSearchParams(beam_width=2, max_tokens=2, length_penalty=penalty)
+        search = Search((1, 2, 3, 4, 5), params, (9,))
+        search.ended = [Beam((9,), -1.1, is_ended=True)]
+        search.beams = [Beam((7, 8), -1.2)]
+        assert search.score(search.ended[0]) == -1.1 / 5**penalty
+        assert search.score(search.beams[0]) == -1.2 / 7**penalty
+        assert [beam.tokens for beam in search.best()] == order
 
 
 def test_bad_parameters_are_refused(llm: LLM) -> None:

@@ -21,7 +21,7 @@ from kvasir.engine.arguments import KvCacheConfig, split
 from kvasir.engine.batch import Batch, Task
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
-from kvasir.engine.prompts import Prompt, read_conversations
+from kvasir.engine.prompts import Prompt
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
@@ -186,22 +186,6 @@ def test_r89_a_special_name_in_a_message_is_text(llm: LLM) -> None:
     assert output.prompt_token_ids.count(end) == 1
     assert tokenizer.decode(output.prompt_token_ids, skip_special=False) == output.prompt
     assert said in output.prompt
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [
-        *([], [[]], "hi", [1]),
-        [{"content": "x"}],
-        [{"role": "user"}],
-        [{"role": 1, "content": "x"}],
-        [{"role": "user", "content": [{"type": "image_url"}]}],
-    ],
-)
-def test_bad_conversations(messages: Any) -> None:
-    with pytest.raises(RequestError) as caught:
-        read_conversations(messages)
-    assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
+from kvasir.sampling.names import Names
 from kvasir.serve.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields, to_params
-from kvasir.serve.protocol.warn import bounded, escaped
-
-ROLES = ("system", "developer", "user", "assistant")
 
 
 class ChatRequest(SamplingFields, frozen=True, kw_only=True):
@@ -48,70 +43,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
 }
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
-    """What the template sees."""
-
-    role: str
-    content: str
-
-
-def read_messages(
-    messages: Sequence[dict[str, Any]],
-) -> tuple[tuple[ChatMessage, ...], tuple[str, ...]]:
-    """The conversation, and warnings about fields of messages that are ignored. Raises RequestError
-    (400)."""
-    if not messages:
-        raise RequestError("messages is empty: send at least one", param="messages")
-    read = tuple(_message(message, i) for i, message in enumerate(messages))
-    fields = {key for message in messages for key in message} - {"role", "content"}
-    parts = [part for message in messages for part in _dicts(message["content"])]
-    inner = {key for part in parts for key in part} - {"type", "text"}
-    extra = {escaped(key) for key in fields} | {f"content[].{escaped(key)}" for key in inner}
-    return read, bounded(f"messages[].{key} was ignored" for key in sorted(extra))
-
-
-def _dicts(content: object) -> list[dict[str, Any]]:
-    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-
-
-def _message(message: dict[str, Any], i: int) -> ChatMessage:
-    where = f"messages[{i}]"
-    role = message.get("role")
-    if role not in ROLES:
-        raise RequestError(
-            f"{where}.role is {str(role)[:32]!r}: use one of {', '.join(ROLES)}",
-            param=f"{where}.role",
-        )
-    for key in ("tool_calls", "function_call", "tool_call_id"):
-        if message.get(key):
-            raise RequestError(f"{where}.{key} is not supported yet", param=f"{where}.{key}")
-    return ChatMessage(role, _content(message.get("content"), f"{where}.content"))
-
-
-def _content(content: object, where: str) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and content:
-        return "\n".join(_part(part, f"{where}[{i}]") for i, part in enumerate(content))
-    raise RequestError(f"{where} must be text or a list of text parts", param=where)
-
-
-def _part(part: object, where: str) -> str:
-    if isinstance(part, str):
-        return part
-    if (
-        not isinstance(part, dict)
-        or part.get("type") != "text"
-        or not isinstance(part.get("text"), str)
-    ):
-        raise RequestError(
-            f"{where}: only parts of type text are supported",
-            param=where,
-            code="unsupported_parameter",
-        )
-    return str(part["text"])
-
-
 def sampling_params(request: ChatRequest) -> SamplingParams:
     """Raises RequestError (400)."""
     if request.top_logprobs is not None and not request.logprobs:
@@ -121,6 +52,18 @@ def sampling_params(request: ChatRequest) -> SamplingParams:
         max_tokens=_max_tokens(request),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         prompt_logprobs=None,
+    )
+
+
+def names_of(request: ChatRequest) -> Names:
+    """What its errors call what was sent."""
+    new = request.max_completion_tokens is not None
+    old = "max_tokens" if request.max_tokens is not None else None
+    return Names(
+        prompt="messages",
+        max_tokens="max_completion_tokens" if new else old,
+        logprobs="top_logprobs",
+        scoring=None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
+from kvasir.sampling.names import Names
 from kvasir.serve.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields, to_params
 
 DEFAULT_MAX_TOKENS = 16
@@ -45,6 +46,11 @@ def sampling_params(request: CompletionRequest) -> SamplingParams:
         logprobs=request.logprobs,
         prompt_logprobs=_prompt_logprobs(request),
     )
+
+
+def names_of(request: CompletionRequest) -> Names:
+    """What its errors call what was sent."""
+    return Names(max_tokens=None if request.max_tokens is None else "max_tokens", scoring="echo")
 
 
 def _prompt_logprobs(request: CompletionRequest) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.serve.protocol.warn import bounded, escaped
+from kvasir.core.warn import bounded, escaped
 
 Allowed = Mapping[str, tuple[object, ...]]
 """Fields of the API that are not implemented, with the values that ask for nothing."""
