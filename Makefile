@@ -9,6 +9,7 @@ PORT ?= 8000
 MODEL ?=
 TESTS ?= tests
 ARGS ?=
+MIX ?= 10000
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
@@ -18,12 +19,13 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-mix env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
 	@echo "make test         build and run the tests"
 	@echo "make test-long    the long forms of tests that make test runs in short"
+	@echo "make test-mix     10,000 random requests of 8 clients beside two streams (MIX=)"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
@@ -42,6 +44,9 @@ test: $(VENV)/.built $(VENV)/.dev
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest tests/diff/test_real_exactness.py $(ARGS)
+
+test-mix: $(VENV)/.built $(VENV)/.dev
+	MIX=$(MIX) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
 
 env: $(VENV)/.built $(VENV)/.dev
 

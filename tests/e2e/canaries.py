@@ -14,6 +14,7 @@ that a slow or crowded machine moves both sides.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.e2e.harness import PATIENCE, ROOT, Server, post_bytes, wait_until
 
@@ -42,7 +44,9 @@ RSS_SHARE = 0.02
 PROBE_SECONDS = 0.01
 """Between two looks at the health."""
 ATTEMPTS = 3
-"""A machine that others use too may stop for longer than any bound: the best of so many counts."""
+"""The best of so many counts: a machine may stop for longer than any bound."""
+MAX_FOREIGN = 0.3
+"""CPUs that others may use before times say nothing."""
 
 
 @dataclass
@@ -72,26 +76,31 @@ class Verdict:
     """Each song as it was sung alone."""
     rss: tuple[int, int, int, int]
     """Bytes of the API process and the engine before the attack, and the same after it."""
+    foreign: float
+    """CPUs that others used meanwhile."""
 
     @property
     def bound(self) -> float:
         return 2 * p99(self.quiet.gaps) + GAP_SLACK
 
     @property
-    def faults(self) -> list[str]:
-        """Every bound that does not hold, with its figures."""
-        found = list(self.attacked.wrong)
-        for alone, songs in zip(self.alone, self.attacked.songs, strict=True):
-            if any(song != alone for song in songs):
-                found.append("a song changed")
-        if not all(self.attacked.songs) or not self.attacked.health:
-            found.append("somebody was not heard at all")
-            return found
+    def late(self) -> list[str]:
+        """Every bound of a time that does not hold, with its figures."""
+        found = []
         gap, health = max(self.attacked.gaps), max(self.attacked.health)
         if gap > self.bound:
             found.append(f"a gap of {gap * 1e3:.0f} ms, the bound is {self.bound * 1e3:.0f} ms")
         if health > HEALTH_SECONDS:
             found.append(f"/health took {health * 1e3:.0f} ms")
+        return found
+
+    @property
+    def faults(self) -> list[str]:
+        """Every other bound that does not hold."""
+        found = list(self.attacked.wrong)
+        for alone, songs in zip(self.alone, self.attacked.songs, strict=True):
+            if any(song != alone for song in songs):
+                found.append("a song changed")
         for name, before, after in zip(("API", "engine"), self.rss[:2], self.rss[2:], strict=True):
             if after > before * (1 + RSS_SHARE) + RSS_SLACK:
                 found.append(f"{name}: {before >> 20} MiB before, {after >> 20} MiB after")
@@ -103,7 +112,8 @@ class Verdict:
         return (
             f"gap {gap * 1e3:.1f} of {self.bound * 1e3:.1f} ms, health {health * 1e3:.1f} ms, "
             f"API {mib[0]} -> {mib[2]} MiB, engine {mib[1]} -> {mib[3]} MiB, "
-            f"{sum(map(len, self.attacked.songs))} songs, {self.attacked.n_refused} refused"
+            f"{sum(map(len, self.attacked.songs))} songs, {self.attacked.n_refused} refused, "
+            f"foreign {self.foreign:.2f}"
         )
 
 
@@ -145,12 +155,22 @@ class Watch:
         """Runs ``attack``, and waits until what it asked for is over."""
         before = self._server.rss(), self._engine.memory_info().rss
         self.report()
+        began, busy = time.perf_counter(), self._foreign_seconds()
         attack(self._server)
         self._settle()
         attacked = self.report()
-        wait_until(lambda: not self._short(attacked))
+        wait_until(lambda: not self._short(attacked) and bool(attacked.health))
+        foreign = (self._foreign_seconds() - busy) / (time.perf_counter() - began)
         after = self._server.rss(), self._engine.memory_info().rss
-        return Verdict(self.quiet, attacked, self.alone, (*before, *after))
+        return Verdict(self.quiet, attacked, self.alone, (*before, *after), foreign)
+
+    def _foreign_seconds(self) -> float:
+        """CPU time of all processes but the server's, the canaries' and this one."""
+        cpus = psutil.cpu_times()
+        busy = cpus.user + cpus.system + getattr(cpus, "nice", 0.0) + getattr(cpus, "steal", 0.0)
+        pids = (self._server.process.pid, self._engine.pid, self._listener.pid, os.getpid())
+        own = [psutil.Process(pid).cpu_times() for pid in pids]
+        return float(busy - sum(times.user + times.system for times in own))
 
     def _settle(self) -> None:
         """Until nothing but the songs runs or waits."""
@@ -158,12 +178,19 @@ class Watch:
         wait_until(lambda: self._server.metric("kvasir:num_requests_running") <= len(SONGS))
 
     def holds(self, attack: Callable[[Server], object]) -> Verdict:
-        """The verdict of the first attempt that keeps every bound; fails when none does."""
+        """The verdict of the first attempt that keeps every bound; fails when none does. Times that
+        others moved say nothing: the test is skipped, unless something else fails it."""
+        verdicts = []
         for _ in range(ATTEMPTS):
             verdict = self.during(attack)
-            if not verdict.faults:
+            assert not verdict.faults, f"{'; '.join(verdict.faults)} ({verdict})"
+            if not verdict.late:
                 return verdict
-        raise AssertionError(f"{'; '.join(verdict.faults)} ({verdict})")
+            verdicts.append(verdict)
+        best = min(verdicts, key=lambda verdict: verdict.foreign)
+        if best.foreign > MAX_FOREIGN:
+            pytest.skip(f"others used {best.foreign:.1f} CPUs: {'; '.join(best.late)}")
+        raise AssertionError(f"{'; '.join(best.late)} ({best})")
 
 
 @contextmanager
