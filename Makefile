@@ -12,6 +12,7 @@ ARGS ?=
 # Mutated model files and mutated requests of `make fuzz`, and the seed of the first.
 CASES ?= 100000
 FIRST ?= 0
+MIX ?= 10000
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
@@ -21,7 +22,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-mix soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -29,6 +30,7 @@ help:
 	@echo "make test-long    the long forms of tests that make test runs in short"
 	@echo "make soak         a million random operations on the engine, over 200 seeds (ARGS=\"--first 7 --seeds 1\")"
 	@echo "make interrupts   1,000 times Ctrl-C at random moments of an LLM's calls"
+	@echo "make test-mix     10,000 random requests of 8 clients beside two streams (MIX=)"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
@@ -51,9 +53,13 @@ test-long: $(VENV)/.built $(VENV)/.dev
 
 soak: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m tests.engine_machine $(ARGS)
+
 # The short form, 60 of them, is part of make test.
 interrupts: $(VENV)/.built $(VENV)/.dev
 	KVASIR_INTERRUPTS=1000 $(VENV)/bin/python -m pytest tests/e2e/test_interrupts.py -k interrupt_at $(ARGS)
+
+test-mix: $(VENV)/.built $(VENV)/.dev
+	MIX=$(MIX) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
 
 env: $(VENV)/.built $(VENV)/.dev
 

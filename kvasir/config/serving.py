@@ -88,7 +88,7 @@ class ServeOptions:
         None, "int", "Seconds that an answer may take, waiting included; default: no limit."
     )
     stream_buffer: int = option(
-        8192, "int", "Token events kept for a client that reads slowly; beyond it is cancelled."
+        8192, "int", "Token events that may wait for a slow client; more after a second cancel it."
     )
     log_level: str = option(
         "info",

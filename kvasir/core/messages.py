@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from kvasir.core.params import TokenParams
-from kvasir.core.timeline import Holding, StepRecord, Story
+from kvasir.core.timeline import Holding, Mark, StepRecord
 
 PriorityClass = Literal["realtime", "standard", "batch"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
@@ -42,7 +42,11 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    requests: tuple[EngineRequest, ...]
+    """``n`` choices of one prompt, whose ids are ``request.id`` and those after it. ``request`` is
+    the first; the others are what ``engine.choices`` makes of it."""
+
+    request: EngineRequest
+    n: int = 1
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -65,15 +69,8 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     drain: bool = True
 
 
-class AskTimeline(msgspec.Struct, frozen=True, tag="ask_timeline"):
-    """What happened to requests, and in the last steps; answered between two steps."""
-
-    query: int
-    """Returned with the answer."""
-    ids: tuple[int, ...] = ()
-    n_steps: int = 0
-    with_blocks: bool = False
-    """Also what running requests hold now."""
+class AskHoldings(msgspec.Struct, frozen=True, tag="ask_holdings"):
+    """What running requests hold now; answered between two steps."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
@@ -166,21 +163,21 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):
-    """One message per step for all streams."""
+    """The news of a step for all streams; of a step with very many of them a part."""
 
     events: tuple[TokenEvent, ...]
     stats: EngineStats
 
 
-class TimelineAnswer(msgspec.Struct, frozen=True, tag="timeline"):
-    query: int
-    stories: tuple[Story, ...]
-    """Of those requests asked for that are remembered."""
-    steps: tuple[StepRecord, ...]
-    """Oldest first."""
-    clock: float
-    """The engine's monotonic clock now, seconds; it tells the age of the times above."""
-    holdings: tuple[Holding, ...] = ()
+class News(msgspec.Struct, frozen=True, tag="news"):
+    """What happened since the last news, in its order: with them the API process keeps a timeline
+    of its own, which answers without the engine. Sent before the events that it explains."""
+
+    items: tuple[StepRecord | Mark, ...]
+
+
+class HoldingsAnswer(msgspec.Struct, frozen=True, tag="holdings"):
+    holdings: tuple[Holding, ...]
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -209,5 +206,5 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     """What was asked for cannot be: other options are needed."""
 
 
-ToEngine = Submit | Cancel | Release | AskTimeline | ResetPrefixCache | Shutdown
-FromEngine = Ready | StepEvents | TimelineAnswer | Fatal
+ToEngine = Submit | Cancel | Release | AskHoldings | ResetPrefixCache | Shutdown
+FromEngine = Ready | StepEvents | News | HoldingsAnswer | Fatal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class StepRecord(msgspec.Struct, frozen=True, gc=False):
+class StepRecord(msgspec.Struct, frozen=True, gc=False, tag="step"):
     """One step without its tokens. Requests are named by their engine ids."""
 
     step: int
@@ -33,6 +33,17 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def n_rows(self) -> int:
         return len(self.decodes) + len(self.chunks) + len(self.drafts)
+
+
+class Mark(msgspec.Struct, frozen=True, gc=False, tag="mark"):
+    """A turning point of request ``id``: "queued", "started" or a kind of ``Span``."""
+
+    id: int
+    at: float
+    """On the engine's monotonic clock, seconds."""
+    kind: str
+    n_tokens: int = 0
+    detail: str = ""
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):

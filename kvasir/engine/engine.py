@@ -8,20 +8,15 @@ from typing import ParamSpec, TypeVar
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.groups import KVGroup
-from kvasir.core.messages import (
-    AskTimeline,
-    EngineRequest,
-    EngineStats,
-    StepEvents,
-    TimelineAnswer,
-    TokenEvent,
-)
+from kvasir.core.messages import EngineRequest, EngineStats, StepEvents, TokenEvent
 from kvasir.core.plan import Transfer
+from kvasir.core.timeline import Holding
 from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop
 from kvasir.engine.tiered import TieredExecutor
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
+from kvasir.sched.timeline import Timeline
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,17 +104,14 @@ class Engine:
     def stats(self) -> EngineStats:
         return self._scheduler.stats()
 
-    def timeline(self, asked: AskTimeline) -> TimelineAnswer:
+    @property
+    def timeline(self) -> Timeline:
         """What happened to requests that run, or ended not too long ago, and in the last steps."""
-        timeline = self._scheduler.timeline
-        stories = map(timeline.story, asked.ids)
-        return TimelineAnswer(
-            asked.query,
-            tuple(story for story in stories if story is not None),
-            timeline.recent(asked.n_steps),
-            timeline.clock(),
-            self._scheduler.holdings() if asked.with_blocks else (),
-        )
+        return self._scheduler.timeline
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What running requests hold now."""
+        return self._scheduler.holdings()
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks; what runs goes on."""

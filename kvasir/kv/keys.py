@@ -45,6 +45,10 @@ class Chain:
             self._extend(n)
         return self._keys
 
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Go on with another list, which begins with the same tokens."""
+        self._tokens = tokens
+
     def block(self, i: int) -> tuple[bytes, bytes]:
         """Key and packed tokens of full block ``i``."""
         tokens = self.packed(i * self._block_size, (i + 1) * self._block_size)

@@ -168,13 +168,30 @@ def resolve_choices(
         eos_ids=eos,
         names=names,
     )
-    return (first, *(_other_choice(first, i) for i in range(1, params.n)))
+    return (first, *(other_choice(first, i) for i in range(1, params.n)))
 
 
-def _other_choice(first: TokenParams, choice: int) -> TokenParams:
-    fields = {name: getattr(first, name) for name in first.__struct_fields__}
-    fields.update(seed=choice_seed(first.seed, choice), n_prompt_logprobs=-1)
-    return TokenParams(**fields)
+def other_prompt(
+    first: TokenParams,
+    params: SamplingParams,
+    *,
+    seed: int,
+    n_prompt: int,
+    max_model_len: int,
+    names: Names = OWN,
+) -> TokenParams:
+    """Parameters for another prompt of the request whose ``params`` gave ``first``: checked for its
+    length, and the same objects in everything else."""
+    _check_lengths(params, n_prompt, max_model_len, names)
+    room = max_model_len - n_prompt
+    max_tokens = room if params.max_tokens is None else params.max_tokens
+    return msgspec.structs.replace(first, seed=seed, max_tokens=max_tokens)
+
+
+def other_choice(first: TokenParams, choice: int) -> TokenParams:
+    """Parameters of another choice of the prompt that ``first`` is the first of."""
+    seed = choice_seed(first.seed, choice)
+    return msgspec.structs.replace(first, seed=seed, n_prompt_logprobs=-1)
 
 
 def _check_number(name: str, value: object, bounds: _Range, *, integer: bool = False) -> None:

@@ -21,7 +21,8 @@ class Request:
     arrival: int
     params: TokenParams
     tokens: list[int]
-    """Prompt and output; outputs are appended when they are committed."""
+    """Prompt and output; outputs are appended when they are committed. Until it starts it may share
+    the list with other choices of its prompt."""
     n_prompt: int
     max_outputs: int
     """Outputs after which it ends: its own limit or what the context leaves."""
@@ -137,6 +138,10 @@ class Request:
         """Take ``slot``: the sampler's state there starts with every output so far."""
         n = self.n_prompt
         self.slot = slot
+        if not self.epoch:
+            self.tokens = list(self.tokens)
+            if self.chain is not None:
+                self.chain.follow(self.tokens)
         return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
 
     def begin(self, n_cached: int) -> None:
@@ -194,22 +199,39 @@ def decoding(requests: Iterable[Request]) -> list[Request]:
     ]
 
 
+class PromptLists:
+    """The choices of a prompt, which come one after the other with the same object, share a list
+    until they start: waiting choices cost no memory for their prompts."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[tuple[int, ...], list[int]] = ((), [])
+
+    def of(self, prompt: tuple[int, ...]) -> list[int]:
+        """The tokens of ``prompt``, to be copied before they are changed."""
+        if self._newest[0] is not prompt:
+            self._newest = prompt, list(prompt)
+        return self._newest[1]
+
+
 def new_request(
     request: EngineRequest,
     arrival: int,
     max_outputs: int,
     table: BlockTable,
     *,
+    prompt: list[int] | None = None,
     holds_all: bool = False,
     now: float = 0.0,
 ) -> Request:
-    """State of a request that has not run here; ``emitted`` outputs count as its own."""
+    """State of a request that has not run here; ``emitted`` outputs count as its own. ``prompt``:
+    its prompt in a list that others share and nobody changes."""
+    known = list(request.prompt) if prompt is None else prompt
     n_prompt, n_emitted = len(request.prompt), len(request.emitted)
     return Request(
         id=request.id,
         arrival=arrival,
         params=request.params,
-        tokens=[*request.prompt, *request.emitted],
+        tokens=[*known, *request.emitted] if request.emitted else known,
         n_prompt=n_prompt,
         max_outputs=max_outputs,
         table=table,

@@ -32,7 +32,7 @@ from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
-from kvasir.sched.request import Request, decoding, new_request
+from kvasir.sched.request import PromptLists, Request, decoding, new_request
 from kvasir.sched.rows import draft_row, is_draft
 from kvasir.sched.timekeeper import Clock, Timekeeper
 from kvasir.sched.timeline import Timeline
@@ -103,6 +103,7 @@ class Scheduler:
         self._events: list[TokenEvent] = []
         self._n_arrivals = 0
         self._n_plans = 0
+        self._lists = PromptLists()
 
     def _make_tier(self, disk: Disk, clock: Clock) -> DiskTier:
         config = self.config
@@ -127,6 +128,7 @@ class Scheduler:
             self._n_arrivals,
             max_outputs,
             BlockTable(self._cache.pools, self.config.block_size),
+            prompt=self._lists.of(request.prompt),
             holds_all=self.config.sharing.kv_policy == "contiguous",
             now=self.timeline.clock(),
         )

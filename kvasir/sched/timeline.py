@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from msgspec import structs
+
 from kvasir.core.plan import StepPlan, StepResult
-from kvasir.core.timeline import Span, StepRecord, Story
-from kvasir.sched.story import Mark, spans_of
+from kvasir.core.timeline import Mark, StepRecord, Story
+from kvasir.sched.story import spans_of
 
 MAX_STEPS = 32_768
 MAX_ENTRIES = 131_072
@@ -37,7 +39,11 @@ class _Life:
 
 
 class Timeline:
-    """Not thread-safe. ``clock`` gives seconds; all times here are its."""
+    """Not thread-safe. ``clock`` gives seconds; all times here are its.
+
+    What happens is told to ``listener``, if there is one; another timeline whose ``add`` is given
+    the same, in the same order, is a copy.
+    """
 
     def __init__(
         self,
@@ -48,6 +54,7 @@ class Timeline:
         max_finished: int = MAX_FINISHED,
     ) -> None:
         self.clock = clock
+        self.listener: Callable[[StepRecord | Mark], object] | None = None
         self._max_steps = max_steps
         self._max_entries = max_entries
         self._max_finished = max_finished
@@ -67,30 +74,23 @@ class Timeline:
 
     def queued(self, request_id: int, n_prompt: int) -> None:
         """A request arrived."""
-        self._finished.pop(request_id, None)
-        self._live[request_id] = _Life(n_prompt, self._n_recorded)
-        self.mark(request_id, "queued", n_prompt)
+        self._tell(Mark(request_id, self.clock(), "queued", n_prompt))
 
     def mark(self, request_id: int, kind: str, n_tokens: int = 0, detail: str = "") -> None:
         """A turning point; ``kind`` is "started", or one of ``Span``'s without duration."""
-        life = self._live.get(request_id)
-        if life is None:
-            return
-        if len(life.marks) < MAX_MARKS or kind == "finished":
-            life.marks.append(Mark(self.clock(), kind, n_tokens, detail))
-        else:
-            life.n_dropped += 1
+        if request_id in self._live:
+            self._tell(Mark(request_id, self.clock(), kind, n_tokens, detail))
 
     def finished(self, request_id: int, reason: str) -> None:
         """A request ended; it is remembered until ``max_finished`` others have ended after it."""
         self.mark(request_id, "finished", detail=reason)
-        life = self._live.pop(request_id, None)
-        if life is None:
-            return
-        life.end = self._n_recorded
-        self._finished[request_id] = life
-        while len(self._finished) > self._max_finished:
-            del self._finished[next(iter(self._finished))]
+
+    def add(self, item: StepRecord | Mark) -> None:
+        """What happened next."""
+        if isinstance(item, StepRecord):
+            self._add_step(item)
+        else:
+            self._add_mark(item)
 
     def step(
         self,
@@ -113,29 +113,18 @@ class Timeline:
                 drafts.append((request_id, n_tokens))
             else:
                 chunks.append((request_id, row.start, n_tokens))
-        size = 1 + len(chunks) + len(drafts)
-        shared = tuple(decodes)
-        if shared == self._decodes:
-            shared = self._decodes
-        else:
-            self._decodes = shared
-            size += len(shared)
         at = result.began or self.clock() - result.seconds
         record = StepRecord(
             plan.step,
             at,
             result.seconds,
-            shared,
+            tuple(decodes),
             tuple(chunks),
             tuple(drafts),
             n_waiting,
             blocks_free,
         )
-        self._ring.append((record, size))
-        self._n_recorded += 1
-        self._n_entries += size
-        while len(self._ring) > self._max_steps or self._n_entries > self._max_entries:
-            self._n_entries -= self._ring.popleft()[1]
+        self._tell(record)
 
     def recent(self, n_steps: int) -> tuple[StepRecord, ...]:
         """The last ``n_steps`` steps that are remembered, oldest first."""
@@ -143,21 +132,67 @@ class Timeline:
 
     def story(self, request_id: int) -> Story | None:
         """What happened to a request; None when it is not known, or no more."""
+        telling = self.telling(request_id)
+        while True:
+            try:
+                next(telling)
+            except StopIteration as end:
+                story: Story | None = end.value
+                return story
+
+    def telling(self, request_id: int) -> Generator[None, None, Story | None]:
+        """``story`` in pieces of a fraction of a millisecond; a long one takes tens of them. What
+        happens between two pieces is no part of it."""
         life = self._live.get(request_id) or self._finished.get(request_id)
         if life is None:
             return None
         steps = self._slice(life.first, self._n_recorded if life.end < 0 else life.end)
-        arrived = life.marks[0].at
         oldest = self._n_recorded - len(self._ring)
-        spans: tuple[Span, ...] = spans_of(request_id, life.marks, steps)
-        return Story(
-            id=request_id,
-            arrived=arrived,
-            n_prompt=life.n_prompt,
-            state=_state(life),
-            spans=spans,
-            is_truncated=life.first < oldest or life.n_dropped > 0,
-        )
+        marks, state = tuple(life.marks), _state(life)
+        is_truncated = life.first < oldest or life.n_dropped > 0
+        spans = yield from spans_of(request_id, marks, steps)
+        return Story(request_id, marks[0].at, life.n_prompt, state, spans, is_truncated)
+
+    def _tell(self, item: StepRecord | Mark) -> None:
+        self.add(item)
+        if self.listener is not None:
+            self.listener(item)
+
+    def _add_step(self, record: StepRecord) -> None:
+        size = 1 + len(record.chunks) + len(record.drafts)
+        if record.decodes == self._decodes:
+            record = structs.replace(record, decodes=self._decodes)
+        else:
+            self._decodes = record.decodes
+            size += len(record.decodes)
+        self._ring.append((record, size))
+        self._n_recorded += 1
+        self._n_entries += size
+        while len(self._ring) > self._max_steps or self._n_entries > self._max_entries:
+            self._n_entries -= self._ring.popleft()[1]
+
+    def _add_mark(self, mark: Mark) -> None:
+        if mark.kind == "queued":
+            self._finished.pop(mark.id, None)
+            self._live[mark.id] = _Life(mark.n_tokens, self._n_recorded, [mark])
+            return
+        life = self._live.get(mark.id)
+        if life is None:
+            return
+        if len(life.marks) < MAX_MARKS or mark.kind == "finished":
+            life.marks.append(mark)
+        else:
+            life.n_dropped += 1
+        if mark.kind == "finished":
+            self._forget(mark.id)
+
+    def _forget(self, request_id: int) -> None:
+        """A request ended, and the one that ended longest ago is not remembered any more."""
+        life = self._live.pop(request_id)
+        life.end = self._n_recorded
+        self._finished[request_id] = life
+        while len(self._finished) > self._max_finished:
+            del self._finished[next(iter(self._finished))]
 
     def _slice(self, first: int, end: int) -> tuple[StepRecord, ...]:
         """Steps [first, end) in the order of recording, as far as they are remembered."""

@@ -4,8 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvasir.core.errors import CapacityError
+from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one request: more could never be served, however idle the server is."""
+
+    n_choices: int
+    """Over all its prompts: as many as run and wait at a time."""
+    n_tokens: int
+    """Of all its prompts, each counted once: as many as wait at a time, and always one context."""
+
+    def check(self, n_prompts: int, n: int, n_tokens: int = 0) -> None:
+        """Raises RequestError (400) for ``n`` choices of each prompt."""
+        if n_prompts * n > self.n_choices:
+            asked = f"{n_prompts} prompts with n = {n} are {n_prompts * n} choices"
+            raise RequestError(
+                f"{asked}, this server takes at most {self.n_choices}: send fewer prompts in one "
+                "request or lower n, or raise --max-queued-requests",
+                param="n" if n_prompts == 1 else "prompt",
+            )
+        if n_tokens > self.n_tokens:
+            raise RequestError(
+                f"the prompts hold {n_tokens} tokens, this server takes at most {self.n_tokens}: "
+                "send fewer prompts in one request, or raise --max-queued-tokens",
+                param="prompt",
+            )
 
 
 @dataclass(slots=True)
@@ -19,16 +45,18 @@ class Admission:
     n_sent: int = 0
     tokens_sent: int = 0
 
+    def limits(self, n_slots: int, max_model_len: int) -> Limits:
+        """With ``n_slots`` choices that run at a time."""
+        return Limits(self.max_requests + n_slots, max(self.max_tokens, max_model_len))
+
     def check(self, stats: EngineStats, n_slots: int, n_new: int, tokens_new: int) -> None:
         """Raises CapacityError when the queue would grow beyond a bound.
 
-        Whatever starts without waiting is no part of the queue, and a request of any size is
-        taken while nobody waits: it could never be served otherwise.
+        Whatever starts without waiting is no part of the queue. What ``Limits`` allow is taken
+        while nobody waits: it could never be served otherwise.
         """
         n_queued, n_tokens = self.queued(stats, n_slots)
-        if not n_queued:
-            return
-        over = n_queued + n_new - self.max_requests
+        over = n_queued + n_new - self._n_free(stats, n_slots) - self.max_requests
         if over > 0:
             raise _full(
                 f"{n_queued} choices wait and {n_new} more are asked for, the queue holds "
@@ -36,7 +64,7 @@ class Admission:
                 "--max-queued-requests",
                 wait_for(over, n_queued, stats),
             )
-        if n_tokens + tokens_new > self.max_tokens:
+        if n_queued and n_tokens + tokens_new > self.max_tokens:
             over = -(-(n_tokens + tokens_new - self.max_tokens) * n_queued // max(n_tokens, 1))
             raise _full(
                 f"{n_tokens} prompt tokens wait and {tokens_new} more are asked for, the queue "
@@ -49,19 +77,29 @@ class Admission:
         """Choices and prompt tokens that wait, those included that the engine has not seen yet."""
         n_unseen = self.n_sent - stats.n_received
         tokens_unseen = self.tokens_sent - stats.tokens_received
-        n_free = 0 if stats.n_waiting else max(0, n_slots - stats.n_running)
+        n_free = _n_free(stats, n_slots)
         if n_unseen <= n_free:
             return stats.n_waiting, stats.tokens_waiting
         return stats.n_waiting + n_unseen - n_free, stats.tokens_waiting + tokens_unseen
 
+    def _n_free(self, stats: EngineStats, n_slots: int) -> int:
+        """Slots for choices that come now."""
+        return max(0, _n_free(stats, n_slots) - (self.n_sent - stats.n_received))
+
     def sent(self, n: int, n_tokens: int) -> None:
+        """So many choices were sent, with as many prompt tokens, each choice counted."""
         self.n_sent += n
         self.tokens_sent += n_tokens
 
 
+def _n_free(stats: EngineStats, n_slots: int) -> int:
+    """Slots that are free and that nobody waits for."""
+    return 0 if stats.n_waiting else max(0, n_slots - stats.n_running)
+
+
 def wait_for(n_places: int, n_queued: int, stats: EngineStats) -> float:
     """Seconds until ``n_places`` of the ``n_queued`` choices have started."""
-    share = (min(n_places, n_queued) - 1) / max(n_queued - 1, 1)
+    share = max(0, min(n_places, n_queued) - 1) / max(n_queued - 1, 1)
     return stats.first_wait + share * (stats.last_wait - stats.first_wait)
 
 

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from kvasir.core.messages import TokenLogprob
 from kvasir.engine.choice import Delta
+from kvasir.serve.slices import Work
 
 Json = dict[str, Any]
+_json = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Envelope:
     fingerprint: str
     warnings: tuple[str, ...]
 
-    def wrap(self, choices: list[Json], *, kind: str | None = None) -> Json:
+    def wrap(self, choices: Sequence[Json | msgspec.Raw], *, kind: str | None = None) -> Json:
         return {
             "id": self.id,
             "object": kind or self.kind,
@@ -97,6 +101,15 @@ class Answer(Protocol):
         """Chunks of a stream that tell ``delta``."""
         ...
 
-    def whole(self, choices: Sequence[Whole]) -> list[Json]:
-        """``choices`` of a response that is not streamed."""
+    def whole(self, index: int, choices: Sequence[Whole]) -> Json:
+        """Choice ``index`` of a response that is not streamed."""
         ...
+
+
+def worded(answer: Answer, choices: Sequence[Whole]) -> Work[list[msgspec.Raw]]:
+    """``choices`` of a response that is not streamed, as JSON."""
+    found = []
+    for index in range(len(choices)):
+        found.append(msgspec.Raw(_json.encode(answer.whole(index, choices))))
+        yield
+    return found

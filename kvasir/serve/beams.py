@@ -13,11 +13,12 @@ from msgspec import structs
 from kvasir.core.messages import EngineRequest, TokenEvent
 from kvasir.engine.beam import Beam, BeamSearchParams, Search
 from kvasir.engine.choice import failure_of
-from kvasir.serve.answer import Answer, Whole, usage
-from kvasir.serve.client import AsyncClient
+from kvasir.serve.answer import Answer, Whole, usage, worded
+from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.generation import Job, RequestTimeout
 from kvasir.serve.metrics import Metrics
+from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
 from kvasir.tokenizer.tokenizer import Tokenizer
 
@@ -41,7 +42,7 @@ class BeamJob:
         for i, prompt in enumerate(self.job.prompts):
             params = BeamSearchParams(
                 beam_width=n,
-                max_tokens=self.job.resolved[i * n].max_tokens,
+                max_tokens=self.job.resolved[i].max_tokens,
                 ignore_eos=self.job.params.ignore_eos,
                 length_penalty=self.length_penalty,
             )
@@ -60,7 +61,8 @@ async def respond_beams(beam_job: BeamJob, answer: Answer, exchange: Exchange) -
     beam_job.metrics.request_done(time.perf_counter() - started)
     for beam in beams:
         beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
-    body = answer.envelope.wrap(answer.whole([_whole(beam_job, beam) for beam in beams]))
+    wholes = [_whole(beam_job, beam) for beam in beams]
+    body = answer.envelope.wrap(await beam_job.client.slices.run(worded(answer, wholes)))
     n_output = sum(len(beam.tokens) for beam in beams)
     body["usage"] = usage(beam_job.job.n_prompt_tokens, n_output, driver.n_cached)
     if answer.envelope.warnings:
@@ -84,7 +86,7 @@ class _Driver:
 
     async def run(self, searches: Sequence[Search]) -> None:
         job = self._job.job
-        self._client.admit(len(searches), job.n_prompt_tokens)
+        self._client.admit(job.n_choices, job.n_prompt_tokens)
         watch = asyncio.create_task(self._watch())
         timeout = self._job.timeout
         left = None if timeout is None else self._exchange.arrived + timeout - time.monotonic()
@@ -103,22 +105,31 @@ class _Driver:
             self._client.let_go([*self._held, *self._asked])
 
     async def _advance(self, searches: Sequence[Search]) -> None:
-        ids = itertools.count(self._client.next_id)
-        asked = [search.requests(ids) for search in searches]
-        flat = [self._placed(request) for requests in asked for request in requests]
         if self._is_left:
             raise ClientGone
-        self._asked = [request.id for request in flat]
-        before, self._stream = self._stream, self._client.open(flat)
+        n = sum(len(search.beams) for search in searches)
+        n_tokens = sum(len(search.prompt) * len(search.beams) for search in searches)
+        ids = itertools.count(self._client.next_id)
+        self._asked = list(range(self._client.next_id, self._client.next_id + n))
+        requests = (self._placed(x) for search in searches for x in search.requests(ids))
+        before, self._stream = self._stream, await self._client.open(requests, Size(n, 1, n_tokens))
         if before is not None:  # one is always open, so that a drain waits
             self._client.release(before)
-        news = await self._collect(self._stream, len(flat))
+        news = await self._collect(self._stream, n)
         self._client.let_go(self._held)
         self._held, self._asked = self._asked, []
-        for search, requests in zip(searches, asked, strict=True):
+        await self._client.slices.run(self._grow(searches, [news[i] for i in self._held]))
+
+    def _grow(self, searches: Sequence[Search], news: Sequence[TokenEvent]) -> Work[None]:
+        """``news`` in the order of the searches and of their beams."""
+        first = 0
+        for search in searches:
+            own = news[first : first + len(search.beams)]
+            first += len(own)
             if search.beams[0].parent < 0:
-                self.n_cached += news[requests[0].id].n_cached
-            search.grow([news[request.id] for request in requests])
+                self.n_cached += own[0].n_cached
+            search.grow(own)
+            yield
 
     def _placed(self, request: EngineRequest) -> EngineRequest:
         standing = self._job.job.standing

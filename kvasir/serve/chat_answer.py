@@ -51,16 +51,14 @@ class ChatAnswer:
         }
         return self.envelope.wrap([choice], kind=CHUNK)
 
-    def whole(self, choices: Sequence[Whole]) -> list[Json]:
-        return [
-            {
-                "index": i,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": chat_logprobs(self._tokenizer, choice.logprobs)
-                if self._has_logprobs
-                else None,
-                "finish_reason": choice.finish,
-                "stop_reason": choice.stop_reason,
-            }
-            for i, choice in enumerate(choices)
-        ]
+    def whole(self, index: int, choices: Sequence[Whole]) -> Json:
+        choice = choices[index]
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": chat_logprobs(self._tokenizer, choice.logprobs)
+            if self._has_logprobs
+            else None,
+            "finish_reason": choice.finish,
+            "stop_reason": choice.stop_reason,
+        }

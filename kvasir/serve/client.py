@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,37 +13,55 @@ import msgspec
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import (
-    AskTimeline,
+    AskHoldings,
     Cancel,
     EngineRequest,
     EngineStats,
     Fatal,
+    HoldingsAnswer,
+    News,
     Ready,
     Release,
     ResetPrefixCache,
     Shutdown,
     StepEvents,
     Submit,
-    TimelineAnswer,
     ToEngine,
     TokenEvent,
 )
 from kvasir.core.params import TokenParams
+from kvasir.core.timeline import Holding
+from kvasir.engine.choices import choices
 from kvasir.engine.tokenlog import TokenLog, open_log
 from kvasir.sampling.standing import ALIKE, Standing
+from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
-from kvasir.serve.admission import Admission
-from kvasir.serve.streams import EngineDown, EventStream
+from kvasir.serve.admission import Admission, Limits
+from kvasir.serve.slices import Slices, Work
+from kvasir.serve.streams import READ_EVENTS, EngineDown, EventStream
 
 logger = logging.getLogger("kvasir.client")
 
-READ_BUFFER = 2**20
-"""Bytes that asyncio reads ahead."""
+READ_BUFFER = 2**16
+"""Bytes that asyncio reads ahead: an engine that is faster than its readers waits for them."""
 
-MAX_QUERIES = 64
-"""Questions about timelines that wait for the engine."""
+Ids = tuple[int, ...]
+Prompt = tuple[Ids, TokenParams]
 
-Prompt = tuple[tuple[int, ...], TokenParams]
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of what one stream is for."""
+
+    n_requests: int
+    n: int
+    """Choices of each."""
+    n_tokens: int
+    """Of the prompts of all requests, each counted once."""
+
+    @property
+    def n_choices(self) -> int:
+        return self.n_requests * self.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,9 @@ class AsyncClient:
         self.failure = "the engine has not started yet"
         self.info: Ready | None = None
         self.dead = asyncio.Event()
+        self.timeline = Timeline(time.monotonic)
+        """What the engine has told: a copy of its own."""
+        self.slices = Slices()
         self._ready = asyncio.Event()
         self._max_requests = max_requests
         self._admission = Admission(max_queued_requests, max_queued_tokens)
@@ -85,8 +107,7 @@ class AsyncClient:
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
-        self._queries: dict[int, asyncio.Future[TimelineAnswer]] = {}
-        self._n_queries = 0
+        self._holdings: asyncio.Future[tuple[Holding, ...]] | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(
@@ -97,7 +118,8 @@ class AsyncClient:
         reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=READ_BUFFER)
         try:
             while (payload := await _read(reader)) is not None:
-                self._handle(payload)
+                for _ in range(self._handle(payload)):
+                    await asyncio.sleep(0)
             self._die("it was told to end" if self._closing else await asyncio.to_thread(death))
         except (msgspec.DecodeError, msgspec.ValidationError, frames.FrameError) as error:
             self._die(f"the engine process sent what is not a message: {error}")
@@ -112,23 +134,33 @@ class AsyncClient:
             raise EngineDown(self.failure)
         return self.info
 
-    def submit(
+    @property
+    def limits(self) -> Limits:
+        """Of one request. Raises EngineDown."""
+        info = self._open_info()
+        return self._admission.limits(info.max_num_seqs, info.max_model_len)
+
+    async def submit(
         self,
         prompts: Sequence[Prompt],
+        n: int = 1,
         standing: Standing = ALIKE,
         ttft_by: float | None = None,
         answer_by: float | None = None,
         hold_seconds: float = 0.0,
     ) -> EventStream:
-        """One stream for all ``prompts``, due at times of the monotonic clock. Raises EngineDown,
-        or CapacityError at ``max_requests`` and when the queue is full."""
+        """One stream for ``n`` choices of each of ``prompts``, due at times of the monotonic clock.
+        Raises EngineDown, or CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
-        self.admit(len(prompts), n_tokens)
+        self.admit(len(prompts) * n, n_tokens)
         first = self._next_id
-        parents = _parents([prompt for prompt, _ in prompts], first)
-        return self.open(
-            EngineRequest(
-                first + i,
+        owners: dict[Ids, int] = {}
+
+        def request(number: int, prompt: Ids, params: TokenParams) -> EngineRequest:
+            """A prompt that occurs again forks from where it occurs first."""
+            owner = owners.setdefault(prompt, number)
+            return EngineRequest(
+                number,
                 prompt,
                 params,
                 cache_salt=standing.cache_salt,
@@ -137,18 +169,17 @@ class AsyncClient:
                 tenant=standing.tenant,
                 ttft_by=ttft_by,
                 answer_by=answer_by,
-                parent=parent,
+                parent=-1 if owner == number else owner,
                 hold_seconds=hold_seconds,
             )
-            for i, ((prompt, params), parent) in enumerate(zip(prompts, parents, strict=True))
-        )
+
+        requests = (request(first + i * n, *prompt) for i, prompt in enumerate(prompts))
+        return await self.open(requests, Size(len(prompts), n, n_tokens))
 
     def admit(self, n_choices: int, n_tokens: int) -> None:
         """Raises EngineDown, or CapacityError when there is no room for ``n_choices`` of
         ``n_tokens`` in all their prompts."""
-        info = self.info
-        if self.state != "ready" or info is None:
-            raise EngineDown(self.failure)
+        info = self._open_info()
         if self._n_streams >= self._max_requests:
             error = CapacityError(
                 f"{self._n_streams} requests run or wait, the limit is {self._max_requests}: "
@@ -158,21 +189,45 @@ class AsyncClient:
             raise error
         self._admission.check(self.stats, info.max_num_seqs, n_choices, n_tokens)
 
-    def open(self, requests: Iterable[EngineRequest]) -> EventStream:
-        """One stream for admitted requests, whose ids are ``next_id`` and those after it. Raises
-        EngineDown."""
-        sent, info = tuple(requests), self.info
-        if self.state != "ready" or info is None:
-            raise EngineDown(self.failure)
-        stream = EventStream(self._next_id, len(sent), self._stream_buffer)
-        self._send(Submit(sent))
-        self._admission.sent(len(sent), sum(len(request.prompt) for request in sent))
-        keys = {"key_root": info.key_root, "numerics_id": info.numerics_id}
-        self._next_id += len(sent)
+    async def open(self, requests: Iterable[EngineRequest], size: Size) -> EventStream:
+        """One stream for the choices of admitted ``requests``, whose ids count up from ``next_id``
+        by ``size.n``. Raises EngineDown."""
+        info = self._open_info()
+        stream = EventStream(self._next_id, size.n_choices, self._stream_buffer)
+        self._admission.sent(size.n_choices, size.n * size.n_tokens)
+        self._next_id += size.n_choices
         self._n_streams += 1
         self._idle.clear()
-        self._live.update((r.id, _Live(stream, open_log(r, **keys))) for r in sent)
+        try:
+            await self.slices.run(self._sending(stream, requests, size, info))
+        except BaseException:
+            self.release(stream)
+            raise
         return stream
+
+    def _sending(
+        self, stream: EventStream, requests: Iterable[EngineRequest], size: Size, info: Ready
+    ) -> Work[None]:
+        """A stream that ended meanwhile sends no more."""
+        n_left, tokens_left = size.n_requests, size.n_tokens
+        try:
+            for request in requests:
+                if request.id not in stream.open:
+                    return
+                self._send(Submit(request, size.n))
+                n_left, tokens_left = n_left - 1, tokens_left - len(request.prompt)
+                for choice in choices(request, size.n):
+                    log = open_log(choice, key_root=info.key_root, numerics_id=info.numerics_id)
+                    self._live[choice.id] = _Live(stream, log)
+                yield
+        finally:
+            self._admission.sent(-size.n * n_left, -size.n * tokens_left)
+
+    def _open_info(self) -> Ready:
+        """Raises EngineDown."""
+        if self.state != "ready" or self.info is None:
+            raise EngineDown(self.failure)
+        return self.info
 
     @property
     def next_id(self) -> int:
@@ -200,27 +255,13 @@ class AsyncClient:
         if self._n_streams == 0:
             self._idle.set()
 
-    async def timeline(
-        self, ids: Sequence[int], n_steps: int = 0, *, with_blocks: bool = False
-    ) -> TimelineAnswer:
-        """What the engine remembers of choices and of its last steps, and with ``with_blocks`` what
-        running ones hold. Raises EngineDown, or
-        CapacityError when too many ask at once."""
-        if self.state != "ready":
-            raise EngineDown(self.failure)
-        if len(self._queries) >= MAX_QUERIES:
-            raise CapacityError(
-                f"{MAX_QUERIES} questions about timelines wait for the engine: try again later"
-            )
-        self._n_queries += 1
-        query = self._n_queries
-        answer = self._queries[query] = asyncio.get_running_loop().create_future()
-        try:
-            self._send(AskTimeline(query, tuple(ids), n_steps, with_blocks))
-            found: TimelineAnswer = await answer
-            return found
-        finally:
-            del self._queries[query]
+    async def holdings(self) -> tuple[Holding, ...]:
+        """What running choices hold; who asks meanwhile gets the same answer. Raises EngineDown."""
+        self._open_info()
+        if self._holdings is None:
+            self._holdings = asyncio.get_running_loop().create_future()
+            self._send(AskHoldings())
+        return await asyncio.shield(self._holdings)
 
     def reset_prefix_cache(self) -> None:
         """Before any request that is submitted later. Raises EngineDown."""
@@ -254,19 +295,25 @@ class AsyncClient:
             raise EngineDown(self.failure)
         self._writer.write(frames.encode(message))
 
-    def _handle(self, payload: bytes) -> None:
+    def _handle(self, payload: bytes) -> int:
+        """How often the readers of the streams need a turn before the next frame."""
         message = frames.decode_from_engine(payload)
         if isinstance(message, StepEvents):
             self._dispatch(message)
+            return 1 + len(message.events) // READ_EVENTS
+        if isinstance(message, News):
+            for item in message.items:
+                self.timeline.add(item)
         elif isinstance(message, Ready):
             self.info, self.state, self.failure = message, "ready", ""
             self._ready.set()
-        elif isinstance(message, TimelineAnswer):
-            query = self._queries.get(message.query)
-            if query is not None and not query.done():
-                query.set_result(message)
+        elif isinstance(message, HoldingsAnswer):
+            asked, self._holdings = self._holdings, None
+            if asked is not None:
+                asked.set_result(message.holdings)
         elif isinstance(message, Fatal):
             self._die(message.message)
+        return 1
 
     def _dispatch(self, message: StepEvents) -> None:
         self.stats = message.stats
@@ -293,21 +340,12 @@ class AsyncClient:
             logger.error("the engine is down: %s", reason)
         self.state, self.failure = "dead", reason
         self.abort(EngineDown(f"the engine stopped: {reason}"))
-        for query in self._queries.values():
-            if not query.done():
-                query.set_exception(EngineDown(f"the engine stopped: {reason}"))
+        asked, self._holdings = self._holdings, None
+        if asked is not None:
+            asked.set_exception(EngineDown(f"the engine stopped: {reason}"))
+            asked.exception()  # who asked may be gone
         self._ready.set()
         self.dead.set()
-
-
-def _parents(prompts: Sequence[tuple[int, ...]], first: int) -> list[int]:
-    """Choices of one prompt fork from the first of them; -1 for that one."""
-    owners: dict[tuple[int, ...], int] = {}
-    found = []
-    for number, prompt in enumerate(prompts, start=first):
-        owner = owners.setdefault(prompt, number)
-        found.append(-1 if owner == number else owner)
-    return found
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes | None:

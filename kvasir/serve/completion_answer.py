@@ -68,10 +68,8 @@ class CompletionAnswer:
             )
         return [self.envelope.wrap([choice]) for choice in choices]
 
-    def whole(self, choices: Sequence[Whole]) -> list[Json]:
-        return [self._whole_choice(i, whole, choices) for i, whole in enumerate(choices)]
-
-    def _whole_choice(self, index: int, whole: Whole, choices: Sequence[Whole]) -> Json:
+    def whole(self, index: int, choices: Sequence[Whole]) -> Json:
+        whole = choices[index]
         shared = choices[index - index % self._job.params.n].prompt_logprobs
         prompt = self._prompt_text(index)
         text, logprobs = ("", []) if self._silent else (whole.text, whole.logprobs)

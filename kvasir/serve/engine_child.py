@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Protocol
@@ -21,20 +22,11 @@ from typing import Protocol
 from kvasir.config.options import EngineOptions
 from kvasir.core.controls import one_line
 from kvasir.core.errors import ConfigError, KvasirError, printable
-from kvasir.core.messages import (
-    AskTimeline,
-    Cancel,
-    Fatal,
-    Ready,
-    Release,
-    ResetPrefixCache,
-    Shutdown,
-    StepEvents,
-    Submit,
-    ToEngine,
-)
+from kvasir.core.messages import Fatal, Ready, Shutdown, ToEngine
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
+from kvasir.serve.errands import Errands
+from kvasir.serve.outbox import Outbox
 from kvasir.serve.settle import hurry, settle
 
 ABANDON_SECONDS = 5.0
@@ -93,38 +85,26 @@ class Inbox:
 def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
     """Run steps until told to stop; without work, save what is cached. Raises what the engine
     raises."""
-    draining = False
+    outbox = Outbox(sock)
+    outbox.explain(engine.timeline)
+    errands = Errands(engine, outbox)
+    draining, seconds = False, 0.0
     while True:
-        is_idle = not engine.has_work and not draining
-        while is_idle and inbox.is_empty and engine.save():
+        is_idle = not engine.has_work and not errands
+        while is_idle and not draining and inbox.is_empty and engine.save():
             pass
-        for message in inbox.take(wait=is_idle):
+        for message in inbox.take(wait=is_idle and not draining):
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
             draining = draining or isinstance(message, Shutdown)
-            if isinstance(message, AskTimeline):
-                sock.sendall(frames.encode(engine.timeline(message)))
-            else:
-                _apply(engine, message)
-            if isinstance(message, Release) and not engine.has_work:
-                sock.sendall(frames.encode(StepEvents((), engine.stats())))
+            errands.take(message)
+        errands.run(seconds, is_idle=not engine.has_work)
         if engine.has_work:
-            sock.sendall(frames.encode(engine.step()))
-        elif draining:
+            began = time.perf_counter()
+            outbox.step(engine.step())
+            seconds = time.perf_counter() - began
+        elif draining and not errands:
             return
-
-
-def _apply(engine: Engine, message: ToEngine) -> None:
-    if isinstance(message, Submit):
-        engine.submit(message.requests)
-    elif isinstance(message, Cancel):
-        for request_id in message.ids:
-            engine.cancel(request_id)
-    elif isinstance(message, Release):
-        for request_id in message.ids:
-            engine.release(request_id)
-    elif isinstance(message, ResetPrefixCache):
-        engine.reset_prefix_cache()
 
 
 def run(sock: socket.socket, build: Build) -> int:

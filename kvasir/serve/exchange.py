@@ -110,6 +110,10 @@ class Exchange:
         await self._start(status, [(b"content-type", media_type), length, *headers])
         await self._send({"type": "http.response.body", "body": body})
 
+    async def start_json(self) -> None:
+        """A JSON document whose parts follow."""
+        await self._start(200, [(b"content-type", b"application/json")])
+
     async def start_events(self) -> None:
         await self._start(200, list(sse.HEADERS))
 

@@ -11,7 +11,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.messages import FromEngine, ToEngine
 
 MAX_FRAME = 256 * 2**20
-"""Bytes. A submit of 1024 prompts with 8192 ids of 5 bytes is 40 MiB."""
+"""Bytes. A prompt of a million ids is 5 MiB, its scores with 20 alternatives each are 200 MiB."""
 
 LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()

@@ -26,7 +26,7 @@ class Job:
     prompts: tuple[tuple[int, ...], ...]
     params: SamplingParams
     resolved: tuple[TokenParams, ...]
-    """One per choice, len(prompts) * params.n."""
+    """Of the first choice of each prompt; those of the others follow from it."""
     standing: Standing = ALIKE
 
     @property
@@ -35,7 +35,7 @@ class Job:
 
     @property
     def n_choices(self) -> int:
-        return len(self.resolved)
+        return len(self.prompts) * self.params.n
 
     @property
     def n_prompt_tokens(self) -> int:
@@ -74,20 +74,24 @@ class Generation:
     ) -> None:
         """``timeout``: seconds after the request's arrival that the answer may take."""
         self.job = job
+        self.slices = client.slices
         self._client = client
         self._exchange = exchange
         self._metrics = metrics
-        self._choices = [Choice(i, tokenizer, job.params) for i in range(job.n_choices)]
-        self._last_token = [0.0] * job.n_choices
+        self._tokenizer = tokenizer
+        self._choices: dict[int, Choice] = {}
+        """Those that have begun and not ended."""
+        self._ended: set[int] = set()
+        self._last_token: dict[int, float] = {}
         self._started = 0.0
         self._timeout = timeout
 
     async def __aenter__(self) -> Generation:
         self._started = time.perf_counter()
-        prompts = [(self.job.prompt_of(i), params) for i, params in enumerate(self.job.resolved)]
         asked, arrived = self.job.params, self._exchange.arrived
-        self._stream = self._client.submit(
-            prompts,
+        self._stream = await self._client.submit(
+            tuple(zip(self.job.prompts, self.job.resolved, strict=True)),
+            asked.n,
             self.job.standing,
             ttft_by=after(arrived, asked.ttft_ms),
             answer_by=after(arrived, asked.deadline_ms),
@@ -121,11 +125,9 @@ class Generation:
 
         Raises ClientGone, EngineDown, ChoiceFailed, RequestTimeout.
         """
-        n_open = len(self._choices)
-        while n_open:
+        while len(self._ended) < self.job.n_choices:
             events = await self._read()
             deltas = [delta for event in events if (delta := self._apply(event)) is not None]
-            n_open -= sum(delta.finish is not None for delta in deltas)
             if deltas:
                 yield deltas
 
@@ -144,22 +146,33 @@ class Generation:
 
     def _apply(self, event: TokenEvent) -> Delta | None:
         index = event.id - self._stream.first_id
-        choice = self._choices[index]
-        if choice.finished:
+        if index in self._ended:
             return None
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = Choice(index, self._tokenizer, self.job.params)
         delta = choice.feed(event)
         self._measure(index, delta)
-        if delta.finish is not None and event.finish is None:
-            self._client.cancel(self._stream, (event.id,))
+        if delta.finish is not None:
+            self._end(index, event)
         return delta
 
+    def _end(self, index: int, event: TokenEvent) -> None:
+        """``event`` ended a choice, for the engine as well or here alone."""
+        self._ended.add(index)
+        del self._choices[index]
+        self._last_token.pop(index, None)
+        if event.finish is None:
+            self._client.cancel(self._stream, (event.id,))
+
     def _measure(self, index: int, delta: Delta) -> None:
-        now = time.perf_counter()
-        if delta.n_tokens and self._last_token[index]:
-            self._metrics.next_token(now - self._last_token[index])
-        elif delta.n_tokens:
-            self._metrics.first_token(now - self._started)
         if delta.n_tokens:
+            now = time.perf_counter()
+            before = self._last_token.get(index)
+            if before is None:
+                self._metrics.first_token(now - self._started)
+            else:
+                self._metrics.next_token(now - before)
             self._last_token[index] = now
         if delta.finish is not None:
             self._metrics.choice_done(delta.finish)

@@ -3,56 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.core.params import SamplingParams
 from kvasir.sampling.names import Names
 from kvasir.sampling.standing import Standing
-from kvasir.sampling.validate import check, check_prompt, resolve_choices
+from kvasir.sampling.validate import check, check_prompt, other_prompt, resolve
+from kvasir.serve.admission import Limits
 from kvasir.serve.generation import Job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.sampling import standing_of
+from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import TextModel
 from kvasir.tokenizer.messages import ChatMessage, read_messages
-
-MAX_PROMPTS = 1024
-MAX_JOB_TOKENS = 16 * 2**20
-"""Prompt ids that one request sends to the engine, each choice counted."""
 
 Ids = tuple[int, ...]
 DrawSeed = Callable[[], int]
 
 
-async def completion_job(
-    request: CompletionRequest, text: TextModel, info: Ready, draw: DrawSeed
-) -> Job:
-    """Each prompt of a request without a seed has one from ``draw``. Raises RequestError (400)."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What requests are read with."""
+
+    text: TextModel
+    info: Ready
+    limits: Limits
+    slices: Slices
+    draw: DrawSeed
+    """Seeds of requests without one."""
+
+
+async def completion_job(request: CompletionRequest, server: Server) -> Job:
+    """Each prompt of a request without a seed has one of its own. Raises RequestError (400)."""
     params, standing = completions.sampling_params(request), standing_of(request)
     names = completions.names_of(request)
-    _check_before_tokenizing(params, info, names)
-    prompts = await _prompts(request, text, info.max_model_len)
-    return _job(prompts, params, text, info, draw, standing, names)
+    _check_before_tokenizing(params, server.info, names)
+    prompts = await _prompts(request, params.n, server)
+    return await server.slices.run(_job(prompts, params, server, standing, names))
 
 
-async def chat_job(
-    request: ChatRequest, text: TextModel, info: Ready, draw: DrawSeed
-) -> tuple[Job, tuple[str, ...]]:
+async def chat_job(request: ChatRequest, server: Server) -> tuple[Job, tuple[str, ...]]:
     """The job, and warnings about fields of messages. Raises RequestError (400)."""
     params, standing = chat.sampling_params(request), standing_of(request)
     names = chat.names_of(request)
-    _check_before_tokenizing(params, info, names)
+    _check_before_tokenizing(params, server.info, names)
+    server.limits.check(1, params.n)
     messages, warnings = read_messages(request.messages)
     prompt = await chat_prompt(
         messages,
-        text,
-        info.max_model_len,
+        server.text,
+        server.info.max_model_len,
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    return _job((prompt,), params, text, info, draw, standing, names), warnings
+    job = await server.slices.run(_job((prompt,), params, server, standing, names))
+    return job, warnings
 
 
 async def chat_prompt(
@@ -84,33 +95,24 @@ def _check_before_tokenizing(params: SamplingParams, info: Ready, names: Names) 
     )
 
 
-async def _prompts(request: CompletionRequest, text: TextModel, limit: int) -> tuple[Ids, ...]:
-    _check_count(request.prompt, limit)
+async def _prompts(request: CompletionRequest, n: int, server: Server) -> tuple[Ids, ...]:
+    limits, limit = server.limits, server.info.max_model_len
+    _check_count(request.prompt, limit, limits)
     prompts = split_prompts(request.prompt)
-    if len(prompts) > MAX_PROMPTS:
-        raise RequestError(
-            f"prompt holds {len(prompts)} prompts, at most {MAX_PROMPTS} are allowed",
-            param="prompt",
-        )
-    ids: list[Ids] = []
-    for prompt in prompts:
-        if isinstance(prompt, str):
-            ids.append(
-                await text.encode(
-                    prompt, add_special=request.add_special_tokens, limit=limit, param="prompt"
-                )
-            )
-        else:
-            ids.append(prompt)
-    return tuple(ids)
+    limits.check(len(prompts), n)
+    special = request.add_special_tokens
+    found = await server.text.read_many(
+        prompts, server.slices, add_special=special, limit=limit, param="prompt"
+    )
+    return tuple(found)
 
 
-def _check_count(prompt: str | list[str | int | list[int]], limit: int) -> None:
+def _check_count(prompt: str | list[str | int | list[int]], limit: int, limits: Limits) -> None:
     """Refuses a list that is too long whatever it holds, before anybody walks through it."""
-    if isinstance(prompt, list) and len(prompt) > max(limit, MAX_PROMPTS):
+    if isinstance(prompt, list) and len(prompt) > max(limit, limits.n_choices):
         raise RequestError(
-            f"the context holds {limit} tokens and a request {MAX_PROMPTS} prompts, prompt lists "
-            f"{len(prompt)}: shorten it",
+            f"the context holds {limit} tokens and a request {limits.n_choices} prompts, prompt "
+            f"lists {len(prompt)}: shorten it",
             param="prompt",
             code="context_length_exceeded",
         )
@@ -137,37 +139,35 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
 def _job(
     prompts: tuple[Ids, ...],
     params: SamplingParams,
-    text: TextModel,
-    info: Ready,
-    draw: DrawSeed,
+    server: Server,
     standing: Standing,
     names: Names,
-) -> Job:
+) -> Work[Job]:
+    """Checks every prompt; what does not depend on it is resolved once."""
+    sizes = {"vocab_size": server.info.vocab_size, "max_model_len": server.info.max_model_len}
     for prompt in prompts:
-        check_prompt(
-            prompt,
-            vocab_size=info.vocab_size,
-            max_model_len=info.max_model_len,
-            name=names.prompt,
-        )
-    n_tokens = sum(map(len, prompts)) * params.n
-    if n_tokens > MAX_JOB_TOKENS:
-        raise RequestError(
-            f"the prompts hold {n_tokens} tokens over all choices, at most {MAX_JOB_TOKENS} are "
-            "allowed: send fewer prompts in one request",
-            param=names.prompt,
-        )
-    resolved = [
-        params_of_choice
-        for prompt in prompts
-        for params_of_choice in resolve_choices(
+        check_prompt(prompt, **sizes, name=names.prompt)
+        yield
+    server.limits.check(len(prompts), params.n, sum(map(len, prompts)))
+    draw = server.draw
+    first = resolve(
+        params if params.seed is not None else structs.replace(params, seed=draw()),
+        **sizes,
+        n_prompt=len(prompts[0]),
+        eos_ids=server.text.tokenizer.eos_ids,
+        names=names,
+    )
+    resolved = [first]
+    for prompt in prompts[1:]:
+        seed, length = first.seed if params.seed is not None else draw(), len(prompt)
+        own = other_prompt(
+            first,
             params,
-            vocab_size=info.vocab_size,
-            max_model_len=info.max_model_len,
-            n_prompt=len(prompt),
-            eos_ids=text.tokenizer.eos_ids,
-            draw=draw,
+            seed=seed,
+            n_prompt=length,
+            max_model_len=server.info.max_model_len,
             names=names,
         )
-    ]
+        resolved.append(own)
+        yield
     return Job(prompts, params, tuple(resolved), standing)

@@ -13,7 +13,7 @@ from kvasir.serve.completion_answer import CompletionAnswer
 from kvasir.serve.echo import read_echoes
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Generation, Job
-from kvasir.serve.jobs import chat_job, completion_job
+from kvasir.serve.jobs import Server, chat_job, completion_job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
@@ -34,7 +34,7 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
     )
     model = service.check_model(request.model)
     text, info = await service.open()
-    job = await completion_job(request, text, info, service.draw_seed)
+    job = await completion_job(request, _server(service, text, info))
     answer = CompletionAnswer(
         new_envelope("cmpl", "text_completion", model, fingerprint(info), warnings),
         job,
@@ -52,7 +52,7 @@ async def post_chat_completions(service: Service, exchange: Exchange) -> None:
     )
     model = service.check_model(request.model)
     text, info = await service.open()
-    job, notes = await chat_job(request, text, info, service.draw_seed)
+    job, notes = await chat_job(request, _server(service, text, info))
     if notes and service.options.strict:
         raise RequestError(notes[0], param="messages", code="unknown_parameter")
     answer = ChatAnswer(
@@ -85,6 +85,11 @@ async def _generate(
             Served(answer.envelope.id, generation.first_id, job.n_choices, service.owner(exchange))
         )
         await respond(generation, answer, exchange, fields)
+
+
+def _server(service: Service, text: TextModel, info: Ready) -> Server:
+    client = service.client
+    return Server(text, info, client.limits, client.slices, service.draw_seed)
 
 
 def fingerprint(info: Ready) -> str:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.timeline import Span, StepRecord, Story
+from kvasir.sched.timeline import Timeline
 from kvasir.serve.answer import Json
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.query import read_count
-from kvasir.serve.served import Names
+from kvasir.serve.served import Names, Served
 from kvasir.serve.service import Service
+from kvasir.serve.slices import Work
 
+_json = msgspec.json.Encoder()
 MAX_STEPS = 4096
 DEFAULT_STEPS = 256
+PART_STEPS = 64
+"""Sent at a time: an answer of thousands of steps is never held as a whole."""
 
 
 async def get_request_timeline(service: Service, exchange: Exchange) -> None:
@@ -30,33 +36,33 @@ async def get_request_timeline(service: Service, exchange: Exchange) -> None:
             code="not_found",
             status=404,
         )
-    answer = await service.client.timeline(served.ids)
-    epoch = time.time() - answer.clock
-    stories = {story.id: story for story in answer.stories}
-    choices = [
-        _choice(index, stories.get(engine_id), epoch) for index, engine_id in enumerate(served.ids)
-    ]
+    choices = await service.client.slices.run(_stories(service.client.timeline, served))
     await exchange.send_json({"id": served.id, "object": "request.timeline", "choices": choices})
 
 
 async def get_timeline(service: Service, exchange: Exchange) -> None:
     """The last ``steps`` steps of the engine. Requests of other keys are counted, not named."""
-    answer = await service.client.timeline(
-        (), read_count(exchange, "steps", DEFAULT_STEPS, MAX_STEPS)
-    )
-    epoch = time.time() - answer.clock
+    n_steps = read_count(exchange, "steps", DEFAULT_STEPS, MAX_STEPS)
     names = service.served.names(service.owner(exchange))
-    steps = [_step(step, names, epoch) for step in answer.steps]
-    await exchange.send_json({"object": "timeline", "steps": steps})
+    timeline = service.client.timeline
+    records, epoch = timeline.recent(n_steps), _epoch(timeline)
+    await exchange.start_json()
+    await exchange.send_events(b'{"object":"timeline","steps":[')
+    for first in range(0, len(records), PART_STEPS):
+        part = records[first : first + PART_STEPS]
+        steps = await service.client.slices.run(_steps(part, names, epoch))
+        await exchange.send_events((b"," if first else b"") + b",".join(steps))
+    await exchange.send_events(b"]}")
+    await exchange.end_events()
 
 
 async def get_kv_cache(service: Service, exchange: Exchange) -> None:
     """Which share of the KV blocks is used, cached and free, and how full those of each running
     choice are. Requests of other keys are counted, not named."""
-    answer = await service.client.timeline((), with_blocks=True)
+    holdings = await service.client.holdings()
     stats, (_, info) = service.client.stats, await service.open()
     names = service.served.names(service.owner(exchange))
-    rows = [(names.name(x.id), x) for x in answer.holdings]
+    rows = [(names.name(x.id), x) for x in holdings]
     await exchange.send_json(
         {
             "object": "kv_cache",
@@ -72,6 +78,29 @@ async def get_kv_cache(service: Service, exchange: Exchange) -> None:
             ],
         }
     )
+
+
+def _epoch(timeline: Timeline) -> float:
+    """Unix time at which the timeline's clock said 0."""
+    return time.time() - timeline.clock()
+
+
+def _stories(timeline: Timeline, served: Served) -> Work[list[msgspec.Raw]]:
+    epoch = _epoch(timeline)
+    choices = []
+    for index, engine_id in enumerate(served.ids):
+        story = yield from timeline.telling(engine_id)
+        choices.append(msgspec.Raw(_json.encode(_choice(index, story, epoch))))
+        yield
+    return choices
+
+
+def _steps(records: Sequence[StepRecord], names: Names, epoch: float) -> Work[list[bytes]]:
+    steps = []
+    for record in records:
+        steps.append(_json.encode(_step(record, names, epoch)))
+        yield
+    return steps
 
 
 def _choice(index: int, story: Story | None, epoch: float) -> Json:

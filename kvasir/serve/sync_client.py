@@ -44,7 +44,7 @@ class SyncClient:
         return message
 
     def submit(self, request: EngineRequest) -> None:
-        self._send(Submit((request,)))
+        self._send(Submit(request))
 
     def cancel(self, request_id: int) -> None:
         """Ends a request; one that has ended is fine."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from kvasir.core.errors import RequestError, printable
+from kvasir.serve.slices import Slices, Work
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -32,11 +34,56 @@ class TextModel:
     ) -> tuple[int, ...]:
         """Ids of ``text``. Raises RequestError (400) before tokenizing what cannot fit ``limit``
         tokens."""
-        n_bytes = len(text.encode("utf-8", errors="surrogatepass"))
-        self.check_bytes(n_bytes, limit, param)
-        if n_bytes <= INLINE_BYTES:
+        if self._check(text, limit, param) <= INLINE_BYTES:
             return tuple(self.tokenizer.encode(text, add_special))
         return tuple(await asyncio.to_thread(self.tokenizer.encode, text, add_special))
+
+    async def read_many(
+        self,
+        prompts: Sequence[str | tuple[int, ...]],
+        slices: Slices,
+        *,
+        add_special: bool,
+        limit: int,
+        param: str,
+    ) -> list[tuple[int, ...]]:
+        """Ids of each of ``prompts``, which are texts or ids. Raises as ``encode``."""
+        found: list[tuple[int, ...]] = []
+        rest = deque(prompts)
+        while rest:
+            await slices.run(self._read_short(rest, found, add_special, limit, param))
+            if rest:
+                text = str(rest.popleft())
+                found.append(
+                    await self.encode(text, add_special=add_special, limit=limit, param=param)
+                )
+        return found
+
+    def _read_short(
+        self,
+        rest: deque[str | tuple[int, ...]],
+        found: list[tuple[int, ...]],
+        add_special: bool,
+        limit: int,
+        param: str,
+    ) -> Work[None]:
+        """Reads from ``rest`` until it meets a long text."""
+        while rest:
+            prompt = rest[0]
+            if isinstance(prompt, tuple):
+                found.append(prompt)
+            elif self._check(prompt, limit, param) > INLINE_BYTES:
+                return
+            else:
+                found.append(tuple(self.tokenizer.encode(prompt, add_special)))
+            rest.popleft()
+            yield
+
+    def _check(self, text: str, limit: int, param: str) -> int:
+        """Bytes of ``text``. Raises RequestError (400) for more than ``limit`` tokens can spell."""
+        n_bytes = len(text.encode("utf-8", errors="surrogatepass"))
+        self.check_bytes(n_bytes, limit, param)
+        return n_bytes
 
     async def render(
         self,

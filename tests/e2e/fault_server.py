@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import sys
 
+import uvloop
+
 from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.serve.server import run
+from tests.e2e import pulse
 
 if __name__ == "__main__":
+    if pulse.folder() is not None:
+        uvloop.new_event_loop = pulse.new_event_loop  # type: ignore[assignment]
     given = json.loads(sys.argv[1])
     serve_options, engine_options = ServeOptions(**given["serve"]), EngineOptions(**given["engine"])
     sys.exit(run(serve_options, engine_options, given["module"]))

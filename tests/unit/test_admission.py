@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvasir.core.errors import CapacityError
+from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.serve.admission import Admission, wait_for
 from tests.unit.test_deadlines import World
@@ -57,14 +57,45 @@ def test_prompt_tokens_are_bounded_too() -> None:
 def test_what_starts_at_once_is_no_part_of_the_queue() -> None:
     empty = EngineStats(n_running=1, n_received=14, tokens_received=1400)
     taken = admission(1, 10)
-    taken.check(empty, 4, 500, 10**6)
+    taken.check(empty, 4, 4, 10**6)
+    with pytest.raises(CapacityError):
+        taken.check(empty, 4, 5, 1)
     taken.sent(3, 600)
     assert taken.queued(empty, 4) == (0, 0)
-    taken.check(empty, 4, 2, 700)
-    taken.sent(2, 700)
-    assert taken.queued(empty, 4) == (2, 1300)
+    with pytest.raises(CapacityError, match="0 choices wait and 2 more"):
+        taken.check(empty, 4, 2, 700)
+    taken.check(empty, 4, 1, 700)
+    taken.sent(1, 700)
+    assert taken.queued(empty, 4) == (1, 1300)
     with pytest.raises(CapacityError):
         taken.check(empty, 4, 1, 1)
+
+
+def test_the_largest_request_that_is_taken_at_all_is_taken_when_idle() -> None:
+    bound = Admission(10, 1200)
+    limits = bound.limits(n_slots=4, max_model_len=4096)
+    assert (limits.n_choices, limits.n_tokens) == (14, 4096)
+    limits.check(7, 2, 4096)
+    bound.check(EngineStats(), 4, 14, 4096)
+    with pytest.raises(CapacityError, match="0 choices wait and 15 more"):
+        bound.check(EngineStats(), 4, 15, 1)
+    with pytest.raises(CapacityError, match="10 choices wait and 14 more"):
+        admission().check(full(), 4, 14, 4096)
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "said"),
+    [
+        ((1, 15), "n", "1 prompts with n = 15 are 15 choices, this server takes at most 14"),
+        ((8, 2), "prompt", "8 prompts with n = 2 are 16 choices, this server takes at most 14"),
+        ((3, 1, 4097), "prompt", "the prompts hold 4097 tokens, this server takes at most 4096"),
+    ],
+)
+def test_what_could_never_be_served_is_a_400(asked: tuple[int, ...], param: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        Admission(10, 1200).limits(n_slots=4, max_model_len=4096).check(*asked)
+    assert (caught.value.status, caught.value.param) == (400, param)
+    assert "raise --max-queued-" in caught.value.message
 
 
 def test_retry_after_is_within_a_factor_of_two_of_the_truth() -> None:

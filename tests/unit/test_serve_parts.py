@@ -23,7 +23,7 @@ from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.routes_generate import fingerprint
 from kvasir.serve.settle import hurry, settle
-from kvasir.serve.streams import EventStream
+from kvasir.serve.streams import SLOW_SECONDS, EventStream
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 JSON = st.recursive(
@@ -87,15 +87,31 @@ def test_frame_beyond_the_limit_is_not_read() -> None:
 
 def test_stream_gives_events_before_the_failure() -> None:
     async def run() -> None:
-        stream = EventStream(10, 2, limit=2)
+        now = [5.0]
+        stream = EventStream(10, 2, limit=2, clock=lambda: now[0])
         assert stream.push(TokenEvent(10, tokens=(1,)))
         assert stream.push(TokenEvent(11, tokens=(2,), finish="stop"))
+        now[0] += 1.1 * SLOW_SECONDS
         assert not stream.push(TokenEvent(10, tokens=(3,)))
         assert stream.open == {10}
         stream.overflow()
         assert [event.id for event in await stream.read()] == [10, 11]
         with pytest.raises(RequestError, match="2 token events"):
             await stream.read()
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_reads_is_not_failed_by_the_events_of_one_step() -> None:
+    async def run() -> None:
+        now = [5.0]
+        stream = EventStream(0, 300, limit=2, clock=lambda: now[0])
+        assert all(stream.push(TokenEvent(i, tokens=(1,))) for i in range(300))
+        now[0] += 0.9 * SLOW_SECONDS
+        found = [event.id for _ in range(5) for event in await stream.read()]
+        assert found == list(range(300))
+        now[0] += 0.9 * SLOW_SECONDS
+        assert all(stream.push(TokenEvent(i, tokens=(2,))) for i in range(300))
 
     asyncio.run(run())
 

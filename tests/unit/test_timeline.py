@@ -10,7 +10,7 @@ import pytest
 
 from kvasir.cli.trace import chrome_trace, request_text, steps_text
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import AskTimeline, EngineRequest
+from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, StepPlan, StepResult
 from kvasir.core.timeline import Span, Story
@@ -51,7 +51,8 @@ def drain(made: Engine) -> None:
 
 
 def story(made: Engine, i: int) -> Story:
-    (found,) = made.timeline(AskTimeline(1, (i,))).stories
+    found = made.timeline.story(i)
+    assert found is not None
     return found
 
 
@@ -124,7 +125,7 @@ def test_state_of_waiting_running_cancelled_and_unknown() -> None:
     assert shape(story(made, 2)) == []
     made.cancel(2)
     assert story(made, 2).spans[-1].detail == "cancelled"
-    assert made.timeline(AskTimeline(1, (3,))).stories == ()
+    assert made.timeline.story(3) is None
 
 
 def test_drafted_rows_are_decode_steps() -> None:

@@ -13,7 +13,6 @@ from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Sett
 from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
 from kvasir.bench.experiments.engines import Made, Models, greedy, tokens
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import AskTimeline
 from kvasir.core.timeline import Story
 
 MODES = ("recompute", "swap", "auto")
@@ -72,8 +71,8 @@ def _preempted(made: Made, length: int, n_outputs: int) -> Run:
 
 def _story(made: Made) -> Story:
     """Of the victim."""
-    (story,) = made.engine.timeline(AskTimeline(0, (VICTIM,))).stories
-    if not any(span.kind == "preempted" for span in story.spans):
+    story = made.engine.timeline.story(VICTIM)
+    if story is None or not any(span.kind == "preempted" for span in story.spans):
         raise KvasirError("the long request was not preempted: the memory has room for all")
     return story
 

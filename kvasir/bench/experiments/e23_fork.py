@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from kvasir.bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
 from kvasir.bench.experiments.drive import Run, at_once, drive, equal_tokens
 from kvasir.bench.experiments.engines import Made, Models, greedy, tokens
-from kvasir.core.messages import AskTimeline
 
 N_BRANCHES = 3
 ROOT = 50
@@ -27,7 +26,7 @@ def run(settings: Settings) -> Outcome:
             drive(made.engine, at_once([warm]), made.clock)
             n_steps = made.engine.stats().step
             found = _fork_and_join(made, sizes, forks)
-            steps = made.engine.timeline(AskTimeline(0, n_steps=4096)).steps
+            steps = made.engine.timeline.recent(4096)
             described = made.described
         runs.append(found)
         points.append(

@@ -14,7 +14,6 @@ from kvasir.bench.experiments.drive import Run, at_once, drive
 from kvasir.bench.experiments.engines import FAKE_VOCAB, Made, fake_engine, greedy, tokens
 from kvasir.bench.experiments.lengths import Lengths, sharegpt_like
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import AskTimeline
 
 CONTEXT = 2048
 N_CONTIGUOUS = 16
@@ -83,7 +82,7 @@ def _watch(run: Run, made: Made, usage: Usage) -> None:
     stats = made.engine.stats()
     if not stats.n_waiting:
         return
-    (record,) = made.engine.timeline(AskTimeline(0, n_steps=1)).steps
+    (record,) = made.engine.timeline.recent(1)
     ids = [*record.decodes, *(request_id for request_id, _, _ in record.chunks)]
     live = [i for i in ids if run.traces[i].finish is None]
     usage.used += sum(usage.prompts[i] + len(run.traces[i].tokens) - 1 for i in live)

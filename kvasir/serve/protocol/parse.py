@@ -27,7 +27,7 @@ def parse_request(
     with
     ``strict`` on unknown fields. null is the same as absent.
     """
-    known = {field.encode_name for field in msgspec.structs.fields(request_type)}
+    known = frozenset(request_type.__struct_encode_fields__)
     present = {key: value for key, value in body.items() if value is not None}
     unknown = [key for key in present if key not in known and key not in unsupported]
     for key, value in present.items():

@@ -103,6 +103,8 @@ _DRAWING = (
     *("logit_bias", "stop", "stop_token_ids", "min_tokens", "ttft_ms", "deadline_ms", "cache_ttl"),
 )
 """Fields that beam search has no place for; a seed and a temperature change nothing there."""
+_DEFAULTS = {f.name: f.default for f in msgspec.structs.fields(SamplingFields)}
+"""Found once: it takes milliseconds."""
 
 
 def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
@@ -115,8 +117,7 @@ def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
         raise RequestError(
             "beam search knows its answer at the end: leave stream out", param="stream"
         )
-    defaults = {field.name: field.default for field in msgspec.structs.fields(SamplingFields)}
-    given = [name for name in _DRAWING if getattr(fields, name) != defaults[name]]
+    given = [name for name in _DRAWING if getattr(fields, name) != _DEFAULTS[name]]
     given += ["logprobs"] if logprobs is not None else []
     if given:
         raise RequestError(

@@ -1,0 +1,80 @@
+"""What messages ask of an engine between two of its steps: a little at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from kvasir.core.messages import (
+    AskHoldings,
+    Cancel,
+    HoldingsAnswer,
+    Release,
+    ResetPrefixCache,
+    StepEvents,
+    Submit,
+    ToEngine,
+)
+from kvasir.engine.choices import choices
+from kvasir.engine.engine import Engine
+from kvasir.serve.outbox import Outbox
+
+SHARE = 0.1
+"""Of a step's time that may go to messages before the next."""
+MIN_SECONDS = 0.0002
+"""The same where steps are short: about ten choices, so that thousands arrive within a second."""
+IDLE_SECONDS = 0.005
+"""The same while nothing runs: the choices of most requests begin together."""
+
+
+class Errands:
+    """Messages in the order of their arrival, each in pieces of tens of microseconds."""
+
+    def __init__(
+        self, engine: Engine, outbox: Outbox, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._engine = engine
+        self._outbox = outbox
+        self._clock = clock
+        self._waiting: deque[Iterator[None]] = deque()
+
+    def take(self, message: ToEngine) -> None:
+        """To be done after those before it."""
+        self._waiting.append(self._pieces(message))
+
+    def run(self, step_seconds: float, *, is_idle: bool) -> None:
+        """Do what the time before the next step allows after one of ``step_seconds``, one piece at
+        least; the rest waits for the next gap."""
+        seconds = IDLE_SECONDS if is_idle else max(MIN_SECONDS, SHARE * step_seconds)
+        end = self._clock() + seconds
+        while self._waiting:
+            for _ in self._waiting[0]:
+                if self._clock() >= end:
+                    return
+            self._waiting.popleft()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def _pieces(self, message: ToEngine) -> Iterator[None]:
+        if isinstance(message, Submit):
+            for request in choices(message.request, message.n):
+                self._engine.submit((request,))
+                yield
+        elif isinstance(message, Cancel):
+            for request_id in message.ids:
+                self._engine.cancel(request_id)
+                yield
+        elif isinstance(message, Release):
+            for request_id in message.ids:
+                self._engine.release(request_id)
+                yield
+            if not self._engine.has_work:
+                self._outbox.send(StepEvents((), self._engine.stats()))
+        elif isinstance(message, AskHoldings):
+            self._outbox.send(HoldingsAnswer(self._engine.holdings()))
+            yield
+        elif isinstance(message, ResetPrefixCache):
+            self._engine.reset_prefix_cache()
+            yield

@@ -1,0 +1,180 @@
+"""Requests of many choices, and many questions, beside two streams that must not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests import tiny
+from tests.e2e import pulse
+from tests.e2e.canaries import Watch, watching
+from tests.e2e.harness import Server, connect, exchange, head, post_bytes, running_server
+from tests.e2e.mixes import run_mix
+
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+N_SLOTS = 64
+N_CHOICES = 1024 + N_SLOTS
+"""Of the largest request."""
+MOST = {"prompt": [[i + 2] for i in range(8)], "n": 128, "max_tokens": 4}
+"""Of a request: 1024 choices, in 60 bytes."""
+BIAS = {str(i): i % 7 - 3 for i in range(2, 300)}
+
+
+API_SECONDS = 0.050
+"""CPU time that may pass between two beats of the event loop, a beat and collected garbage
+included: a slice has 2 ms."""
+ENGINE_SECONDS = 0.020
+"""CPU time that messages may take between two steps beyond their share of a step."""
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The native executor on a tiny model, one thread: the machine's other core is for the rest."""
+    folder = tmp_path_factory.mktemp("floods")
+    model = tiny.write_hf(tiny.llama(), folder / "model")
+    options = {"threads": 1, "kv_memory": 16 << 20, "max_num_seqs": N_SLOTS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PULSE", str(folder))
+        with running_server(
+            model, executor="cpu", name="tiny", engine=options, module=pulse.ENGINE
+        ) as server:
+            yield server
+
+
+@pytest.fixture(scope="module")
+def watch(native: Server) -> Iterator[Watch]:
+    """Buffers are as large as the attacks make them once they have been made."""
+    for attack in ATTACKS:
+        attack(native)
+    native.wait_idle()
+    with watching(native) as found:
+        yield found
+
+
+def ask(server: Server, body: dict[str, Any], path: str = TEXT) -> int:
+    """The status; asks again while the queue is full of what those before have left."""
+    while (reply := server.post(path, {"ignore_eos": True, **body})).status_code == 429:
+        time.sleep(0.05)
+    return int(reply.status_code)
+
+
+def hang_up(server: Server, body: dict[str, Any], seconds: float = 0.0) -> None:
+    """Asks, and leaves after so long."""
+    whole = {"model": server.model, "ignore_eos": True, **body}
+    with connect(server) as sock:
+        sock.sendall(post_bytes(TEXT, json.dumps(whole).encode()))
+        time.sleep(seconds)
+
+
+def many_choices(server: Server) -> None:
+    assert ask(server, MOST) == 200
+
+
+def many_prompts(server: Server) -> None:
+    assert ask(server, {"prompt": ["tell me"] * 1024, "max_tokens": 4}) == 200
+
+
+def many_biases(server: Server) -> None:
+    assert ask(server, {**MOST, "logit_bias": BIAS}) == 200
+
+
+def long_prompts(server: Server) -> None:
+    prompts = [[3 + (i * 7 + j) % 300 for j in range(500)] for i in range(16)]
+    assert ask(server, {"prompt": prompts, "n": 8, "max_tokens": 4}) == 200
+
+
+def many_scores(server: Server) -> None:
+    asked = {"prompt": [[5], [6]], "n": 64, "max_tokens": 16, "logprobs": 20, "echo": True}
+    assert ask(server, asked) == 200
+
+
+def due_and_gone(server: Server) -> None:
+    """Many choices with a deadline, whose sender does not wait."""
+    for _ in range(4):
+        hang_up(server, {**MOST, "deadline_ms": 60_000})
+
+
+def gone(server: Server) -> None:
+    for _ in range(4):
+        hang_up(server, {**MOST, "max_tokens": 400})
+
+
+def gone_in_the_middle(server: Server) -> None:
+    hang_up(server, {**MOST, "max_tokens": 400, "stream": True}, 0.3)
+
+
+def streams(server: Server) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}], "n": 128, "max_tokens": 8}
+    assert ask(server, {**asked, "stream": True}, CHAT) == 200
+
+
+def beams(server: Server) -> None:
+    asked = {"prompt": [[i + 2] * 40 for i in range(8)], "n": 16, "use_beam_search": True}
+    assert ask(server, {**asked, "max_tokens": 6}) == 200
+
+
+def timelines(server: Server) -> None:
+    """24 clients, each with the largest question."""
+    asked = head("GET", "/v1/timeline?steps=4096", "Connection: close")
+    with ThreadPoolExecutor(24) as pool:
+        replies = [pool.submit(exchange, server, asked) for _ in range(24)]
+        assert all((reply := x.result()) and reply.status == 200 for x in replies)
+
+
+def refused(server: Server) -> None:
+    """More than could ever be served."""
+    for _ in range(10):
+        assert ask(server, {"prompt": ["tell me"] * 1024, "n": 128, "max_tokens": 4}) == 400
+        assert ask(server, {"prompt": [[1]] * 256, "n": 128, "deadline_ms": 60_000}) == 400
+
+
+ATTACKS: tuple[Callable[[Server], None], ...] = (
+    many_choices,
+    many_prompts,
+    many_biases,
+    long_prompts,
+    many_scores,
+    due_and_gone,
+    gone,
+    gone_in_the_middle,
+    streams,
+    beams,
+    timelines,
+    refused,
+)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_an_attack_beside_two_streams(watch: Watch, attack: Callable[[Server], None]) -> None:
+    check(watch, attack)
+
+
+def check(watch: Watch, attack: Callable[[Server], None]) -> None:
+    pulse.take_notes("api"), pulse.take_notes("engine")
+    try:
+        print(watch.holds(attack))
+    finally:
+        api, engine = pulse.take_notes("api"), pulse.take_notes("engine")
+        print(f"API {max(api, default=0) * 1e3:.1f}, engine {max(engine, default=0) * 1e3:.1f} ms")
+        assert max(api, default=0.0) <= API_SECONDS
+        assert max(engine, default=0.0) <= ENGINE_SECONDS
+
+
+def test_a_random_mix_beside_two_streams(watch: Watch) -> None:
+    """``make test-mix`` sends 10,000."""
+    n_requests, outcomes = int(os.environ.get("MIX", "150")), []
+
+    def mix(server: Server) -> None:
+        outcomes.append(run_mix(server, n_requests, seed=len(outcomes)))
+
+    try:
+        check(watch, mix)
+    finally:
+        print(outcomes)
+    assert not any(outcome.wrong for outcome in outcomes)
