@@ -96,6 +96,10 @@ class Prefixes:
         n_found = self._n_tokens(hit, depth)
         return Found(chain, hit, n_tokens, n_found, is_coming or is_forking, ahead)
 
+    def may_find(self, request: Request) -> bool:
+        """Whether ``find`` can give any tokens."""
+        return self._enabled or request.parent >= 0
+
     def n_cached(self, request: Request) -> int:
         """Tokens that memory holds of ``request``, which does not run."""
         chain = request.chain or self._chain(request)

@@ -59,10 +59,16 @@ class Queues:
         self._slots = list(range(max_num_seqs - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
         self._is_urgent = False
+        self._looked_at: dict[Request, int] = {}
+        """Tokens that were found for who waits, when this plan first looked."""
+        self.n_places = max_num_seqs
+        """Requests that can run at a time: fewer than slots when the last plan lacked blocks."""
 
     def begin_plan(self) -> None:
         """What could not start in the last plan may now."""
         self._refused.clear()
+        self._looked_at.clear()
+        self.n_places = self._max_num_seqs
         self._is_urgent = False
 
     def rescue(self) -> Newcomer | None:
@@ -94,6 +100,8 @@ class Queues:
         chosen = self._choose() if self.waiting.is_open(len(self.running)) else None
         if chosen is None:
             self.waiting.full()
+            if self._slots and self.running:
+                self.n_places = len(self.running)
             return None
         return self._start(*chosen)
 
@@ -178,20 +186,33 @@ class Queues:
     def _first_of(
         self, turn: Sequence[Request], passed: list[Request]
     ) -> tuple[Request, Found] | None:
-        """The request of one turn that most is cached of; ``passed`` gets those that lose by it."""
-        best: tuple[Request, Found] | None = None
+        """The request of one turn that most is cached of; ``passed`` gets those that lose by it.
+        Who was looked at in this plan is looked at again only when it wins."""
+        best, most, found = None, -1, None
+        lost: list[Request] = []
         for request in turn:
-            found = self._startable(request, may_reclaim=best is None)
-            if found is not None and (best is None or found.n_tokens > best[1].n_tokens):
+            if best is not None and not self.prefixes.may_find(request):
+                continue
+            fresh, n_tokens = None, self._looked_at.get(request, -1)
+            if n_tokens < 0 or request in self._refused:
+                fresh = self._startable(request, may_reclaim=best is None)
+                n_tokens = -1 if fresh is None else fresh.n_tokens
+                self._looked_at[request] = n_tokens
+            if n_tokens > most:
                 if best is not None:
-                    passed.append(best[0])
-                best = request, found
-            elif found is None and self._refused.get(request):
-                passed.append(request)
+                    lost.append(best)
+                best, most, found = request, n_tokens, fresh
+            elif self._refused.get(request):
+                lost.append(request)
             is_due = request.n_bypassed >= self.waiting.max_bypass
             if is_due or (best is not None and self.prefixes.tier is not None):
                 break  # a look at what is on disk begins to read it
-        return best
+        if best is not None and found is None:
+            found = self._startable(best, may_reclaim=True)
+            if found is None:
+                return self._first_of(turn, passed)
+        passed.extend(lost)
+        return None if best is None or found is None else (best, found)
 
     def _startable(self, request: Request, *, may_reclaim: bool) -> Found | None:
         """What ``request`` begins with; None when it does not fit, or waits for what another

@@ -1,0 +1,90 @@
+"""Waiting requests as sums: what a newcomer has before it, without a look at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvasir.sched.cost import Load, chunk_load
+from kvasir.sched.request import Request
+
+N_SIZES = 64
+"""Powers of two that lengths are told apart by."""
+
+
+class Lengths:
+    """Many numbers >= 0, of which the sum is wanted with a limit to each. Those between two powers
+    of two count as equal."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * N_SIZES
+        self._sums = [0] * N_SIZES
+
+    def add(self, length: int) -> None:
+        size = length.bit_length()
+        self._counts[size] += 1
+        self._sums[size] += length
+
+    def remove(self, length: int) -> None:
+        size = length.bit_length()
+        self._counts[size] -= 1
+        self._sums[size] -= length
+
+    def total(self, limit: float) -> float:
+        """Their sum, with ``limit`` in the place of longer ones."""
+        pairs = zip(self._counts, self._sums, strict=True)
+        return sum([min(length, n * limit) for n, length in pairs if n])
+
+    def beyond(self, limit: float) -> float:
+        """How much more they are in all than ``total``."""
+        return sum(self._sums) - self.total(limit)
+
+
+class Backlog:
+    """Every operation takes the same time however many wait."""
+
+    def __init__(self) -> None:
+        self._shares: dict[Request, tuple[int, int, int]] = {}
+        self._n_tokens = 0
+        self._n_pairs = 0
+        self._least, self._most = Lengths(), Lengths()
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def add(self, request: Request) -> None:
+        """What ``request`` adds is remembered: what is known of it may change while it waits."""
+        left = request.max_outputs - request.n_drawn
+        least, n_tokens = left, request.n_known - 1
+        if request.params.stop_ids:
+            least = min(left, max(1, request.params.min_tokens - request.n_drawn))
+        self._shares[request] = n_tokens, least, left
+        self._n_tokens += n_tokens
+        self._n_pairs += chunk_load(n_tokens, 0).pairs
+        self._least.add(least)
+        self._most.add(left)
+
+    def remove(self, request: Request) -> None:
+        n_tokens, least, left = self._shares.pop(request)
+        self._n_tokens -= n_tokens
+        self._n_pairs -= chunk_load(n_tokens, 0).pairs
+        self._least.remove(least)
+        self._most.remove(left)
+
+    def prompts(self) -> Load:
+        """What must be computed before each of them draws, every prompt in one row."""
+        return Load(len(self), self._n_tokens, self._n_pairs, self._n_tokens)
+
+    def outputs(self, usual: float) -> float:
+        """That they will draw; ``usual``: those that may stop by themselves."""
+        return self._most.total(usual) + self._least.beyond(usual)
+
+
+def sums(backlogs: Iterable[Backlog], usual: float) -> tuple[int, Load, float]:
+    """Requests, prompts and outputs of ``backlogs`` together."""
+    n, load, n_outputs = 0, Load(), 0.0
+    for backlog in backlogs:
+        if backlog:
+            n += len(backlog)
+            load = load.plus(backlog.prompts())
+            n_outputs += backlog.outputs(usual)
+    return n, load, n_outputs
