@@ -128,7 +128,8 @@ class CostModel:
     def beyond(self, load: Load) -> float:
         """Seconds that ``load`` adds to a step."""
         _, row, token, pair, entry = self.costs
-        return row * load.rows + token * load.tokens + pair * load.pairs + entry * load.entries
+        n_rows, n_tokens, n_pairs, n_entries = load
+        return row * n_rows + token * n_tokens + pair * n_pairs + entry * n_entries
 
     def _terms(self, load: Load) -> tuple[float, ...]:
         step, row, token, pair, entry = self.costs

@@ -79,15 +79,15 @@ class Queues:
             return None
         if self._timeline.clock() - request.since < self._patience:
             return None
-        found = self._find(request)
+        found, fits = self._find(request)
         if self._waits_for_another(request, found):
             return None
-        while not (self._slots and self._fits(request, found)):
+        while not (self._slots and fits):
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
             self._preempt()
-            found = self._find(request)
+            found, fits = self._find(request)
         return None if found.ahead is None else self._start(request, found)
 
     def newcomer(self) -> Newcomer | None:
@@ -222,13 +222,12 @@ class Queues:
         if self._is_urgent and request.rank == LOWEST:
             return None
         # held blocks that another found may rest on stay
-        spare = self._spare(request)
-        found = self._find(request) if may_reclaim else self.prefixes.find(request, spare)
+        found, fits = self._find(request, may_reclaim=may_reclaim)
         if found.ahead is None:
             self._refused[request] = False
         elif self._waits_for_another(request, found):
             pass
-        elif not self._fits(request, found):
+        elif not fits:
             self._refused[request] = True
         else:
             return found
@@ -242,22 +241,15 @@ class Queues:
         self._refused[request] = False
         return True
 
-    def _fits(self, request: Request, found: Found) -> bool:
-        return self.prefixes.fits(request, found, self._spare(request))
-
-    def _spare(self, request: Request) -> int:
-        """Blocks that are left when ``request`` starts."""
-        return 0 if request.holds_all else len(self.running)
-
-    def _find(self, request: Request) -> Found:
-        """What it would begin with; held blocks are let go until there is room for it."""
-        n_spare = self._spare(request)
-        found = self.prefixes.find(request, n_spare)
-        while found.ahead is not None and not self.prefixes.fits(request, found, n_spare):
-            if not self._holds.reclaim():
-                break
+    def _find(self, request: Request, *, may_reclaim: bool = True) -> tuple[Found, bool]:
+        """What it would begin with, and whether it fits and leaves blocks for those who run; held
+        blocks are let go until it does."""
+        n_spare = 0 if request.holds_all else len(self.running)
+        while True:
             found = self.prefixes.find(request, n_spare)
-        return found
+            fits = self.prefixes.fits(request, found, n_spare)
+            if fits or found.ahead is None or not (may_reclaim and self._holds.reclaim()):
+                return found, fits
 
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)
