@@ -43,7 +43,7 @@ class Backlog:
     """Every operation takes the same time however many wait."""
 
     def __init__(self) -> None:
-        self._shares: dict[Request, tuple[int, int, int]] = {}
+        self._shares: dict[Request, tuple[int, int, int, int]] = {}
         self._n_tokens = 0
         self._n_pairs = 0
         self._least, self._most = Lengths(), Lengths()
@@ -53,20 +53,20 @@ class Backlog:
 
     def add(self, request: Request) -> None:
         """What ``request`` adds is remembered: what is known of it may change while it waits."""
-        left = request.max_outputs - request.n_drawn
-        least, n_tokens = left, request.n_known - 1
+        left = least = request.max_outputs - request.n_drawn
         if request.params.stop_ids:
             least = min(left, max(1, request.params.min_tokens - request.n_drawn))
-        self._shares[request] = n_tokens, least, left
+        _, n_tokens, n_pairs, _ = chunk_load(request.n_known - 1, 0)
+        self._shares[request] = n_tokens, n_pairs, least, left
         self._n_tokens += n_tokens
-        self._n_pairs += chunk_load(n_tokens, 0).pairs
+        self._n_pairs += n_pairs
         self._least.add(least)
         self._most.add(left)
 
     def remove(self, request: Request) -> None:
-        n_tokens, least, left = self._shares.pop(request)
+        n_tokens, n_pairs, least, left = self._shares.pop(request)
         self._n_tokens -= n_tokens
-        self._n_pairs -= chunk_load(n_tokens, 0).pairs
+        self._n_pairs -= n_pairs
         self._least.remove(least)
         self._most.remove(left)
 

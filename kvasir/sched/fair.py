@@ -271,7 +271,8 @@ class Fair:
         return False
 
     def _waiting(self) -> list[_Class]:
-        return sorted((g for g in self._classes if g.waiting), key=lambda group: group.claim)
+        found = [group for group in self._classes if group.waiting]
+        return found if len(found) < 2 else sorted(found, key=lambda group: group.claim)
 
     def _claim(self, request: Request) -> tuple[bool, float, float, tuple[int, int, int]]:
         group, tenant = self._places(request)
