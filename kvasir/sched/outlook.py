@@ -86,7 +86,10 @@ class Outlook:
         if n_known - n_computed > len(running):
             prompts = sum(map(self.prompt_seconds, running))
         lefts = Counter(
-            [x.max_outputs - x.n_drawn if not x.params.stop_ids else self.n_left(x) for x in running]
+            [
+                x.max_outputs - x.n_drawn if not x.params.stop_ids else self.n_left(x)
+                for x in running
+            ]
         )
         n_places = max(n_places, len(running))
         if n_places > len(running):

@@ -34,7 +34,7 @@ from kvasir.core.messages import (
 )
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
-from kvasir.serve.settle import hurry, settle
+from kvasir.serve.settle import hurry, settle, tidy
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
@@ -97,6 +97,8 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
         is_idle = not engine.has_work and not draining
         while is_idle and inbox.is_empty and engine.save():
             pass
+        if is_idle and inbox.is_empty:
+            tidy()
         for message in inbox.take(wait=is_idle):
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
