@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from kvasir.sched.cost import Load, chunk_load
 from kvasir.sched.request import Request
@@ -12,8 +13,8 @@ N_SIZES = 64
 
 
 class Lengths:
-    """Many numbers >= 0, of which the sum is wanted with a limit to each. Those between two powers
-    of two count as equal."""
+    """Many numbers >= 0, of which sums are wanted with a limit to each. Those between two powers of
+    two count as equal."""
 
     def __init__(self) -> None:
         self._counts = [0] * N_SIZES
@@ -29,14 +30,15 @@ class Lengths:
         self._counts[size] -= 1
         self._sums[size] -= length
 
-    def total(self, limit: float) -> float:
-        """Their sum, with ``limit`` in the place of longer ones."""
-        pairs = zip(self._counts, self._sums, strict=True)
-        return sum([min(length, n * limit) for n, length in pairs if n])
-
-    def beyond(self, limit: float) -> float:
-        """How much more they are in all than ``total``."""
-        return sum(self._sums) - self.total(limit)
+    def total(self, limit: float = inf) -> tuple[float, float]:
+        """Their sum, and that of their squares, with ``limit`` in the place of longer ones."""
+        first = second = 0.0
+        for n, length in zip(self._counts, self._sums, strict=True):
+            if n:
+                each = min(length / n, limit)
+                first += n * each
+                second += n * each * each
+        return first, second
 
 
 class Backlog:
@@ -74,17 +76,21 @@ class Backlog:
         """What must be computed before each of them draws, every prompt in one row."""
         return Load(len(self), self._n_tokens, self._n_pairs, self._n_tokens)
 
-    def outputs(self, usual: float) -> float:
-        """That they will draw; ``usual``: those that may stop by themselves."""
-        return self._most.total(usual) + self._least.beyond(usual)
+    def outputs(self, usual: float) -> tuple[float, float]:
+        """That they will draw, and the sum of the squares. ``usual``: of one that may stop by
+        itself, between its least and its most."""
+        most, least, lower = self._most.total(usual), self._least.total(), self._least.total(usual)
+        return most[0] + least[0] - lower[0], most[1] + least[1] - lower[1]
 
 
-def sums(backlogs: Iterable[Backlog], usual: float) -> tuple[int, Load, float]:
-    """Requests, prompts and outputs of ``backlogs`` together."""
-    n, load, n_outputs = 0, Load(), 0.0
+def sums(backlogs: Iterable[Backlog], usual: float) -> tuple[int, Load, float, float]:
+    """Requests, prompts, outputs, and squares of outputs, of ``backlogs`` together."""
+    n, load, n_outputs, squares = 0, Load(), 0.0, 0.0
     for backlog in backlogs:
         if backlog:
             n += len(backlog)
             load = load.plus(backlog.prompts())
-            n_outputs += backlog.outputs(usual)
-    return n, load, n_outputs
+            first, second = backlog.outputs(usual)
+            n_outputs += first
+            squares += second
+    return n, load, n_outputs, squares

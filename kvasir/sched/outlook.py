@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from heapq import heapreplace
+from itertools import islice
 from typing import NamedTuple
 
 from kvasir.core.errors import KvasirError
@@ -96,16 +98,25 @@ class Outlook:
             lefts[0] += n_places - len(running)
         return Standing(len(running), n_places, n_known, prompts, sorted(lefts.items()))
 
-    def wait(self, standing: Standing, waiting: Iterable[Backlog]) -> Wait:
-        """Requests decode in step, one token each; prompts delay all of them. Those who wait start
-        as others end; they count as equally long."""
-        n, prompts, n_outputs = sums(waiting, self._usual_outputs)
+    def wait(
+        self, standing: Standing, backlogs: Iterable[Backlog], waiting: Iterable[Request]
+    ) -> Wait:
+        """Requests decode in step, one token each; prompts delay all of them. ``waiting`` begins
+        with those of ``backlogs``: while they are not more than places they start in their order
+        as others end; of more, the lengths even out, and all count as equally long."""
+        n, prompts, n_outputs, squares = sums(backlogs, self._usual_outputs)
         step = self.step_seconds(standing, n + 1)
         n_first = standing.lefts[0][0]
         first = n_first * step + standing.prompts if n_first else 0.0
         if not n:
             return Wait(first, first)
-        n_last = start_after(standing.lefts, n_outputs / n, n)
+        if n > standing.n_places:
+            length = n_outputs / n
+            # the place that is free next was taken by a short one: in the others, more is left
+            spread = (squares / n - length * length) / (2 * length) if length else 0.0
+            n_last = max(n_first, start_after(standing.lefts, length, n) - spread)
+        else:
+            n_last = start_behind(standing.lefts, map(self.n_left, islice(waiting, n)))
         return Wait(first, n_last * step + standing.prompts + self._costs.beyond(prompts))
 
     def prompt_seconds(self, request: Request, n_cached: int = 0) -> float:
@@ -123,13 +134,21 @@ class Outlook:
         return self._costs.step_seconds(Load(n_rows, n_rows, n_entries, n_entries))
 
 
-def start_after(lefts: Sequence[tuple[int, int]], length: float, n: int) -> float:
-    """Steps until a request starts that has ``n`` of ``length`` before it.
+def start_behind(lefts: Sequence[tuple[int, int]], lengths: Iterable[int]) -> int:
+    """Steps until a request starts that has others of ``lengths`` before it. ``lefts``: steps after
+    which places become free, ascending, and how many do."""
+    ends = [left for left, count in lefts for _ in range(count)]
+    for length in lengths:
+        heapreplace(ends, ends[0] + length)
+    return ends[0]
 
-    ``lefts``: steps after which places become free, ascending, and how many do. From then on one
-    starts in each of them every ``length`` steps. In whole lengths, all places that are free by
-    then have seen as many starts as there were rounds since; what is left of ``n`` is less than
-    one more in each, and those come in the order of the rests.
+
+def start_after(lefts: Sequence[tuple[int, int]], length: float, n: int) -> float:
+    """``start_behind`` for ``n`` of equal ``length``, however many they are.
+
+    In a place that becomes free one starts every ``length`` steps. Counted in whole lengths, each
+    place has seen as many starts as rounds since it was free; what is left of ``n`` is less than
+    one more in each of them, and those come in the order of the rests.
     """
     if not length:
         return lefts[0][0]

@@ -58,7 +58,9 @@ class Policy(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Request]: ...
+    def __iter__(self) -> Iterator[Request]:
+        """Class by class."""
+        ...
 
     def n_waiting(self, rank: int) -> int:
         """Waiting requests of class ``rank`` and the higher ones."""

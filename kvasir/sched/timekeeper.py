@@ -37,7 +37,7 @@ class Timekeeper:
             return None
         standing = self._look()
         # of those who wait, lower classes are not in the way
-        wait = self._outlook.wait(standing, self._queues.waiting.ahead(request.rank)).last
+        wait = self._wait_behind(standing, request.rank).last
         step = self._outlook.step_seconds(standing, 1)
         n_cached = self._prefixes.n_cached(request)
         refusal = unreachable(request, self._outlook, wait, step, n_cached, self._clock())
@@ -59,13 +59,16 @@ class Timekeeper:
 
     def wait(self) -> Wait:
         """How long requests wait for their start."""
-        waiting = self._queues.waiting
-        return self._outlook.wait(self._look(), waiting.ahead(LOWEST)) if waiting else Wait()
+        return self._wait_behind(self._look(), LOWEST) if self._queues.waiting else Wait()
 
     def ended(self, request: Request) -> None:
         """A request has left: its place is free, and its length is known."""
         self._standing = None
         self._outlook.ended(request)
+
+    def _wait_behind(self, standing: Standing, rank: int) -> Wait:
+        waiting = self._queues.waiting
+        return self._outlook.wait(standing, waiting.ahead(rank), waiting)
 
     def _look(self) -> Standing:
         queues = self._queues
