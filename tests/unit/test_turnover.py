@@ -21,8 +21,12 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
+from kvasir.kv.pool import BlockPool
+from kvasir.kv.table import BlockTable
 from kvasir.sched.backlog import Backlog
 from kvasir.sched.cost import CostModel, Costs
+from kvasir.sched.deadlines import MIN_KEPT, Deadlines
+from kvasir.sched.holds import Holds
 from kvasir.sched.outlook import start_after, start_behind
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.scheduler import Scheduler
@@ -96,7 +100,7 @@ def _cost(act: str, n_waiting: int) -> int:
     return cost
 
 
-def _asked(i: int, **due: float) -> EngineRequest:
+def _asked(i: int, **due: Any) -> EngineRequest:
     return EngineRequest(i, (5,) * 10, TokenParams(seed=1, max_tokens=30), **due)
 
 
@@ -212,3 +216,44 @@ def test_variants_differ_in_what_they_are_named_for() -> None:
     turn(load, 20)
     assert load.scheduler.stats().n_unreachable == load.scheduler.stats().n_expired == 0
     assert load.scheduler.stats().n_waiting >= 8 - 4
+
+
+def test_what_is_held_goes_in_the_order_of_its_time() -> None:
+    now = 0.0
+    holds = Holds(lambda: now)
+    pool = BlockPool(64)
+    for i, seconds in enumerate((9.0, 3.0, 6.0, 1.0)):
+        request = _waiting(i, 4, ())
+        request.table, request.hold_seconds = BlockTable((pool,), 16), seconds
+        request.table.grow(9)
+        request.n_computed = 9
+        holds.keep(request)
+        request.table.release()
+    holds.let_go(1)
+    now = 2.0
+    holds.expire()
+    assert [i for i in range(4) if holds.get(i)] == [0, 2]
+    assert holds.reclaim()
+    assert [i for i in range(4) if holds.get(i)] == [0]
+    now = 9.0
+    holds.expire()
+    assert not len(holds) and not holds.reclaim() and not pool.n_used
+
+
+def test_ended_requests_leave_the_deadlines_a_few_at_a_time() -> None:
+    deadlines = Deadlines()
+    requests = [_waiting(i, 4, ()) for i in range(1000)]
+    for i, request in enumerate(requests):
+        request.ttft_by, request.answer_by = 10.0 + i, 2000.0
+        deadlines.add(request)
+        if i % 2:
+            request.finish = "stop"
+    assert len(deadlines) <= 2 * 500 + MIN_KEPT
+    requests[0].tokens.append(7)  # in time: the answer is still due
+    late = deadlines.expired(500.0)
+    assert {request.arrival: what for request, what in late} == {
+        i: "ttft_ms" for i in range(2, 491, 2)
+    }
+    rest = dict(deadlines.expired(5000.0))
+    assert rest[requests[0]] == "deadline_ms"
+    assert len(rest) == 500 - 245 and deadlines.is_idle
