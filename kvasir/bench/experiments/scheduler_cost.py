@@ -38,7 +38,7 @@ def run(settings: Settings) -> Outcome:
     n_running, n_waiting, n_long = settings.pick((N_RUNNING, N_WAITING, LONG), (16, 100, 512))
     n_steps = settings.pick(200, 10)
     points: list[Json] = []
-    for share in (0, 1, 2, 4, 8, 16):
+    for share in (0, 2, 8, 16):
         waiting = n_waiting * share // 16
         cost = _steps(n_running, waiting, n_steps)
         turning = measure(Variant("plain"), n_running, waiting, n_steps)
@@ -46,10 +46,10 @@ def run(settings: Settings) -> Outcome:
         points.append(point | {"turnover": turning["mean"], "turnover_p99": turning["p99"]})
     running = [
         {"running": n, "plan_commit": _steps(n, n_waiting, n_steps).median}
-        for n in (n_running // 8, n_running // 4, n_running // 2, n_running)
+        for n in (n_running // 8, n_running // 2, n_running)
     ]
     turnover = [
-        typical(variant, n_running, n_waiting, settings.pick(240, 10), settings.pick(REPEAT, 1))
+        typical(variant, n_running, n_waiting, settings.pick(200, 10), settings.pick(REPEAT, 1))
         for variant in variants(n_waiting)
     ]
     # the last one is there to compare with

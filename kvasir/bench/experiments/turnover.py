@@ -25,6 +25,9 @@ STEP_SECONDS = 0.02
 """Virtual: no step falls into the time of the one before, so that nothing is told from memory."""
 FAR = 1e6
 """Seconds to deadlines that are met."""
+MAX_PROMPT = 48
+N_DRAWN = 1000
+"""Prompts whose tokens are drawn at once."""
 WARM_STEPS = 3 * N_OUTPUTS
 
 
@@ -65,6 +68,7 @@ class Turnover:
         )
         self.scheduler = Scheduler(config, clock=self._clock.now)
         self._n_made = 0
+        self._drawn: tuple[int, ...] = ()
         for i in range(n_running + n_waiting):
             # the first ones end one after the other, as those do that follow them
             self.scheduler.add(self._request(1 + i % N_OUTPUTS if i < n_running else N_OUTPUTS))
@@ -102,7 +106,10 @@ class Turnover:
         if variant.has_deadlines:
             due = self._clock.now() + FAR
             more |= {"ttft_by": due, "answer_by": due}
-        return greedy(i, tokens(FAKE_VOCAB, 32 + i % 16, 1, i), n_outputs, **more)
+        at = i % N_DRAWN * MAX_PROMPT
+        if not at:
+            self._drawn = tokens(FAKE_VOCAB, N_DRAWN * MAX_PROMPT, 1, i)
+        return greedy(i, self._drawn[at : at + 32 + i % 16], n_outputs, **more)
 
 
 class Collections:
