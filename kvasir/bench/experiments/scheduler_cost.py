@@ -49,7 +49,7 @@ def run(settings: Settings) -> Outcome:
         for n in (n_running // 8, n_running // 2, n_running)
     ]
     turnover = [
-        typical(variant, n_running, n_waiting, settings.pick(200, 10), settings.pick(REPEAT, 1))
+        typical(variant, n_running, n_waiting, settings.pick(128, 10), settings.pick(REPEAT, 1))
         for variant in variants(n_waiting)
     ]
     # the last one is there to compare with
