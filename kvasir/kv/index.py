@@ -25,8 +25,8 @@ class Node:
         self.blocks = list(blocks)
         """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
         self.parent = parent
-        self.children: list[Node] = []
-        """Ascending by tokens: the longest common prefix is that of a neighbour."""
+        self.children: list[tuple[bytes, Node]] = []
+        """Ascending by their tokens: the longest common prefix is that of a neighbour."""
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.is_live = True
         """Not dropped from the index. A root without children is not in the index, yet live."""
@@ -66,11 +66,13 @@ class PrefixIndex:
 
     def part(self, parent: Node, tokens: bytes) -> tuple[Node | None, int]:
         """The child of ``parent`` that shares most leading tokens with ``tokens``, and how many."""
-        at = bisect_left(parent.children, tokens, key=_tokens)
-        near = parent.children[max(0, at - 1) : at + 1]
-        best = max(near, key=lambda node: _n_common(node.tokens, tokens), default=None)
-        n = _n_common(best.tokens, tokens) if best is not None else 0
-        return (best, n) if n else (None, 0)
+        at = bisect_left(parent.children, (tokens,))
+        best, most = None, 0
+        for known, node in parent.children[max(0, at - 1) : at + 1]:
+            n = _n_common(known, tokens)
+            if n > most:
+                best, most = node, n
+        return best, most
 
     def insert(self, parent: Node, key: bytes, tokens: bytes, blocks: Sequence[int]) -> Node:
         """The node of ``key``: a new one that holds ``blocks``, or what is there already, which
@@ -82,7 +84,7 @@ class PrefixIndex:
                 parent = self._nodes.setdefault(parent.key, parent)
             node = Node(key, tokens, self._none, parent)
             children = parent.children
-            children.insert(bisect_left(children, tokens, key=_tokens) if children else 0, node)
+            children.insert(bisect_left(children, (tokens,)), (tokens, node))
             self._nodes[key] = node
         held = node.blocks
         for group, block in enumerate(blocks):
@@ -139,8 +141,9 @@ class PrefixIndex:
         """Raises KvasirError unless the tree and all ways into it agree."""
         n_known = [0] * len(self._windows)
         for key, node in self._nodes.items():
-            order = [child.tokens for child in node.children]
-            if order != sorted(set(order)) or any(c.parent is not node for c in node.children):
+            order = [tokens for tokens, _ in node.children]
+            families = [child.parent is node and child.tokens == t for t, child in node.children]
+            if order != sorted(set(order)) or not all(families):
                 raise KvasirError(f"what follows blocks {node.blocks} is out of order")
             if node.key != key or not node.is_live:
                 raise KvasirError(f"blocks {node.blocks} are not where their key is")
@@ -195,7 +198,7 @@ class PrefixIndex:
 
     @staticmethod
     def _place(parent: Node, node: Node) -> int:
-        return bisect_left(parent.children, node.tokens, key=_tokens)
+        return bisect_left(parent.children, (node.tokens,))
 
 
 def _is_hollow(node: Node) -> bool:
@@ -203,15 +206,12 @@ def _is_hollow(node: Node) -> bool:
     return all(block == NO_BLOCK for block in node.blocks)
 
 
-def _tokens(node: Node) -> bytes:
-    return node.tokens
-
-
 def _n_common(a: bytes, b: bytes) -> int:
     """Leading tokens that both have."""
-    n = min(len(a), len(b))
-    differing = (i for i in range(n) if a[i] != b[i])
-    return next(differing, n) // TOKEN_BYTES
+    for i, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            return i // TOKEN_BYTES
+    return min(len(a), len(b)) // TOKEN_BYTES
 
 
 def _subtree(node: Node) -> Iterator[Node]:
@@ -220,4 +220,4 @@ def _subtree(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(top.children)
+        stack.extend([child for _, child in top.children])

@@ -119,12 +119,14 @@ class BlockPool:
 
     def free(self, blocks: Iterable[int]) -> None:
         """One owner less for each of ``blocks``; without owners it is cached or free again."""
+        refs, contents = self._refs, self._contents
         for block in blocks:
-            self._owned(block)
-            self._refs[block] -= 1
-            if self._refs[block]:
+            if not 0 <= block < len(refs) or not refs[block]:
+                self._owned(block)
+            refs[block] -= 1
+            if refs[block]:
                 continue
-            if block in self._contents:
+            if block in contents:
                 self._cached[block] = None
             else:
                 self._free.append(block)

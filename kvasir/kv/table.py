@@ -75,6 +75,8 @@ class BlockTable:
         group lacks come first."""
         if any(self._blocks):
             raise KvasirError(f"a table of {self.n_tokens} tokens cannot begin with others")
+        if not any(tables):
+            return
         for group, (pool, adopted) in enumerate(zip(self._pools, tables, strict=True)):
             n_gone = adopted.count(NO_BLOCK) if pool.window else 0
             pool.share(adopted[n_gone:])
@@ -148,11 +150,13 @@ class BlockTable:
         self.trim(0)
 
     def _grow(self, n_tokens: int, groups: Sequence[int]) -> None:
-        missing = self.missing(n_tokens)
-        for group in groups:
-            self._pools[group].require(missing[group])
-        for group in groups:
-            self._blocks[group].extend(self._pools[group].allocate(missing[group]))
+        n_blocks = blocks_for(n_tokens, self._block_size)
+        growing = [self._groups[group] for group in groups]
+        for blocks, pool in growing:
+            pool.require(n_blocks - len(blocks))
+        for blocks, pool in growing:
+            if n_blocks > len(blocks):
+                blocks.extend(pool.allocate(n_blocks - len(blocks)))
         self._count()
 
     def _count(self) -> None:

@@ -85,9 +85,9 @@ def _emit(request: Request, outputs: tuple[RowOutput, ...]) -> list[RowOutput]:
 def _event(
     request: Request, drawn: list[RowOutput], scores: tuple[TokenLogprob, ...] = ()
 ) -> TokenEvent:
-    tokens = tuple(output.token for output in drawn)
+    tokens = tuple([output.token for output in drawn])
     wants_logprobs = request.params.n_logprobs >= 0
-    has_hashes = any(output.logits_hash for output in drawn)
+    has_hashes = any([output.logits_hash for output in drawn])
     return TokenEvent(
         request.id,
         tokens=tokens,
@@ -97,7 +97,7 @@ def _event(
         stop_id=tokens[-1] if request.finish == "stop" else None,
         error=request.error,
         error_code=request.error_code,
-        logits_hashes=tuple(output.logits_hash for output in drawn) if has_hashes else (),
+        logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
         n_cached=request.n_cached if request.n_outputs == len(tokens) else 0,
     )
 

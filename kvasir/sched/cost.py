@@ -78,11 +78,11 @@ class CostModel:
 
     def step_seconds(self, load: Load) -> float:
         """Seconds of a step of ``load``."""
-        return self.costs.step + self._beyond(load)
+        return self.costs.step + self.beyond(load)
 
     def chunk_seconds(self, n_tokens: int, start: int) -> float:
         """Seconds that a row of ``n_tokens`` tokens after ``start`` others adds to a step."""
-        return self._beyond(chunk_load(n_tokens, start))
+        return self.beyond(chunk_load(n_tokens, start))
 
     def fit(self, load: Load, start: int, n_most: int, seconds: float) -> int:
         """The longest chunk after ``start`` tokens, at most ``n_most``, that a step of ``load`` can
@@ -125,9 +125,11 @@ class CostModel:
         for i, row in enumerate(self._variance):
             row[i] = max(row[i], min(row[i] + amount, PRIOR_VARIANCE))
 
-    def _beyond(self, load: Load) -> float:
+    def beyond(self, load: Load) -> float:
+        """Seconds that ``load`` adds to a step."""
         _, row, token, pair, entry = self.costs
-        return row * load.rows + token * load.tokens + pair * load.pairs + entry * load.entries
+        n_rows, n_tokens, n_pairs, n_entries = load
+        return row * n_rows + token * n_tokens + pair * n_pairs + entry * n_entries
 
     def _terms(self, load: Load) -> tuple[float, ...]:
         step, row, token, pair, entry = self.costs

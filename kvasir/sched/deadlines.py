@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 
 from kvasir.core.messages import TokenEvent
@@ -11,37 +11,66 @@ from kvasir.sched.request import Request
 
 MIN_KEPT = 64
 """Entries of ended requests that may stay before they are swept out."""
+SWEPT_AT_ONCE = 4
+"""Old entries that are looked at when one is added."""
+
+_Entry = tuple[float, int, Request]
 
 
 class Deadlines:
-    """Times are seconds of the clock that the scheduler was given."""
+    """Times are seconds of the clock that the scheduler was given.
+
+    An entry for each request, of the limit that comes next, in one of two heaps: when ended ones
+    may be half of them the heap becomes the old one, and goes over into a new one entry by entry.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, str, Request]] = []
+        self._heap: list[_Entry] = []
+        self._old: list[_Entry] = []
         self._sweep_at = MIN_KEPT
 
+    def __len__(self) -> int:
+        return len(self._heap) + len(self._old)
+
     def add(self, request: Request) -> None:
-        for by, what in ((request.ttft_by, "ttft_ms"), (request.answer_by, "deadline_ms")):
-            if by < inf:
-                heappush(self._heap, (by, request.arrival, what, request))
-        if len(self._heap) > self._sweep_at:
-            self._heap = [item for item in self._heap if item[3].finish is None]
-            heapify(self._heap)
-            self._sweep_at = max(MIN_KEPT, 2 * len(self._heap))
+        self._push(min(request.ttft_by, request.answer_by), request)
+        if self._old:
+            self._sweep()
+        elif len(self._heap) > self._sweep_at:
+            self._heap, self._old = [], self._heap
 
     @property
     def is_idle(self) -> bool:
         """Nothing can expire, whatever the time."""
-        return not self._heap
+        return not self._heap and not self._old
 
     def expired(self, now: float) -> list[tuple[Request, str]]:
         """Requests whose time is over, and the limit that they missed."""
-        late: dict[Request, str] = {}
-        while self._heap and self._heap[0][0] <= now:
-            _, _, what, request = heappop(self._heap)
-            if request.finish is None and not (what == "ttft_ms" and request.n_outputs):
-                late.setdefault(request, what)
-        return list(late.items())
+        late: list[tuple[Request, str]] = []
+        for heap in (self._heap, self._old):
+            while heap and heap[0][0] <= now:
+                request = heappop(heap)[2]
+                if request.finish is not None:
+                    continue
+                if not request.n_outputs and request.ttft_by <= min(now, request.answer_by):
+                    late.append((request, "ttft_ms"))
+                elif request.answer_by <= now:
+                    late.append((request, "deadline_ms"))
+                else:
+                    self._push(request.answer_by, request)
+        return late
+
+    def _sweep(self) -> None:
+        for _ in range(min(SWEPT_AT_ONCE, len(self._old))):
+            entry = self._old.pop()  # the last of a heap is nobody's parent
+            if entry[2].finish is None:
+                heappush(self._heap, entry)
+        if not self._old:
+            self._sweep_at = max(MIN_KEPT, 2 * len(self._heap))
+
+    def _push(self, by: float, request: Request) -> None:
+        if by < inf:
+            heappush(self._heap, (by, request.arrival, request))
 
 
 def exceeded(request: Request, what: str) -> TokenEvent:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
+from kvasir.sched.backlog import Backlog
 from kvasir.sched.cost import CostModel, Load
 from kvasir.sched.policy import MAX_LOOKAHEAD, Line
 from kvasir.sched.request import Request
@@ -67,7 +68,7 @@ class _Class(_Clock):
 
     def __init__(self, weight: float, tenant_weights: Mapping[str, float]) -> None:
         super().__init__(weight, 0.0)
-        self.n_waiting = 0
+        self.waiting = Backlog()
         self.n_running = 0
         self._weights = tenant_weights
         self._floor = 0.0
@@ -98,22 +99,41 @@ class _Class(_Clock):
             tenant.queued = tenant.claim
             heappush(self._heap, (tenant.claim, tenant.name))
 
+    def front(self) -> _Tenant | None:
+        """The tenant of the smallest claim among those with waiting requests."""
+        heap = self._heap
+        while heap:
+            claim, name = heap[0]
+            tenant = self._tenants.get(name)
+            if tenant is None or tenant.queued != claim:
+                heappop(heap)
+            elif not tenant.line:
+                tenant.queued = None
+                heappop(heap)
+            elif claim < tenant.claim:
+                tenant.queued = tenant.claim
+                heapreplace(heap, (tenant.claim, name))
+            else:
+                return tenant
+        return None
+
     def first(self, n: int) -> list[_Tenant]:
         """The tenants of at most ``n`` smallest claims among those with waiting requests."""
         found: list[_Tenant] = []
-        while self._heap and len(found) < n:
-            claim, name = heappop(self._heap)
-            tenant = self._tenants.get(name)
-            if tenant is None or tenant.queued != claim:
-                continue
+        while len(found) < n and (tenant := self.front()) is not None:
             tenant.queued = None
-            if claim < tenant.claim:
-                self.wants(tenant)
-            elif tenant.line:
-                found.append(tenant)
+            heappop(self._heap)
+            found.append(tenant)
         for tenant in found:
             self.wants(tenant)
         return found
+
+    def turns(self, n: int) -> Iterator[_Tenant]:
+        """``first``, of which mostly one is looked at."""
+        front = self.front()
+        if front is not None:
+            yield front
+            yield from self.first(n)[1:]
 
     def serve(self, tenant: _Tenant) -> None:
         """One of its requests starts."""
@@ -149,7 +169,7 @@ class Fair:
         self._floor = 0.0
 
     def __len__(self) -> int:
-        return sum(group.n_waiting for group in self._classes)
+        return sum(len(group.waiting) for group in self._classes)
 
     def __iter__(self) -> Iterator[Request]:
         for group in self._classes:
@@ -157,7 +177,10 @@ class Fair:
                 yield from tenant.line
 
     def n_waiting(self, rank: int) -> int:
-        return sum(group.n_waiting for group in self._classes[: rank + 1])
+        return sum(map(len, self.ahead(rank)))
+
+    def ahead(self, rank: int) -> Sequence[Backlog]:
+        return [group.waiting for group in self._classes[: rank + 1]]
 
     def claims(self, prompts: Iterable[Request]) -> int:
         """Of the highest class, while it has had less than its share."""
@@ -167,31 +190,31 @@ class Fair:
 
     def push(self, request: Request) -> None:
         group = self._classes[request.rank]
-        if not group.n_waiting and not group.n_running:
+        if not group.waiting and not group.n_running:
             group.time = max(group.time, self._floor)
         tenant = group.tenant(request.tenant)
         tenant.line.push(request)
-        group.n_waiting += 1
+        group.waiting.add(request)
         group.wants(tenant)
 
     def remove(self, request: Request) -> None:
         group = self._classes[request.rank]
         tenant = group.known(request.tenant)
         tenant.line.remove(request)
-        group.n_waiting -= 1
+        group.waiting.remove(request)
         group.rest(tenant)
 
     def is_open(self, n_running: int) -> bool:
         return True
 
     def urgent(self) -> Request | None:
-        tenants = self._classes[0].first(1)
-        return tenants[0].line.first(1)[0] if tenants else None
+        tenant = self._classes[0].front()
+        return None if tenant is None else tenant.line.first(1)[0]
 
     def turns(self) -> Iterator[Sequence[Request]]:
         n_left = MAX_LOOKAHEAD
         for group in self._waiting():
-            for tenant in group.first(n_left // WINDOW):
+            for tenant in group.turns(n_left // WINDOW):
                 window = _equals(tenant.line.first(WINDOW))
                 n_left -= WINDOW
                 yield window
@@ -243,12 +266,13 @@ class Fair:
         for group in self._waiting():
             if group is not mine:
                 return group.time < mine.time
-            first = group.first(1)
-            return bool(first) and first[0] is not own and first[0].time < own.time
+            first = group.front()
+            return first is not None and first is not own and first.time < own.time
         return False
 
     def _waiting(self) -> list[_Class]:
-        return sorted((g for g in self._classes if g.n_waiting), key=lambda group: group.claim)
+        found = [group for group in self._classes if group.waiting]
+        return found if len(found) < 2 else sorted(found, key=lambda group: group.claim)
 
     def _claim(self, request: Request) -> tuple[bool, float, float, tuple[int, int, int]]:
         group, tenant = self._places(request)
@@ -273,7 +297,7 @@ class Fair:
             pairs + read,
             (start + n_prompt if n_prompt else 0) + read,
         )
-        return self._costs.step_seconds(load) - self._costs.step_seconds(Load())
+        return self._costs.beyond(load)
 
 
 def _advance(clock: _Clock, cost: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from kvasir.kv.table import BlockTable
 from kvasir.sched.request import Request
@@ -30,6 +31,8 @@ class Holds:
         """``clock``: seconds, monotonic."""
         self._clock = clock
         self._held: dict[int, Held] = {}
+        self._ends: list[tuple[float, int]] = []
+        """A heap of when each is let go at the latest, and of some that were let go before."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -46,6 +49,10 @@ class Holds:
         table.trim(n_computed)
         until = self._clock() + request.hold_seconds
         self._held[request.id] = Held(request.tokens, table, n_computed, request.cache_salt, until)
+        heappush(self._ends, (until, request.id))
+        if len(self._ends) > 2 * MAX_HELD:
+            self._ends = [(held.until, i) for i, held in self._held.items()]
+            heapify(self._ends)
 
     def get(self, request_id: int) -> Held | None:
         return self._held.get(request_id)
@@ -59,14 +66,15 @@ class Holds:
     def expire(self) -> None:
         """Let go of what was held for long enough."""
         now = self._clock()
-        for request_id in [i for i, held in self._held.items() if held.until <= now]:
-            self.let_go(request_id)
+        while (first := self._first()) is not None and self._held[first].until <= now:
+            self.let_go(first)
 
     def reclaim(self) -> bool:
         """Let go of what would expire first; False when nothing is held."""
-        if not self._held:
+        first = self._first()
+        if first is None:
             return False
-        self.let_go(min(self._held, key=lambda i: self._held[i].until))
+        self.let_go(first)
         return True
 
     def clear(self) -> None:
@@ -76,3 +84,10 @@ class Holds:
 
     def blocks(self, group: int) -> set[int]:
         return {block for held in self._held.values() for block in held.table.held(group)}
+
+    def _first(self) -> int | None:
+        """Whose time is up first."""
+        ends, held = self._ends, self._held
+        while ends and (ends[0][1] not in held or held[ends[0][1]].until != ends[0][0]):
+            heappop(ends)
+        return ends[0][1] if ends else None

@@ -97,7 +97,9 @@ class Making:
         row = chunk_row(request, n_tokens)
         self._add(request, row)
         request.n_computed += n_tokens
-        n_draws = row.n_logits - sum(target >= 0 for target in row.targets)
+        n_draws = row.n_logits
+        if row.targets:
+            n_draws -= sum(target >= 0 for target in row.targets)
         request.n_scored += row.n_logits - n_draws
         request.n_drawn += n_draws
         if n_draws:

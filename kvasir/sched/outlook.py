@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapreplace
 from itertools import islice
 from typing import NamedTuple
 
+from kvasir.core.errors import KvasirError
+from kvasir.sched.backlog import Backlog, sums
 from kvasir.sched.cost import CostModel, Load
 from kvasir.sched.request import Request
 
@@ -14,8 +17,6 @@ USUAL_OUTPUTS = 256.0
 """Tokens of an answer that may stop by itself, before any has: for the wait of others."""
 LENGTH_RATE = 0.05
 """Weight of the newest answer in the mean length."""
-MAX_SIMULATED = 512
-"""Waiting requests that are followed one by one; the time of later ones is extrapolated."""
 
 
 class Wait(NamedTuple):
@@ -24,6 +25,20 @@ class Wait(NamedTuple):
 
     first: float = 0.0
     last: float = 0.0
+
+
+class Standing(NamedTuple):
+    """What runs, in numbers."""
+
+    n_running: int
+    n_places: int
+    """Requests that can run at a time."""
+    n_entries: int
+    """Their tokens."""
+    prompts: float
+    """Seconds that are left of their prompts."""
+    lefts: Sequence[tuple[int, int]]
+    """Outputs that are left, ascending, and how many have so many left; 0 of free places."""
 
 
 class Outlook:
@@ -62,28 +77,47 @@ class Outlook:
             return min(max(request.params.min_tokens, 1), request.max_outputs)
         return self.n_left(request)
 
-    def wait(self, running: Sequence[Request], waiting: Iterable[Request], n_waiting: int) -> Wait:
-        """Requests decode in step, one token each; prompts delay all of them. ``waiting`` start in
-        their order, as others end."""
-        step = self.step_seconds(running, n_waiting + 1)
-        delay = sum(map(self.prompt_seconds, running))
-        n_slots = self._max_num_seqs
-        if n_waiting and len(running) < n_slots and not self._is_new(running):
-            n_slots = len(running) or n_slots  # blocks are short, not slots
-        ends = [0.0] * (n_slots - len(running))
-        ends.extend(self.n_left(request) * step for request in running)
-        heapify(ends)
-        first = ends[0] + delay if ends[0] else 0.0
-        n_simulated = 0
-        for request in islice(waiting, MAX_SIMULATED):
-            end = heappop(ends)
-            delay += self.prompt_seconds(request)
-            heappush(ends, end + self.n_left(request) * step)
-            n_simulated += 1
-        last = ends[0] + delay if ends[0] or n_simulated else 0.0
-        if n_simulated < n_waiting:
-            last = first + (last - first) * n_waiting / n_simulated
-        return Wait(first, last)
+    def standing(self, running: Sequence[Request], n_places: int) -> Standing:
+        """What the wait of others depends on; holds as long as nothing is planned and nobody ends.
+
+        ``n_places``: requests that can run at a time.
+        """
+        n_known = sum([x.n_prompt + x.n_drawn for x in running])
+        n_computed = sum([x.n_computed for x in running])
+        prompts = 0.0
+        if n_known - n_computed > len(running):
+            prompts = sum(map(self.prompt_seconds, running))
+        lefts = Counter(
+            [
+                x.max_outputs - x.n_drawn if not x.params.stop_ids else self.n_left(x)
+                for x in running
+            ]
+        )
+        n_places = max(n_places, len(running))
+        if n_places > len(running):
+            lefts[0] += n_places - len(running)
+        return Standing(len(running), n_places, n_known, prompts, sorted(lefts.items()))
+
+    def wait(
+        self, standing: Standing, backlogs: Iterable[Backlog], waiting: Iterable[Request]
+    ) -> Wait:
+        """Requests decode in step, one token each; prompts delay all of them. ``waiting`` begins
+        with those of ``backlogs``: while they are not more than places they start in their order
+        as others end; of more, the lengths even out, and all count as equally long."""
+        n, prompts, n_outputs, squares = sums(backlogs, self._usual_outputs)
+        step = self.step_seconds(standing, n + 1)
+        n_first = standing.lefts[0][0]
+        first = n_first * step + standing.prompts if n_first else 0.0
+        if not n:
+            return Wait(first, first)
+        if n > standing.n_places:
+            length = n_outputs / n
+            # the place that is free next was taken by a short one: in the others, more is left
+            spread = (squares / n - length * length) / (2 * length) if length else 0.0
+            n_last = max(n_first, start_after(standing.lefts, length, n) - spread)
+        else:
+            n_last = start_behind(standing.lefts, map(self.n_left, islice(waiting, n)))
+        return Wait(first, n_last * step + standing.prompts + self._costs.beyond(prompts))
 
     def prompt_seconds(self, request: Request, n_cached: int = 0) -> float:
         """Of the tokens that must be computed before ``request`` draws, beyond ``n_cached``."""
@@ -91,15 +125,45 @@ class Outlook:
         n_tokens = request.n_known - start - 1
         return self._costs.chunk_seconds(n_tokens, start) if n_tokens > 0 else 0.0
 
-    def step_seconds(self, running: Sequence[Request], n_more: int) -> float:
-        """Of a step in which all of ``running`` decode, and as many of ``n_more`` as have slots."""
-        n_rows = min(len(running) + n_more, self._max_num_seqs)
-        n_entries = sum(request.n_known for request in running)
-        if running:
-            n_entries = n_entries * n_rows // len(running)
+    def step_seconds(self, standing: Standing, n_more: int) -> float:
+        """Of a step in which all who run decode, and as many of ``n_more`` as have places."""
+        n_rows = min(standing.n_running + n_more, standing.n_places)
+        n_entries = standing.n_entries
+        if standing.n_running:
+            n_entries = n_entries * n_rows // standing.n_running
         return self._costs.step_seconds(Load(n_rows, n_rows, n_entries, n_entries))
 
-    @staticmethod
-    def _is_new(running: Sequence[Request]) -> bool:
-        """The last plan had prompts to compute: others may have found no room for theirs."""
-        return any(not request.n_drawn for request in running)
+
+def start_behind(lefts: Sequence[tuple[int, int]], lengths: Iterable[int]) -> int:
+    """Steps until a request starts that has others of ``lengths`` before it. ``lefts``: steps after
+    which places become free, ascending, and how many do."""
+    ends = [left for left, count in lefts for _ in range(count)]
+    for length in lengths:
+        heapreplace(ends, ends[0] + length)
+    return ends[0]
+
+
+def start_after(lefts: Sequence[tuple[int, int]], length: float, n: int) -> float:
+    """``start_behind`` for ``n`` of equal ``length``, however many they are.
+
+    In a place that becomes free one starts every ``length`` steps. Counted in whole lengths, each
+    place has seen as many starts as rounds since it was free; what is left of ``n`` is less than
+    one more in each of them, and those come in the order of the rests.
+    """
+    if not length:
+        return lefts[0][0]
+    n_places = n_before = 0
+    rests: list[tuple[float, int]] = []
+    for left, count in lefts:
+        n_rounds, rest = divmod(left, length)
+        if n_rounds * n_places - n_before > n:
+            break
+        n_places += count
+        n_before += int(n_rounds) * count
+        rests.append((rest, count))
+    n_rounds, n_left = divmod(n + n_before, n_places)
+    for rest, count in sorted(rests):
+        n_left -= count
+        if n_left < 0:
+            return n_rounds * length + rest
+    raise KvasirError(f"{n_places} places take more than {n + n_before} requests")

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from kvasir.sched.backlog import Backlog
 from kvasir.sched.request import Request
 
 MAX_LOOKAHEAD = 32
@@ -13,26 +14,37 @@ MAX_LOOKAHEAD = 32
 
 
 class Line:
-    """Requests in an order of their own, by their seniority. O(log n) comparisons to find one."""
+    """Requests in an order of their own, by their seniority. O(log n) comparisons to find one, and
+    the first ones leave without moving the others."""
 
     def __init__(self) -> None:
-        self._requests: list[Request] = []
+        self._items: list[tuple[int, int, int, Request]] = []
+        self._head = 0
+        """Items that have left; at most as many as are there."""
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._items) - self._head
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(self._requests)
+        return iter(self.first(len(self)))
 
     def push(self, request: Request) -> None:
         """One that was preempted returns to where it came from, before all that came after it."""
-        insort(self._requests, request, key=_seniority)
+        insort(self._items, (*request.seniority, request), lo=self._head)
 
     def remove(self, request: Request) -> None:
-        del self._requests[bisect_left(self._requests, request.seniority, key=_seniority)]
+        items, head = self._items, self._head
+        at = bisect_left(items, request.seniority, lo=head)
+        if at > head:
+            del items[at]
+            return
+        self._head += 1
+        if 2 * self._head >= len(items):
+            del items[: self._head]
+            self._head = 0
 
     def first(self, n: int) -> list[Request]:
-        return self._requests[:n]
+        return [item[3] for item in self._items[self._head : self._head + n]]
 
 
 class Policy(Protocol):
@@ -46,10 +58,16 @@ class Policy(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Request]: ...
+    def __iter__(self) -> Iterator[Request]:
+        """Class by class."""
+        ...
 
     def n_waiting(self, rank: int) -> int:
         """Waiting requests of class ``rank`` and the higher ones."""
+        ...
+
+    def ahead(self, rank: int) -> Sequence[Backlog]:
+        """The same requests as sums."""
         ...
 
     def claims(self, prompts: Iterable[Request]) -> int:
@@ -110,6 +128,7 @@ class Fcfs:
 
     def __init__(self) -> None:
         self._line = Line()
+        self._backlog = Backlog()
 
     def __len__(self) -> int:
         return len(self._line)
@@ -120,14 +139,19 @@ class Fcfs:
     def n_waiting(self, rank: int) -> int:
         return len(self._line)
 
+    def ahead(self, rank: int) -> Sequence[Backlog]:
+        return (self._backlog,)
+
     def claims(self, prompts: Iterable[Request]) -> int:
         return 0
 
     def push(self, request: Request) -> None:
         self._line.push(request)
+        self._backlog.add(request)
 
     def remove(self, request: Request) -> None:
         self._line.remove(request)
+        self._backlog.remove(request)
 
     def is_open(self, n_running: int) -> bool:
         return True
@@ -173,7 +197,3 @@ class Static(Fcfs):
 
     def full(self) -> None:
         self._is_filling = False
-
-
-def _seniority(request: Request) -> tuple[int, int, int]:
-    return request.seniority

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -80,6 +81,9 @@ class Prefixes:
         self.n_hit = 0
         self._key_root = key_root
         self._enabled = enabled
+        none = Chain(b"", (), cache.block_size)
+        self._nothing = Found(none, cache.find(none, 0), 0, 0, is_coming=False, ahead=Ahead(0))
+        """Of a request that there is nothing to find for."""
         self._leases: dict[Request, _Lease] = {}
         self._computing: Counter[tuple[int, bytes]] = Counter()
         """By the class of who computes and the key."""
@@ -87,6 +91,8 @@ class Prefixes:
     def find(self, request: Request, n_spare: int) -> Found:
         """Stops one token before the last known one: its logits are wanted. Disk is asked when
         ``request`` could start and leave ``n_spare`` blocks."""
+        if not self.may_find(request):
+            return self._nothing
         chain = request.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = self.cache.find(chain, n_tokens)
@@ -109,6 +115,10 @@ class Prefixes:
         )
         n_found = self._n_tokens(hit, depth)
         return Found(chain, hit, n_tokens, n_found, is_coming or is_forking, ahead)
+
+    def may_find(self, request: Request) -> bool:
+        """Whether ``find`` can give any tokens."""
+        return self._enabled or request.parent >= 0
 
     def n_cached(self, request: Request) -> int:
         """Tokens that memory holds of ``request``, which does not run."""
@@ -155,6 +165,7 @@ class Prefixes:
         """
         lease = self._leases.get(request)
         if lease is None or lease.node is None:
+            request.news_at = sys.maxsize
             return
         size = self.cache.block_size
         if lease.node.depth < n_tokens // size:

@@ -61,11 +61,17 @@ class Queues:
         self._is_urgent = False
         self._started: set[Request] = set()
         """In the plan in the making, which names their blocks."""
+        self._looked_at: dict[Request, int] = {}
+        """Tokens that were found for who waits, when this plan first looked."""
+        self.n_places = max_num_seqs
+        """Requests that can run at a time: fewer than slots when the last plan lacked blocks."""
 
     def begin_plan(self) -> None:
         """What could not start in the last plan may now."""
         self._refused.clear()
         self._started.clear()
+        self._looked_at.clear()
+        self.n_places = self._max_num_seqs
         self._is_urgent = False
 
     def rescue(self) -> Newcomer | None:
@@ -76,15 +82,15 @@ class Queues:
             return None
         if self._timeline.clock() - request.since < self._patience:
             return None
-        found = self._find(request)
+        found, fits = self._find(request)
         if self._waits_for_another(request, found):
             return None
-        while found.ahead is not None and not (self._slots and self._fits(request, found)):
+        while found.ahead is not None and not (self._slots and fits):
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
             self._preempt()
-            found = self._find(request)
+            found, fits = self._find(request)
         if found.ahead is None:  # nobody gives way before its blocks are read; its room is kept
             self._is_urgent = True
             return None
@@ -100,6 +106,8 @@ class Queues:
         chosen = self._choose() if self.waiting.is_open(len(self.running)) else None
         if chosen is None:
             self.waiting.full()
+            if self._slots and self.running:
+                self.n_places = len(self.running)
             return None
         return self._start(*chosen)
 
@@ -190,20 +198,33 @@ class Queues:
     def _first_of(
         self, turn: Sequence[Request], passed: list[Request]
     ) -> tuple[Request, Found] | None:
-        """The request of one turn that most is cached of; ``passed`` gets those that lose by it."""
-        best: tuple[Request, Found] | None = None
+        """The request of one turn that most is cached of; ``passed`` gets those that lose by it.
+        Who was looked at in this plan is looked at again only when it wins."""
+        best, most, found = None, -1, None
+        lost: list[Request] = []
         for request in turn:
-            found = self._startable(request, may_reclaim=best is None)
-            if found is not None and (best is None or found.n_tokens > best[1].n_tokens):
+            if best is not None and not self.prefixes.may_find(request):
+                continue
+            fresh, n_tokens = None, self._looked_at.get(request, -1)
+            if n_tokens < 0 or request in self._refused:
+                fresh = self._startable(request, may_reclaim=best is None)
+                n_tokens = -1 if fresh is None else fresh.n_tokens
+                self._looked_at[request] = n_tokens
+            if n_tokens > most:
                 if best is not None:
-                    passed.append(best[0])
-                best = request, found
-            elif found is None and self._refused.get(request):
-                passed.append(request)
+                    lost.append(best)
+                best, most, found = request, n_tokens, fresh
+            elif self._refused.get(request):
+                lost.append(request)
             is_due = request.n_bypassed >= self.waiting.max_bypass
             if is_due or (best is not None and self.prefixes.tier is not None):
                 break  # a look at what is on disk begins to read it
-        return best
+        if best is not None and found is None:
+            found = self._startable(best, may_reclaim=True)
+            if found is None:
+                return self._first_of(turn, passed)
+        passed.extend(lost)
+        return None if best is None or found is None else (best, found)
 
     def _startable(self, request: Request, *, may_reclaim: bool) -> Found | None:
         """What ``request`` begins with; None when it does not fit, or waits for what another
@@ -213,13 +234,12 @@ class Queues:
         if self._is_urgent and request.rank == LOWEST:
             return None
         # held blocks that another found may rest on stay
-        spare = self._spare(request)
-        found = self._find(request) if may_reclaim else self.prefixes.find(request, spare)
+        found, fits = self._find(request, may_reclaim=may_reclaim)
         if found.ahead is None:
             self._refused[request] = False
         elif self._waits_for_another(request, found):
             pass
-        elif not self._fits(request, found):
+        elif not fits:
             self._refused[request] = True
         else:
             return found
@@ -233,22 +253,15 @@ class Queues:
         self._refused[request] = False
         return True
 
-    def _fits(self, request: Request, found: Found) -> bool:
-        return self.prefixes.fits(request, found, self._spare(request))
-
-    def _spare(self, request: Request) -> int:
-        """Blocks that are left when ``request`` starts."""
-        return 0 if request.holds_all else len(self.running)
-
-    def _find(self, request: Request) -> Found:
-        """What it would begin with; held blocks are let go until there is room for it."""
-        n_spare = self._spare(request)
-        found = self.prefixes.find(request, n_spare)
-        while found.ahead is not None and not self.prefixes.fits(request, found, n_spare):
-            if not self._holds.reclaim():
-                break
+    def _find(self, request: Request, *, may_reclaim: bool = True) -> tuple[Found, bool]:
+        """What it would begin with, and whether it fits and leaves blocks for those who run; held
+        blocks are let go until it does."""
+        n_spare = 0 if request.holds_all else len(self.running)
+        while True:
             found = self.prefixes.find(request, n_spare)
-        return found
+            fits = self.prefixes.fits(request, found, n_spare)
+            if fits or found.ahead is None or not (may_reclaim and self._holds.reclaim()):
+                return found, fits
 
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)

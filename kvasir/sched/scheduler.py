@@ -191,8 +191,8 @@ class Scheduler:
         self._plan_decodes(making, ready, self._policy.claims(others))
         if making.rows:
             making.keep_pace(making.owners[0].rank)
-        if self._n_plans % CHARGE_STEPS == 0:
-            self._policy.computed(self._queues.running)
+        # some in each plan, so that none takes long
+        self._policy.computed(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
         may_start = self._queues.n_preemptions == n_preemptions
         self._prompts.plan(making, others, may_start=may_start)
         if not making.rows:

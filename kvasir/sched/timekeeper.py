@@ -7,16 +7,12 @@ from collections.abc import Callable
 
 from kvasir.core.messages import TokenEvent
 from kvasir.sched.deadlines import Deadlines, exceeded, unreachable
-from kvasir.sched.outlook import Outlook, Wait
+from kvasir.sched.outlook import Outlook, Standing, Wait
 from kvasir.sched.prefix import Prefixes
-from kvasir.sched.queues import Queues
+from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import Request
 
 Clock = Callable[[], float]
-LOOK_SECONDS = 0.1
-"""Between two looks at how long the queue will take."""
-MIN_LOOK_SECONDS = 0.01
-"""The same when a request has ended meanwhile."""
 
 
 class Timekeeper:
@@ -32,15 +28,17 @@ class Timekeeper:
         self._outlook = outlook
         self._clock = clock
         self._deadlines = Deadlines()
-        self._wait = Wait()
-        self._looked_at = 0.0
-        self._is_stale = False
+        self._standing: Standing | None = None
+        """As of the last plan and end of a request; None when nobody has asked since."""
 
     def refusal(self, request: Request) -> TokenEvent | None:
         """What a request is told that is expected to miss its deadline; None when it is taken."""
         if not request.has_deadline:
             return None
-        wait, step = self._wait_behind(request), self._outlook.step_seconds(self._queues.running, 1)
+        standing = self._look()
+        # of those who wait, lower classes are not in the way
+        wait = self._wait_behind(standing, request.rank).last
+        step = self._outlook.step_seconds(standing, 1)
         n_cached = self._prefixes.n_cached(request)
         refusal = unreachable(request, self._outlook, wait, step, n_cached, self._clock())
         if refusal is None:
@@ -51,7 +49,8 @@ class Timekeeper:
         return refusal
 
     def late(self) -> list[tuple[Request, TokenEvent]]:
-        """Requests whose time is over, and what they are told."""
+        """Before a plan: requests whose time is over, and what they are told."""
+        self._standing = None
         if self._deadlines.is_idle:
             return []
         late = self._deadlines.expired(self._clock())
@@ -59,25 +58,20 @@ class Timekeeper:
         return [(request, exceeded(request, what)) for request, what in late]
 
     def wait(self) -> Wait:
-        """How long requests wait for their start; looked at anew now and then."""
-        if not self._queues.waiting:
-            return Wait()
-        now = self._clock()
-        if now - self._looked_at >= (MIN_LOOK_SECONDS if self._is_stale else LOOK_SECONDS):
-            self._looked_at, self._is_stale, self._wait = now, False, self._look()
-        return self._wait
+        """How long requests wait for their start."""
+        return self._wait_behind(self._look(), LOWEST) if self._queues.waiting else Wait()
 
     def ended(self, request: Request) -> None:
         """A request has left: its place is free, and its length is known."""
-        self._is_stale = True
+        self._standing = None
         self._outlook.ended(request)
 
-    def _wait_behind(self, request: Request) -> float:
-        """Of those who wait, lower classes are not in the way."""
-        queues = self._queues
-        before = [other for other in queues.waiting if other.rank <= request.rank]
-        return self._outlook.wait(queues.running, before, len(before)).last
+    def _wait_behind(self, standing: Standing, rank: int) -> Wait:
+        waiting = self._queues.waiting
+        return self._outlook.wait(standing, waiting.ahead(rank), waiting)
 
-    def _look(self) -> Wait:
+    def _look(self) -> Standing:
         queues = self._queues
-        return self._outlook.wait(queues.running, queues.waiting, len(queues.waiting))
+        if self._standing is None:
+            self._standing = self._outlook.standing(queues.running, queues.n_places)
+        return self._standing

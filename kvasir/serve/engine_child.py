@@ -27,7 +27,7 @@ from kvasir.engine.engine import Engine
 from kvasir.serve import frames
 from kvasir.serve.errands import Errands
 from kvasir.serve.outbox import Outbox
-from kvasir.serve.settle import hurry, settle
+from kvasir.serve.settle import hurry, settle, tidy
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
@@ -93,6 +93,8 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
         is_idle = not engine.has_work and not errands
         while is_idle and not draining and inbox.is_empty and engine.save():
             pass
+        if is_idle and inbox.is_empty:
+            tidy()
         for message in inbox.take(wait=is_idle and not draining):
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return

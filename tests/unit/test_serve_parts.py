@@ -22,7 +22,7 @@ from kvasir.serve.protocol import completions
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.routes_generate import fingerprint
-from kvasir.serve.settle import hurry, settle
+from kvasir.serve.settle import MAX_UNTIDY, hurry, rarely, settle, tidy
 from kvasir.serve.streams import SLOW_SECONDS, EventStream
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -181,11 +181,40 @@ def test_a_fingerprint_names_arithmetic_and_sampler() -> None:
 
 
 def test_garbage_is_collected_again_once_all_is_loaded() -> None:
+    before = gc.get_threshold()
     hurry()
     assert not gc.isenabled()
     try:
         settle()
         assert gc.isenabled()
+        assert gc.get_threshold() == (*before[:2], MAX_UNTIDY)
     finally:
         gc.enable()
         gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def test_what_lives_long_is_looked_through_when_there_is_no_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not while much comes and goes, and not after every little thing."""
+    monkeypatch.setattr("kvasir.serve.settle.MIN_UNTIDY", 20)
+    before, seen = gc.get_threshold(), list[int]()
+
+    def watch(phase: str, info: dict[str, int]) -> None:
+        seen.extend([info["generation"]] if phase == "start" else [])
+
+    gc.collect()
+    gc.callbacks.append(watch)
+    try:
+        rarely()
+        kept = [[i] for i in range(7_000 * 5)]
+        tidy()
+        assert 2 not in seen
+        kept.extend([i] for i in range(7_200 * 20))
+        assert 2 not in seen
+        tidy()
+        assert seen.count(2) == 1
+    finally:
+        gc.callbacks.remove(watch)
+        gc.set_threshold(*before)
