@@ -15,7 +15,7 @@ import time
 STEP = re.compile(r"\[(\d+)/(\d+)\] ")
 """As ninja counts."""
 CPU_MINUTES = 12
-"""From nothing: 380 s on two cores of a Zen 5 with gcc 12."""
+"""From nothing: 380 s on two cores of a Zen 3 with gcc 12."""
 EVERY = 10
 """Seconds between two lines."""
 

@@ -25,9 +25,9 @@ from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.jsonshape import BLOCK_BYTES, Shape, json_shape
 from kvasir.serve.logs import LineFormatter
 from kvasir.serve.origins import Guard, admin_guards, guards
-from kvasir.serve.protocol.chat import read_messages
 from kvasir.serve.protocol.completions import UNSUPPORTED, CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.tokenizer.messages import read_messages
 
 MIB = 2**20
 

@@ -17,7 +17,7 @@ from kvasir.core.timeline import Story
 
 MODES = ("recompute", "swap", "auto")
 N_OLDER = 16
-N_TURNS = 9
+N_TURNS = 5
 """Of the three modes; their medians count."""
 VICTIM = N_OLDER
 SHORT = 16
@@ -121,7 +121,7 @@ EXPERIMENT = Experiment(
     claim="whether swapping or recomputing is cheaper depends on the length (Kwon et al. 2023)",
     target="the automatic choice within 10 % of the better one",
     uses_model=True,
-    seconds=170,
+    seconds=100,
     chart=Chart(
         x="tokens",
         x_label="tokens of the preempted request",

@@ -25,7 +25,7 @@ FAULTY = 1_000_000
 def run(settings: Settings) -> Outcome:
     models = Models(settings)
     sizes = settings.pick((64, 32), (8, 4))
-    shares, seconds = settings.pick((SHARES, 30.0), ((0.3, 0.6), 0.2))
+    shares, seconds = settings.pick((SHARES, 15.0), ((0.3, 0.6), 0.2))
     points: list[Json] = []
     runs: list[Run] = []
     with models.engine(max_num_seqs=64, enable_prefix_caching=False) as made:
@@ -122,7 +122,7 @@ EXPERIMENT = Experiment(
     target="the highest goodput with p99 TTFT below 200 ms is found, and 99.9 % are answered "
     "beside faulty requests",
     uses_model=True,
-    seconds=240,
+    seconds=130,
     chart=Chart(
         x="rate",
         x_label="requests per second",
