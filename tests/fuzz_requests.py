@@ -21,17 +21,19 @@ from kvasir.core.params import SamplingParams, after
 from kvasir.engine.beam import BeamSearch, BeamSearchParams, Search
 from kvasir.engine.build import BuiltEngine, build_engine, load_model
 from kvasir.engine.choice import Choice, ChoiceFailed
+from kvasir.engine.choices import choices
 from kvasir.engine.loop import EngineFault
 from kvasir.engine.prompts import read_conversations, read_prompts
 from kvasir.sampling.standing import Standing
 from kvasir.sampling.validate import check_prompt, resolve_choices
-from kvasir.serve import jsonbody
+from kvasir.serve import jobs, jsonbody
+from kvasir.serve.admission import Limits
 from kvasir.serve.generation import Job
-from kvasir.serve.jobs import chat_job, completion_job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
 from tests import tiny
 from tests.fuzz_values import change_bytes, change_json, near, value
@@ -112,15 +114,18 @@ class Server:
 
     def ask(self, body: bytes) -> list[object]:
         """All events of a body's answer. Raises KvasirError."""
-        fields, info, draw = jsonbody.parse_object(body), self.built.ready(), lambda: 5
+        fields = jsonbody.parse_object(body)
+        server = jobs.Server(
+            self.text, self.built.ready(), Limits(MOST, 10 * LENGTH), Slices(), lambda: 5
+        )
         if "messages" in fields:
             asked, _ = parse_request(ChatRequest, fields, chat.UNSUPPORTED, strict=False)
-            job, _ = self.loop.run_until_complete(chat_job(asked, self.text, info, draw))
+            job, _ = self.loop.run_until_complete(jobs.chat_job(asked, server))
         else:
             asked, _ = parse_request(
                 CompletionRequest, fields, completions.UNSUPPORTED, strict=False
             )
-            job = self.loop.run_until_complete(completion_job(asked, self.text, info, draw))
+            job = self.loop.run_until_complete(jobs.completion_job(asked, server))
         if asked.use_beam_search:
             return self._beams(job, asked.length_penalty)
         return self.run(job)
@@ -140,11 +145,14 @@ class Server:
     def run(self, job: Job) -> list[object]:
         """Each choice's text, as a stream would show it."""
         engine, now = self.built.engine, time.monotonic()
-        requests, choices = [], {}
-        for i, params in enumerate(job.resolved[:MOST]):
+        requests, feeds = [], {}
+        for prompt, params in zip(job.prompts, job.resolved, strict=True):
+            first = next(self.ids)
+            for _ in range(1, job.params.n):
+                next(self.ids)
             request = EngineRequest(
-                next(self.ids),
-                job.prompt_of(i),
+                first,
+                prompt,
                 params,
                 cache_salt=job.standing.cache_salt,
                 ttft_by=after(now, job.params.ttft_ms),
@@ -154,10 +162,11 @@ class Server:
                 priority_class=job.standing.priority_class,
                 tenant=job.standing.tenant,
             )
-            requests.append(request)
-            choices[request.id] = Choice(i, self.text.tokenizer, job.params)
+            for i, choice in enumerate(choices(request, job.params.n)):
+                requests.append(choice)
+                feeds[choice.id] = Choice(i, self.text.tokenizer, job.params)
         engine.submit(requests)
-        return self._drain(choices)
+        return self._drain(feeds)
 
     def _drain(self, choices: dict[int, Choice]) -> list[object]:
         found: list[object] = []

@@ -12,9 +12,11 @@ import pytest
 from kvasir import LLM, BeamSearchParams, SamplingParams
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.serve.jobs import chat_job, completion_job
+from kvasir.serve.admission import Limits
+from kvasir.serve.jobs import Server, chat_job, completion_job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
 from kvasir.weights.source import open_model
 from tests import tiny
@@ -90,16 +92,20 @@ def text(folder: Path) -> TextModel:
     return load_text(open_model(folder))
 
 
+def _server(text: TextModel) -> Server:
+    return Server(text, INFO, Limits(128, 10_000), Slices(), lambda: 1)
+
+
 def _refused(text: TextModel, is_chat: bool, body: dict[str, Any]) -> RequestError:
     with pytest.raises(RequestError) as caught:
         if is_chat:
             asked, _ = parse_request(chat.ChatRequest, body, chat.UNSUPPORTED, strict=True)
-            asyncio.run(chat_job(asked, text, INFO, lambda: 1))
+            asyncio.run(chat_job(asked, _server(text)))
         else:
             request, _ = parse_request(
                 completions.CompletionRequest, body, completions.UNSUPPORTED, strict=True
             )
-            asyncio.run(completion_job(request, text, INFO, lambda: 1))
+            asyncio.run(completion_job(request, _server(text)))
     return caught.value
 
 

@@ -201,5 +201,7 @@ def test_a_plot_is_an_svg(tmp_path: Path, kind: str) -> None:
 def test_the_table_marks_what_cannot_be_trusted() -> None:
     row = {"claim": "a|b", "target": "t", "measured": "m", "conditions": "c"}
     document = {"kind": "e1", "row": row, "quick": False, "disturbed": True}
-    text = table([{**document, "results": {"identical": False}}])
-    assert text.splitlines()[-1] == "| e1 | a/b | t | m | DISTURBED by other processes; c | NO |"
+    text = table([{**document, "results": {"identical": False, "met": True}}])
+    assert (
+        text.splitlines()[-1] == "| e1 | a/b | t | yes | m | DISTURBED by other processes; c | NO |"
+    )

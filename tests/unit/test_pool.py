@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import threading
 import time
@@ -183,7 +184,7 @@ def test_populated_pages_keep_what_they_hold() -> None:
 def test_memory_that_is_expected_lies_in_memory() -> None:
     if not _native.populate_pages(np.zeros(1 << 16, np.uint8)):
         pytest.skip("this kernel cannot populate pages")
-    memory = np.empty(96 << 20, np.uint8)
+    memory = np.frombuffer(mmap.mmap(-1, 96 << 20), np.uint8)
     part = memory[40 << 20 : 60 << 20]
     Touching(part, lambda: True).join()
     assert resident(part) > 0.99
@@ -193,7 +194,7 @@ def test_memory_that_is_expected_lies_in_memory() -> None:
 def test_memory_is_prepared_only_while_nothing_else_is_done() -> None:
     if not _native.populate_pages(np.zeros(1 << 16, np.uint8)):
         pytest.skip("this kernel cannot populate pages")
-    memory = np.empty(16 << 20, np.uint8)
+    memory = np.frombuffer(mmap.mmap(-1, 16 << 20), np.uint8)
     idle = threading.Event()
     touching = Touching(memory, idle.is_set)
     time.sleep(0.1)
