@@ -6,6 +6,8 @@ import ctypes
 import errno
 import mmap
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -189,6 +191,20 @@ def test_memory_that_is_expected_lies_in_memory() -> None:
     Touching(part, lambda: True).join()
     assert resident(part) > 0.99
     assert resident(memory[64 << 20 :]) < 0.1
+
+
+def test_the_end_of_the_interpreter_does_not_wait_for_all_memory() -> None:
+    """Nor does it end a thread inside native code, which would end the process."""
+    program = (
+        "import numpy as np, time\n"
+        "from kvasir.exec.cpu.place import Touching\n"
+        "touching = Touching(np.empty(4 << 30, np.uint8), lambda: True)\n"
+        "time.sleep(0.05)\n"
+    )
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert time.monotonic() - began < 20
 
 
 def test_memory_is_prepared_only_while_nothing_else_is_done() -> None:

@@ -53,14 +53,15 @@ def place(memory: NDArray[np.uint8], affinity: Affinity, huge_pages: bool) -> No
 
 class Touching:
     """Gives memory that will be written its pages before, while nothing else is to be done: the
-    first write to a page is many times slower than the next ones. Until it is done or stopped."""
+    first write to a page is many times slower than the next ones. Until it is done or stopped, or
+    the interpreter ends: that waits for it, since a thread may not be ended inside native code."""
 
     def __init__(self, memory: NDArray[np.uint8], is_idle: Callable[[], bool]) -> None:
         """``memory``: one axis; what it holds stays, also while others write to it."""
         self._memory = memory
         self._is_idle = is_idle
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvasir-touch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="kvasir-touch")
         self._thread.start()
 
     def join(self) -> None:
@@ -74,11 +75,15 @@ class Touching:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         for at in range(0, self._memory.size, TOUCH_BYTES):
-            while not self._stopped.is_set() and not self._is_idle():
+            while not self._ends and not self._is_idle():
                 self._stopped.wait(PAUSE_SECONDS)
             part = self._memory[at : at + TOUCH_BYTES]
-            if self._stopped.is_set() or not _native.populate_pages(part):
+            if self._ends or not _native.populate_pages(part):
                 return
+
+    @property
+    def _ends(self) -> bool:
+        return self._stopped.is_set() or not threading.main_thread().is_alive()
 
 
 def _try(call: Callable[[], None]) -> None:
