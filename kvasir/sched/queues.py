@@ -106,7 +106,7 @@ class Queues:
         chosen = self._choose() if self.waiting.is_open(len(self.running)) else None
         if chosen is None:
             self.waiting.full()
-            if self._slots and self.running:
+            if self._slots and self.running and self._lacks_blocks():
                 self.n_places = len(self.running)
             return None
         return self._start(*chosen)
@@ -178,6 +178,12 @@ class Queues:
         order = [request.seniority for request in self.running]
         if order != sorted(order):
             raise KvasirError(f"running requests are out of order of seniority: {order}")
+
+    def _lacks_blocks(self) -> bool:
+        """Whether one more could not start for that, were there one. Held blocks do not lack."""
+        n_available = self.prefixes.cache.n_available
+        is_full = n_available <= len(self.running) and not len(self._holds)
+        return is_full or any(self._refused.values())
 
     def _choose(self) -> tuple[Request, Found] | None:
         passed: list[Request] = []

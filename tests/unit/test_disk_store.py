@@ -78,6 +78,16 @@ def test_staged_blocks_are_taken_once(store: DiskStore) -> None:
         store.take(name(1))
 
 
+def test_a_block_is_there_for_each_plan_that_loads_it(store: DiskStore) -> None:
+    """Plans run after the next one is made, which may load what was evicted meanwhile again."""
+    store.put(name(1), block(1))
+    for _ in range(2):
+        store.stage(wait_for(store, store.fetch([name(1)])), {name(1)})
+    assert [store.take(name(1)) for _ in range(2)] == [block(1)] * 2
+    with pytest.raises(KvasirError, match="was not read from disk"):
+        store.take(name(1))
+
+
 def test_blocks_survive_a_restart(tmp_path: Path) -> None:
     fill(tmp_path, *range(9))
     fill(tmp_path, *range(20, 23))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvasir.bench.experiments.turnover import Turnover, Variant, variants
-from kvasir.config.resolved import SchedulerConfig
+from kvasir.config.resolved import SchedulerConfig, SharingConfig
 from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
@@ -208,6 +208,22 @@ def test_places_that_were_just_left_are_free() -> None:
     # 92 of 20 tokens in eight places, one of which is taken for long
     seconds = 20 * (COSTS.step + 8 * COSTS.token) * 92 / 8 + 92 * 9 * COSTS.token
     assert stats.last_wait == pytest.approx(seconds, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("n_blocks", "wait"), [(2048, 0.0), (64, 980 * (COSTS.step + COSTS.token))]
+)
+def test_places_that_nobody_asked_for_are_free(n_blocks: int, wait: float) -> None:
+    """While somebody runs and nobody waits: unless there are no blocks for one more."""
+    config = SchedulerConfig(
+        1024, 8, 256, n_blocks, 16, sharing=SharingConfig(kv_policy="contiguous")
+    )
+    made = Scheduler(config, costs=CostModel(COSTS))
+    made.add(EngineRequest(1, (5,) * 10, TokenParams(seed=1, max_tokens=1000)))
+    for _ in range(20):
+        step(made)
+    made.add(_asked(3))
+    assert made.stats().first_wait == pytest.approx(wait, rel=0.01)
 
 
 def test_variants_differ_in_what_they_are_named_for() -> None:

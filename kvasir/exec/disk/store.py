@@ -46,7 +46,8 @@ class DiskStore:
         self._queue: dict[bytes, bytes] = {}
         """Not written yet, in order."""
         self._queued_bytes = 0
-        self._staged: dict[bytes, bytes] = {}
+        self._staged: dict[bytes, list[bytes]] = {}
+        """Each as often as plans load it that have not run yet."""
         self._is_broken = False
         """Nothing more is written."""
         self._has_read_error = False
@@ -110,15 +111,21 @@ class DiskStore:
 
     def stage(self, fetch: Fetch, names: Collection[bytes]) -> None:
         """Keep these blocks of a fetch until they are taken."""
-        blocks = zip(fetch.names, fetch.blocks, strict=False)
-        self._staged.update((name, block) for name, block in blocks if name in names)
+        with self._changed:
+            for name, block in zip(fetch.names, fetch.blocks, strict=False):
+                if name in names:
+                    self._staged.setdefault(name, []).append(block)
         self.stats.n_loaded += len(fetch.blocks)
 
     def take(self, name: bytes) -> bytes:
-        """A staged block, once. Raises KvasirError when there is none."""
-        block = self._staged.pop(name, None)
-        if block is None:
-            raise KvasirError(f"KV block {name.hex()} was not read from disk")
+        """A block, as often as it was staged. Raises KvasirError when there is none left."""
+        with self._changed:
+            blocks = self._staged.pop(name, [])
+            if not blocks:
+                raise KvasirError(f"KV block {name.hex()} was not read from disk")
+            block = blocks.pop()
+            if blocks:
+                self._staged[name] = blocks
         return block
 
     def clear(self) -> None:
