@@ -35,6 +35,7 @@ from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
+from kvasir.tokenizer.messages import read_messages
 from tests import tiny
 from tests.fuzz_values import change_bytes, change_json, near, value
 
@@ -120,7 +121,8 @@ class Server:
         )
         if "messages" in fields:
             asked, _ = parse_request(ChatRequest, fields, chat.UNSUPPORTED, strict=False)
-            job, _ = self.loop.run_until_complete(jobs.chat_job(asked, server))
+            messages, _ = read_messages(asked.messages)
+            job = self.loop.run_until_complete(jobs.chat_job(asked, messages, server))
         else:
             asked, _ = parse_request(
                 CompletionRequest, fields, completions.UNSUPPORTED, strict=False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 
 MAX_WARNINGS = 16
 MAX_NAME = 64
@@ -15,13 +15,7 @@ def escaped(name: str) -> str:
     return text if len(name) <= MAX_NAME else text + "…"
 
 
-def bounded(warnings: Iterable[str]) -> tuple[str, ...]:
-    """The first ``MAX_WARNINGS``; instead of the others one that counts them."""
-    kept: list[str] = []
-    n_more = 0
-    for warning in warnings:
-        if len(kept) < MAX_WARNINGS:
-            kept.append(warning)
-        else:
-            n_more += 1
-    return (*kept, f"{n_more} more warnings were left out") if n_more else tuple(kept)
+def bounded(names: Sequence[str], warning: Callable[[str], str]) -> tuple[str, ...]:
+    """Of the first ``MAX_WARNINGS``; instead of the others one that counts them."""
+    kept, n_more = map(warning, names[:MAX_WARNINGS]), len(names) - MAX_WARNINGS
+    return (*kept, f"{n_more} more warnings were left out") if n_more > 0 else tuple(kept)

@@ -267,11 +267,7 @@ def _check_bias(params: SamplingParams, vocab_size: int) -> None:
         return
     if not isinstance(bias, dict):
         raise RequestError("logit_bias must map token ids to numbers", param="logit_bias")
-    if len(bias) > MAX_BIASES:
-        raise RequestError(
-            f"logit_bias has {len(bias)} entries, at most {MAX_BIASES} are allowed",
-            param="logit_bias",
-        )
+    check_bias_count(len(bias))
     _check_ids("logit_bias", tuple(bias), vocab_size)
     for token, value in bias.items():
         if (
@@ -283,6 +279,14 @@ def _check_bias(params: SamplingParams, vocab_size: int) -> None:
                 f"logit_bias of token {token} must be from -100 to 100, not {_short(value)}",
                 param="logit_bias",
             )
+
+
+def check_bias_count(n: int) -> None:
+    """Raises RequestError for more entries than MAX_BIASES, before anybody walks through them."""
+    if n > MAX_BIASES:
+        raise RequestError(
+            f"logit_bias has {n} entries, at most {MAX_BIASES} are allowed", param="logit_bias"
+        )
 
 
 def _check_stops(params: SamplingParams, vocab_size: int) -> None:

@@ -103,7 +103,8 @@ class AsyncClient:
         self._observe = observe
         self._live: dict[int, _Live] = {}
         self._closing = False
-        self._n_streams = 0
+        self._streams: set[EventStream] = set()
+        """Those that are not released."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
@@ -180,9 +181,9 @@ class AsyncClient:
         """Raises EngineDown, or CapacityError when there is no room for ``n_choices`` of
         ``n_tokens`` in all their prompts."""
         info = self._open_info()
-        if self._n_streams >= self._max_requests:
+        if self.n_streams >= self._max_requests:
             error = CapacityError(
-                f"{self._n_streams} requests run or wait, the limit is {self._max_requests}: "
+                f"{self.n_streams} requests run or wait, the limit is {self._max_requests}: "
                 "try again later or raise --max-requests"
             )
             error.retry_after = self.stats.first_wait
@@ -196,10 +197,12 @@ class AsyncClient:
         stream = EventStream(self._next_id, size.n_choices, self._stream_buffer)
         self._admission.sent(size.n_choices, size.n * size.n_tokens)
         self._next_id += size.n_choices
-        self._n_streams += 1
+        self._streams.add(stream)
         self._idle.clear()
+        sending = self._sending(stream, requests, size, info)
+        next(sending)  # what has not begun would not end either, when this is cut short
         try:
-            await self.slices.run(self._sending(stream, requests, size, info))
+            await self.slices.run(sending)
         except BaseException:
             self.release(stream)
             raise
@@ -211,6 +214,7 @@ class AsyncClient:
         """A stream that ended meanwhile sends no more."""
         n_left, tokens_left = size.n_requests, size.n_tokens
         try:
+            yield
             for request in requests:
                 if request.id not in stream.open:
                     return
@@ -251,8 +255,8 @@ class AsyncClient:
     def release(self, stream: EventStream) -> None:
         """Every submitted stream is given back once; what still runs is cancelled."""
         self.cancel(stream, tuple(stream.open))
-        self._n_streams -= 1
-        if self._n_streams == 0:
+        self._streams.discard(stream)
+        if not self._streams:
             self._idle.set()
 
     async def holdings(self) -> tuple[Holding, ...]:
@@ -276,11 +280,11 @@ class AsyncClient:
     @property
     def n_streams(self) -> int:
         """Requests submitted and not yet released."""
-        return self._n_streams
+        return len(self._streams)
 
     def abort(self, error: KvasirError) -> None:
-        """End every running request with ``error``."""
-        for stream in {live.stream for live in self._live.values()}:
+        """End every request with ``error``, those included of which nothing is sent yet."""
+        for stream in self._streams:
             self.cancel(stream, tuple(stream.open))
             stream.fail(error)
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 from kvasir.serve.jobs import Ids, split_prompts
 from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.text import INLINE_BYTES, TextModel
 from kvasir.tokenizer.detokenize import Places
 from kvasir.tokenizer.tokenizer import Tokenizer
+
+INLINE_TOKENS = 128
+"""Prompts up to this size are read on the event loop (about a millisecond, however many they are),
+longer ones in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +24,14 @@ class Echo:
 
 
 async def read_echoes(
-    request: CompletionRequest, prompts: Sequence[Ids], text: TextModel
+    request: CompletionRequest, prompts: Sequence[Ids], tokenizer: Tokenizer
 ) -> tuple[Echo, ...]:
     """One for each of ``prompts``, the request's own as ids; none without ``echo``."""
     if not request.echo:
         return ()
-    if sum(map(len, prompts)) <= INLINE_BYTES:
-        return _echoes(request, prompts, text.tokenizer)
-    return await asyncio.to_thread(_echoes, request, prompts, text.tokenizer)
+    if sum(map(len, prompts)) <= INLINE_TOKENS:
+        return _echoes(request, prompts, tokenizer)
+    return await asyncio.to_thread(_echoes, request, prompts, tokenizer)
 
 
 def _echoes(

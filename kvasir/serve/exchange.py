@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -21,6 +21,7 @@ INLINE_BYTES = 8 * 1024
 """Bodies up to this size are parsed on the event loop (below a millisecond, whatever they hold),
 larger ones in a thread."""
 
+Read = TypeVar("Read")
 _json = msgspec.json.Encoder()
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -49,20 +50,20 @@ class Exchange:
         """The first header called ``name`` (lower case)."""
         return next((value for key, value in self.scope["headers"] if key == name), None)
 
-    async def read_json(self) -> dict[str, Any]:
-        """Raises RequestError (400, 413, 415), BodiesFull (503), or ClientGone when the body ends
-        early."""
+    async def read_json(self, read: Callable[[dict[str, Any]], Read]) -> Read:
+        """What ``read`` makes of the body, in a thread when that is large. Raises RequestError
+        (400, 413, 415), BodiesFull (503), or ClientGone when the body ends early."""
         self._check_media_type()
         with self._bodies.share() as share:
             length = body_length(self.scope["headers"]) or 0
             share.reach(length)
             body = await self._read_body(share, length)
             if len(body) <= INLINE_BYTES:
-                return parse_object(body)
+                return read(parse_object(body))
             if len(body) <= SMALL_BYTES:
-                return await asyncio.to_thread(parse_object, body)
+                return await asyncio.to_thread(lambda: read(parse_object(body)))
             async with self._bodies.parsing:
-                return await asyncio.to_thread(parse_object, body)
+                return await asyncio.to_thread(lambda: read(parse_object(body)))
 
     def _check_media_type(self) -> None:
         encoding = self.header(b"content-encoding")

@@ -21,7 +21,7 @@ from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.sampling import standing_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import TextModel
-from kvasir.tokenizer.messages import ChatMessage, read_messages
+from kvasir.tokenizer.messages import ChatMessage
 
 Ids = tuple[int, ...]
 DrawSeed = Callable[[], int]
@@ -48,13 +48,12 @@ async def completion_job(request: CompletionRequest, server: Server) -> Job:
     return await server.slices.run(_job(prompts, params, server, standing, names))
 
 
-async def chat_job(request: ChatRequest, server: Server) -> tuple[Job, tuple[str, ...]]:
-    """The job, and warnings about fields of messages. Raises RequestError (400)."""
+async def chat_job(request: ChatRequest, messages: Sequence[ChatMessage], server: Server) -> Job:
+    """Raises RequestError (400)."""
     params, standing = chat.sampling_params(request), standing_of(request)
     names = chat.names_of(request)
     _check_before_tokenizing(params, server.info, names)
     server.limits.check(1, params.n)
-    messages, warnings = read_messages(request.messages)
     prompt = await chat_prompt(
         messages,
         server.text,
@@ -62,8 +61,7 @@ async def chat_job(request: ChatRequest, server: Server) -> tuple[Job, tuple[str
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    job = await server.slices.run(_job((prompt,), params, server, standing, names))
-    return job, warnings
+    return await server.slices.run(_job((prompt,), params, server, standing, names))
 
 
 async def chat_prompt(

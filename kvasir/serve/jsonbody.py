@@ -13,6 +13,9 @@ from kvasir.serve.jsonshape import json_shape
 MAX_VALUES = 2**19
 """Commas, arrays and objects of a body, outside texts: a parsed value takes up to 90 bytes, and all
 are made in one call that holds the interpreter's lock, this many for 30 ms."""
+MAX_KEYS = 2**16
+"""Of all objects, four in each: every one is a text and an entry of a table, more than a value
+costs."""
 MAX_CONTAINERS = 2**14
 """Arrays and objects: 230 bytes with their contents, and work for the garbage collector."""
 EXPLAINED_BYTES = 64 * 1024
@@ -23,10 +26,10 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     """The object in ``body``. Raises RequestError (400) that names the byte offset where it is
     known.
 
-    Refused beside malformed text: more than ``MAX_VALUES`` and ``MAX_CONTAINERS``, duplicate keys,
-    NaN and Infinity, numbers beyond float64, lone surrogates, text that is not UTF-8, nesting
-    deeper than the interpreter's limit. -0 is 0; integers keep every digit, so that the bounds of a
-    field are checked on what was written.
+    Refused beside malformed text: more than ``MAX_VALUES``, ``MAX_KEYS`` and ``MAX_CONTAINERS``,
+    duplicate keys, NaN and Infinity, numbers beyond float64, lone surrogates, text that is not
+    UTF-8, nesting deeper than the interpreter's limit. -0 is 0; integers keep every digit, so that
+    the bounds of a field are checked on what was written.
     """
     value = _parse(body)
     if not isinstance(value, dict):
@@ -38,6 +41,7 @@ def _parse(body: bytes | bytearray) -> object:
     shape = json_shape(body)
     _check_count(shape.n_containers, MAX_CONTAINERS, "arrays and objects")
     _check_count(shape.n_values, MAX_VALUES, "values")
+    _check_count(shape.n_keys, MAX_KEYS, "keys")
     try:
         value = msgspec.json.decode(body)
     except RecursionError:

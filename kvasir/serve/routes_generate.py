@@ -6,7 +6,7 @@ from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.sampling.reference import DRAWS
-from kvasir.serve.answer import Answer, new_envelope
+from kvasir.serve.answer import Answer, Json, new_envelope
 from kvasir.serve.beams import BeamJob, respond_beams
 from kvasir.serve.chat_answer import ChatAnswer
 from kvasir.serve.completion_answer import CompletionAnswer
@@ -23,14 +23,14 @@ from kvasir.serve.respond import respond
 from kvasir.serve.served import Served
 from kvasir.serve.service import Service
 from kvasir.serve.text import TextModel
+from kvasir.tokenizer.messages import Conversation, read_messages
 
 
 async def post_completions(service: Service, exchange: Exchange) -> None:
-    request, warnings = parse_request(
-        CompletionRequest,
-        await exchange.read_json(),
-        completions.UNSUPPORTED,
-        strict=service.options.strict,
+    request, warnings = await exchange.read_json(
+        lambda body: parse_request(
+            CompletionRequest, body, completions.UNSUPPORTED, strict=service.options.strict
+        )
     )
     model = service.check_model(request.model)
     text, info = await service.open()
@@ -39,7 +39,7 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
         new_envelope("cmpl", "text_completion", model, fingerprint(info), warnings),
         job,
         text.tokenizer,
-        echoes=await read_echoes(request, job.prompts, text),
+        echoes=await read_echoes(request, job.prompts, text.tokenizer),
         logprobs=request.logprobs is not None,
         silent=completions.scores_only(request),
     )
@@ -47,14 +47,18 @@ async def post_completions(service: Service, exchange: Exchange) -> None:
 
 
 async def post_chat_completions(service: Service, exchange: Exchange) -> None:
-    request, warnings = parse_request(
-        ChatRequest, await exchange.read_json(), chat.UNSUPPORTED, strict=service.options.strict
-    )
-    model = service.check_model(request.model)
-    text, info = await service.open()
-    job, notes = await chat_job(request, _server(service, text, info))
+    def read(body: Json) -> tuple[ChatRequest, tuple[str, ...], Conversation]:
+        request, warnings = parse_request(
+            ChatRequest, body, chat.UNSUPPORTED, strict=service.options.strict
+        )
+        return request, warnings, read_messages(request.messages)
+
+    request, warnings, (messages, notes) = await exchange.read_json(read)
     if notes and service.options.strict:
         raise RequestError(notes[0], param="messages", code="unknown_parameter")
+    model = service.check_model(request.model)
+    text, info = await service.open()
+    job = await chat_job(request, messages, _server(service, text, info))
     answer = ChatAnswer(
         new_envelope("chatcmpl", "chat.completion", model, fingerprint(info), warnings + notes),
         job,

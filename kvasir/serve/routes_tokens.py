@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.sampling.validate import check_prompt
@@ -12,19 +16,18 @@ from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.protocol.tokens import UNSUPPORTED_TOKENIZE, DetokenizeRequest, TokenizeRequest
 from kvasir.serve.service import Service
 from kvasir.serve.text import TextModel
-from kvasir.tokenizer.messages import read_messages
+from kvasir.tokenizer.messages import ChatMessage, Conversation, read_messages
 
 
 async def post_tokenize(service: Service, exchange: Exchange) -> None:
-    body = await exchange.read_json()
-    request, warnings = parse_request(
-        TokenizeRequest, body, UNSUPPORTED_TOKENIZE, strict=service.options.strict
+    request, warnings, (messages, notes) = await exchange.read_json(
+        partial(_read, strict=service.options.strict)
     )
     if request.model is not None:
         service.check_model(request.model)
     text, info = await service.open()
-    ids, notes = await _ids(request, text, info)
-    names = [text.tokenizer.piece(i) for i in ids] if request.return_token_strs else None
+    ids = await _ids(request, messages, text, info)
+    names = await asyncio.to_thread(_names, text, ids) if request.return_token_strs else None
     answer: Json = {
         "count": len(ids),
         "max_model_len": info.max_model_len,
@@ -35,8 +38,9 @@ async def post_tokenize(service: Service, exchange: Exchange) -> None:
 
 
 async def post_detokenize(service: Service, exchange: Exchange) -> None:
-    body = await exchange.read_json()
-    request, warnings = parse_request(DetokenizeRequest, body, {}, strict=service.options.strict)
+    request, warnings = await exchange.read_json(
+        lambda body: parse_request(DetokenizeRequest, body, {}, strict=service.options.strict)
+    )
     if request.model is not None:
         service.check_model(request.model)
     text, info = await service.open()
@@ -51,26 +55,33 @@ async def post_detokenize(service: Service, exchange: Exchange) -> None:
     await exchange.send_json(_with({"prompt": prompt}, warnings))
 
 
-async def _ids(
-    request: TokenizeRequest, text: TextModel, info: Ready
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _read(body: Json, *, strict: bool) -> tuple[TokenizeRequest, tuple[str, ...], Conversation]:
+    request, warnings = parse_request(TokenizeRequest, body, UNSUPPORTED_TOKENIZE, strict=strict)
     if (request.prompt is None) == (request.messages is None):
         raise RequestError("send either prompt or messages", param="prompt")
+    said = read_messages(request.messages) if request.messages is not None else ((), ())
+    return request, warnings, said
+
+
+def _names(text: TextModel, ids: Sequence[int]) -> list[str | None]:
+    return [text.tokenizer.piece(i) for i in ids]
+
+
+async def _ids(
+    request: TokenizeRequest, messages: Sequence[ChatMessage], text: TextModel, info: Ready
+) -> tuple[int, ...]:
     if request.prompt is not None:
         special = True if request.add_special_tokens is None else request.add_special_tokens
-        ids = await text.encode(
+        return await text.encode(
             request.prompt, add_special=special, limit=info.max_model_len, param="prompt"
         )
-        return ids, ()
-    messages, notes = read_messages(request.messages or [])
-    ids = await chat_prompt(
+    return await chat_prompt(
         messages,
         text,
         info.max_model_len,
         add_generation_prompt=request.add_generation_prompt,
         add_special=bool(request.add_special_tokens),
     )
-    return ids, notes
 
 
 def _with(answer: Json, warnings: tuple[str, ...]) -> Json:

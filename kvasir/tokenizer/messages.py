@@ -21,7 +21,11 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str
 
 
-def read_messages(messages: object) -> tuple[tuple[ChatMessage, ...], tuple[str, ...]]:
+Conversation = tuple[tuple[ChatMessage, ...], tuple[str, ...]]
+"""Messages, and warnings about them."""
+
+
+def read_messages(messages: object) -> Conversation:
     """The conversation, and warnings about fields of messages that are ignored. Raises RequestError
     (400)."""
     if not is_list(messages):
@@ -32,8 +36,8 @@ def read_messages(messages: object) -> tuple[tuple[ChatMessage, ...], tuple[str,
     fields = {str(key) for message in messages for key in message} - {"role", "content"}
     parts = [part for message in messages for part in _dicts(message["content"])]
     inner = {str(key) for part in parts for key in part} - {"type", "text"}
-    extra = {escaped(key) for key in fields} | {f"content[].{escaped(key)}" for key in inner}
-    return read, bounded(f"messages[].{key} was ignored" for key in sorted(extra))
+    extra = sorted({*fields, *(f"content[].{key}" for key in inner)})
+    return read, bounded(extra, lambda key: f"messages[].{escaped(key)} was ignored")
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
@@ -52,13 +56,17 @@ def _message(message: object, i: int) -> ChatMessage:
     role = message.get("role")
     if role not in ROLES:
         raise RequestError(
-            f"{where}.role is {str(role)[:32]!r}: use one of {', '.join(ROLES)}",
+            f"{where}.role is {_said(role)}: use one of {', '.join(ROLES)}",
             param=f"{where}.role",
         )
     for key in _CALLS:
         if message.get(key):
             raise RequestError(f"{where}.{key} is not supported yet", param=f"{where}.{key}")
     return ChatMessage(role, _content(message.get("content"), f"{where}.content"))
+
+
+def _said(role: object) -> str:
+    return repr(role[:32]) if isinstance(role, str) else f"of type {type(role).__name__}"
 
 
 def _content(content: object, where: str) -> str:

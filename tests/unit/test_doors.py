@@ -3,9 +3,11 @@ hosts, control characters."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from starlette.types import Message
 from kvasir.config.serving import ServeOptions, check_body_memory
 from kvasir.core.controls import harmless, one_line
 from kvasir.core.errors import ConfigError, RequestError
+from kvasir.core.warn import MAX_WARNINGS, bounded
 from kvasir.serve import jsonbody, query
 from kvasir.serve.bodies import SMALL_BYTES, BodiesFull, BodyBudget
 from kvasir.serve.connections import Connections, Patience, Place
@@ -27,6 +30,7 @@ from kvasir.serve.logs import LineFormatter
 from kvasir.serve.origins import Guard, admin_guards, guards
 from kvasir.serve.protocol.completions import UNSUPPORTED, CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.protocol.sampling import SamplingFields, to_params
 from kvasir.tokenizer.messages import read_messages
 
 MIB = 2**20
@@ -89,6 +93,49 @@ def test_what_a_body_may_hold_is_counted_before_it_is_built(unit: bytes, n: int,
     assert caught.value.code == "too_many_values"
     assert parse_object(b'{"junk": [' + unit * (n // 2) + b"0]}")
     assert parse_object(json.dumps({"prompt": unit.decode() * n}).encode())
+
+
+def test_the_keys_of_all_objects_are_counted() -> None:
+    keys = ",".join(f'"{i}":1' for i in range(jsonbody.MAX_KEYS // 2))
+    assert len(parse_object(f"{{{keys}}}".encode())) == jsonbody.MAX_KEYS // 2
+    with pytest.raises(RequestError, match=f"keys, at most {jsonbody.MAX_KEYS} are read"):
+        parse_object(f'{{"a": {{{keys}}}, "b": {{{keys}}}}}'.encode())
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_large_body_is_read_beside_the_event_loop(is_large: bool) -> None:
+    """Parsed, converted and walked through: each takes long."""
+
+    async def run() -> threading.Thread:
+        body = b'{"a": 1}' + b" " * (100_000 if is_large else 0)
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body}
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "query_string": b"", "headers": headers}
+        asked = Exchange(scope, receive, _send, BodyBudget(MIB, MIB))
+        return await asked.read_json(lambda _: threading.current_thread())
+
+    assert (asyncio.run(run()) is not threading.main_thread()) == is_large
+
+
+def test_names_of_no_use_are_counted_and_not_written() -> None:
+    written: list[str] = []
+
+    def warning(name: str) -> str:
+        written.append(name)
+        return name
+
+    assert bounded(["a"] * 1000, warning)[-1] == "984 more warnings were left out"
+    assert len(written) == MAX_WARNINGS
+    assert bounded(["a"] * MAX_WARNINGS, warning) == ("a",) * MAX_WARNINGS
+
+
+def test_biases_are_counted_before_they_are_read() -> None:
+    fields = SamplingFields(logit_bias={f"no id {i}": 1 for i in range(1025)})
+    with pytest.raises(RequestError, match="1025 entries, at most 1024"):
+        to_params(fields, max_tokens=1, logprobs=None, prompt_logprobs=None)
 
 
 def test_a_key_that_occurs_twice_is_found_in_a_large_body() -> None:

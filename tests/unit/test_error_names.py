@@ -18,6 +18,7 @@ from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
+from kvasir.tokenizer.messages import read_messages
 from kvasir.weights.source import open_model
 from tests import tiny
 
@@ -100,7 +101,8 @@ def _refused(text: TextModel, is_chat: bool, body: dict[str, Any]) -> RequestErr
     with pytest.raises(RequestError) as caught:
         if is_chat:
             asked, _ = parse_request(chat.ChatRequest, body, chat.UNSUPPORTED, strict=True)
-            asyncio.run(chat_job(asked, _server(text)))
+            messages, _ = read_messages(asked.messages)
+            asyncio.run(chat_job(asked, messages, _server(text)))
         else:
             request, _ = parse_request(
                 completions.CompletionRequest, body, completions.UNSUPPORTED, strict=True

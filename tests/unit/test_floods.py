@@ -37,6 +37,7 @@ from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
 from kvasir.serve.outbox import MAX_ITEMS, Outbox
 from kvasir.serve.slices import Slices, Work
+from kvasir.serve.streams import EngineDown
 
 PARAMS = TokenParams(seed=5, max_tokens=3, logit_bias=tuple((i, 1.0) for i in range(101)))
 PROMPT = tuple(range(2, 66))
@@ -333,5 +334,37 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         client.release(stream)
         theirs.close()
         await reading
+
+    asyncio.run(run())
+
+
+def test_what_waits_for_its_turn_to_be_sent_is_given_up_whole() -> None:
+    """Cut short, or ended with the engine, before the first of it was sent."""
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        client = AsyncClient(
+            max_requests=9, stream_buffer=9, max_queued_requests=999, max_queued_tokens=9999
+        )
+        reading = asyncio.create_task(client.run(ours))
+        await asyncio.to_thread(theirs.sendall, frames.encode(READY))
+        await client.wait_ready()
+        async with client.slices._turn:
+            cut = asyncio.create_task(client.submit([(PROMPT, PARAMS)], n=100))
+            waits = asyncio.create_task(client.submit([(PROMPT, PARAMS)], n=50))
+            await asyncio.sleep(0)
+            assert client._admission.n_sent == 150
+            cut.cancel()
+            await asyncio.wait([cut])
+            assert client._admission.n_sent == 50
+            theirs.close()
+            await reading
+        stream = await waits
+        with pytest.raises(EngineDown):
+            await asyncio.wait_for(stream.read(), 5)
+        client.release(stream)
+        assert (client._admission.n_sent, client._admission.tokens_sent) == (0, 0)
+        assert client.n_streams == 0
+        assert not client._live
 
     asyncio.run(run())

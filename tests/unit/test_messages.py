@@ -25,6 +25,14 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 HI = {"role": "user", "content": "hi"}
 
 
+def nested(depth: int) -> list[object]:
+    """As deep as a parser takes it and more than the interpreter would write."""
+    value: list[object] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
@@ -34,6 +42,7 @@ HI = {"role": "user", "content": "hi"}
         ([HI, {"role": "tool", "content": "x"}], "messages[1].role"),
         ([{"role": 1, "content": "x"}], "messages[0].role"),
         ([{"role": ["user"], "content": "x"}], "messages[0].role"),
+        ([{"role": nested(2000), "content": "x"}], "messages[0].role"),
         ([{"role": "user"}], "messages[0].content"),
         ([{"role": "user", "content": []}], "messages[0].content"),
         ([{"role": "user", "content": b"x"}], "messages[0].content"),

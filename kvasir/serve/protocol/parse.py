@@ -39,7 +39,7 @@ def parse_request(
             param=unknown[0][:64],
             code="unknown_parameter",
         )
-    warnings = bounded(f"unknown field '{escaped(key)}' was ignored" for key in unknown)
+    warnings = bounded(unknown, lambda key: f"unknown field '{escaped(key)}' was ignored")
     return _convert(request_type, present), warnings
 
 

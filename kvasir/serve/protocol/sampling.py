@@ -14,6 +14,7 @@ from kvasir.sampling.standing import (
     check_salt,
     check_user,
 )
+from kvasir.sampling.validate import check_bias_count
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,6 +182,7 @@ def to_params(
 def _bias(written: dict[str, float] | None) -> dict[int, float] | None:
     if written is None:
         return None
+    check_bias_count(len(written))
     bad = next((key for key in written if not _is_id(key)), None)
     if bad is not None:
         raise RequestError(
