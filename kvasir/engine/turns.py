@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import traceback
@@ -56,6 +57,8 @@ class Turns:
         self._has_ended = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
+        # The interpreter's end may not find the thread inside native code: that ends the process.
+        atexit.register(self.end)
 
     def call(self, work: Callable[[Turn[T]], T]) -> T:
         """What ``work`` returns or raises, after all calls before it.
@@ -92,6 +95,7 @@ class Turns:
         fork."""
         if not self.is_here:
             return
+        atexit.unregister(self.end)
         current = self._current
         if current is not None:
             current.is_abandoned = True

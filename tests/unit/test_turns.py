@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -50,7 +52,7 @@ def test_calls_come_in_their_order_on_one_thread(turns: Turns) -> None:
 
         threads.append(threading.Thread(target=turns.call, args=(note,)))
         threads[-1].start()
-        while turns._waiting.qsize() < min(number + 1, 7):
+        while number < 7 and turns._waiting.qsize() <= number:
             time.sleep(0.001)
     for thread in threads:
         thread.join(PATIENCE)
@@ -196,3 +198,17 @@ def test_nothing_lives_on_between_calls(turns: Turns) -> None:
     while alive() is not None and time.monotonic() < deadline:
         time.sleep(0.001)
     assert alive() is None
+
+
+def test_the_interpreter_ends_while_a_call_is_in_native_code() -> None:
+    program = (
+        "import numpy as np, threading, time\n"
+        "from kvasir import _native\n"
+        "from kvasir.engine.turns import Turns\n"
+        "memory, turns = np.empty(1 << 30, np.uint8), Turns('t')\n"
+        "work = lambda turn: _native.populate_pages(memory)\n"
+        "threading.Thread(target=lambda: turns.call(work), daemon=True).start()\n"
+        "time.sleep(0.02)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
