@@ -116,10 +116,12 @@ $(VENV)/.dev: $(VENV)/.base
 	$(VENV)/bin/python $(PIP) -r $(VENV)/dev.txt
 	@touch $@
 
-$(ORACLE)/.oracle: $(ORACLE)/.base
+# It sees the packages and the build of the other environment, and adds its own: one build serves both.
+$(ORACLE)/.oracle: $(ORACLE)/.created $(VENV)/.dev
+	echo "import site; site.addsitedir('$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(ORACLE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kvasir_environment.pth
 	$(ORACLE)/bin/python scripts/requirements.py oracle > $(ORACLE)/oracle.txt
 	$(ORACLE)/bin/python $(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch' $(ORACLE)/oracle.txt)
-	$(ORACLE)/bin/python scripts/requirements.py dev >> $(ORACLE)/oracle.txt
 	$(ORACLE)/bin/python $(PIP) -r $(ORACLE)/oracle.txt
 	@touch $@
 
@@ -127,9 +129,7 @@ $(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml
 	$(VENV)/bin/python scripts/build.py
 	@touch $@
 
-# A build folder of its own: CMake would start over at every change of the environment.
-$(ORACLE)/.built: $(ORACLE)/.oracle $(NATIVE) pyproject.toml
-	$(ORACLE)/bin/python scripts/build.py --config-settings=build-dir=build/oracle
+$(ORACLE)/.built: $(ORACLE)/.oracle $(VENV)/.built
 	@touch $@
 
 .SECONDARY:
