@@ -160,9 +160,6 @@ class Watched:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self.inner.write_block(group, block, data)
 
-    def expect(self, n_bytes: int) -> None:
-        self.inner.expect(n_bytes)
-
     def close(self) -> None:
         self.inner.close()
 

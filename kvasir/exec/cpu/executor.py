@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -89,8 +90,9 @@ class CpuExecutor:
             self._arrays.arrays,
         )
         self._keeping = packed.keeping.start() if packed.keeping else None
-        self._busy_until = 0.0
-        self._touching = Touching(self._kv.memory, lambda: time.monotonic() >= self._busy_until)
+        self._idle = _Idle()
+        self._touching = Touching(self._kv.memory, self._idle)
+        self._stop_touching = weakref.finalize(self, self._touching.stop)
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
 
@@ -114,7 +116,7 @@ class CpuExecutor:
         """One step. For debugging: stop after record ``until``, add each phase's time to
         ``seconds`` [phases], copy the raw logits to ``logits`` [logit rows, vocab]."""
         began = time.monotonic()
-        self._busy_until = inf
+        self._idle.since = inf
         for opened in plan.opens:
             _open(self._sampler, opened)
         for slot, token in plan.commits:
@@ -127,7 +129,7 @@ class CpuExecutor:
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
         ended = time.monotonic()
-        self._busy_until = ended + PAUSE_SECONDS
+        self._idle.since = ended + PAUSE_SECONDS
         return StepResult(outputs, ended - began, began=began)
 
     def _move(self, move: Move) -> None:
@@ -157,9 +159,18 @@ class CpuExecutor:
         if self._keeping is not None:
             self._keeping.join()
         if hasattr(self, "_native"):
-            self._touching.stop()
+            self._stop_touching()
             del self._touching, self._native, self._kv, self.arena, self._arrays
             del self._sampler, self._pool
+
+
+class _Idle:
+    """Whether nothing else is to be done; knows no executor, which a thread would keep alive."""
+
+    since = 0.0
+
+    def __call__(self) -> bool:
+        return time.monotonic() >= self.since
 
 
 def _refuse_heads(program: Program) -> None:

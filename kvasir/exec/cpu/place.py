@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -54,36 +55,38 @@ def place(memory: NDArray[np.uint8], affinity: Affinity, huge_pages: bool) -> No
 class Touching:
     """Gives memory that will be written its pages before, while nothing else is to be done: the
     first write to a page is many times slower than the next ones. Until it is done or stopped, or
-    the interpreter ends: that waits for it, since a thread may not be ended inside native code."""
+    the main thread ends: a thread that the interpreter ends inside a native call ends the
+    process."""
 
     def __init__(self, memory: NDArray[np.uint8], is_idle: Callable[[], bool]) -> None:
-        """``memory``: one axis; what it holds stays, also while others write to it."""
-        self._memory = memory
-        self._is_idle = is_idle
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvasir-touch")
+        """``memory``: one axis; what it holds stays, also while others write to it. Both are kept
+        alive until then."""
+        self._is_stopped = False  # no lock, which a fork could leave taken
+        self._thread = threading.Thread(
+            target=self._run, args=(memory, is_idle), name="kvasir-touch"
+        )
         self._thread.start()
 
     def join(self) -> None:
         self._thread.join()
 
     def stop(self) -> None:
-        self._stopped.set()
-        self.join()
+        self._is_stopped = True
+        if self._thread is not threading.current_thread():  # where garbage may be collected too
+            self.join()
 
-    def _run(self) -> None:
+    def _run(self, memory: NDArray[np.uint8], is_idle: Callable[[], bool]) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-        for at in range(0, self._memory.size, TOUCH_BYTES):
-            while not self._ends and not self._is_idle():
-                self._stopped.wait(PAUSE_SECONDS)
-            part = self._memory[at : at + TOUCH_BYTES]
-            if self._ends or not _native.populate_pages(part):
+        for at in range(0, memory.size, TOUCH_BYTES):
+            while not self._ends and not is_idle():
+                time.sleep(PAUSE_SECONDS)
+            if self._ends or not _native.populate_pages(memory[at : at + TOUCH_BYTES]):
                 return
 
     @property
     def _ends(self) -> bool:
-        return self._stopped.is_set() or not threading.main_thread().is_alive()
+        return self._is_stopped or not threading.main_thread().is_alive()
 
 
 def _try(call: Callable[[], None]) -> None:
