@@ -11,6 +11,19 @@ from tokenizers import AddedToken
 _NOBODYS = "\U0010fffd"
 """A character of private use, in no vocabulary."""
 
+LONG = 4096
+"""Characters of a text that takes milliseconds."""
+
+
+def encode(
+    backend: tokenizers.Tokenizer, text: str, add_special: bool = False
+) -> tokenizers.Encoding:
+    """The library keeps the interpreter's lock for one text, so that a long one would stop every
+    thread of the process for a second, and lets it go for a list."""
+    if len(text) < LONG:
+        return backend.encode(text, add_special_tokens=add_special)
+    return backend.encode_batch([text], add_special_tokens=add_special)[0]
+
 
 def twin_of(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """One that does the same but for what is put around a text. It shares the model and with it the
@@ -54,7 +67,7 @@ class Speller:
         Raises UnicodeEncodeError or TypeError for text that is not valid Unicode.
         """
         text = "".join(part if isinstance(part, str) else self._aliases[part] for part in parts)
-        ids = self._twin.encode(text, add_special_tokens=False).ids
+        ids = encode(self._twin, text).ids
         return [real for i in ids for real in self._real.get(i, (i,))]
 
     def _letters(self, name: str) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Literal
 import tokenizers
 
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.tokenizer.spelling import Speller, twin_of
+from kvasir.tokenizer.spelling import Speller, encode, twin_of
 
 PieceStyle = Literal["byte_level", "metaspace"]
 _PROBE = "a"
@@ -184,7 +184,7 @@ def _encoding(
     backend: tokenizers.Tokenizer, text: str, add_special: bool = False
 ) -> tokenizers.Encoding:
     try:
-        return backend.encode(text, add_special_tokens=add_special)
+        return encode(backend, text, add_special)
     except (UnicodeEncodeError, TypeError):
         raise _not_unicode() from None
     except BaseException as error:

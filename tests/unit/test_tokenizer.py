@@ -7,6 +7,7 @@ import pytest
 from tokenizers import decoders, processors
 
 from kvasir.core.errors import ModelError, RequestError
+from kvasir.tokenizer import spelling
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.pretokenize import SPLITS
@@ -25,6 +26,9 @@ TEXTS = (
     "",
     " ",
 )
+
+
+FLAGS = ((True, True), (True, False), (False, False))
 
 
 def build(**extra: object) -> Tokenizer:
@@ -120,8 +124,22 @@ def test_added_tokens_spell_themselves() -> None:
 
 
 def test_lone_surrogates_are_refused() -> None:
-    with pytest.raises(RequestError, match="surrogate"):
-        build().encode("a\ud800b")
+    for times in (1, spelling.LONG):
+        with pytest.raises(RequestError, match="surrogate"):
+            build().encode("a\ud800b" * times)
+
+
+@pytest.mark.parametrize("make", [byte_level, sentence_piece])
+def test_a_long_text_is_read_like_a_short_one(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer(spec_from_gguf(make()))
+    text = "the <|im_end|> Ünï 🙂\n 3.1  " * (spelling.LONG // 20)
+
+    def read() -> list[list[int]]:
+        return [*(tokenizer.encode(text, x, y) for x, y in FLAGS), tokenizer.begins(text)]
+
+    found = read()
+    monkeypatch.setattr(spelling, "LONG", len(text) + 1)
+    assert read() == found
 
 
 @pytest.mark.parametrize("pre", sorted(SPLITS))

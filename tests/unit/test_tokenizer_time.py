@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -47,3 +49,25 @@ def per_byte(tokenizer: Tokenizer, unit: str, n_bytes: int) -> float:
 def test_r48_time_is_linear(tokenizer: Tokenizer, unit: str) -> None:
     tokenizer.encode(unit, parse_special=False)
     assert per_byte(tokenizer, unit, LARGE) < MOST * per_byte(tokenizer, unit, SMALL) + 1e-7
+
+
+@pytest.mark.parametrize("parse_special", [True, False])
+def test_a_long_text_leaves_other_threads_their_turn(
+    tokenizer: Tokenizer, parse_special: bool
+) -> None:
+    text, ends = "the quick " * 40_000, []
+
+    def encode() -> None:
+        tokenizer.encode(text, parse_special=parse_special)
+        ends.append(time.perf_counter())
+
+    tokenizer.encode("a", parse_special=parse_special)
+    thread = threading.Thread(target=encode)
+    looks = [time.perf_counter()]
+    thread.start()
+    while not ends:
+        time.sleep(0.001)
+        looks.append(time.perf_counter())
+    thread.join()
+    longest = max(after - before for before, after in pairwise(looks))
+    assert longest < 0.5 * (ends[0] - looks[0])
