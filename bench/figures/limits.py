@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,16 +55,16 @@ def over_same_file(key: str) -> Read:
     return read
 
 
-def peers(result: str, machine: str, prefill: Sequence[int], batch: str) -> list[Target]:
-    """The same targets on every machine: they are ratios of one run."""
-    what = f"SmolLM2-135M Q4_1, {machine}: "
+def peers(result: str) -> list[Target]:
+    """What was wanted beside other engines."""
+    what = "SmolLM2-135M Q4_1, AVX-512: "
     return [
         Target(what + "one stream, over llama.cpp on the same file", result,
                over_same_file("decode"), 3.0),
         Target(what + "one stream, over the best engine", result, over_best("decode"), 1.9),
-        *(Target(f"{what}prefill {n}, over the best", result, over_best(f"prefill {n}"), bound)
-          for n, bound in ((512, 1.4), (2048, 1.35)) if n in prefill),
-        Target(f"{what}{batch}, over the best", result, over_best("batch"), 1.8),
+        Target(what + "prefill 512, over the best", result, over_best("prefill 512"), 1.4),
+        Target(what + "prefill 2048, over the best", result, over_best("prefill 2048"), 1.35),
+        Target(what + "64 requests of 128 + 128, over the best", result, over_best("batch"), 1.8),
     ]  # fmt: skip
 
 
@@ -74,8 +74,7 @@ def first_token(way: str) -> Read:
 
 
 TARGETS = (
-    *peers("peers-smollm2-2cores", "AVX-512", (512, 2048), "64 requests of 128 + 128"),
-    *peers("peers-smollm2-avx2-2cores", "AVX2", (512,), "16 requests of 128 + 64"),
+    *peers("peers-smollm2-2cores"),
     Target("time outside of the native call, one request", "latency-smollm2-2cores",
            lambda d: d["results"]["decode"]["outside_native"], 0.1, "{:.1%}", True),
     Target("the same, 64 requests", "throughput-smollm2-2cores",
@@ -86,12 +85,6 @@ TARGETS = (
            first_token("serve"), 0.7, "{:.2f} s", True),
     Target("memory of both processes beyond weights and KV, of what is allowed", "memory-2cores",
            lambda d: d["results"]["beyond_weights"] / d["results"]["limit"], 1.0, "{:.0%}", True),
-    Target("64 streams over HTTP, lost against offline", "streaming-2cores",
-           lambda d: d["results"]["lost"]["median"], 0.1, "{:.1%}", True),
-    *(Target(f"another process takes half a CPU, {what}: loss over the stolen share", name,
-             lambda d: d["results"]["factor"], 1.3, "{:.2f}x", True)
-      for name, what in (("disturbed-one-2cores", "one stream"), ("disturbed-2cores", "16 streams"),
-                         ("disturbed-64-2cores", "64 streams"))),
 )  # fmt: skip
 
 

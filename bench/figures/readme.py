@@ -51,10 +51,9 @@ def about(document: dict[str, Any], n_turns: int) -> str:
 
 
 def costs() -> str:
-    """Start, memory, serving, and what the prefix cache saves."""
+    """Start, memory, and what the prefix cache saves."""
     start, memory = load("start-2cores")["results"], load("memory-2cores")["results"]
     run, serve = (start[way]["seconds_to_first_token"]["median"] for way in ("run", "serve"))
-    streaming = load("streaming-2cores")["results"]
     prefix = load("experiments/e5-shared-prefix")["results"]["summary"]["ratio"]
     talk = load("experiments/e7-long-conversation")["results"]["summary"]
     return (
@@ -62,8 +61,6 @@ def costs() -> str:
         f"{run:.2f} s, `kvasir serve` {serve:.2f} s over HTTP.\n"
         f"- Both processes of a server hold {memory['beyond_weights'] / 1e6:.0f} MB beyond "
         "weights and KV cache.\n"
-        f"- 64 streams over HTTP lose {streaming['lost']['median']:.0%} against the same work "
-        "offline.\n"
         f"- With the prefix cache, 500 shared tokens of 550 bring the first token {prefix:.2f} "
         f"times sooner; the tenth turn of a conversation comes {talk['kept_ratio']:.0f} times "
         f"sooner, {talk['restart_ratio']:.1f} times after a restart.\n"
@@ -71,7 +68,6 @@ def costs() -> str:
 
 
 README: Blocks = {
-    "speed-avx512": lambda: speed("peers-smollm2-2cores"),
-    "speed-avx2": lambda: speed("peers-smollm2-avx2-2cores"),
+    "speed": lambda: speed("peers-smollm2-2cores"),
     "costs": costs,
 }
