@@ -22,7 +22,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-mix soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-quiet test-mix soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -30,6 +30,7 @@ help:
 	@echo "make test-long    the long forms of tests that make test runs in short"
 	@echo "make soak         a million random operations on the engine, over 200 seeds (ARGS=\"--first 7 --seeds 1\")"
 	@echo "make interrupts   1,000 times Ctrl-C at random moments of an LLM's calls"
+	@echo "make test-quiet   gaps of streams beside attacks, on a machine with nothing else to do"
 	@echo "make test-mix     10,000 random requests of 8 clients beside two streams (MIX=)"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
@@ -58,8 +59,12 @@ soak: $(VENV)/.built $(VENV)/.dev
 interrupts: $(VENV)/.built $(VENV)/.dev
 	KVASIR_INTERRUPTS=1000 $(VENV)/bin/python -m pytest tests/e2e/test_interrupts.py -k interrupt_at $(ARGS)
 
+# Alone on the machine: bounds of gaps and of the health's answers beside attacks.
+test-quiet: $(VENV)/.built $(VENV)/.dev
+	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py $(ARGS)
+
 test-mix: $(VENV)/.built $(VENV)/.dev
-	MIX=$(MIX) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
+	KVASIR_QUIET=1 MIX=$(MIX) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
 
 env: $(VENV)/.built $(VENV)/.dev
 

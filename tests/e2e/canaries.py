@@ -47,6 +47,7 @@ ATTEMPTS = 3
 """The best of so many counts: a machine may stop for longer than any bound."""
 ATTEMPTS_SECONDS = 30.0
 """After which no other attempt begins."""
+JUDGES_TIMES = "KVASIR_QUIET" in os.environ
 MAX_FOREIGN = 0.3
 """CPUs that others may use before times say nothing."""
 
@@ -180,14 +181,15 @@ class Watch:
         wait_until(lambda: self._server.metric("kvasir:num_requests_running") <= len(SONGS))
 
     def holds(self, attack: Callable[[Server], object]) -> Verdict:
-        """The verdict of the first attempt that keeps every bound; fails when none does. Times that
-        others moved say nothing: the test is skipped, unless something else fails it."""
+        """The verdict of the first attempt that keeps every bound; fails when none does. Bounds of
+        times are for a quiet machine, ``make test-quiet``: elsewhere one attempt has to keep the
+        others, and with others busy there the test is skipped."""
         verdicts: list[Verdict] = []
         began = time.monotonic()
         while len(verdicts) < ATTEMPTS and time.monotonic() < began + ATTEMPTS_SECONDS:
             verdict = self.during(attack)
             assert not verdict.faults, f"{'; '.join(verdict.faults)} ({verdict})"
-            if not verdict.late:
+            if not verdict.late or not JUDGES_TIMES:
                 return verdict
             verdicts.append(verdict)
         best = min(verdicts, key=lambda verdict: verdict.foreign)
