@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import subprocess
 import sys
-import threading
-import weakref
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -314,31 +311,6 @@ def test_closing_twice_and_use_after(folder: Path) -> None:
     llm.close()
     with pytest.raises(RequestError, match="closed"):
         llm.generate("a")
-
-
-UNCLOSED = """
-import sys
-import threading
-import weakref
-from kvasir import LLM
-made = LLM(sys.argv[1], max_model_len=96, threads=1, executor="cpu", kv_memory="512MiB")
-"""
-
-
-def test_a_script_that_closes_nothing_ends_well(folder: Path) -> None:
-    command = [sys.executable, "-c", UNCLOSED, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, "terminate" in done.stderr) == (0, False), done.stderr
-
-
-def test_an_llm_that_is_dropped_is_gone(folder: Path) -> None:
-    """However much of its memory has no pages yet."""
-    made = LLM(str(folder), max_model_len=96, threads=1, executor="cpu", kv_memory="512MiB")
-    executor = weakref.ref(made._has().built.executor)
-    del made
-    gc.collect()
-    assert executor() is None
-    assert "kvasir-touch" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_importing_kvasir_loads_nothing_heavy() -> None:
