@@ -112,7 +112,7 @@ class PrefixIndex:
         if self._windows[group]:
             del self.by_block[group][block]
             node.blocks[group] = NO_BLOCK
-            return self._prune(node)
+            return self.prune(node)
         if node.children:
             raise KvasirError(f"block {block} is followed by {len(node.children)} cached blocks")
         self._remove(node)
@@ -125,7 +125,17 @@ class PrefixIndex:
         dropped = tuple(_subtree(node))
         for each in reversed(dropped):
             self._remove(each)
-        return dropped if node.parent is None else (*dropped, *self._prune(node.parent))
+        return dropped if node.parent is None else (*dropped, *self.prune(node.parent))
+
+    def prune(self, node: Node) -> tuple[Node, ...]:
+        """Forget a leaf without blocks, and those before it that become such leaves."""
+        gone: list[Node] = []
+        up: Node | None = node if node.is_live else None
+        while up is not None and up.parent is not None and not up.children and _is_hollow(up):
+            self._remove(up)
+            gone.append(up)
+            up = up.parent
+        return tuple(gone)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -173,16 +183,6 @@ class PrefixIndex:
                 raise KvasirError(f"block {block} is not where its key is")
         if not node.children and _is_hollow(node):
             raise KvasirError("a leaf without blocks is kept")
-
-    def _prune(self, node: Node) -> tuple[Node, ...]:
-        """Forget a leaf without blocks, and those before it that become such leaves."""
-        gone: list[Node] = []
-        up: Node | None = node
-        while up is not None and up.parent is not None and not up.children and _is_hollow(up):
-            self._remove(up)
-            gone.append(up)
-            up = up.parent
-        return tuple(gone)
 
     def _remove(self, node: Node) -> None:
         parent = node.parent

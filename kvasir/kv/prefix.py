@@ -143,6 +143,20 @@ class PrefixCache:
                 table.replace(group, i, new.blocks[group])
         return new
 
+    def extend(
+        self, node: Node, chain: Chain, table: BlockTable, depth: int, *, is_proven: bool = False
+    ) -> Node | None:
+        """``insert`` up to ``depth`` full blocks; the last node, or None as there. A last one that
+        holds no block of any group (all slid past it) is forgotten again."""
+        last, new = node, node if node.is_live else None
+        while new is not None and new.depth < depth:
+            last, new = new, self.insert(new, chain, table)
+        last = last if new is None else new
+        if is_proven and last is not node:
+            self.index.prove(last)
+        self.index.prune(last)
+        return new
+
     def drop_unproven(self, node: Node) -> None:
         """Forget what may have made logits not finite: the blocks up to ``node`` that never gave
         finite ones, and all that follow them. Those in use stay with their owners."""

@@ -169,7 +169,8 @@ class Prefixes:
             return
         size = self.cache.block_size
         if lease.node.depth < n_tokens // size:
-            self._advance(lease, request, min(n_tokens // size, lease.chain.n_full))
+            n_full = min(n_tokens // size, lease.chain.n_full)
+            self._advance(lease, lease.node, request.table, n_full)
         node: Node | None = lease.node
         if node is None:
             return
@@ -239,28 +240,22 @@ class Prefixes:
     def _load(self, request: Request, found: Found) -> tuple[tuple[Transfer, ...], Node | None]:
         """What disk gave becomes known, as if it had been computed; the last node. What memory has
         of it already, past a gap in a windowed group, is shared and not loaded."""
-        node: Node | None = found.hit.node
+        node = found.hit.node
         if self.tier is None or found.ahead is None:
             return (), node
         table = request.table
         own = {i: table.at(i) for i, _, _ in found.ahead.names}
-        while node is not None and node.depth < found.ahead.depth:
-            node = self.cache.insert(node, found.chain, table)
-            if node is not None:
-                self.cache.index.prove(node)
+        last = self.cache.extend(node, found.chain, table, found.ahead.depth, is_proven=True)
         loads = [
             Transfer(name, g, own[i][g])
             for i, g, name in found.ahead.names
             if table.at(i)[g] == own[i][g]
         ]
         self.tier.load(request, found.ahead, {load.name for load in loads})
-        return tuple(loads), node
+        return tuple(loads), last
 
-    def _advance(self, lease: _Lease, request: Request, n_full: int) -> None:
-        node = lease.node
-        while node is not None and node.depth < n_full:
-            node = self.cache.insert(node, lease.chain, request.table)
-        lease.node = node
+    def _advance(self, lease: _Lease, node: Node, table: BlockTable, n_full: int) -> None:
+        lease.node = self.cache.extend(node, lease.chain, table, n_full)
         self._expect(lease)
 
     def _chain(self, request: Request) -> Chain:

@@ -221,12 +221,17 @@ CANARIES: tuple[dict[str, Any], ...] = (
 )
 
 
+class Refused(Exception):
+    """The code of an answer that is no stream."""
+
+
 def sing(server: Server, song: dict[str, Any]) -> list[str]:
-    """The pieces of text of one stream, joined, then its finish reason."""
+    """The pieces of text of one stream, joined, then its finish reason. Raises Refused."""
     text, finish = [], ""
     body = {"model": server.model, "stream": True, **song}
     with server.http.stream("POST", server.url + "/v1/completions", json=body) as response:
-        assert response.status_code == 200
+        if response.status_code != 200:
+            raise Refused(json.loads(response.read())["error"]["code"])
         lines = [line for line in response.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
     for line in lines[:-1]:

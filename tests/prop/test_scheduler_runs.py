@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -239,7 +239,27 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
             assert limit < 1
 
 
+# The block of the request has slid past its window of one token when it becomes known.
+SLID = Case(
+    SchedulerConfig(
+        max_model_len=20,
+        max_num_seqs=1,
+        max_num_batched_tokens=1,
+        n_blocks=0,
+        block_size=16,
+        enable_prefix_caching=True,
+        windows=(KVGroup(2, 1),),
+    ),
+    [EngineRequest(0, tuple(range(5, 22)), TokenParams(seed=0, max_tokens=1, temperature=0.0))],
+    arrivals=[0],
+    cancels={},
+    overlap=False,
+    has_disk=True,
+)
+
+
 @settings(max_examples=30, deadline=None)
+@example(SLID)
 @given(cases())
 def test_answers_are_those_of_each_request_alone(case: Case) -> None:
     events, _, _ = play(case)
