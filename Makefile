@@ -9,6 +9,8 @@ PORT ?= 8000
 MODEL ?=
 TESTS ?= tests
 ARGS ?=
+# Processes that share the tests; many of them start servers, which wait more than they work.
+WORKERS ?= 2
 # Mutated model files and mutated requests of `make fuzz`, and the seed of the first.
 CASES ?= 100000
 FIRST ?= 0
@@ -47,7 +49,7 @@ serve: $(VENV)/.built
 	$(VENV)/bin/kvasir serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/.built $(VENV)/.dev
-	$(VENV)/bin/python -m pytest $(TESTS) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest tests/diff/test_real_exactness.py $(ARGS)
