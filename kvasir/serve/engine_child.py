@@ -17,10 +17,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from kvasir.config.options import EngineOptions
-from kvasir.core.controls import one_line
 from kvasir.core.errors import ConfigError, KvasirError, printable
 from kvasir.core.messages import Fatal, Ready, Shutdown, ToEngine
 from kvasir.engine.engine import Engine
@@ -135,10 +135,8 @@ def run(sock: socket.socket, build: Build) -> int:
 
 
 def _fail(sock: socket.socket, fatal: Fatal) -> int:
-    try:
+    with suppress(OSError):  # the API process has ended, and said why
         sock.sendall(frames.encode(fatal))
-    except OSError:
-        print(f"kvasir engine: {one_line(fatal.message)}", file=sys.stderr)
     return 1
 
 
