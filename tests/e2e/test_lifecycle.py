@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -37,7 +38,7 @@ SONG = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "seed": 3}
 
 
 def sing_or_refusal(server: Server, song: dict[str, Any]) -> list[str] | str:
-    """What ``sing`` hears, or the code of a refusal; "draining" too when nobody listens any more."""
+    """What ``sing`` hears, or a refusal's code; "draining" too when nobody listens any more."""
     try:
         return sing(server, song)
     except Refused as refused:
