@@ -24,12 +24,13 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-quiet test-mix soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-quiet test-mix explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
 	@echo "make test         build and run the tests"
 	@echo "make test-long    the long forms of tests that make test runs in short"
+	@echo "make explore      properties on cases that no run has tried (ARGS=\"-k name\")"
 	@echo "make soak         a million random operations on the engine, over 200 seeds (ARGS=\"--first 7 --seeds 1\")"
 	@echo "make interrupts   1,000 times Ctrl-C at random moments of an LLM's calls"
 	@echo "make test-quiet   gaps of streams beside attacks, on a machine with nothing else to do"
@@ -53,6 +54,9 @@ test: $(VENV)/.built $(VENV)/.dev
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest tests/diff/test_real_exactness.py $(ARGS)
+
+explore: $(VENV)/.built $(VENV)/.dev
+	KVASIR_CASES=new $(VENV)/bin/python -m pytest -n $(WORKERS) tests/prop $(ARGS)
 
 soak: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m tests.engine_machine $(ARGS)
