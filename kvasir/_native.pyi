@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.params import TokenParams
+
 def levels(emulated: bool = False) -> list[str]:
     """ISA levels that this CPU can run, lowest first: "scalar", "avx2", "avx2_vnni",
     "avx512", "avx512_vnni", "avx512_bf16", "amx".
@@ -26,24 +28,7 @@ class Sampler:
 
     def __init__(self, max_slots: int, vocab: int) -> None: ...
     def open(
-        self,
-        slot: int,
-        *,
-        seed: int,
-        temperature: float,
-        top_p: float,
-        min_p: float,
-        top_k: int,
-        repetition_penalty: float,
-        presence_penalty: float,
-        frequency_penalty: float,
-        min_tokens: int,
-        n_logprobs: int,
-        n_prompt_logprobs: int,
-        logit_bias: list[tuple[int, float]],
-        stop_ids: list[int],
-        prompt: list[int],
-        output: list[int],
+        self, slot: int, params: TokenParams, prompt: Sequence[int], output: Sequence[int]
     ) -> None: ...
     def commit(self, slot: int, token: int) -> None: ...
     def sample(

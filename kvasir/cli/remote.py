@@ -12,21 +12,12 @@ import msgspec
 
 from kvasir.bench.unreachable import has_port, reason
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.params import SamplingParams
+from kvasir.core.params import DrawParams, SamplingParams
 
 Message = dict[str, str]
 TIMEOUT_SECONDS = 600.0
 
-SENT = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "seed",
-    "max_tokens",
-    "stop",
-)
+SENT = (*DrawParams.__struct_fields__, "seed", "max_tokens", "stop")
 
 
 class RemoteError(KvasirError):

@@ -8,18 +8,10 @@ from typing import Any
 import click
 
 from kvasir.cli.options import Command
-from kvasir.core.params import SamplingParams
+from kvasir.core.params import DrawParams, Field, SamplingParams, fields_of
 
-NAMES = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "max_tokens",
-    "seed",
-    "stop",
-)
+DRAWING = fields_of(DrawParams)
+NAMES = (*DrawParams.__struct_fields__, "max_tokens", "seed", "stop")
 
 
 def with_sampling(temperature: float) -> Callable[[Command], Command]:
@@ -34,12 +26,9 @@ def with_sampling(temperature: float) -> Callable[[Command], Command]:
 
 
 def _options(temperature: float) -> list[Callable[[Any], Any]]:
+    defaults = {"temperature": temperature}
     return [
-        _number("--temperature", temperature, "0 is greedy."),
-        _number("--top-p", 1.0, "Keep the likeliest tokens that reach this probability together."),
-        _number("--top-k", 0, "Keep the k likeliest tokens; 0 keeps all."),
-        _number("--min-p", 0.0, "Keep tokens at least this likely relative to the likeliest."),
-        _number("--repetition-penalty", 1.0, "Above 1, seen tokens become less likely."),
+        *(_number(field, defaults.get(field.name, field.default)) for field in DRAWING),
         click.option("--max-tokens", type=int, help="Default: as many as the context allows."),
         click.option(
             "--seed", type=int, help="Equal seeds give equal answers; default: a new one."
@@ -48,8 +37,9 @@ def _options(temperature: float) -> list[Callable[[Any], Any]]:
     ]
 
 
-def _number(flag: str, default: float, text: str) -> Callable[[Any], Any]:
-    return click.option(flag, type=type(default), default=default, show_default=True, help=text)
+def _number(field: Field, default: float) -> Callable[[Any], Any]:
+    flag = "--" + field.name.replace("_", "-")
+    return click.option(flag, type=field.kind, default=default, show_default=True, help=field.help)
 
 
 def take_sampling(values: dict[str, Any]) -> SamplingParams:

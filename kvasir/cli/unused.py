@@ -32,5 +32,6 @@ def take_unused(values: dict[str, Any]) -> tuple[str, ...]:
 
 def _read(value: str | bool | None) -> object:
     """Numbers are written as text here; one that is too long for any field stays text."""
-    is_number = isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit()
-    return int(value) if is_number else value
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
+        return int(value)
+    return value

@@ -2,24 +2,71 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, get_args, get_type_hints
+
 import msgspec
 
+DAY_SECONDS = 24 * 3600
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of a field that is a number; ``open_low`` excludes the lower one."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high and not (self.open_low and value == self.low)
+
+    def __str__(self) -> str:
+        least = "greater than" if self.open_low else "at least"
+        most = f" and at most {self.high:g}" if math.isfinite(self.high) else ""
+        return f"{least} {self.low:g}{most}"
+
+
+class DrawParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers that shape a draw: here alone stand their names, types, bounds and defaults.
+
+    Callers, clients (``serve.protocol``) and the command line set them, the engine and
+    ``native/sample`` read them; what they mean is ``sampling.reference``.
+    """
+
+    temperature: Annotated[float, Bounds(0.0, 100.0), "0 is greedy."] = 1.0
+    top_p: Annotated[
+        float,
+        Bounds(0.0, 1.0, open_low=True),
+        "Keep the likeliest tokens that reach this probability together.",
+    ] = 1.0
+    top_k: Annotated[int, Bounds(-1, 1_000_000), "Keep the k likeliest tokens; 0 keeps all."] = 0
+    """0 and -1 keep all, as does a k beyond the vocabulary."""
+    min_p: Annotated[
+        float,
+        Bounds(0.0, 1.0),
+        "Keep tokens at least this likely relative to the likeliest.",
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float, Bounds(0.01, 100.0), "Above 1, seen tokens become less likely."
+    ] = 1.0
+    presence_penalty: Annotated[
+        float, Bounds(-2.0, 2.0), "Above 0, tokens of the answer become less likely."
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float, Bounds(-2.0, 2.0), "The same, more so the oftener they came."
+    ] = 0.0
+
+
+class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user asks for. Names, meanings and defaults are those of vLLM's ``SamplingParams``.
 
     Holds whatever the caller wrote: ``sampling.validate.resolve`` checks every bound.
     """
 
-    n: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    """Keep the k likeliest tokens; 0 and -1 keep all."""
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    n: Annotated[int, Bounds(1, 128)] = 1
     logit_bias: dict[int, float] | None = None
     seed: int | None = None
     max_tokens: int | None = 16
@@ -29,37 +76,28 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    logprobs: int | None = None
+    logprobs: Annotated[int | None, Bounds(0, 20)] = None
     """Number of alternatives reported for each output token; 0 reports the chosen token alone."""
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Annotated[int | None, Bounds(0, 20)] = None
     detokenize: bool = True
     skip_special_tokens: bool = True
-    ttft_ms: int | None = None
+    ttft_ms: Annotated[int | None, Bounds(1, DAY_SECONDS * 1000)] = None
     """Milliseconds until the first token is due; a request that cannot make it is refused."""
-    deadline_ms: int | None = None
+    deadline_ms: Annotated[int | None, Bounds(1, DAY_SECONDS * 1000)] = None
     """Milliseconds until the last token is due."""
-    cache_ttl: int | None = None
+    cache_ttl: Annotated[int | None, Bounds(1, DAY_SECONDS)] = None
     """Seconds that its KV blocks are not evicted after it ended, unless a request needs them."""
 
 
-class TokenParams(msgspec.Struct, frozen=True, kw_only=True):
+class TokenParams(DrawParams, frozen=True, kw_only=True):
     """Validated parameters of one choice, in ids and numbers only: all that the engine needs to
-    know."""
+    know. ``top_k`` is 0 or more."""
 
     seed: int
     """Unsigned 64 bit: the Philox key of this choice."""
     max_tokens: int
     min_tokens: int = 0
     """Stop ids cannot be drawn before this many outputs."""
-    temperature: float = 1.0
-    """0 is greedy."""
-    top_p: float = 1.0
-    top_k: int = 0
-    """0 keeps all."""
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
     stop_ids: tuple[int, ...] = ()
     """End-of-sequence ids of the model (unless ignored) and the request's own stop ids."""
@@ -76,6 +114,36 @@ class TokenParams(msgspec.Struct, frozen=True, kw_only=True):
             or self.presence_penalty != 0.0
             or self.frequency_penalty != 0.0
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the parameters, as the table above declares it."""
+
+    name: str
+    kind: type
+    """float, int or bool; object when ``sampling.validate`` has a check of its own."""
+    default: Any
+    is_optional: bool
+    bounds: Bounds | None
+    help: str
+
+
+@cache
+def fields_of(params: type[DrawParams]) -> tuple[Field, ...]:
+    """Of ``DrawParams`` or what builds on it. Found once: it takes milliseconds."""
+    hints = get_type_hints(params, include_extras=True)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(params)}
+    return tuple(_field(name, hints[name], default) for name, default in defaults.items())
+
+
+def _field(name: str, hint: Any, default: Any) -> Field:
+    written, *notes = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+    kinds = [kind for kind in get_args(written) or (written,) if kind is not type(None)]
+    kind = kinds[0] if kinds[0] in (float, int, bool) and len(kinds) == 1 else object
+    bounds = next((note for note in notes if isinstance(note, Bounds)), None)
+    text = next((note for note in notes if isinstance(note, str)), "")
+    return Field(name, kind, default, type(None) in get_args(written), bounds, text)
 
 
 def after(now: float, milliseconds: int | None) -> float | None:

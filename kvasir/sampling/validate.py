@@ -8,63 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import (
+    Bounds,
+    DrawParams,
+    Field,
+    SamplingParams,
+    TokenParams,
+    fields_of,
+)
 from kvasir.sampling.names import OWN, Names
 from kvasir.sampling.philox import choice_seed, draw_seed
 
-MAX_CHOICES = 128
-MAX_TEMPERATURE = 100.0
-MAX_TOP_K = 1_000_000
-"""Above any vocabulary; a k beyond the vocabulary keeps every token."""
-MAX_LOGPROBS = 20
 MAX_BIASES = 1024
 MAX_STOP_STRINGS = 32
 MAX_STOP_BYTES = 4096
 """UTF-8 bytes of one stop string."""
 MAX_STOP_IDS = 128
-MAX_CACHE_TTL = 24 * 3600
-MAX_MILLISECONDS = 24 * 3600 * 1000
-"""Of a deadline: a day."""
 _SEED_LOW, _SEED_END = -(2**63), 2**64
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    low: float
-    high: float
-    open_low: bool = False
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high and not (self.open_low and value == self.low)
-
-    def __str__(self) -> str:
-        least = "greater than" if self.open_low else "at least"
-        most = f" and at most {self.high:g}" if math.isfinite(self.high) else ""
-        return f"{least} {self.low:g}{most}"
-
-
-_REALS = {
-    "temperature": _Range(0.0, MAX_TEMPERATURE),
-    "top_p": _Range(0.0, 1.0, open_low=True),
-    "min_p": _Range(0.0, 1.0),
-    "repetition_penalty": _Range(0.01, 100.0),
-    "presence_penalty": _Range(-2.0, 2.0),
-    "frequency_penalty": _Range(-2.0, 2.0),
-}
-_INTEGERS = {"n": _Range(1, MAX_CHOICES), "top_k": _Range(-1, MAX_TOP_K)}
-_OPTIONAL_INTEGERS = {
-    "logprobs": _Range(0, MAX_LOGPROBS),
-    "prompt_logprobs": _Range(0, MAX_LOGPROBS),
-    "ttft_ms": _Range(1, MAX_MILLISECONDS),
-    "deadline_ms": _Range(1, MAX_MILLISECONDS),
-    "cache_ttl": _Range(1, MAX_CACHE_TTL),
-}
-_FLAGS = ("include_stop_str_in_output", "ignore_eos", "detokenize", "skip_special_tokens")
+_DRAWING = fields_of(DrawParams)
 
 
 def check_prompt(
@@ -89,16 +55,8 @@ def check(
 
     ``n_prompt`` counts the tokens of the prompt, 0 while it is not known.
     """
-    for name, bounds in _REALS.items():
-        _check_number(name, getattr(params, name), bounds)
-    for name, bounds in _INTEGERS.items():
-        _check_number(name, getattr(params, name), bounds, integer=True)
-    for name, bounds in _OPTIONAL_INTEGERS.items():
-        if getattr(params, name) is not None:
-            _check_number(names.of(name), getattr(params, name), bounds, integer=True)
-    for name in _FLAGS:
-        if not isinstance(getattr(params, name), bool):
-            raise RequestError(f"{name} must be true or false", param=name)
+    for field in fields_of(SamplingParams):
+        _check_field(field, getattr(params, field.name), names)
     _check_seed(params.seed)
     _check_lengths(params, n_prompt, max_model_len, names)
     _check_bias(params, vocab_size)
@@ -125,17 +83,14 @@ def resolve(
     seed = draw_seed() if params.seed is None else params.seed % 2**64
     room = max_model_len - n_prompt
     stops = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(eos_ids))
+    drawing = {field.name: field.kind(getattr(params, field.name)) for field in _DRAWING}
+    if params.top_k == -1 or params.top_k >= vocab_size:
+        drawing["top_k"] = 0
     return TokenParams(
+        **drawing,
         seed=choice_seed(seed, choice),
         max_tokens=room if params.max_tokens is None else params.max_tokens,
         min_tokens=params.min_tokens,
-        temperature=float(params.temperature),
-        top_p=float(params.top_p),
-        top_k=0 if params.top_k == -1 or params.top_k >= vocab_size else params.top_k,
-        min_p=float(params.min_p),
-        repetition_penalty=float(params.repetition_penalty),
-        presence_penalty=float(params.presence_penalty),
-        frequency_penalty=float(params.frequency_penalty),
         logit_bias=tuple((i, float(b)) for i, b in sorted((params.logit_bias or {}).items())),
         stop_ids=tuple(sorted(stops)),
         n_logprobs=-1 if params.logprobs is None else params.logprobs,
@@ -194,7 +149,15 @@ def other_choice(first: TokenParams, choice: int) -> TokenParams:
     return msgspec.structs.replace(first, seed=seed, n_prompt_logprobs=-1)
 
 
-def _check_number(name: str, value: object, bounds: _Range, *, integer: bool = False) -> None:
+def _check_field(field: Field, value: object, names: Names) -> None:
+    if field.bounds is not None:
+        if not (field.is_optional and value is None):
+            _check_number(names.of(field.name), value, field.bounds, integer=field.kind is int)
+    elif field.kind is bool and not isinstance(value, bool):
+        raise RequestError(f"{field.name} must be true or false", param=field.name)
+
+
+def _check_number(name: str, value: object, bounds: Bounds, *, integer: bool = False) -> None:
     kinds = (int,) if integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         kind = "an integer" if integer else "a number"
@@ -217,7 +180,7 @@ def _check_seed(seed: object) -> None:
 
 
 def _check_lengths(params: SamplingParams, n_prompt: int, max_model_len: int, names: Names) -> None:
-    unbounded = _Range(0, math.inf)
+    unbounded = Bounds(0)
     _check_number("min_tokens", params.min_tokens, unbounded, integer=True)
     most = params.max_tokens
     if most is None:

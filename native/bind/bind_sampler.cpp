@@ -34,24 +34,13 @@ Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index,
   return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
 }
 
-void open(Sampler& sampler, int32_t slot, uint64_t seed, float temperature, float top_p, float min_p,
-          int32_t top_k, float repetition_penalty, float presence_penalty, float frequency_penalty,
-          int32_t min_tokens, int32_t n_logprobs, int32_t n_prompt_logprobs, Scored logit_bias, Ids stop_ids,
-          const Ids& prompt, const Ids& output) {
-  SlotParams params{seed,
-                    temperature,
-                    top_p,
-                    min_p,
-                    top_k,
-                    repetition_penalty,
-                    presence_penalty,
-                    frequency_penalty,
-                    min_tokens,
-                    n_logprobs,
-                    n_prompt_logprobs,
-                    std::move(logit_bias),
-                    std::move(stop_ids)};
-  sampler.open(slot, params, prompt, output);
+void open(Sampler& sampler, int32_t slot, nb::handle params, const Ids& prompt, const Ids& output) {
+  SlotParams own;
+  own.each([&](const char* name, auto& field) {
+    if (!nb::try_cast(params.attr(name), field))
+      throw nb::type_error((std::string(name) + " is not what the sampler takes").c_str());
+  });
+  sampler.open(slot, own, prompt, output);
 }
 
 }  // namespace
@@ -59,9 +48,7 @@ void open(Sampler& sampler, int32_t slot, uint64_t seed, float temperature, floa
 void bind_sampler(nb::module_& m) {
   nb::class_<Sampler>(m, "Sampler", "Sampler states by slot.")
       .def(nb::init<int32_t, int32_t>(), "max_slots"_a, "vocab"_a)
-      .def("open", &open, "slot"_a, nb::kw_only(), "seed"_a, "temperature"_a, "top_p"_a, "min_p"_a, "top_k"_a,
-           "repetition_penalty"_a, "presence_penalty"_a, "frequency_penalty"_a, "min_tokens"_a,
-           "n_logprobs"_a, "n_prompt_logprobs"_a, "logit_bias"_a, "stop_ids"_a, "prompt"_a, "output"_a)
+      .def("open", &open, "slot"_a, "params"_a, "prompt"_a, "output"_a)
       .def("commit", &Sampler::commit, "slot"_a, "token"_a)
       .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a,
            "columns"_a = 0);

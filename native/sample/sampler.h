@@ -12,6 +12,7 @@
 
 namespace kvasir {
 
+// Of kvasir.core.params.TokenParams.
 struct SlotParams {
   uint64_t seed = 0;
   float temperature = 1, top_p = 1, min_p = 0;
@@ -21,6 +22,24 @@ struct SlotParams {
   int32_t n_logprobs = -1, n_prompt_logprobs = -1;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> stop_ids;
+
+  // read(name, field): all of them, by the names that they have there.
+  template <class Read>
+  void each(Read read) {
+    read("seed", seed);
+    read("temperature", temperature);
+    read("top_p", top_p);
+    read("min_p", min_p);
+    read("top_k", top_k);
+    read("repetition_penalty", repetition_penalty);
+    read("presence_penalty", presence_penalty);
+    read("frequency_penalty", frequency_penalty);
+    read("min_tokens", min_tokens);
+    read("n_logprobs", n_logprobs);
+    read("n_prompt_logprobs", n_prompt_logprobs);
+    read("logit_bias", logit_bias);
+    read("stop_ids", stop_ids);
+  }
 };
 
 struct Drawn {

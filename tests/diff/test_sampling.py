@@ -16,7 +16,6 @@ from kvasir.core.plan import RowOutput
 from kvasir.sampling import philox, reference
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
-from tests.diff.sampling_case import open_native
 
 
 def native_row(
@@ -31,7 +30,7 @@ def native_row(
 ) -> RowOutput:
     """What is drawn, whether or not the largest logits of each so many columns are known."""
     sampler = _native.Sampler(1, logits.size)
-    open_native(sampler, params, prompt, output)
+    sampler.open(0, params, prompt, output)
     for token in commits:
         sampler.commit(0, token)
     found = [
@@ -187,8 +186,8 @@ def test_refuses_ids_outside_the_vocabulary() -> None:
     sampler = _native.Sampler(2, 8)
     params = TokenParams(seed=1, max_tokens=1)
     with pytest.raises(ValueError, match="prompt token 8 is outside the vocabulary of 8"):
-        open_native(sampler, params, [8], [])
-    open_native(sampler, params, [1], [])
+        sampler.open(0, params, [8], [])
+    sampler.open(0, params, [1], [])
     with pytest.raises(ValueError, match="committed token -1"):
         sampler.commit(0, -1)
     with pytest.raises(ValueError, match="never opened"):
@@ -205,9 +204,9 @@ def test_reopening_replaces_the_slot() -> None:
     logits = np.zeros(8, np.float32)
     sampler = _native.Sampler(1, 8)
     params = TokenParams(seed=3, max_tokens=1, temperature=0.0, presence_penalty=1.0)
-    open_native(sampler, params, [], [0, 1])
+    sampler.open(0, params, [], [0, 1])
     assert sampler.sample(0, logits.copy(), 0, [2], -1)[0] == 3
-    open_native(sampler, params, [], [])
+    sampler.open(0, params, [], [])
     assert sampler.sample(0, logits.copy(), 0, [], -1)[0] == 0
 
 
@@ -233,7 +232,7 @@ def test_draws_do_not_depend_on_batch_order_or_threads() -> None:
     sampler = _native.Sampler(n_slots, vocab)
     every = [make_params(rng, vocab) for _ in range(n_slots)]
     for slot, own in enumerate(every):
-        open_native(sampler, own, [1, 2], [3], slot)
+        sampler.open(slot, own, [1, 2], [3])
 
     def draw(slot: int) -> tuple[int, float, int, list[tuple[int, float]]]:
         return sampler.sample(slot, rows[slot].copy(), 4, [slot], -1)

@@ -13,7 +13,6 @@ from kvasir.core.params import TokenParams
 from kvasir.sampling import reference
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
-from tests.diff.sampling_case import open_native
 from tests.diff.vllm_support import support
 
 N_SETS, N_DRAWS = 10_000, 8
@@ -65,7 +64,7 @@ def native_draws(
     drawn = []
     for i in range(n):
         own = reseeded(params, i)
-        open_native(sampler, own, prompt, output)
+        sampler.open(0, own, prompt, output)
         drawn.append(sampler.sample(0, logits.copy(), len(output), [], -1)[0])
     return drawn
 
@@ -111,7 +110,7 @@ def test_what_is_sure_is_drawn_as_often_as_it_weighs() -> None:
         if n_kept < 3 or n_kept == 64 or (found.possible != found.sure).any():
             continue
         sampler = _native.Sampler(1, 64)
-        open_native(sampler, params, (), output)
+        sampler.open(0, params, (), output)
         drawn = [sampler.sample(0, logits.copy(), 8 + i, [], -1)[0] for i in range(N_DRAWN)]
         state = SlotState.open(params, (), output)
         assert [sample_row(logits, state, 8 + i).token for i in range(5)] == drawn[:5]

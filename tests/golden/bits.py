@@ -31,7 +31,6 @@ from kvasir.sampling.reference import DRAWS
 from tests import tiny
 from tests.diff.kernel_case import FORMAT_OF, pack_format
 from tests.diff.linear_case import NONE, SILU, Activations
-from tests.diff.sampling_case import open_native
 from tests.format_blocks import random_blocks
 from tests.loading import load, spec_for, whole_prompt
 from tests.native import plan_logits
@@ -132,7 +131,7 @@ def draws() -> str:
             logit_bias=((7, 5.0), (8, -5.0)),
             stop_ids=(7, 9),
         )
-        open_native(sampler, params, (1, 2, 3), (3, 4))
+        sampler.open(0, params, (1, 2, 3), (3, 4))
         found += [sampler.sample(0, logits.copy(), i, [5], -1)[0] for i in range(64)]
     assert len(set(found)) > 100
     return _digest(np.array(found))

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.errors import ModelError
-from kvasir.core.params import TokenParams
-from kvasir.core.plan import Copy, Move, SlotOpen, StepPlan, StepResult
+from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec, in_order
 from kvasir.exec.checks import refuse_states
 from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
@@ -118,7 +117,7 @@ class CpuExecutor:
         began = time.monotonic()
         self._idle.since = inf
         for opened in plan.opens:
-            _open(self._sampler, opened)
+            self._sampler.open(opened.slot, opened.params, opened.prompt, opened.output)
         for slot, token in plan.commits:
             self._sampler.commit(slot, token)
         in_order(plan, self._move, self._copy)
@@ -207,25 +206,3 @@ def _sizes(
         "max_top": MAX_TOP,
         "vocab": spec.vocab_size,
     }
-
-
-def _open(sampler: _native.Sampler, opened: SlotOpen) -> None:
-    p: TokenParams = opened.params
-    sampler.open(
-        opened.slot,
-        seed=p.seed,
-        temperature=p.temperature,
-        top_p=p.top_p,
-        min_p=p.min_p,
-        top_k=p.top_k,
-        repetition_penalty=p.repetition_penalty,
-        presence_penalty=p.presence_penalty,
-        frequency_penalty=p.frequency_penalty,
-        min_tokens=p.min_tokens,
-        n_logprobs=p.n_logprobs,
-        n_prompt_logprobs=p.n_prompt_logprobs,
-        logit_bias=list(p.logit_bias),
-        stop_ids=list(p.stop_ids),
-        prompt=list(opened.prompt),
-        output=list(opened.output),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
+from kvasir.core.params import DrawParams, SamplingParams
 from kvasir.engine.beam import MAX_BEAM_WIDTH, BeamSearchParams
 from kvasir.sampling.standing import (
     Standing,
@@ -22,7 +22,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     continuous_usage_stats: bool = False
 
 
-class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingFields(DrawParams, frozen=True, kw_only=True):
     """Values as written; ``sampling.validate.resolve`` checks bounds. null counts as absent."""
 
     model: str | None = None
@@ -30,13 +30,6 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
@@ -100,12 +93,15 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
 
 
 _DRAWING = (
-    *("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *(name for name in DrawParams.__struct_fields__ if name != "temperature"),
     *("logit_bias", "stop", "stop_token_ids", "min_tokens", "ttft_ms", "deadline_ms", "cache_ttl"),
 )
 """Fields that beam search has no place for; a seed and a temperature change nothing there."""
 _DEFAULTS = {f.name: f.default for f in msgspec.structs.fields(SamplingFields)}
 """Found once: it takes milliseconds."""
+_OWN = ("max_tokens", "logit_bias", "logprobs", "prompt_logprobs")
+_SAME = tuple(x for x in SamplingParams.__struct_fields__ if x in _DEFAULTS and x not in _OWN)
+"""Fields that mean the same here and there."""
 
 
 def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
@@ -153,29 +149,13 @@ def to_params(
     check_beams(fields, logprobs=logprobs)
     if fields.stream_options is not None and not fields.stream:
         raise RequestError("stream_options needs stream: true", param="stream_options")
+    same = {name: getattr(fields, name) for name in _SAME}
     return SamplingParams(
-        n=fields.n,
-        temperature=fields.temperature,
-        top_p=fields.top_p,
-        top_k=fields.top_k,
-        min_p=fields.min_p,
-        repetition_penalty=fields.repetition_penalty,
-        presence_penalty=fields.presence_penalty,
-        frequency_penalty=fields.frequency_penalty,
+        **same,
         logit_bias=_bias(fields.logit_bias),
-        seed=fields.seed,
         max_tokens=max_tokens,
-        min_tokens=fields.min_tokens,
-        stop=fields.stop,
-        stop_token_ids=fields.stop_token_ids,
-        include_stop_str_in_output=fields.include_stop_str_in_output,
-        ignore_eos=fields.ignore_eos,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
-        skip_special_tokens=fields.skip_special_tokens,
-        ttft_ms=fields.ttft_ms,
-        deadline_ms=fields.deadline_ms,
-        cache_ttl=fields.cache_ttl,
     )
 
 
