@@ -24,8 +24,9 @@ from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import command_line
 from kvasir.config.options import EngineOptions
+from kvasir.core.kvtypes import KV_TYPES
 
-KV_DTYPES = ("bfloat16", "float32", "int8", "fp8_e4m3", "fp8_e5m2")
+KV_DTYPES = tuple(kind.name for kind in KV_TYPES.values())
 
 
 def arguments() -> argparse.Namespace:

@@ -26,11 +26,11 @@ from kvasir.bench.planned import planned_executor
 from kvasir.bench.synthetic import synthetic_executor, synthetic_program
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
+from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.ir.cost import op_cost, weight_bytes
-from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from kvasir.core.errors import ConfigError
+from kvasir.core.kvtypes import KV_OPTIONS
 
 Kind = Literal["text", "int", "size", "share", "choice", "flag"]
 
@@ -144,7 +145,7 @@ class EngineOptions:
         "choice",
         "Type of cached keys and values. auto: float32 with --dtype float32, else bfloat16. int8 "
         "and fp8 (fp8_e4m3) take 52 % of bfloat16's bytes, scales included, fp8_e5m2 takes half.",
-        choices=("auto", "float32", "bfloat16", "int8", "fp8", "fp8_e4m3", "fp8_e5m2"),
+        choices=("auto", *KV_OPTIONS),
     )
     enable_prefix_caching: bool = option(
         True,

@@ -11,15 +11,12 @@ from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import KVDivision, divide_layers
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
-    DTYPE_BYTES,
-    SCALE_BYTES,
     DiskConfig,
     DType,
     EngineConfig,
     ExecutorConfig,
     ExecutorName,
     KVConfig,
-    KVDType,
     LoopConfig,
     ModelConfig,
     ModelFacts,
@@ -30,6 +27,7 @@ from kvasir.config.resolved import (
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
+from kvasir.core.kvtypes import KV_OPTIONS, KVType
 
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
@@ -37,14 +35,6 @@ PACKED_CACHE_OFF = "off"
 DEFAULT_DISK_SIZE = "10GiB"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
-KV_NAMES: dict[str, KVDType] = {
-    "float32": "float32",
-    "bfloat16": "bfloat16",
-    "int8": "int8",
-    "fp8": "fp8_e4m3",
-    "fp8_e4m3": "fp8_e4m3",
-    "fp8_e5m2": "fp8_e5m2",
-}
 
 
 def resolve(
@@ -135,16 +125,15 @@ class _Planner:
         self.reasons["dtype"] = f"{dtype}: {why}"
         return dtype
 
-    def kv_dtype(self) -> KVDType:
-        dtype: KVDType
+    def kv_type(self) -> KVType:
         if self.options.kv_cache_dtype != "auto":
-            dtype, why = KV_NAMES[self.options.kv_cache_dtype], "as asked"
+            kind, why = KV_OPTIONS[self.options.kv_cache_dtype], "as asked"
         elif self.dtype() == "float32":
-            dtype, why = "float32", "dtype is float32"
+            kind, why = KV_OPTIONS["float32"], "dtype is float32"
         else:
-            dtype, why = "bfloat16", "half of float32"
-        self.reasons["kv_cache_dtype"] = f"{dtype}: {why}"
-        return dtype
+            kind, why = KV_OPTIONS["bfloat16"], "half of float32"
+        self.reasons["kv_cache_dtype"] = f"{kind.name}: {why}"
+        return kind
 
     def kv(self, n_seqs: int, n_tokens: int) -> KVConfig:
         size = self.options.block_size
@@ -152,10 +141,10 @@ class _Planner:
             nearest = -(-size // BLOCK_STEP) * BLOCK_STEP
             raise ConfigError(f"block_size {size} is not a multiple of {BLOCK_STEP}: use {nearest}")
         self.reasons["block_size"] = f"{size}: {'default' if size == BLOCK_STEP else 'as asked'}"
-        dtype = self.kv_dtype()
+        kind = self.kv_type()
         length = self.options.max_model_len or self.model.context_length
         layers = divide_layers(
-            self.model.windows, self.token_bytes(dtype), size, length, self.model.state_bytes
+            self.model.windows, self.token_bytes(kind), size, length, self.model.state_bytes
         )
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
@@ -166,12 +155,12 @@ class _Planner:
                 + (f" of {group.kind}" if group.window else "")
                 for group, each in zip(groups, layers, strict=True)
             )
-        return KVConfig(dtype, size, groups, tuple(each.block_bytes for each in layers))
+        return KVConfig(kind, size, groups, tuple(each.block_bytes for each in layers))
 
-    def token_bytes(self, dtype: KVDType) -> int:
+    def token_bytes(self, kind: KVType) -> int:
         """Keys, values and their scales of one token."""
-        scales = self.model.kv_vectors_per_token * SCALE_BYTES.get(dtype, 0)
-        return self.model.kv_values_per_token * DTYPE_BYTES[dtype] + scales
+        scales = self.model.kv_vectors_per_token * kind.scale_bytes
+        return self.model.kv_values_per_token * kind.item_bytes + scales
 
     def kv_bytes(self, n_seqs: int, division: KVDivision) -> int:
         n_bytes, why = kv_budget(self.options, self.model, self.hardware, division, n_seqs)

@@ -8,18 +8,14 @@ from typing import Literal
 
 from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.groups import KVGroup, groups_of
+from kvasir.core.kvtypes import KVType
 
 DType = Literal["auto", "float32", "bfloat16"]
-KVDType = Literal["float32", "bfloat16", "int8", "fp8_e4m3", "fp8_e5m2"]
 PreemptionMode = Literal["auto", "swap", "recompute"]
 ExecutorName = Literal["cpu", "reference", "fake"]
 
 SchedulingPolicy = Literal["fair", "fcfs", "static"]
 KVPolicy = Literal["paged", "contiguous"]
-
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
-SCALE_BYTES = {"int8": 2, "fp8_e4m3": 2}
-"""Of the scale of one cached vector, for the types that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class KVConfig:
-    dtype: KVDType
+    kind: KVType
     block_size: int
     """Tokens of one block."""
     groups: tuple[KVGroup, ...]

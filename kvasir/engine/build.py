@@ -46,13 +46,6 @@ FAKE_FACTS = ModelFacts(
     weight_dtype="float32",
     kv_vectors_per_token=2,
 )
-KV_DTYPES = {
-    "float32": "f32",
-    "bfloat16": "bf16",
-    "int8": "int8",
-    "fp8_e4m3": "fp8_e4m3",
-    "fp8_e5m2": "fp8_e5m2",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,7 @@ def build_engine(
             run.threads, run.isa or "scalar", cache, hashes, run.affinity, run.huge_pages
         )
         executor = CpuExecutor(program, binding, spec, settings)
-    kv_type, rope = KV_DTYPES[config.kv.dtype], rope_digest(model.config)
+    kv_type, rope = config.kv.kind.short, rope_digest(model.config)
     weights = model.source.content_hash if config.disk else model.source.stamp_hash
     root = key_root(weights, spec, kv_type, rope)
     model.source.check_unchanged()
@@ -150,7 +143,7 @@ def bound_program(
         dtype=config.model.dtype,
         formats=binding.formats(),
         act_block=act_block,
-        kv_dtype=KV_DTYPES[config.kv.dtype],
+        kv_dtype=config.kv.kind.short,
     )
     return program, binding
 
@@ -186,7 +179,7 @@ def numerics_id(config: EngineConfig, act_block: int = MAX_ACT_BLOCK) -> str:
     """Names the arithmetic: executor and its version, mode and KV type. Every ISA level of the
     native core computes the same bits."""
     mode = f"int8/{act_block}" if config.model.dtype == "auto" else config.model.dtype
-    return f"{config.executor.name}-{ARITHMETIC}:{mode}:{config.kv.dtype}"
+    return f"{config.executor.name}-{ARITHMETIC}:{mode}:{config.kv.kind.name}"
 
 
 def resolve_options(

@@ -1,47 +1,16 @@
-"""How keys and values are kept: the types of the KV cache, their bytes, and their rounding as a
-NumPy specification."""
+"""How keys and values are rounded to the types of the KV cache: the specification, in NumPy."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.kvtypes import KV_TYPES, KVType
 from kvasir.ir.numerics import round_bf16
 
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class KVType:
-    """One type of cache entries. K and V of a (token, KV head) are rounded once, when written."""
-
-    item_bytes: int
-    scale_bytes: int = 0
-    """Of the bf16 scale of a (token, KV head), one for K and one for V; 0 without."""
-    largest: float = 0.0
-    """What the largest magnitude of a scaled head becomes."""
-    mantissa: int = 0
-    """Explicit bits of the mantissa, fp8 only."""
-    min_exponent: int = 0
-    """Of the smallest normal number, fp8 only."""
-
-    def head_bytes(self, head_dim: int) -> int:
-        """Bytes of one head's K (or V) of one token."""
-        return head_dim * self.item_bytes + self.scale_bytes
-
-
-KV_TYPES = {
-    "f32": KVType(4),
-    "bf16": KVType(2),
-    "int8": KVType(1, 2, 127.0),
-    "fp8_e4m3": KVType(1, 2, 448.0, 3, -6),
-    "fp8_e5m2": KVType(1, 0, 57344.0, 2, -14),
-}
-"""By the ``dtype`` of a ``KVSpec``. fp8 as in Micikevicius et al. 2022 (OCP 8-bit floating point).
-E4M3 ends at 448 and 2^-9, which keys of real models pass on both sides, so it has a scale as int8
-has; E5M2 has the range of half precision and needs none."""
 SMALLEST = np.float32(2.0**-100)
 """Scales below are zero, so that their inverses are finite."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
-from kvasir.exec.cpu.kvmem import NATIVE_TYPES
+from kvasir.core.kvtypes import KV_TYPES
 from kvasir.ir.kvtypes import round_kv
 from tests import kv_codes
 
@@ -98,7 +98,7 @@ class Pages:
     def native(self) -> _native.KvPages:
         s = self.shape
         sizes = (self.n_pages, s.block_size, s.n_kv_heads, s.head_dim)
-        return _native.KvPages(self.memory.reshape(-1), *sizes, NATIVE_TYPES[s.dtype])
+        return _native.KvPages(self.memory.reshape(-1), *sizes, KV_TYPES[s.dtype].code)
 
 
 @dataclass(frozen=True)

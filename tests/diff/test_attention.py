@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from kvasir import _native
-from kvasir.ir.kvtypes import KV_TYPES
+from kvasir.core.kvtypes import KV_TYPES
 from tests.diff.attention_case import (
     Sequence,
     Shape,

@@ -168,7 +168,7 @@ def test_the_size_of_the_disk_tier(options: dict[str, object], n_bytes: int, why
 def test_types_follow_the_weights(dtype: str, weights: str, expected: tuple[str, str]) -> None:
     facts = ModelFacts("m", 10, 64, 64, 100, weights, 2)
     config = resolve(EngineOptions(dtype=dtype), facts, MACHINE)
-    assert (config.model.dtype, config.kv.dtype) == expected
+    assert (config.model.dtype, config.kv.kind.name) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_blocks_of_every_type_are_counted_with_their_scales(
     asked: str, dtype: str, per_token: int
 ) -> None:
     config = resolved(kv_cache_dtype=asked, kv_memory="1GiB", block_size=32)
-    assert (config.kv.dtype, config.kv.block_bytes) == (dtype, 32 * per_token)
+    assert (config.kv.kind.name, config.kv.block_bytes) == (dtype, 32 * per_token)
     assert config.kv.n_blocks == (1 << 30) // (32 * per_token)
     assert config.reasons["kv_cache_dtype"] == f"{dtype}: as asked"
 
@@ -208,7 +208,7 @@ def test_what_is_asked_for_is_done() -> None:
     assert config.scheduler.max_num_seqs == 3
     assert config.scheduler.max_num_batched_tokens == 7
     assert config.kv.n_bytes <= 1 << 28 < config.kv.n_bytes + config.kv.block_bytes
-    assert (config.kv.block_size, config.kv.dtype) == (32, "float32")
+    assert (config.kv.block_size, config.kv.kind.name) == (32, "float32")
     assert (config.executor.threads, config.executor.isa) == (2, "scalar")
     assert (config.model.name, config.model.max_model_len) == ("name", 512)
     assert (config.loop.overlap, config.seed) == (False, 9)

@@ -9,11 +9,10 @@ from numpy.testing import assert_array_equal
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
-from kvasir.config.resolved import DTYPE_BYTES, ModelFacts
-from kvasir.engine.build import KV_DTYPES
+from kvasir.config.resolved import ModelFacts
+from kvasir.core.kvtypes import KV_OPTIONS, KV_TYPES
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.kvmem import KVMemory
-from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.program import KVSpec
 from tests.diff.attention_case import Pages, Shape
 
@@ -34,17 +33,12 @@ def memory(dtype: str, layers: int = LAYERS, n_blocks: int = 4) -> KVMemory:
     return KVMemory.allocate(kv, spec)
 
 
-def test_every_type_has_a_name_in_the_options() -> None:
-    assert KV_DTYPES.keys() == DTYPE_BYTES.keys()
-    assert set(KV_DTYPES.values()) == KV_TYPES.keys()
-
-
-@pytest.mark.parametrize("name", KV_DTYPES)
+@pytest.mark.parametrize("name", KV_OPTIONS)
 def test_blocks_are_as_large_as_planned(name: str) -> None:
     facts = ModelFacts("m", 10, 64, 2 * LAYERS * HEADS * DIM, 0, "quantized", 2 * LAYERS * HEADS)
     options = EngineOptions(kv_cache_dtype=name, block_size=BLOCK)
     planned = resolve(options, facts, Hardware(1, 1, 1 << 30, ("scalar",)))
-    assert memory(KV_DTYPES[name]).groups[0].shape[1] == planned.kv.block_bytes
+    assert memory(KV_OPTIONS[name].short).groups[0].shape[1] == planned.kv.block_bytes
 
 
 @pytest.mark.parametrize("dtype", KV_TYPES)

@@ -244,7 +244,7 @@ def test_names_of_other_engines_mean_the_same(folder: Path) -> None:
     )
     with LLM(str(folder), max_batch_size=3, kv_cache_config=asked) as llm:
         config = llm._has().built.config
-        assert (config.kv.n_tokens, config.kv.dtype) == (64, "int8")
+        assert (config.kv.n_tokens, config.kv.kind.name) == (64, "int8")
         assert config.scheduler.max_num_seqs == 3
         assert not config.scheduler.enable_prefix_caching
         assert ["free_gpu_memory_fraction 0.95 leaves little" in w for w in llm.warnings] == [True]

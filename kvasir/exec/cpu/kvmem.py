@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.groups import group_of
+from kvasir.core.kvtypes import KV_TYPES
 from kvasir.exec.base import ExecutorSpec
-from kvasir.ir.kvtypes import KV_TYPES
 from kvasir.ir.program import KVSpec
 
 LANES = 16
-NATIVE_TYPES = {"f32": 0, "bf16": 1, "int8": 2, "fp8_e4m3": 3, "fp8_e5m2": 4}
-"""KvType of native/kernels.h."""
-SCALED = frozenset(NATIVE_TYPES[name] for name, kind in KV_TYPES.items() if kind.scale_bytes)
+SCALED = frozenset(kind.code for kind in KV_TYPES.values() if kind.scale_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class KVMemory:
         rows = []
         for layer, place, page in zip(kv, places, pages, strict=True):
             head = spec.block_size * layer.head_dim * KV_TYPES[layer.dtype].item_bytes
-            kind, heads = NATIVE_TYPES[layer.dtype], layer.n_kv_heads
+            kind, heads = KV_TYPES[layer.dtype].code, layer.n_kv_heads
             block = (spec.block_size, heads, layer.head_dim, kind)
             rows.append((nexts[place], steps[place], heads * head, head, *block, place))
             nexts[place] += page

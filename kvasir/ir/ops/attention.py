@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.ir.kvtypes import KV_TYPES
+from kvasir.core.kvtypes import KV_TYPES
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops.base import (
     BOTH,
