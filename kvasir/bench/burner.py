@@ -1,6 +1,6 @@
 """A process that wants a share of one CPU: ``python -m kvasir.bench.burner SHARE``.
 
-Prints its CPU seconds when its standard input is closed.
+Prints a line when it begins, and its CPU seconds when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main() -> None:
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
+    print("burning", flush=True)
     print(burn(float(sys.argv[1]), ended))
 
 

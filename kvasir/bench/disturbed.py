@@ -82,6 +82,8 @@ def burner(share: float) -> Iterator[Burner]:
     found = Burner()
     command = [sys.executable, "-m", "kvasir.bench.burner", str(share)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it takes nothing while it starts
         try:
             yield found
         finally:
