@@ -27,7 +27,7 @@ from kvasir.engine.engine import Engine
 from kvasir.serve import frames
 from kvasir.serve.errands import Errands
 from kvasir.serve.outbox import Outbox
-from kvasir.serve.settle import hurry, settle, tidy
+from kvasir.serve.settle import hurry, rarely, settle, tidy
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
@@ -119,6 +119,7 @@ def run(sock: socket.socket, build: Build) -> int:
     try:
         built = build(EngineOptions(**json.loads(payload)))
         settle()
+        rarely()
         sock.sendall(frames.encode(built.ready()))
         serve(built.engine, inbox, sock)
         built.engine.close()

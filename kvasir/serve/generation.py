@@ -16,6 +16,7 @@ from kvasir.sampling.standing import ALIKE, Standing
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.metrics import Metrics
+from kvasir.serve.streams import EventStream
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
@@ -97,7 +98,7 @@ class Generation:
             answer_by=after(arrived, asked.deadline_ms),
             hold_seconds=float(asked.cache_ttl or 0),
         )
-        self._watch = asyncio.create_task(self._watch_client())
+        self._watch = asyncio.create_task(_watch(self._exchange, self._client, self._stream))
         return self
 
     async def __aexit__(
@@ -177,7 +178,10 @@ class Generation:
         if delta.finish is not None:
             self._metrics.choice_done(delta.finish)
 
-    async def _watch_client(self) -> None:
-        await self._exchange.disconnected()
-        self._client.cancel(self._stream, tuple(self._stream.open))
-        self._stream.fail(ClientGone())
+
+async def _watch(exchange: Exchange, client: AsyncClient, stream: EventStream) -> None:
+    """Ends ``stream`` when its client goes. It knows nothing of the generation that has it as a
+    task: a cycle would keep both until a full collection of garbage."""
+    await exchange.disconnected()
+    client.cancel(stream, tuple(stream.open))
+    stream.fail(ClientGone())

@@ -23,13 +23,13 @@ def settle() -> None:
     lets no collection of garbage look again at what start-up made."""
     gc.enable()
     gc.freeze()
-    rarely()
     trim()
 
 
 def rarely() -> None:
     """Looks through what has lived for long (thousands of waiting requests, among which there is
-    hardly any garbage) only in ``tidy``, or after very much: it takes tens of milliseconds."""
+    hardly any garbage) only in ``tidy``, or after very much: it takes tens of milliseconds. For the
+    engine, whose steps wait for it and which makes no cycles."""
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, MAX_UNTIDY)
 
