@@ -86,7 +86,7 @@ format: $(VENV)/.dev
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 test-oracle: $(ORACLE)/.built
-	$(ORACLE)/bin/python -m pytest -m oracle $(TESTS) $(ARGS)
+	$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(TESTS) $(ARGS)
 
 sanitize: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh long $(abspath $(VENV))/bin/python $(ARGS)
