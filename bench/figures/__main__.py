@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 from bench.figures.blocks import Blocks, fill, loose
+from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
 from bench.figures.readme import README
 from bench.figures.results import Refused
 
 ROOT = Path(__file__).parents[2]
-BLOCKS: Blocks = {**README, **LIMITS}
+BLOCKS: Blocks = {**README, **LIMITS, **INSTALL}
 
 
 LIMITS_PAGE = "bench/results/limits.md"
