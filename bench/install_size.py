@@ -29,7 +29,7 @@ def installed(wheel: Path, folder: Path) -> dict[str, dict[str, str | int]]:
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--quiet", "--no-compile", str(wheel)], check=True)
-    (site,) = folder.glob("lib*/python*/site-packages")
+    (site,) = folder.glob("lib/python*/site-packages")
     found = {each.name: each for each in distributions(path=[str(site)])}
     sizes = {
         name: _bytes(each) for name, each in found.items() if name not in ("pip", "setuptools")
