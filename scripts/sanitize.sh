@@ -1,7 +1,8 @@
 #!/bin/sh
 # The native tests under the sanitizers: sanitize.sh short|long PYTHON [arguments of pytest]
-# All of native/ is checked, with those levels of native/isa that this machine can run; the short form has the
-# kernels of one level. PYTHON's environment needs the packages of the build and of the tests; gcc alone is
+# All of native/ is checked, with those levels of native/isa that this machine can run. The short form has the
+# kernels of one level, for bad addresses alone (with checks for undefined behaviour they take a compiler
+# minutes), and leaves the threads to the long one. PYTHON's environment needs the packages of the build and of the tests; gcc alone is
 # provided for.
 set -eu
 form=$1 python=$2
@@ -20,10 +21,11 @@ else
   if has amx_int8; then levels="$levels;amx"; fi
 fi
 
-# build NAME SANITIZERS
+# build NAME SANITIZERS [of the kernels]
 build() {
   build=build/sanitize/$form-$1 tree=build/sanitize/$form-$1/tree
-  cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$python" -DKVASIR_SANITIZE="$2" -DKVASIR_LEVELS="$levels"
+  cmake -S . -B "$build" -G Ninja -DPython_EXECUTABLE="$python" -DKVASIR_SANITIZE="$2" \
+    -DKVASIR_SANITIZE_KERNELS="${3:-$2}" -DKVASIR_LEVELS="$levels"
   cmake --build "$build"
   # A copy of the package around the checked module.
   rm -rf "$tree"
@@ -46,19 +48,19 @@ check() (
 )
 
 memory="libasan.so libubsan.so" threads=libtsan.so
-build memory address,undefined
-build threads thread
 pool="tests/unit/test_pool.py tests/unit/test_packing.py tests/diff/test_native_programs.py"
 engine="tests/diff/test_long_context.py tests/diff/test_native_exactness.py"
 # shellcheck disable=SC2086 # lists of words
 if [ "$form" = short ]; then
+  build memory address,undefined address
   # Nothing that asks for a level by name that is not there.
   run="test_pool or share_a_context or (Q4_1 and replayed and overlapped and computed)"
   check memory "$memory" tests/unit/test_pool.py tests/diff/test_sampling.py tests/diff/test_kernels.py \
     tests/diff/test_attention.py $engine "$@" \
     -k "$run or (test_sampling and 1025) or ((cut_anywhere or cut_items) and avx2 and not emulated)"
-  check threads "$threads" tests/unit/test_pool.py $engine "$@" -k "$run"
 else
+  build memory address,undefined
+  build threads thread
   check memory "$memory" $pool tests/unit/test_packed_cache.py tests/prop/test_packed_fuzz.py \
     tests/diff/test_sampling.py tests/diff/test_sampling_support.py tests/diff/test_kernels.py \
     tests/diff/test_compact.py tests/diff/test_attention.py tests/diff/test_native_numerics.py $engine "$@"
