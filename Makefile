@@ -53,7 +53,8 @@ test: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 test-long: $(VENV)/.built $(VENV)/.dev
-	KVASIR_LONG=1 $(VENV)/bin/python -m pytest tests/diff/test_real_exactness.py $(ARGS)
+	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/prop/test_prefix_cache.py \
+		tests/prop/test_scheduler_runs.py $(ARGS)
 
 explore: $(VENV)/.built $(VENV)/.dev
 	KVASIR_CASES=new $(VENV)/bin/python -m pytest -n $(WORKERS) tests/prop $(ARGS)
