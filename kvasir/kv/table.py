@@ -25,9 +25,9 @@ class BlockTable:
         """Per group, blocks that were given back."""
         self.n_tokens = 0
         """Tokens that the blocks of every group hold; only the table changes it."""
-        self._covering: Tables = ()
-        self._n_covered = -1
-        """Tokens that the blocks of ``_covering`` hold; -1 when they have changed."""
+        self.covered: Tables = ()
+        """What ``covering`` gave last: of the tokens after ``n_first``, up to ``n_last``."""
+        self.n_first = self.n_last = 0
 
     def at(self, index: int) -> tuple[int, ...]:
         """Per group the block ``index``."""
@@ -94,7 +94,7 @@ class BlockTable:
         pool.share((block,))
         pool.free((blocks[index],))
         blocks[index] = block
-        self._n_covered = -1
+        self.n_last = -1
 
     def give_back(self, n_tokens: int) -> int:
         """Give back what no token at position ``n_tokens`` or later sees, the first block first;
@@ -108,7 +108,7 @@ class BlockTable:
             self._pools[group].free(blocks[before:n_gone])
             blocks[before:n_gone] = [NO_BLOCK] * (n_gone - before)
             self._n_gone[group] = n_gone
-            self._n_covered = -1
+            self.n_last = -1
         groups = [(n + 1, x.window) for n, x in zip(self._n_gone, self._pools, strict=True)]
         nexts = (i * self._block_size + window - 1 for i, window in groups if window)
         return min(nexts, default=sys.maxsize)
@@ -129,11 +129,12 @@ class BlockTable:
 
     def covering(self, n_tokens: int) -> Tables:
         """Ids of the blocks of storage indices [0, n_tokens); the same object while they stay."""
-        if not self._n_covered - self._block_size < n_tokens <= self._n_covered:
-            n_blocks = blocks_for(n_tokens, self._block_size)
-            self._covering = tuple([tuple(blocks[:n_blocks]) for blocks in self._blocks])
-            self._n_covered = n_blocks * self._block_size
-        return self._covering
+        if not self.n_first < n_tokens <= self.n_last:
+            n_blocks = -(-n_tokens // self._block_size)
+            self.covered = tuple([tuple(blocks[:n_blocks]) for blocks in self._blocks])
+            self.n_last = n_blocks * self._block_size
+            self.n_first = self.n_last - self._block_size
+        return self.covered
 
     def fork(self) -> BlockTable:
         """A table over the same blocks, which are read only until one of the two gives them up."""
@@ -161,7 +162,7 @@ class BlockTable:
 
     def _count(self) -> None:
         self.n_tokens = min(map(len, self._blocks)) * self._block_size
-        self._n_covered = -1
+        self.n_last = -1
 
     def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:
         """Windowed groups with blocks to give back, and how many are gone afterwards."""

@@ -10,24 +10,12 @@ from kvasir.sched.rows import accepted, is_draft, moves_of
 
 def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEvent | None:
     """Append what was scored and drawn; the event tells the client, None when there is no news."""
-    n_scored = sum(target >= 0 for target in row.targets)
+    n_scored = len(row.targets) - row.targets.count(-1)
     has_scores = _score(request, outputs[:n_scored])
     drawn = _emit(request, outputs[n_scored:])
     if not drawn and not has_scores and request.finish is None:
         return None
     return _event(request, drawn, tuple(request.scores) if has_scores else ())
-
-
-def book_decode(request: Request, output: RowOutput) -> TokenEvent:
-    """What ``book`` gives for one drawn token that is not the first, sooner: nearly all are
-    these."""
-    token, tokens, params = output.token, request.tokens, request.params
-    tokens.append(token)
-    if token in params.stop_ids or len(tokens) - request.n_prompt >= request.max_outputs:
-        request.finish = request.ending()
-    elif params.n_logprobs < 0 and not output.logits_hash:
-        return TokenEvent(request.id, (token,))
-    return _event(request, [output])
 
 
 def book_draft(

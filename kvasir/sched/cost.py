@@ -127,9 +127,12 @@ class CostModel:
 
     def beyond(self, load: Load) -> float:
         """Seconds that ``load`` adds to a step."""
+        return self.seconds(*load)
+
+    def seconds(self, rows: int, tokens: int, pairs: int, entries: int) -> float:
+        """``beyond`` of the load with these numbers."""
         _, row, token, pair, entry = self.costs
-        n_rows, n_tokens, n_pairs, n_entries = load
-        return row * n_rows + token * n_tokens + pair * n_pairs + entry * n_entries
+        return row * rows + token * tokens + pair * pairs + entry * entries
 
     def _terms(self, load: Load) -> tuple[float, ...]:
         step, row, token, pair, entry = self.costs

@@ -13,11 +13,11 @@ a tenant's first waiting request starts after the others computed that much more
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 
 from kvasir.sched.backlog import Backlog
-from kvasir.sched.cost import CostModel, Load
+from kvasir.sched.cost import CostModel
 from kvasir.sched.policy import MAX_LOOKAHEAD, Line
 from kvasir.sched.request import Request
 
@@ -33,7 +33,6 @@ MAX_IDLE = 1024
 MAX_PASSED_STEPS = 16
 """Steps in a row that may leave out a prompt which has started."""
 
-Spend = Callable[[Load], float]
 
 
 class _Clock:
@@ -49,6 +48,11 @@ class _Clock:
     @property
     def claim(self) -> float:
         return self.time + self.advance
+
+    def pay(self, ahead: float) -> None:
+        """In advance, or less than nothing of it: back, or for what was computed meanwhile."""
+        advance = self.advance + ahead / self.weight
+        self.advance = advance if advance > 0.0 else 0.0
 
 
 class _Tenant(_Clock):
@@ -229,31 +233,32 @@ class Fair:
         request.n_charged = request.n_computed
         n_outputs = min(request.max_outputs - request.n_drawn, ADVANCE_OUTPUTS)
         request.advance = self._spend(request, request.n_known + n_outputs)
-        _advance(group, request.advance)
-        _advance(tenant, request.advance)
+        group.pay(request.advance)
+        tenant.pay(request.advance)
 
     def stopped(self, request: Request) -> None:
         self.computed((request,))
         group, tenant = self._places(request)
         tenant.n_running -= 1
         group.n_running -= 1
-        _advance(group, -request.advance)
-        _advance(tenant, -request.advance)
+        group.pay(-request.advance)
+        tenant.pay(-request.advance)
         request.advance = 0.0
         group.wants(tenant)
         group.rest(tenant)
 
     def computed(self, requests: Iterable[Request]) -> None:
         for request in requests:
-            if request.n_computed <= request.n_charged:
+            n_computed, advance = request.n_computed, request.advance
+            if n_computed <= request.n_charged:
                 continue
-            cost = self._spend(request, request.n_computed)
-            request.n_charged = request.n_computed
-            paid = min(cost, request.advance)
-            request.advance -= paid
+            cost = self._spend(request, n_computed)
+            request.n_charged = n_computed
+            paid = cost if cost < advance else advance
+            request.advance = advance - paid
             for clock in self._places(request):
                 clock.time += cost / clock.weight
-                _advance(clock, -paid)
+                clock.pay(-paid)
 
     def order(self, prompts: list[Request]) -> list[Request]:
         """One that was left out for too long goes first, then whoever's clock is behind."""
@@ -286,22 +291,19 @@ class Fair:
     def _spend(self, request: Request, end: int) -> float:
         """Seconds for the tokens from the last one charged to ``end``: a prompt in one row, outputs
         in a row each."""
-        start = request.n_charged
-        n_prompt = max(0, min(end, request.n_prompt) - start)
-        n_outputs = end - start - n_prompt
-        pairs = n_prompt * start + n_prompt * (n_prompt + 1) // 2
-        read = n_outputs * (start + n_prompt) + n_outputs * (n_outputs + 1) // 2
-        load = Load(
-            (n_prompt > 0) + n_outputs,
-            n_prompt + n_outputs,
-            pairs + read,
-            (start + n_prompt if n_prompt else 0) + read,
-        )
-        return self._costs.beyond(load)
+        start, rows, pairs, entries = request.n_charged, 0, 0, 0
+        n_tokens = end - start
+        if start < request.n_prompt:
+            rows, entries = 1, min(end, request.n_prompt)
+            pairs = _pairs(start, entries)
+            start = entries
+        read = _pairs(start, end)
+        return self._costs.seconds(rows + end - start, n_tokens, pairs + read, entries + read)
 
 
-def _advance(clock: _Clock, cost: float) -> None:
-    clock.advance = max(0.0, clock.advance + cost / clock.weight)
+def _pairs(start: int, end: int) -> int:
+    """Of the tokens [start, end) with those up to themselves."""
+    return (end - start) * (start + end + 1) // 2
 
 
 def _equals(window: list[Request]) -> list[Request]:

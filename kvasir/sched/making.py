@@ -51,15 +51,17 @@ class Making:
         """The newest token of requests that lack only that one, in rows like ``chunk_row``'s,
         sooner: nearly all rows are these."""
         n, n_entries = len(requests), 0
-        append = self.rows.append
-        for draw, request in enumerate(requests, start=self.n_logits):
+        draw, append = self.n_logits, self.rows.append
+        for request in requests:
             start, tokens, n_drawn = request.n_computed, request.tokens, request.n_drawn
             token = tokens[start] if start < len(tokens) else -1 - request.draw
-            end = start + 1
-            append(Row(request.slot, start, (token,), request.table.covering(end), 1, n_drawn))
+            request.n_computed = end = start + 1
+            table = request.table
+            tables = table.covered if table.n_first < end <= table.n_last else table.covering(end)
+            append(Row(request.slot, start, (token,), tables, 1, n_drawn))
             request.draw = draw
-            request.n_computed = end
             request.n_drawn = n_drawn + 1
+            draw += 1
             n_entries += end
         if self.n_decodes == len(self.owners):
             self.n_decodes += n
@@ -71,13 +73,8 @@ class Making:
         self.n_pairs += n_entries
         self.n_entries += n_entries
 
-    def firsts(self) -> tuple[list[Row], list[Request], list[int]]:
-        """The first ``n_decodes`` rows, whose they are, and the owners' epochs."""
-        n = self.n_decodes
-        return self.rows[:n], self.owners[:n], self.epochs[:n]
-
     def others(self) -> tuple[list[Row], list[Request], list[int]]:
-        """The same of the rows after them."""
+        """The rows after the first ``n_decodes``, whose they are, and the owners' epochs."""
         n = self.n_decodes
         return self.rows[n:], self.owners[n:], self.epochs[n:]
 

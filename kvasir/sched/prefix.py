@@ -146,7 +146,6 @@ class Prefixes:
         request.table.grow_full(request.n_held)
         request.table.grow(found.n_tokens + 1)
         request.begin(found.n_tokens)
-        request.news_at = 0
         self.n_queried += found.n_queried
         self.n_hit += found.n_tokens
         loads, node = self._load(request, found)

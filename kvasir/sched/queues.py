@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import PRIORITY_CLASSES
@@ -16,6 +17,7 @@ from kvasir.sched.prefix import MAX_WAITS, Brought, Found, Prefixes
 from kvasir.sched.request import Request
 from kvasir.sched.timeline import Timeline
 
+_SENIORITY = attrgetter("seniority")
 LOWEST = len(PRIORITY_CLASSES) - 1
 """Rank of the class that gives way."""
 
@@ -145,7 +147,7 @@ class Queues:
             self.waiting.remove(request)
             self.prefixes.forget(request)
             return
-        del self.running[bisect_left(self.running, request.seniority, key=_seniority)]
+        del self.running[bisect_left(self.running, request.seniority, key=_SENIORITY)]
         self.waiting.stopped(request)
         self._give_up(request)
 
@@ -271,7 +273,7 @@ class Queues:
 
     def _start(self, request: Request, found: Found) -> Newcomer:
         self.waiting.remove(request)
-        insort(self.running, request, key=_seniority)
+        insort(self.running, request, key=_SENIORITY)
         brought = self.prefixes.start(request, found)
         self.waiting.started(request)
         opening = request.open(self._slots.pop())
@@ -296,7 +298,3 @@ class Queues:
         request.table.release()
         self._slots.append(request.slot)
         request.slot = -1
-
-
-def _seniority(request: Request) -> tuple[int, int, int]:
-    return request.seniority

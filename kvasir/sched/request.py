@@ -75,10 +75,18 @@ class Request:
     """A speculative row is in flight, so the next position is unknown."""
     news_at: int = 0
     """Computed tokens before which the prefix cache need not hear of its progress."""
+    plain_until: int = 0
+    """Tokens before which an output is a token and nothing else, unless it is a special one."""
     moves: list[Move] = field(default_factory=list)
     finish: str | None = None
     error: str | None = None
     error_code: str | None = None
+    seniority: tuple[int, int, int] = field(init=False)
+    """Who is behind gives blocks up for who is ahead: classes first, then priorities, then arrival.
+    No two requests are equal, so that the first always advances."""
+
+    def __post_init__(self) -> None:
+        self.seniority = self.rank, self.priority, self.arrival
 
     @property
     def has_deadline(self) -> bool:
@@ -98,12 +106,6 @@ class Request:
         """Tokens that need blocks when it starts."""
         longest = self.n_prompt + self.max_outputs - 1
         return max(self.n_known, longest) if self.holds_all else self.n_known
-
-    @property
-    def seniority(self) -> tuple[int, int, int]:
-        """Who is behind gives blocks up for who is ahead: classes first, then priorities, then
-        arrival. No two requests are equal, so that the first always advances."""
-        return self.rank, self.priority, self.arrival
 
     @property
     def n_left(self) -> int:
@@ -147,6 +149,9 @@ class Request:
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
         self.n_computed = n_cached
+        self.news_at = 0
+        if self.params.n_logprobs < 0 and not self.is_counting:
+            self.plain_until = self.n_prompt + self.max_outputs - 1
         if not self.epoch:
             self.n_cached = min(n_cached, self.n_prompt)
 
