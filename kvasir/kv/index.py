@@ -14,7 +14,17 @@ class Node:
     """One full block of tokens, after the blocks of its ancestors. A root stands for the empty
     prefix of one chain."""
 
-    __slots__ = ("blocks", "children", "depth", "is_live", "is_proven", "key", "parent", "tokens")
+    __slots__ = (
+        "blocks",
+        "children",
+        "depth",
+        "is_live",
+        "is_proven",
+        "key",
+        "names",
+        "parent",
+        "tokens",
+    )
 
     def __init__(
         self, key: bytes, tokens: bytes, blocks: Sequence[int], parent: Node | None
@@ -25,8 +35,10 @@ class Node:
         self.blocks = list(blocks)
         """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
         self.parent = parent
-        self.children: list[tuple[bytes, Node]] = []
+        self.children: list[Node] = []
         """Ascending by their tokens: the longest common prefix is that of a neighbour."""
+        self.names: list[bytes] = []
+        """Their tokens."""
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.is_live = True
         """Not dropped from the index. A root without children is not in the index, yet live."""
@@ -66,10 +78,10 @@ class PrefixIndex:
 
     def part(self, parent: Node, tokens: bytes) -> tuple[Node | None, int]:
         """The child of ``parent`` that shares most leading tokens with ``tokens``, and how many."""
-        at = bisect_left(parent.children, (tokens,))
+        at = bisect_left(parent.names, tokens)
         best, most = None, 0
-        for known, node in parent.children[max(0, at - 1) : at + 1]:
-            n = _n_common(known, tokens)
+        for node in parent.children[max(0, at - 1) : at + 1]:
+            n = _n_common(node.tokens, tokens)
             if n > most:
                 best, most = node, n
         return best, most
@@ -83,8 +95,9 @@ class PrefixIndex:
                 self._n_roots += parent.key not in self._nodes
                 parent = self._nodes.setdefault(parent.key, parent)
             node = Node(key, tokens, self._none, parent)
-            children = parent.children
-            children.insert(bisect_left(children, (tokens,)), (tokens, node))
+            at = bisect_left(parent.names, tokens)
+            parent.names.insert(at, tokens)
+            parent.children.insert(at, node)
             self._nodes[key] = node
         held = node.blocks
         for group, block in enumerate(blocks):
@@ -142,6 +155,7 @@ class PrefixIndex:
         for node in self._nodes.values():
             node.is_live = node.parent is None
             node.children.clear()
+            node.names.clear()
         self._nodes.clear()
         self._n_roots = 0
         for known in self.by_block:
@@ -151,9 +165,9 @@ class PrefixIndex:
         """Raises KvasirError unless the tree and all ways into it agree."""
         n_known = [0] * len(self._windows)
         for key, node in self._nodes.items():
-            order = [tokens for tokens, _ in node.children]
-            families = [child.parent is node and child.tokens == t for t, child in node.children]
-            if order != sorted(set(order)) or not all(families):
+            tokens = [child.tokens for child in node.children]
+            is_family = all(child.parent is node for child in node.children)
+            if not is_family or not tokens == node.names == sorted(set(tokens)):
                 raise KvasirError(f"what follows blocks {node.blocks} is out of order")
             if node.key != key or not node.is_live:
                 raise KvasirError(f"blocks {node.blocks} are not where their key is")
@@ -188,7 +202,8 @@ class PrefixIndex:
         parent = node.parent
         if parent is None:
             raise KvasirError("a root holds no block")
-        del self._nodes[node.key], parent.children[self._place(parent, node)]
+        at = bisect_left(parent.names, node.tokens)
+        del self._nodes[node.key], parent.children[at], parent.names[at]
         for known, block in zip(self.by_block, node.blocks, strict=True):
             known.pop(block, None)
         node.is_live = False
@@ -196,14 +211,10 @@ class PrefixIndex:
             del self._nodes[parent.key]
             self._n_roots -= 1
 
-    @staticmethod
-    def _place(parent: Node, node: Node) -> int:
-        return bisect_left(parent.children, (node.tokens,))
-
 
 def _is_hollow(node: Node) -> bool:
     """Kept for what follows alone."""
-    return all(block == NO_BLOCK for block in node.blocks)
+    return node.blocks.count(NO_BLOCK) == len(node.blocks)
 
 
 def _n_common(a: bytes, b: bytes) -> int:
@@ -220,4 +231,4 @@ def _subtree(node: Node) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend([child for _, child in top.children])
+        stack.extend(top.children)

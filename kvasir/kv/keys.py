@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from struct import Struct
 
 import msgspec
 
@@ -15,6 +15,7 @@ _EMPTY = blake2b(digest_size=KEY_BYTES)
 """Copied for every block: faster than reading the options again."""
 
 
+@lru_cache(maxsize=256)
 def chain_root(key_root: str, salt: str, *contents: bytes) -> bytes:
     """The key before the first block: of an engine, a tenant's salt, and what else (an adapter, the
     images of a prompt) changes the entries of equal tokens."""
@@ -33,6 +34,8 @@ class Chain:
         self._tokens = tokens
         self._block_size = block_size
         self._keys: list[bytes] = []
+        self._data = bytearray()
+        """Of the tokens that were known when some of them were asked for."""
 
     @property
     def n_full(self) -> int:
@@ -42,7 +45,7 @@ class Chain:
     def keys(self, n: int) -> Sequence[bytes]:
         """Keys of the first ``n`` <= ``n_full`` blocks, or more."""
         if n > len(self._keys):
-            self._extend(n)
+            self._hash(n)
         return self._keys
 
     def follow(self, tokens: Sequence[int]) -> None:
@@ -51,31 +54,23 @@ class Chain:
 
     def block(self, i: int) -> tuple[bytes, bytes]:
         """Key and packed tokens of full block ``i``."""
-        tokens = self.packed(i * self._block_size, (i + 1) * self._block_size)
-        if i == len(self._keys):
-            self._hash(tokens, len(tokens))
-        return self.keys(i + 1)[i], tokens
+        size = self._block_size
+        return self.keys(i + 1)[i], self.packed(i * size, (i + 1) * size)
 
     def packed(self, start: int, stop: int) -> bytes:
-        """Tokens [start, stop), little endian, 4 bytes each."""
-        return _words(stop - start).pack(*self._tokens[start:stop])
+        """Tokens [start, stop), 4 bytes each in the machine's order."""
+        data = self._data
+        if stop * TOKEN_BYTES > len(data):
+            data += array("I", self._tokens[len(data) // TOKEN_BYTES :]).tobytes()
+        return bytes(data[start * TOKEN_BYTES : stop * TOKEN_BYTES])
 
-    def _extend(self, n: int) -> None:
-        size, first = self._block_size, len(self._keys)
-        data = self.packed(first * size, n * size)
-        self._hash(data, size * TOKEN_BYTES)
-
-    def _hash(self, data: bytes, step: int) -> None:
-        """Keys of the next blocks, of which ``data`` has ``step`` bytes each."""
-        key = self._keys[-1] if self._keys else self.root
-        append, fresh = self._keys.append, _EMPTY.copy
+    def _hash(self, n: int) -> None:
+        """The keys that are missing of the first ``n`` blocks."""
+        keys, size = self._keys, self._block_size
+        key = keys[-1] if keys else self.root
+        data, step = self.packed(len(keys) * size, n * size), size * TOKEN_BYTES
         for at in range(0, len(data), step):
-            hashed = fresh()
+            hashed = _EMPTY.copy()
             hashed.update(key + data[at : at + step])
             key = hashed.digest()
-            append(key)
-
-
-@lru_cache(maxsize=64)
-def _words(n: int) -> Struct:
-    return Struct(f"<{n}I")
+            keys.append(key)

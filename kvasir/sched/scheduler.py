@@ -341,12 +341,12 @@ class Scheduler:
         tell, n_told = self._events.append, 0
         for i, request, output in zip(range(making.n_decodes), making.owners, outputs, strict=False):
             token, tokens = output.token, request.tokens
-            is_plain = len(tokens) < request.plain_until and token >= 0
+            n_tokens = len(tokens)
+            is_plain = n_tokens < request.plain_until and token >= 0
             if is_plain and token not in request.params.stop_ids and not output.logits_hash:
                 tokens.append(token)
                 tell(TokenEvent(request.id, (token,)))
                 n_told += 1
-                n_tokens = len(tokens) - 1
                 if n_tokens >= request.news_at and request.epoch == making.epochs[i]:
                     self._settle(request, n_tokens, is_proven=True)
             elif request.finish is None:
