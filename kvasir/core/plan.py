@@ -10,8 +10,7 @@ from kvasir.core.groups import Tables
 from kvasir.core.params import TokenParams
 
 
-@dataclass(frozen=True, slots=True)
-class SlotOpen:
+class SlotOpen(msgspec.Struct, frozen=True):
     """Gives ``slot`` to a request: the sampler's state before its next token.
 
     ``prompt`` and ``output`` are what the penalties count; they differ after a preemption or a
@@ -34,8 +33,7 @@ class Move:
     dst: int
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step, in
     every group.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Container, Iterable
 from typing import Protocol
 
 from kvasir.core.errors import CapacityError, KvasirError
@@ -11,7 +12,7 @@ from kvasir.core.errors import CapacityError, KvasirError
 class Contents(Protocol):
     """Knows which blocks hold what may be wanted again."""
 
-    def __contains__(self, block: int) -> bool: ...
+    known: Container[int]
 
     def evict(self, block: int) -> None:
         """The block is about to be given to another owner."""
@@ -21,8 +22,7 @@ class Contents(Protocol):
 class _Unknown:
     """Nothing is wanted again."""
 
-    def __contains__(self, block: int) -> bool:
-        return False
+    known: Container[int] = ()
 
     def evict(self, block: int) -> None:
         raise KvasirError(f"block {block} was cached without contents")
@@ -43,7 +43,8 @@ class BlockPool:
         """Positions that a token sees of the blocks' entries; 0: all up to itself."""
         self._refs = [0] * n_blocks
         self._free = list(range(n_blocks - 1, -1, -1))
-        self._cached: dict[int, None] = {}
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        """A dict would look through all that have left to find the first."""
         self._contents: Contents = _Unknown() if contents is None else contents
 
     @property
@@ -99,34 +100,32 @@ class BlockPool:
             raise KvasirError(f"allocation of {n} blocks: needs at least 0")
         self.require(n)
         free, refs = self._free, self._refs
-        taken = []
-        for _ in range(n):
-            block = free.pop() if free else self._evict()
+        taken = tuple([free.pop() if free else self._evict() for _ in range(n)])
+        for block in taken:
             refs[block] = 1
-            taken.append(block)
-        return tuple(taken)
+        return taken
 
     def share(self, blocks: Iterable[int]) -> None:
         """One more owner for each of ``blocks``, which are used or cached."""
-        held = tuple(blocks)
+        refs, held = self._refs, tuple(blocks)
         for block in held:
             if block not in self._cached:
                 self._owned(block)
         for block in held:
-            if not self._refs[block]:
+            if not refs[block]:
                 del self._cached[block]
-            self._refs[block] += 1
+            refs[block] += 1
 
     def free(self, blocks: Iterable[int]) -> None:
         """One owner less for each of ``blocks``; without owners it is cached or free again."""
-        refs, contents = self._refs, self._contents
+        refs, known = self._refs, self._contents.known
         for block in blocks:
             if not 0 <= block < len(refs) or not refs[block]:
                 self._owned(block)
-            refs[block] -= 1
-            if refs[block]:
+            refs[block] = n = refs[block] - 1
+            if n:
                 continue
-            if block in contents:
+            if block in known:
                 self._cached[block] = None
             else:
                 self._free.append(block)
@@ -150,13 +149,12 @@ class BlockPool:
                 f"free {len(free)} + cached {len(cached)} + used {len(owned)} "
                 f"!= total {self.n_blocks}, or a block is two of them"
             )
-        lost = [block for block in cached if block not in self._contents]
+        lost = [block for block in cached if block not in self._contents.known]
         if lost:
             raise KvasirError(f"blocks {lost} are cached without contents")
 
     def _evict(self) -> int:
-        block = next(iter(self._cached))
-        del self._cached[block]
+        block, _ = self._cached.popitem(last=False)
         self._contents.evict(block)
         return block
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+
+import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
@@ -18,8 +19,7 @@ NODES_PER_BLOCK = 8
 """Prefixes known for each block: those that hold none any more, but lead to others, are bounded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """What is cached of a sequence."""
 
     node: Node
@@ -37,10 +37,7 @@ class _Contents:
     def __init__(self, cache: PrefixCache, group: int) -> None:
         self._cache = cache
         self._group = group
-        self._known = cache.index.by_block[group]
-
-    def __contains__(self, block: int) -> bool:
-        return block in self._known
+        self.known: Container[int] = cache.index.by_block[group]
 
     def evict(self, block: int) -> None:
         self._cache.evict(self._group, block)
@@ -75,7 +72,7 @@ class PrefixCache:
     @property
     def n_available(self) -> int:
         """Blocks that can be allocated in every group."""
-        return min(pool.n_available for pool in self.pools)
+        return min([pool.n_available for pool in self.pools])
 
     def find(self, chain: Chain, n_tokens: int) -> Hit:
         """The longest cached prefix of the first ``n_tokens``; with state groups it ends where all
@@ -234,10 +231,11 @@ class PrefixCache:
 
     def _tables(self, nodes: Sequence[Node], n_tokens: int) -> Tables:
         """Blocks of ``nodes`` after the root that a token at ``n_tokens`` or later sees."""
-        n, tables = len(nodes), []
+        tables = []
         for group, pool in enumerate(self.pools):
-            first = min(n - 1, first_block(n_tokens, pool.window, self.block_size))
-            seen = [nodes[i].blocks[group] for i in range(1 + first, n)]
+            first = first_block(n_tokens, pool.window, self.block_size) if pool.window else 0
+            first = min(len(nodes) - 1, first)
+            seen = [node.blocks[group] for node in nodes[1 + first :]]
             tables.append((*[NO_BLOCK] * first, *seen))
         return tuple(tables)
 

@@ -64,11 +64,11 @@ class BlockTable:
     def grow(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
         if n_tokens > self.n_tokens:
-            self._grow(n_tokens, range(len(self._pools)))
+            self._grow(n_tokens, self._groups)
 
     def grow_full(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens`` in the groups that give back nothing. Raises CapacityError."""
-        self._grow(n_tokens, [g for g, pool in enumerate(self._pools) if not pool.window])
+        self._grow(n_tokens, [each for each in self._groups if not each[1].window])
 
     def adopt(self, tables: Tables) -> None:
         """Begin an empty table with a share of blocks that are full and read only; those that a
@@ -150,12 +150,11 @@ class BlockTable:
         """Give back every block; the table is empty afterwards."""
         self.trim(0)
 
-    def _grow(self, n_tokens: int, groups: Sequence[int]) -> None:
+    def _grow(self, n_tokens: int, groups: Sequence[tuple[list[int], BlockPool]]) -> None:
         n_blocks = blocks_for(n_tokens, self._block_size)
-        growing = [self._groups[group] for group in groups]
-        for blocks, pool in growing:
+        for blocks, pool in groups:
             pool.require(n_blocks - len(blocks))
-        for blocks, pool in growing:
+        for blocks, pool in groups:
             if n_blocks > len(blocks):
                 blocks.extend(pool.allocate(n_blocks - len(blocks)))
         self._count()

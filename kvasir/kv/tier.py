@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+import msgspec
+
 from kvasir.config.resolved import PreemptionMode
 from kvasir.core.groups import first_block
 from kvasir.core.messages import DiskStats
@@ -76,8 +78,7 @@ def group_of_name(name: bytes) -> int:
     return int.from_bytes(name[-4:], "little")
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, frozen=True):
     """What disk holds of a sequence after the blocks that memory holds."""
 
     depth: int

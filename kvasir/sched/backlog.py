@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from math import inf
 
 from kvasir.sched.cost import Load, chunk_load
 from kvasir.sched.request import Request
-
-N_SIZES = 64
-"""Powers of two that lengths are told apart by."""
 
 
 class Lengths:
@@ -17,8 +15,8 @@ class Lengths:
     two count as equal."""
 
     def __init__(self) -> None:
-        self._counts = [0] * N_SIZES
-        self._sums = [0] * N_SIZES
+        self._counts: Counter[int] = Counter()
+        self._sums: Counter[int] = Counter()
 
     def add(self, length: int) -> None:
         size = length.bit_length()
@@ -33,9 +31,9 @@ class Lengths:
     def total(self, limit: float = inf) -> tuple[float, float]:
         """Their sum, and that of their squares, with ``limit`` in the place of longer ones."""
         first = second = 0.0
-        for n, length in zip(self._counts, self._sums, strict=True):
+        for size, n in sorted(self._counts.items()):
             if n:
-                each = min(length / n, limit)
+                each = min(self._sums[size] / n, limit)
                 first += n * each
                 second += n * each * each
         return first, second

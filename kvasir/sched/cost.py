@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, log, sqrt
+from operator import mul
 from typing import NamedTuple
 
 PRIOR_VARIANCE = 2.0
@@ -118,12 +119,12 @@ class CostModel:
     def _learn(self, spread: Sequence[float], variance: float) -> None:
         """The constants that the observation spoke of are known better."""
         for part, row in zip(spread, self._variance, strict=True):
-            for i, other in enumerate(spread):
-                row[i] -= part * other / variance
+            row[:] = [x - part * y / variance for x, y in zip(row, spread, strict=True)]
 
     def _drift(self, amount: float) -> None:
         for i, row in enumerate(self._variance):
-            row[i] = max(row[i], min(row[i] + amount, PRIOR_VARIANCE))
+            known = row[i]
+            row[i] = max(known, min(known + amount, PRIOR_VARIANCE))
 
     def beyond(self, load: Load) -> float:
         """Seconds that ``load`` adds to a step."""
@@ -142,8 +143,8 @@ class CostModel:
 
 def _bounded(costs: Iterable[float]) -> Costs:
     low, high = BOUNDS
-    return Costs(*(min(max(cost, low), high) for cost in costs))
+    return Costs(*[min(max(cost, low), high) for cost in costs])
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(a, b, strict=True))
+    return sum(map(mul, a, b))

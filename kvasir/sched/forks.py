@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from kvasir.core.groups import NO_BLOCK, first_block
 from kvasir.kv.prefix import Hit, PrefixCache
@@ -84,7 +86,7 @@ class Forks:
             own = [table.at(i)[group] for i in range(known, n_full)]
             tables.append((*[NO_BLOCK] * gone, *found[first:depth], *own))
         source = table.at(n_full) if n_rows else ()
-        return replace(hit, tables=tuple(tables), source=source, n_rows=n_rows)
+        return structs.replace(hit, tables=tuple(tables), source=source, n_rows=n_rows)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapreplace
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from kvasir.core.errors import KvasirError
@@ -15,6 +16,7 @@ from kvasir.sched.request import Request
 
 USUAL_OUTPUTS = 256.0
 """Tokens of an answer that may stop by itself, before any has: for the wait of others."""
+_N_COMPUTED = attrgetter("n_computed")
 LENGTH_RATE = 0.05
 """Weight of the newest answer in the mean length."""
 
@@ -65,10 +67,11 @@ class Outlook:
 
     def n_left(self, request: Request) -> int:
         """Outputs that ``request`` is expected to draw from now on."""
-        n_expected = request.max_outputs
-        if request.params.stop_ids:
-            n_expected = min(n_expected, max(int(self._usual_outputs), request.params.min_tokens))
-        return max(n_expected - request.n_drawn, min(1, request.max_outputs - request.n_drawn), 0)
+        n_most, n_drawn, params = request.max_outputs, request.n_drawn, request.params
+        if not params.stop_ids or n_most <= n_drawn:
+            return n_most - n_drawn
+        n_expected = max(int(self._usual_outputs), params.min_tokens, n_drawn + 1)
+        return min(n_expected, n_most) - n_drawn
 
     def n_due(self, request: Request) -> int:
         """Outputs that a new ``request`` must be given time for: what answers have shown, and
@@ -83,16 +86,16 @@ class Outlook:
         ``n_places``: requests that can run at a time.
         """
         n_known = sum([x.n_prompt + x.n_drawn for x in running])
-        n_computed = sum([x.n_computed for x in running])
-        prompts = 0.0
-        if n_known - n_computed > len(running):
-            prompts = sum(map(self.prompt_seconds, running))
+        n_computed = sum(map(_N_COMPUTED, running))
         lefts = Counter(
             [
-                x.max_outputs - x.n_drawn if not x.params.stop_ids else self.n_left(x)
+                self.n_left(x) if x.params.stop_ids else x.max_outputs - x.n_drawn
                 for x in running
             ]
         )
+        prompts = 0.0
+        if n_known - n_computed > len(running):
+            prompts = sum(map(self.prompt_seconds, running))
         n_places = max(n_places, len(running))
         if n_places > len(running):
             lefts[0] += n_places - len(running)

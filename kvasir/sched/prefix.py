@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK
 from kvasir.core.plan import Copy, Transfer
@@ -35,8 +37,7 @@ class _Lease:
     """Key of the full block that comes next; empty when its tokens are not all known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a waiting request would begin with."""
 
     chain: Chain
@@ -52,8 +53,7 @@ class Found:
     """What disk gives beyond; None while that is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(msgspec.Struct, frozen=True):
     """How the entries that a request begins with come to its blocks."""
 
     loads: tuple[Transfer, ...]
@@ -88,33 +88,37 @@ class Prefixes:
         self._computing: Counter[tuple[int, bytes]] = Counter()
         """By the class of who computes and the key."""
 
-    def find(self, request: Request, n_spare: int) -> Found:
-        """Stops one token before the last known one: its logits are wanted. Disk is asked when
-        ``request`` could start and leave ``n_spare`` blocks."""
+    def find(self, request: Request, n_spare: int) -> tuple[Found, bool]:
+        """Stops one token before the last known one: its logits are wanted. Whether ``request`` can
+        start so and leave ``n_spare`` blocks; disk is asked when it could."""
+        cache, n_held = self.cache, request.n_held
         if not self.may_find(request):
-            return self._nothing
+            return self._nothing, cache.fits(self._nothing.hit, n_held, n_spare)
         chain = request.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
-        hit = self.cache.find(chain, n_tokens)
-        if hit.n_rows and not self.cache.fits(hit, request.n_held, n_spare):
+        hit = cache.find(chain, n_tokens)
+        fits = cache.fits(hit, n_held, n_spare)
+        if hit.n_rows and not fits:
             # the last block that it could have is the one that it would copy from
-            hit = self.cache.find(chain, hit.node.depth * self.cache.block_size)
+            hit = cache.find(chain, hit.node.depth * cache.block_size)
+            fits = cache.fits(hit, n_held, n_spare)
         is_forking = False
         if request.parent >= 0 and not request.is_scoring:
             fork, n_shared, is_forking = self._forks.better(request, hit, self._n_tokens(hit))
             if fork is not hit:
-                none_ahead = Ahead(hit.node.depth)
-                return Found(chain, fork, request.n_known - 1, n_shared, is_forking, none_ahead)
+                ahead = Ahead(hit.node.depth)
+                found = Found(chain, fork, request.n_known - 1, n_shared, is_forking, ahead)
+                return found, cache.fits(fork, n_held, n_spare)
+        depth = hit.node.depth
         ahead = self._ahead(request, chain, hit, n_tokens, n_spare)
-        depth = hit.node.depth if ahead is None else ahead.depth
-        if depth > hit.node.depth:
-            hit = self.cache.extended(hit, depth)
-        next_full = (depth + 1) * self.cache.block_size
-        is_coming = next_full <= n_tokens and self._is_computed(
-            request.rank, chain.keys(depth + 1)[depth]
-        )
-        n_found = self._n_tokens(hit, depth)
-        return Found(chain, hit, n_tokens, n_found, is_coming or is_forking, ahead)
+        if ahead is not None and ahead.depth > depth:
+            depth = ahead.depth
+            hit = cache.extended(hit, depth)
+            fits = cache.fits(hit, n_held, n_spare)
+        is_coming = is_forking
+        if self._computing and (depth + 1) * cache.block_size <= n_tokens:
+            is_coming |= self._is_computed(request.rank, chain.keys(depth + 1)[depth])
+        return Found(chain, hit, n_tokens, self._n_tokens(hit, depth), is_coming, ahead), fits
 
     def may_find(self, request: Request) -> bool:
         """Whether ``find`` can give any tokens."""
@@ -126,10 +130,6 @@ class Prefixes:
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = self.cache.find(chain, n_tokens)
         return hit.node.depth * self.cache.block_size + hit.n_rows
-
-    def fits(self, request: Request, found: Found, n_spare: int) -> bool:
-        """Whether ``request`` can start with ``found`` and leave ``n_spare`` blocks."""
-        return self.cache.fits(found.hit, request.n_held, n_spare)
 
     def n_loaded(self, found: Found) -> int:
         """Tokens of the hit that come from disk."""
@@ -166,13 +166,14 @@ class Prefixes:
         if lease is None or lease.node is None:
             request.news_at = sys.maxsize
             return
-        size = self.cache.block_size
-        if lease.node.depth < n_tokens // size:
+        node, size = lease.node, self.cache.block_size
+        if node.depth < n_tokens // size:
             n_full = min(n_tokens // size, lease.chain.n_full)
-            self._advance(lease, lease.node, request.table, n_full)
-        node: Node | None = lease.node
-        if node is None:
-            return
+            last = lease.node = self.cache.extend(node, lease.chain, request.table, n_full)
+            self._expect(lease)
+            if last is None:
+                return
+            node = last
         if is_proven and not node.is_proven:
             self.cache.index.prove(node)
         if node.is_proven:
@@ -252,10 +253,6 @@ class Prefixes:
         ]
         self.tier.load(request, found.ahead, {load.name for load in loads})
         return tuple(loads), last
-
-    def _advance(self, lease: _Lease, node: Node, table: BlockTable, n_full: int) -> None:
-        lease.node = self.cache.extend(node, lease.chain, table, n_full)
-        self._expect(lease)
 
     def _chain(self, request: Request) -> Chain:
         root = chain_root(self._key_root, request.cache_salt)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
+
+import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import PRIORITY_CLASSES
@@ -22,8 +23,7 @@ LOWEST = len(PRIORITY_CLASSES) - 1
 """Rank of the class that gives way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Newcomer:
+class Newcomer(msgspec.Struct, frozen=True):
     """A request that starts with the next plan."""
 
     request: Request
@@ -266,8 +266,7 @@ class Queues:
         blocks are let go until it does."""
         n_spare = 0 if request.holds_all else len(self.running)
         while True:
-            found = self.prefixes.find(request, n_spare)
-            fits = self.prefixes.fits(request, found, n_spare)
+            found, fits = self.prefixes.find(request, n_spare)
             if fits or found.ahead is None or not (may_reclaim and self._holds.reclaim()):
                 return found, fits
 

@@ -7,7 +7,7 @@ one tuple of ids, so that a long generation needs about 200 bytes a step whateve
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -63,7 +63,7 @@ class Timeline:
         self._n_recorded = 0
         self._decodes: tuple[int, ...] = ()
         self._live: dict[int, _Life] = {}
-        self._finished: dict[int, _Life] = {}
+        self._finished: OrderedDict[int, _Life] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ring)
@@ -192,7 +192,7 @@ class Timeline:
         life.end = self._n_recorded
         self._finished[request_id] = life
         while len(self._finished) > self._max_finished:
-            del self._finished[next(iter(self._finished))]
+            self._finished.popitem(last=False)
 
     def _slice(self, first: int, end: int) -> tuple[StepRecord, ...]:
         """Steps [first, end) in the order of recording, as far as they are remembered."""

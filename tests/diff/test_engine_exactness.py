@@ -167,7 +167,7 @@ def _without_copies(plan: StepPlan) -> StepPlan:
 
 
 def _with_short_copies(plan: StepPlan) -> StepPlan:
-    copies = tuple(replace(c, n_rows=max(1, c.n_rows - 1)) for c in plan.copies)
+    copies = tuple(structs.replace(c, n_rows=max(1, c.n_rows - 1)) for c in plan.copies)
     return replace(plan, copies=copies)
 
 
