@@ -86,7 +86,7 @@ class BlockPool:
 
     def require(self, n: int) -> None:
         """Raises CapacityError if fewer than ``n`` blocks can be allocated."""
-        if n > self.n_available:
+        if n > len(self._free) + len(self._cached):
             raise CapacityError(
                 f"needs {n} blocks, {self.n_available} of {self.n_blocks} are free or cached"
             )

@@ -50,10 +50,7 @@ class BlockTable:
         for blocks, pool in self._groups:
             if n_blocks - len(blocks) > pool.n_available:
                 return False
-        for blocks, pool in self._groups:
-            if n_blocks > len(blocks):
-                blocks.extend(pool.allocate(n_blocks - len(blocks)))
-        self._count()
+        self._grow(n_blocks, self._groups)
         return True
 
     def room(self) -> int:
@@ -64,11 +61,12 @@ class BlockTable:
     def grow(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
         if n_tokens > self.n_tokens:
-            self._grow(n_tokens, self._groups)
+            self._grow(blocks_for(n_tokens, self._block_size), self._groups)
 
     def grow_full(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens`` in the groups that give back nothing. Raises CapacityError."""
-        self._grow(n_tokens, [each for each in self._groups if not each[1].window])
+        full = [each for each in self._groups if not each[1].window]
+        self._grow(blocks_for(n_tokens, self._block_size), full)
 
     def adopt(self, tables: Tables) -> None:
         """Begin an empty table with a share of blocks that are full and read only; those that a
@@ -150,9 +148,8 @@ class BlockTable:
         """Give back every block; the table is empty afterwards."""
         self.trim(0)
 
-    def _grow(self, n_tokens: int, groups: Sequence[tuple[list[int], BlockPool]]) -> None:
-        n_blocks = blocks_for(n_tokens, self._block_size)
-        for blocks, pool in groups:
+    def _grow(self, n_blocks: int, groups: Sequence[tuple[list[int], BlockPool]]) -> None:
+        for blocks, pool in groups[1:]:  # the first one requires them itself
             pool.require(n_blocks - len(blocks))
         for blocks, pool in groups:
             if n_blocks > len(blocks):

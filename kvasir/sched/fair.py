@@ -258,7 +258,8 @@ class Fair:
             request.advance = advance - paid
             for clock in self._places(request):
                 clock.time += cost / clock.weight
-                clock.pay(-paid)
+                if paid:
+                    clock.pay(-paid)
 
     def order(self, prompts: list[Request]) -> list[Request]:
         """One that was left out for too long goes first, then whoever's clock is behind."""

@@ -94,9 +94,7 @@ class Making:
         row = chunk_row(request, n_tokens)
         self._add(request, row)
         request.n_computed += n_tokens
-        n_draws = row.n_logits
-        if row.targets:
-            n_draws -= sum(target >= 0 for target in row.targets)
+        n_draws = row.targets.count(-1) if row.targets else row.n_logits
         request.n_scored += row.n_logits - n_draws
         request.n_drawn += n_draws
         if n_draws:
@@ -136,8 +134,8 @@ class Making:
         self.owners.append(request)
         self.epochs.append(request.epoch)
         self.n_logits += row.n_logits
-        load = chunk_load(len(row.tokens), row.start)
-        self.budget -= load.tokens
-        self.n_tokens += load.tokens
-        self.n_pairs += load.pairs
-        self.n_entries += load.entries
+        _, n_tokens, n_pairs, n_entries = chunk_load(len(row.tokens), row.start)
+        self.budget -= n_tokens
+        self.n_tokens += n_tokens
+        self.n_pairs += n_pairs
+        self.n_entries += n_entries

@@ -9,6 +9,8 @@ from typing import Protocol
 from kvasir.sched.backlog import Backlog
 from kvasir.sched.request import Request
 
+MAX_GONE = 64
+"""Items of a line that have left it and are not yet taken out."""
 MAX_LOOKAHEAD = 32
 """Waiting requests that are looked at when the first ones cannot start."""
 
@@ -20,7 +22,7 @@ class Line:
     def __init__(self) -> None:
         self._items: list[tuple[int, int, int, Request]] = []
         self._head = 0
-        """Items that have left; at most as many as are there."""
+        """Items that have left."""
 
     def __len__(self) -> int:
         return len(self._items) - self._head
@@ -34,12 +36,11 @@ class Line:
 
     def remove(self, request: Request) -> None:
         items, head = self._items, self._head
-        at = bisect_left(items, request.seniority, lo=head)
-        if at > head:
-            del items[at]
+        if items[head][3] is not request:
+            del items[bisect_left(items, request.seniority, lo=head)]
             return
         self._head += 1
-        if 2 * self._head >= len(items):
+        if self._head == min(len(items), MAX_GONE):
             del items[: self._head]
             self._head = 0
 

@@ -105,7 +105,8 @@ class Queues:
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        chosen = self._choose() if self.waiting.is_open(len(self.running)) else None
+        is_open = self.waiting.is_open(len(self.running)) and self._slots
+        chosen = self._choose() if is_open else None
         if chosen is None:
             self.waiting.full()
             if self._slots and self.running and self._lacks_blocks():
@@ -190,8 +191,6 @@ class Queues:
     def _choose(self) -> tuple[Request, Found] | None:
         passed: list[Request] = []
         for turn in self.waiting.turns():
-            if not self._slots:
-                return None
             if not self.prefixes.cache.n_available and not self._holds.reclaim():
                 return None
             chosen = self._first_of(turn, passed)

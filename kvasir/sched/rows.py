@@ -9,8 +9,9 @@ from kvasir.speculate.base import Draft
 
 def chunk_row(request: Request, n_tokens: int) -> Row:
     """The next ``n_tokens`` known tokens: draws after the last, scores the prompt if wanted."""
-    start, end = request.n_computed, request.n_computed + n_tokens
-    is_drawing = end == request.n_known and request.n_drawn < request.max_outputs
+    start, n_drawn = request.n_computed, request.n_drawn
+    end = start + n_tokens
+    is_drawing = end == request.n_prompt + n_drawn and n_drawn < request.max_outputs
     targets = _targets(request, start, end)
     if targets and is_drawing:
         targets = (*targets, -1)
@@ -21,7 +22,7 @@ def chunk_row(request: Request, n_tokens: int) -> Row:
         tokens=request.named(start, end),
         tables=request.table.covering(end),
         n_logits=n_logits,
-        out_index=request.n_drawn - (n_logits - 1) if is_drawing else 0,
+        out_index=n_drawn - (n_logits - 1) if is_drawing else 0,
         targets=targets,
     )
 

@@ -83,7 +83,7 @@ class Timeline:
 
     def finished(self, request_id: int, reason: str) -> None:
         """A request ended; it is remembered until ``max_finished`` others have ended after it."""
-        self.mark(request_id, "finished", detail=reason)
+        self.mark(request_id, "finished", 0, reason)
 
     def add(self, item: StepRecord | Mark) -> None:
         """What happened next."""
