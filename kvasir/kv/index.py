@@ -35,15 +35,20 @@ class Node:
         self.blocks = list(blocks)
         """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
         self.parent = parent
-        self.children: list[Node] = []
+        self.children: list[Node] = _NO_CHILDREN
         """Ascending by their tokens: the longest common prefix is that of a neighbour."""
-        self.names: list[bytes] = []
+        self.names: list[bytes] = _NO_NAMES
         """Their tokens."""
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.is_live = True
         """Not dropped from the index. A root without children is not in the index, yet live."""
         self.is_proven = parent is None
         """Finite logits were computed from it; then also from all blocks before it."""
+
+
+_NO_CHILDREN: list[Node] = []
+_NO_NAMES: list[bytes] = []
+"""Of the many leaves; never changed."""
 
 
 class PrefixIndex:
@@ -95,6 +100,8 @@ class PrefixIndex:
                 self._n_roots += parent.key not in self._nodes
                 parent = self._nodes.setdefault(parent.key, parent)
             node = Node(key, tokens, self._none, parent)
+            if not parent.children:
+                parent.children, parent.names = [], []
             at = bisect_left(parent.names, tokens)
             parent.names.insert(at, tokens)
             parent.children.insert(at, node)
@@ -154,8 +161,7 @@ class PrefixIndex:
         """Forget everything."""
         for node in self._nodes.values():
             node.is_live = node.parent is None
-            node.children.clear()
-            node.names.clear()
+            node.children, node.names = _NO_CHILDREN, _NO_NAMES
         self._nodes.clear()
         self._n_roots = 0
         for known in self.by_block:

@@ -6,6 +6,9 @@ import gc
 
 from kvasir.engine.heap import trim
 
+YOUNG = 3500
+"""Objects that were made and not dropped, after which those are looked through: several times what
+a step of 256 requests makes and the next one drops."""
 MIN_UNTIDY = 100
 """Collections of what is young, 7,000 objects that stay each, that make ``tidy`` worthwhile."""
 MAX_UNTIDY = 10_000
@@ -27,11 +30,11 @@ def settle() -> None:
 
 
 def rarely() -> None:
-    """Looks through what has lived for long (thousands of waiting requests, among which there is
-    hardly any garbage) only in ``tidy``, or after very much: it takes tens of milliseconds. For the
-    engine, whose steps wait for it and which makes no cycles."""
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, MAX_UNTIDY)
+    """Looks through what is young seldom, and through what has lived for long (thousands of waiting
+    requests, among which there is hardly any garbage) only in ``tidy``, or after very much: it
+    takes tens of milliseconds. For the engine, whose steps wait for it and which makes no cycles.
+    """
+    gc.set_threshold(YOUNG, 0, MAX_UNTIDY)
 
 
 def tidy() -> None:
