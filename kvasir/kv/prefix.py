@@ -133,10 +133,8 @@ class PrefixCache:
         key, tokens = chain.block(i)
         blocks = table.at(i)
         new = self.index.insert(node, key, tokens, blocks)
-        if new.blocks == list(blocks):
-            return new
         for group, block in enumerate(blocks):
-            if block not in (new.blocks[group], NO_BLOCK):
+            if block != new.blocks[group] and block != NO_BLOCK:
                 table.replace(group, i, new.blocks[group])
         return new
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, log, sqrt
-from operator import mul
 from typing import NamedTuple
 
 PRIOR_VARIANCE = 2.0
@@ -147,4 +146,4 @@ def _bounded(costs: Iterable[float]) -> Costs:
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(map(mul, a, b))
+    return sum([x * y for x, y in zip(a, b, strict=True)])

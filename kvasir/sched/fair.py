@@ -34,7 +34,6 @@ MAX_PASSED_STEPS = 16
 """Steps in a row that may leave out a prompt which has started."""
 
 
-
 class _Clock:
     """``time`` counts what was computed, ``advance`` what runs and is paid for beyond."""
 

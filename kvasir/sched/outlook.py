@@ -88,10 +88,7 @@ class Outlook:
         n_known = sum([x.n_prompt + x.n_drawn for x in running])
         n_computed = sum(map(_N_COMPUTED, running))
         lefts = Counter(
-            [
-                self.n_left(x) if x.params.stop_ids else x.max_outputs - x.n_drawn
-                for x in running
-            ]
+            [self.n_left(x) if x.params.stop_ids else x.max_outputs - x.n_drawn for x in running]
         )
         prompts = 0.0
         if n_known - n_computed > len(running):

@@ -106,8 +106,8 @@ class Prefixes:
         if request.parent >= 0 and not request.is_scoring:
             fork, n_shared, is_forking = self._forks.better(request, hit, self._n_tokens(hit))
             if fork is not hit:
-                ahead = Ahead(hit.node.depth)
-                found = Found(chain, fork, request.n_known - 1, n_shared, is_forking, ahead)
+                none_ahead = Ahead(hit.node.depth)
+                found = Found(chain, fork, request.n_known - 1, n_shared, is_forking, none_ahead)
                 return found, cache.fits(fork, n_held, n_spare)
         depth = hit.node.depth
         ahead = self._ahead(request, chain, hit, n_tokens, n_spare)

@@ -105,8 +105,8 @@ class Queues:
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        is_open = self.waiting.is_open(len(self.running)) and self._slots
-        chosen = self._choose() if is_open else None
+        is_open = self.waiting.is_open(len(self.running))
+        chosen = self._choose() if is_open and self._slots else None
         if chosen is None:
             self.waiting.full()
             if self._slots and self.running and self._lacks_blocks():

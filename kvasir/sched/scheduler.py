@@ -339,7 +339,9 @@ class Scheduler:
         """One drawn token for each of the first rows: what ``_book`` does, sooner for the tokens
         that nearly all of them are."""
         tell, n_told = self._events.append, 0
-        for i, request, output in zip(range(making.n_decodes), making.owners, outputs, strict=False):
+        for i, request, output in zip(
+            range(making.n_decodes), making.owners, outputs, strict=False
+        ):
             token, tokens = output.token, request.tokens
             n_tokens = len(tokens)
             is_plain = n_tokens < request.plain_until and token >= 0
