@@ -51,7 +51,7 @@ class Making:
         """The newest token of requests that lack only that one, in rows like ``chunk_row``'s,
         sooner: nearly all rows are these."""
         n, n_entries = len(requests), 0
-        draw, append = self.n_logits, self.rows.append
+        draw, append, epochs = self.n_logits, self.rows.append, self.epochs
         for request in requests:
             start, tokens, n_drawn = request.n_computed, request.tokens, request.n_drawn
             token = tokens[start] if start < len(tokens) else -1 - request.draw
@@ -61,12 +61,12 @@ class Making:
             append(Row(request.slot, start, (token,), tables, 1, n_drawn))
             request.draw = draw
             request.n_drawn = n_drawn + 1
+            epochs.append(request.epoch)
             draw += 1
             n_entries += end
         if self.n_decodes == len(self.owners):
             self.n_decodes += n
         self.owners.extend(requests)
-        self.epochs.extend([request.epoch for request in requests])
         self.n_logits += n
         self.n_tokens += n
         self.budget -= n

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapreplace
 from itertools import islice
-from operator import attrgetter
 from typing import NamedTuple
 
 from kvasir.core.errors import KvasirError
@@ -16,7 +14,6 @@ from kvasir.sched.request import Request
 
 USUAL_OUTPUTS = 256.0
 """Tokens of an answer that may stop by itself, before any has: for the wait of others."""
-_N_COMPUTED = attrgetter("n_computed")
 LENGTH_RATE = 0.05
 """Weight of the newest answer in the mean length."""
 
@@ -85,17 +82,20 @@ class Outlook:
 
         ``n_places``: requests that can run at a time.
         """
-        n_known = sum([x.n_prompt + x.n_drawn for x in running])
-        n_computed = sum(map(_N_COMPUTED, running))
-        lefts = Counter(
-            [self.n_left(x) if x.params.stop_ids else x.max_outputs - x.n_drawn for x in running]
-        )
+        n_known = n_computed = 0
+        lefts: dict[int, int] = {}
+        for x in running:
+            n_drawn = x.n_drawn
+            n_known += x.n_prompt + n_drawn
+            n_computed += x.n_computed
+            left = self.n_left(x) if x.params.stop_ids else x.max_outputs - n_drawn
+            lefts[left] = lefts.get(left, 0) + 1
         prompts = 0.0
         if n_known - n_computed > len(running):
             prompts = sum(map(self.prompt_seconds, running))
         n_places = max(n_places, len(running))
         if n_places > len(running):
-            lefts[0] += n_places - len(running)
+            lefts[0] = lefts.get(0, 0) + n_places - len(running)
         return Standing(len(running), n_places, n_known, prompts, sorted(lefts.items()))
 
     def wait(

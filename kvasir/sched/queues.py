@@ -121,8 +121,9 @@ class Queues:
         plan starts. A request waits for a plan that, once committed, gives back what it lacks: its
         own that a window leaves behind, and, when it is alone, what copies are made from.
         """
-        before = self.n_preemptions
-        ready = [x for x in requests if x.n_computed < x.table.n_tokens or self._has_room(x)]
+        before, size = self.n_preemptions, self.prefixes.cache.block_size
+        # inside a block there is room, without a look at the table
+        ready = [x for x in requests if x.n_computed % size or self._has_room(x)]
         return ready if self.n_preemptions == before else [x for x in ready if x.slot >= 0]
 
     def _has_room(self, request: Request) -> bool:

@@ -6,6 +6,7 @@ Counted in bytecodes: however crowded the machine is, they are the same.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from itertools import groupby
 from types import FrameType
@@ -28,6 +29,7 @@ from kvasir.sched.cost import CostModel, Costs
 from kvasir.sched.deadlines import MIN_KEPT, Deadlines
 from kvasir.sched.holds import Holds
 from kvasir.sched.outlook import start_after, start_behind
+from kvasir.sched.policy import MAX_GONE, Line
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.scheduler import Scheduler
 
@@ -273,3 +275,34 @@ def test_ended_requests_leave_the_deadlines_a_few_at_a_time() -> None:
     rest = dict(deadlines.expired(5000.0))
     assert rest[requests[0]] == "deadline_ms"
     assert len(rest) == 500 - 245 and deadlines.is_idle
+
+
+def test_those_who_have_left_a_line_are_dropped() -> None:
+    line, requests = Line(), [_waiting(i, 4, ()) for i in range(1000)]
+    for i in range(1000):
+        line.push(requests[i])
+    n_waiting = sys.getrefcount(requests[999])
+    for i in range(400):
+        line.remove(requests[i])
+    n_kept = sum(sys.getrefcount(requests[i]) == n_waiting for i in range(400))
+    assert (n_kept < MAX_GONE, len(line), line.first(1)) == (True, 600, [requests[400]])
+
+
+class _Known:
+    known = range(1 << 20)
+
+    def evict(self, block: int) -> None:
+        """Nothing is to be told."""
+
+
+def test_the_last_cached_blocks_leave_as_soon_as_the_first() -> None:
+    n_blocks = 60_000
+    pool = BlockPool(n_blocks, _Known())
+    pool.free(pool.allocate(n_blocks))
+    seconds = []
+    for _ in range(4):
+        began = time.thread_time()
+        pool.allocate(n_blocks // 4)
+        seconds.append(time.thread_time() - began)
+    assert pool.n_cached == 0
+    assert seconds[3] < 3 * seconds[0] + 1e-3
