@@ -47,7 +47,8 @@ SWITCH_SECONDS = 0.001
 """How long a thread that parses may keep the event loop waiting for the interpreter."""
 LONG_THREADS = 1
 """Threads that parse, render and tokenize what is long. They share the interpreter with the event
-loop, which gets its turn after each of theirs: more do no more, and keep it waiting."""
+loop, which gets its turn after each of theirs: more do no more, and keep it waiting. What parsing
+a body takes is there once."""
 FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
 DEATH_SECONDS = 1.0
