@@ -79,8 +79,9 @@ def exceeded(request: Request, what: str) -> TokenEvent:
     return TokenEvent(
         request.id,
         finish="error",
-        error=f"{what} is over: the request {state}, {request.n_computed} of "
-        f"{request.n_prompt} prompt tokens computed and {request.n_outputs} tokens drawn; "
+        error=f"{what} is over: the request {state}, "
+        f"{min(request.n_computed, request.n_prompt)} of {request.n_prompt} prompt tokens computed "
+        f"and {request.n_outputs} tokens drawn; "
         f"allow more time or ask for less",
         error_code="deadline_exceeded",
     )

@@ -61,8 +61,9 @@ async def respond_beams(beam_job: BeamJob, answer: Answer, exchange: Exchange) -
     beam_job.metrics.request_done(time.perf_counter() - started)
     for beam in beams:
         beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
-    wholes = [_whole(beam_job, beam) for beam in beams]
-    body = answer.envelope.wrap(await beam_job.client.slices.run(worded(answer, wholes)))
+    slices = beam_job.client.slices
+    wholes = await slices.run(_wholes(beam_job, beams))
+    body = answer.envelope.wrap(await slices.run(worded(answer, wholes)))
     n_output = sum(len(beam.tokens) for beam in beams)
     body["usage"] = usage(beam_job.job.n_prompt_tokens, n_output, driver.n_cached)
     if answer.envelope.warnings:
@@ -155,6 +156,14 @@ class _Driver:
         if self._stream is not None:
             self._client.cancel(self._stream, tuple(self._stream.open))
             self._stream.fail(ClientGone())
+
+
+def _wholes(beam_job: BeamJob, beams: Sequence[Beam]) -> Work[list[Whole]]:
+    wholes = []
+    for beam in beams:
+        wholes.append(_whole(beam_job, beam))
+        yield
+    return wholes
 
 
 def _whole(beam_job: BeamJob, beam: Beam) -> Whole:

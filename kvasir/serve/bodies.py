@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,9 +27,6 @@ class BodyBudget:
     def __init__(self, limit: int, body_limit: int) -> None:
         """At most ``limit`` bytes in all bodies, ``body_limit`` in one."""
         self.body_limit = body_limit
-        self.parsing = asyncio.Lock()
-        """Held while a body that is not small is parsed: one after the other, as the interpreter
-        does it anyway, so that what parsing takes is there once."""
         self._limit = limit
         self._used = 0
 

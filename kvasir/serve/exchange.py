@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import RequestError
 from kvasir.serve import sse
-from kvasir.serve.bodies import SMALL_BYTES, BodyBudget, BodyShare
+from kvasir.serve.bodies import BodyBudget, BodyShare
 from kvasir.serve.http_limits import body_length
 from kvasir.serve.jsonbody import parse_object
 
@@ -60,10 +60,7 @@ class Exchange:
             body = await self._read_body(share, length)
             if len(body) <= INLINE_BYTES:
                 return read(parse_object(body))
-            if len(body) <= SMALL_BYTES:
-                return await asyncio.to_thread(lambda: read(parse_object(body)))
-            async with self._bodies.parsing:
-                return await asyncio.to_thread(lambda: read(parse_object(body)))
+            return await asyncio.to_thread(lambda: read(parse_object(body)))
 
     def _check_media_type(self) -> None:
         encoding = self.header(b"content-encoding")

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import uvicorn
@@ -44,6 +45,10 @@ KEEP_ALIVE_SECONDS = 75
 ADMIN_CONNECTIONS = 16
 SWITCH_SECONDS = 0.001
 """How long a thread that parses may keep the event loop waiting for the interpreter."""
+LONG_THREADS = 1
+"""Threads that parse, render and tokenize what is long. They share the interpreter with the event
+loop, which gets its turn after each of theirs: more do no more, and keep it waiting. What parsing
+a body takes is there once."""
 FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
 DEATH_SECONDS = 1.0
@@ -104,12 +109,13 @@ class _Main:
         """A signal that came before it was ready."""
 
     async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(LONG_THREADS, "kvasir-long"))
         text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
         service = self._service(text)
         n_connections = self._limit_connections()
         server = _Server(self._uvicorn_config(build_app(service), n_connections))
         admin = _Server(self._uvicorn_config(build_admin(service), ADMIN_CONNECTIONS))
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signal, number)
         tasks = [

@@ -10,6 +10,7 @@ from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.metrics import CONTENT_TYPE
 from kvasir.serve.service import Service
+from kvasir.serve.slices import Work
 
 
 async def get_live(service: Service, exchange: Exchange) -> None:
@@ -32,7 +33,13 @@ async def _send_state(exchange: Exchange, is_well: bool, word: str) -> None:
 
 
 async def get_metrics(service: Service, exchange: Exchange) -> None:
-    await exchange.send_bytes(service.metrics.text(), CONTENT_TYPE)
+    """Takes some milliseconds: one answer in each pass of the event loop."""
+
+    def text() -> Work[bytes]:
+        yield
+        return service.metrics.text()
+
+    await exchange.send_bytes(await service.client.slices.run(text()), CONTENT_TYPE)
 
 
 async def get_version(service: Service, exchange: Exchange) -> None:

@@ -10,6 +10,7 @@ from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.sampling.validate import check_prompt
 from kvasir.serve.answer import Json
+from kvasir.serve.echo import INLINE_TOKENS
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import chat_prompt
 from kvasir.serve.protocol.parse import parse_request
@@ -44,14 +45,10 @@ async def post_detokenize(service: Service, exchange: Exchange) -> None:
     if request.model is not None:
         service.check_model(request.model)
     text, info = await service.open()
-    if request.tokens:
-        check_prompt(
-            request.tokens,
-            vocab_size=info.vocab_size,
-            max_model_len=info.max_model_len,
-            name="tokens",
-        )
-    prompt = text.tokenizer.decode(request.tokens, skip_special=False)
+    if len(request.tokens) <= INLINE_TOKENS:
+        prompt = _decode(request.tokens, text, info)
+    else:
+        prompt = await asyncio.to_thread(_decode, request.tokens, text, info)
     await exchange.send_json(_with({"prompt": prompt}, warnings))
 
 
@@ -61,6 +58,14 @@ def _read(body: Json, *, strict: bool) -> tuple[TokenizeRequest, tuple[str, ...]
         raise RequestError("send either prompt or messages", param="prompt")
     said = read_messages(request.messages) if request.messages is not None else ((), ())
     return request, warnings, said
+
+
+def _decode(tokens: Sequence[int], text: TextModel, info: Ready) -> str:
+    if tokens:
+        check_prompt(
+            tokens, vocab_size=info.vocab_size, max_model_len=info.max_model_len, name="tokens"
+        )
+    return text.tokenizer.decode(tokens, skip_special=False)
 
 
 def _names(text: TextModel, ids: Sequence[int]) -> list[str | None]:

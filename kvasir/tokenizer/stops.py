@@ -13,7 +13,8 @@ class StopStrings:
 
     The result does not depend on how the text is cut: the stop that is complete first wins, of
     several complete at the same character the longest. Knuth, Morris and Pratt 1977: O(1) amortised
-    per character and stop.
+    per character and stop. What they prepare is made as far as the text has come to match: a stop
+    costs nothing for its length.
     """
 
     def __init__(self, stops: Sequence[str], include: bool = False) -> None:
@@ -22,7 +23,9 @@ class StopStrings:
             raise RequestError("stop strings must not be empty", param="stop")
         self._stops = tuple(stops)
         self._include = include
-        self._fallbacks = [_fallbacks(stop) for stop in self._stops]
+        self._fallbacks = [[0] for _ in self._stops]
+        """Per stop and prefix of it, the length of its longest proper prefix that is also its
+        suffix; up to the longest prefix that the text has had."""
         self._states = [0] * len(self._stops)
         self._held = ""
         self._matched: str | None = None
@@ -61,24 +64,22 @@ class StopStrings:
     def _advance(self, char: str) -> str | None:
         """Take one character; the longest stop that it completes."""
         matched: str | None = None
-        for i, stop in enumerate(self._stops):
+        for i, (stop, fallbacks) in enumerate(zip(self._stops, self._fallbacks, strict=True)):
             state = self._states[i]
             while state and (state == len(stop) or stop[state] != char):
-                state = self._fallbacks[i][state - 1]
+                state = fallbacks[state - 1]
             state += stop[state] == char
             self._states[i] = state
+            if state > len(fallbacks):
+                fallbacks.append(_next_fallback(stop, fallbacks))
             if state == len(stop) and len(stop) > len(matched or ""):
                 matched = stop
         return matched
 
 
-def _fallbacks(stop: str) -> list[int]:
-    """Per prefix of ``stop``, the length of its longest proper prefix that is also its suffix."""
-    table = [0] * len(stop)
-    state = 0
-    for i in range(1, len(stop)):
-        while state and stop[state] != stop[i]:
-            state = table[state - 1]
-        state += stop[state] == stop[i]
-        table[i] = state
-    return table
+def _next_fallback(stop: str, known: list[int]) -> int:
+    """Of the prefix that is one longer than those whose fallbacks are ``known``."""
+    char, state = stop[len(known)], known[-1]
+    while state and stop[state] != char:
+        state = known[state - 1]
+    return state + (stop[state] == char)

@@ -127,6 +127,13 @@ def timelines(server: Server) -> None:
         assert all((reply := x.result()) and reply.status == 200 for x in replies)
 
 
+def long_chats(server: Server) -> None:
+    """32 clients with conversations of 1000 messages, which are read before they are refused."""
+    asked = {"messages": [{"role": "user", "content": "hi"}] * 1000, "max_tokens": 1}
+    with ThreadPoolExecutor(32) as pool:
+        assert set(pool.map(lambda _: ask(server, asked, CHAT), range(64))) == {400}
+
+
 def refused(server: Server) -> None:
     """More than could ever be served."""
     for _ in range(10):
@@ -146,6 +153,7 @@ ATTACKS: tuple[Callable[[Server], None], ...] = (
     streams,
     beams,
     timelines,
+    long_chats,
     refused,
 )
 

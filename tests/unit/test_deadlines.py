@@ -149,6 +149,8 @@ def test_a_request_that_is_late_ends_and_frees_its_place() -> None:
     assert last.error.startswith("deadline_ms is over: the request ran, ")
     n_outputs = sum(len(event.tokens) for event in world.told[2])
     assert 0 < n_outputs < 100
+    counts = f"10 of 10 prompt tokens computed and {n_outputs} tokens drawn"
+    assert counts in (world.told[2][-1].error or "")
     assert world.scheduler.stats().n_expired == 1
     assert world.scheduler.stats().blocks_free + world.scheduler.stats().blocks_cached == 400
 

@@ -1,8 +1,11 @@
 """Stop strings: found across deltas, held back, trimmed or kept."""
 
+import tracemalloc
+
 import pytest
 
 from kvasir.core.errors import RequestError
+from kvasir.sampling.validate import MAX_STOP_BYTES, MAX_STOP_STRINGS
 from kvasir.tokenizer.stops import StopStrings
 
 
@@ -62,3 +65,16 @@ def test_empty_stop_is_refused() -> None:
     with pytest.raises(RequestError) as caught:
         StopStrings(["x", ""])
     assert caught.value.param == "stop"
+
+
+def test_a_choice_does_not_pay_for_the_length_of_its_stops() -> None:
+    """A request has up to a thousand choices, each with stops of its own."""
+    stops = ["a" * (MAX_STOP_BYTES - 1) + chr(98 + i) for i in range(MAX_STOP_STRINGS)]
+    tracemalloc.start()
+    try:
+        choice = StopStrings(stops)
+        assert choice.push("aab") == ("aab", None)
+        n_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert n_bytes < 16 * 1024
