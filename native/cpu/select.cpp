@@ -32,6 +32,14 @@ constexpr Level kLevels[] = {{"scalar", [] { return true; }, fill_scalar},
                              {.name = "amx", .runs = has_amx, .fill = fill_amx, .is_proven = false},
                              {"amx_emulated", has_avx512_vnni, fill_amx_emulated, true}};
 
+// Levels may be left out of a build (CMakeLists.txt).
+bool is_here(const Level& level) {
+  if (!level.runs()) return false;
+  Kernels kernels{};
+  level.fill(kernels);
+  return kernels.level != nullptr;
+}
+
 }  // namespace
 
 std::span<const Level> all_levels() { return kLevels; }
@@ -39,7 +47,7 @@ std::span<const Level> all_levels() { return kLevels; }
 std::vector<std::string> levels(bool emulated) {
   std::vector<std::string> names;
   for (const Level& level : kLevels)
-    if (level.runs() && (emulated || !level.is_emulated)) names.push_back(level.name);
+    if (is_here(level) && (emulated || !level.is_emulated)) names.push_back(level.name);
   return names;
 }
 
@@ -47,7 +55,7 @@ Kernels kernels_for(const char* name) {
   Kernels kernels{};
   for (const Level& level : kLevels) {
     const bool is_it = std::string(name) == level.name;
-    if (!level.runs() || (level.is_emulated && !is_it)) continue;
+    if (!is_here(level) || (level.is_emulated && !is_it)) continue;
     level.fill(kernels);
     if (is_it) return kernels;
   }
