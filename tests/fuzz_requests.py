@@ -211,7 +211,7 @@ class Server:
             resolved = resolve_choices(
                 params, **bounds, n_prompt=len(prompt.ids), eos_ids=tokenizer.eos_ids
             )
-            found += self.run(Job((prompt.ids,), params, resolved, Standing()))
+            found += self.run(Job((prompt.ids,), params, resolved[:1], Standing()))
         return found
 
 
