@@ -76,6 +76,10 @@ class Asked:
     def tokens(self) -> tuple[int, ...]:
         return tuple(token for event in self.events for token in event.tokens)
 
+    @property
+    def n_scored(self) -> int:
+        return sum(len(event.prompt_logprobs) for event in self.events)
+
 
 class Beams:
     """The requests of a beam search, from one round to the next."""
@@ -294,7 +298,9 @@ class Machine:
         self.engine.close()
         self.start()
         for asked in list(self.open.values()):
-            asked.request = with_fields(asked.request, emitted=asked.tokens)
+            asked.request = with_fields(
+                asked.request, emitted=asked.tokens, n_scored=asked.n_scored
+            )
             self.engine.submit((asked.request,))
 
     def end(self) -> None:

@@ -39,6 +39,8 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
     priority_class: PriorityClass = "standard"
     tenant: str = ""
     """Tenants of a class share the engine fairly."""
+    n_scored: int = 0
+    """Logprobs of the prompt that already reached the client: as with ``emitted``."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

@@ -52,7 +52,7 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
             raise KvasirError(f"event of request {self.id}, which ended with {self.finish!r}")
         self.emitted.extend(event.tokens)
         self.logprobs.extend(event.logprobs)
-        self.prompt_logprobs = event.prompt_logprobs or self.prompt_logprobs
+        self.prompt_logprobs += event.prompt_logprobs
         self.finish = event.finish
 
 
@@ -109,6 +109,7 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
         priority=log.priority,
         priority_class=log.priority_class,
         tenant=log.tenant,
+        n_scored=len(log.prompt_logprobs),
     )
 
 

@@ -53,7 +53,7 @@ def _score(request: Request, outputs: tuple[RowOutput, ...]) -> bool:
         request.scores.append(_logprob(output))
     if request.max_outputs == 0:
         request.finish = request.ending()
-    return bool(outputs) and len(request.scores) == request.n_prompt - 1
+    return bool(outputs) and request.has_scores
 
 
 def _emit(request: Request, outputs: tuple[RowOutput, ...]) -> list[RowOutput]:

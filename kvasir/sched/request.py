@@ -66,7 +66,10 @@ class Request:
     """Logit row, in the newest plan that drew for it, of the newest draw."""
     n_scored: int = 0
     """Prompt tokens whose successor is scored once every plan made so far has run."""
+    n_told: int = 0
+    """Scores that reached the client before it came here."""
     scores: list[TokenLogprob] = field(default_factory=list)
+    """Those that follow."""
     slot: int = -1
     """-1 while it waits."""
     epoch: int = 0
@@ -120,6 +123,11 @@ class Request:
     def is_scoring(self) -> bool:
         """Prompt tokens are left whose successors are wanted scored."""
         return self.params.n_prompt_logprobs >= 0 and self.n_scored < self.n_prompt - 1
+
+    @property
+    def has_scores(self) -> bool:
+        """All prompt tokens are scored whose logprobs are wanted."""
+        return self.n_told + len(self.scores) >= self.n_prompt - 1
 
     @property
     def is_decoding(self) -> bool:
@@ -190,7 +198,7 @@ class Request:
         if n < self.max_outputs:
             return None
         wants_scores = self.params.n_prompt_logprobs >= 0 and not n
-        return None if wants_scores and len(self.scores) < self.n_prompt - 1 else "length"
+        return None if wants_scores and not self.has_scores else "length"
 
 
 def decoding(requests: Iterable[Request]) -> list[Request]:
@@ -252,5 +260,6 @@ def new_request(
         holds_all=holds_all,
         since=now,
         n_drawn=n_emitted,
-        n_scored=n_prompt if n_emitted else 0,
+        n_scored=n_prompt if n_emitted else request.n_scored,
+        n_told=request.n_scored,
     )

@@ -28,8 +28,9 @@ REQUEST = EngineRequest(
 )
 
 
-def make_engine() -> Engine:
-    config = SchedulerConfig(256, 4, 32, 40, 16)
+def make_engine(n_tokens: int = 32) -> Engine:
+    """Of steps of at most ``n_tokens``."""
+    config = SchedulerConfig(256, 4, n_tokens, 40, 16)
     return Engine(FakeExecutor(SPEC), Scheduler(config))
 
 
@@ -62,6 +63,18 @@ def test_a_log_before_the_first_token_replays_the_prompt_scores_too() -> None:
     whole = run(make_engine(), REQUEST, new_log())
     again = replay(new_log(), key_root=ROOT, numerics_id="test")
     assert encode(run(make_engine(), again, new_log())) == encode(whole)
+
+
+def test_scores_that_were_told_are_not_told_again() -> None:
+    """All prompt tokens but the last are computed, and nothing is drawn yet."""
+    whole = run(make_engine(), REQUEST, new_log())
+    log, engine = new_log(), make_engine(29)
+    engine.add(REQUEST)
+    log.record(engine.step().events[0])
+    engine.close()
+    assert (log.emitted, len(log.prompt_logprobs)) == ([], 29)
+    again = replay(log, key_root=ROOT, numerics_id="test")
+    assert encode(run(make_engine(), again, log)) == encode(whole)
 
 
 def test_another_key_root_or_numerics_is_refused() -> None:
