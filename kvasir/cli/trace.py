@@ -6,7 +6,6 @@ from typing import Any
 
 Json = dict[str, Any]
 
-NUMBERS = ("rows", "tokens", "decodes", "waiting", "blocks_free")
 ENGINE, REQUESTS = 1, 2
 """Process ids of the trace: the steps on one track, and a track for each request."""
 

@@ -31,7 +31,6 @@ _DIGEST = 32
 _HEAD = _FIELDS.size + _DIGEST
 
 Bytes = NDArray[np.uint8]
-Sums = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)

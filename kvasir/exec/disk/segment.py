@@ -14,7 +14,6 @@ from struct import Struct
 from kvasir import _native
 from kvasir.core.errors import KvasirError
 
-NAME_BYTES = 36
 MAGIC = b"kvasirKV"
 VERSION = 3
 """2 could hold blocks under the names of others."""
