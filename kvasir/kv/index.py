@@ -70,6 +70,9 @@ class PrefixIndex:
     def root(self, key: bytes) -> Node:
         return self._nodes.get(key) or Node(key, b"", (), None)
 
+    def get(self, key: bytes) -> Node | None:
+        return self._nodes.get(key)
+
     def match(self, root: bytes, keys: Sequence[bytes], n: int) -> list[Node]:
         """The root, and the nodes of the longest known prefix of the first ``n`` keys."""
         found = [self.root(root)]

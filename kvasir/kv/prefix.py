@@ -125,13 +125,17 @@ class PrefixCache:
         """The next full block of ``table`` after ``node`` becomes known; its node.
 
         When an equal block is known already the table shares that one. None when ``node`` was
-        dropped, or too much is known: what follows it can be found no more.
+        dropped, too much is known, or others share the block that would have to be given up, and
+        those after it: what follows it can be found no more.
         """
         if not node.is_live or len(self.index) >= self._max_nodes:
             return None
         i = node.depth
         key, tokens = chain.block(i)
         blocks = table.at(i)
+        known = self.index.get(key)
+        if known is not None and self._is_bound(blocks, known):
+            return None
         new = self.index.insert(node, key, tokens, blocks)
         for group, block in enumerate(blocks):
             if block != new.blocks[group] and block != NO_BLOCK:
@@ -209,6 +213,14 @@ class PrefixCache:
         if node is None or node.parent is None or node.parent.parent is None:
             return NO_BLOCK
         return node.parent.blocks[group]
+
+    def _is_bound(self, blocks: Sequence[int], known: Node) -> bool:
+        """Others (forks) hold one of ``blocks`` in place of a block of ``known``. Were the blocks
+        after it known to follow ``known``, they would be held without those before them."""
+        return any(
+            own != other and not pool.window and pool.refs(own) > 1
+            for pool, own, other in zip(self.pools, blocks, known.blocks, strict=True)
+        )
 
     def _depth(self, nodes: Sequence[Node]) -> int:
         """Most of ``nodes``, after the root, that end with all blocks that a next token sees."""

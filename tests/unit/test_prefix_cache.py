@@ -207,6 +207,27 @@ def test_what_follows_a_dropped_block_stays_unknown() -> None:
     assert len(cache.index) == 0
 
 
+def test_blocks_that_forks_share_do_not_follow_a_twin() -> None:
+    """Two compute the same at once, and one was forked before it hears of its twin: the fork would
+    hold the second block, and nobody the first one that is known."""
+    cache = cache_of(8, 4)
+    keys = chain(range(8))
+    known = fill(cache, range(4))
+    twin, fork = BlockTable(cache.pools, 4), BlockTable(cache.pools, 4)
+    twin.grow(8)
+    fork.adopt(tuple(tuple(twin.held(group)) for group in range(1)))
+    root = cache.find(keys, 0).node
+    assert cache.insert(root, keys, twin) is None
+    known.release()
+    twin.release()
+    cache.check()
+    assert cache.insert(root, keys, fork) is not None  # it is alone now
+    assert fork.at(0) == tuple(find(cache, range(4)).node.blocks)
+    fork.release()
+    cache.check()
+    cache.evict(0, cache.pools[0].cached()[0])
+
+
 def test_a_lookup_costs_little() -> None:
     """About 2 ms for 32k tokens, keys included, on one core; ten times that fails."""
     cache = cache_of(2048, 16)
