@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.core.errors import ModelError
+from kvasir.core.errors import ConfigError, ModelError
 from kvasir.exec.cpu import executor
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.ir.passes_cpu import lower_passes
 from tests import tiny
-from tests.loading import load
-from tests.native import native
+from tests.loading import load, spec_for
+from tests.native import BEST, native
 
 
 @pytest.mark.parametrize("head_dim", [24, 272])
@@ -35,3 +36,11 @@ def test_int8_blocks_that_no_kernel_takes_are_refused(tmp_path: Path) -> None:
     program = lower_passes(raw.program, dtype="auto", formats=formats, act_block=1024)
     with pytest.raises(ValueError, match="blocks of 1024: the kernels take at most 512"):
         native(replace(raw, program=program))
+
+
+@pytest.mark.parametrize(("size", "use"), [(24, 32), (8, 16), (0, 16)])
+def test_kv_blocks_that_end_within_a_tile_are_refused(size: int, use: int, tmp_path: Path) -> None:
+    model = load(tiny.write_hf(tiny.llama(), tmp_path), "float32")
+    spec = replace(spec_for(model.config), block_size=size)
+    with pytest.raises(ConfigError, match=f"KV blocks of {size} tokens; .* of 16: use {use}$"):
+        CpuExecutor(model.program, model.binding, spec, CpuSettings(1, BEST))

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
-from kvasir.core.errors import ModelError
+from kvasir.core.errors import ConfigError, ModelError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 from kvasir.exec.base import ExecutorSpec, in_order
 from kvasir.exec.checks import refuse_states
 from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
-from kvasir.exec.cpu.kvmem import KVMemory
+from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
@@ -46,8 +46,8 @@ class CpuSettings:
 class CpuExecutor:
     """Runs plans of a lowered program (``ir.passes_cpu.lower_passes``) on the native core.
 
-    Raises ModelError for heads of a size, ValueError for anything else, that the native core cannot
-    compute.
+    Raises ModelError for heads of a size, ConfigError for blocks of one, ValueError for anything
+    else, that the native core cannot compute.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class CpuExecutor:
     ) -> None:
         refuse_states(spec)
         _refuse_heads(program)
+        _refuse_blocks(spec)
         self._spec = spec
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(spec.max_num_seqs, spec.vocab_size)
@@ -179,6 +180,16 @@ def _refuse_heads(program: Program) -> None:
                 f"layer {kv.layer} has heads of {kv.head_dim} numbers; the cpu executor takes "
                 f"multiples of 16 up to {_native.MAX_HEAD_DIM}, --executor reference any"
             )
+
+
+def _refuse_blocks(spec: ExecutorSpec) -> None:
+    """K is kept in tiles of ``LANES`` tokens: a part of one would be written behind its block."""
+    size = spec.block_size
+    if size < 1 or size % LANES:
+        raise ConfigError(
+            f"KV blocks of {size} tokens; the cpu executor takes multiples of {LANES}: "
+            f"use {max(1, -(-size // LANES)) * LANES}"
+        )
 
 
 def _logits_tile(spec: ExecutorSpec) -> int:
