@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from msgspec import structs
 
 from kvasir.core.plan import StepPlan, StepResult
-from kvasir.core.timeline import Mark, StepRecord, Story
-from kvasir.sched.story import spans_of
+from kvasir.core.timeline import Mark, Span, StepRecord, Story
+from kvasir.sched.story import Life, spans_of
 
 MAX_STEPS = 32_768
 MAX_ENTRIES = 131_072
@@ -29,10 +29,9 @@ MAX_MARKS = 256
 
 @dataclass(slots=True)
 class _Life:
-    n_prompt: int
     first: int
     """Steps recorded when it arrived."""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[Mark]
     n_dropped: int = 0
     end: int = -1
     """Steps recorded when it finished; -1 before."""
@@ -132,26 +131,39 @@ class Timeline:
 
     def story(self, request_id: int) -> Story | None:
         """What happened to a request; None when it is not known, or no more."""
-        telling = self.telling(request_id)
+        telling = self.telling((request_id,))
         while True:
             try:
                 next(telling)
             except StopIteration as end:
-                story: Story | None = end.value
-                return story
+                (story,) = end.value
+                found: Story | None = story
+                return found
 
-    def telling(self, request_id: int) -> Generator[None, None, Story | None]:
-        """``story`` in pieces of a fraction of a millisecond; a long one takes tens of them. What
-        happens between two pieces is no part of it."""
-        life = self._live.get(request_id) or self._finished.get(request_id)
-        if life is None:
-            return None
-        steps = self._slice(life.first, self._n_recorded if life.end < 0 else life.end)
+    def telling(self, ids: Collection[int]) -> Generator[None, None, list[Story | None]]:
+        """``story`` of each request, in pieces of a fraction of a millisecond: all of them in one
+        pass over their steps. What happens between two pieces is no part of it."""
+        known = {i: x for i in ids if (x := self._live.get(i) or self._finished.get(i))}
         oldest = self._n_recorded - len(self._ring)
-        marks, state = tuple(life.marks), _state(life)
-        is_truncated = life.first < oldest or life.n_dropped > 0
-        spans = yield from spans_of(request_id, marks, steps)
-        return Story(request_id, marks[0].at, life.n_prompt, state, spans, is_truncated)
+        start = max(oldest, min((life.first for life in known.values()), default=oldest))
+        stop = max((self._end(life) for life in known.values()), default=start)
+        steps = self._slice(start, stop)
+        lives = {
+            i: Life(tuple(life.marks), life.first - start, self._end(life) - start)
+            for i, life in known.items()
+        }
+        truncated = {i for i, life in known.items() if life.first < oldest or life.n_dropped}
+        spans = yield from spans_of(lives, steps)
+        stories: list[Story | None] = []
+        for i in ids:
+            told = i in lives
+            stories.append(_story(i, lives[i].marks, spans[i], i in truncated) if told else None)
+            yield
+        return stories
+
+    def _end(self, life: _Life) -> int:
+        """Steps recorded when it ended, so far for one that lives."""
+        return self._n_recorded if life.end < 0 else life.end
 
     def _tell(self, item: StepRecord | Mark) -> None:
         self.add(item)
@@ -174,7 +186,7 @@ class Timeline:
     def _add_mark(self, mark: Mark) -> None:
         if mark.kind == "queued":
             self._finished.pop(mark.id, None)
-            self._live[mark.id] = _Life(mark.n_tokens, self._n_recorded, [mark])
+            self._live[mark.id] = _Life(self._n_recorded, [mark])
             return
         life = self._live.get(mark.id)
         if life is None:
@@ -201,8 +213,15 @@ class Timeline:
         return tuple(record for record, _ in islice(self._ring, start, stop))
 
 
-def _state(life: _Life) -> str:
-    if life.end >= 0:
+def _story(
+    request_id: int, marks: tuple[Mark, ...], spans: tuple[Span, ...], is_truncated: bool
+) -> Story:
+    queued = marks[0]
+    return Story(request_id, queued.at, queued.n_tokens, _state(marks), spans, is_truncated)
+
+
+def _state(marks: Sequence[Mark]) -> str:
+    if marks[-1].kind == "finished":
         return "finished"
-    last = next(m.kind for m in reversed(life.marks) if m.kind != "prefix_hit")
+    last = next(m.kind for m in reversed(marks) if m.kind != "prefix_hit")
     return "waiting" if last in ("queued", "preempted") else "running"

@@ -87,9 +87,9 @@ def _epoch(timeline: Timeline) -> float:
 
 def _stories(timeline: Timeline, served: Served) -> Work[list[msgspec.Raw]]:
     epoch = _epoch(timeline)
+    stories = yield from timeline.telling(served.ids)
     choices = []
-    for index, engine_id in enumerate(served.ids):
-        story = yield from timeline.telling(engine_id)
+    for index, story in enumerate(stories):
         choices.append(msgspec.Raw(_json.encode(_choice(index, story, epoch))))
         yield
     return choices
@@ -114,7 +114,7 @@ def _choice(index: int, story: Story | None, epoch: float) -> Json:
         "prompt_tokens": story.n_prompt,
         "summary": _summary(story.spans),
         "is_truncated": story.is_truncated,
-        "spans": [msgspec.to_builtins(span) for span in story.spans],
+        "spans": story.spans,
     }
 
 

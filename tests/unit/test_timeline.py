@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from itertools import count
 
@@ -50,8 +51,9 @@ def drain(made: Engine) -> None:
         made.step()
 
 
-def story(made: Engine, i: int) -> Story:
-    found = made.timeline.story(i)
+def story(made: Engine | Timeline, i: int) -> Story:
+    timeline = made if isinstance(made, Timeline) else made.timeline
+    found = timeline.story(i)
     assert found is not None
     return found
 
@@ -162,6 +164,28 @@ def test_steps_with_the_same_requests_share_their_ids() -> None:
     fill(timeline, 100, tuple(range(64)))
     assert timeline.n_entries == 164
     assert len({id(record.decodes) for record in timeline.recent(100)}) == 1
+
+
+def test_each_step_is_looked_at_once_however_many_choices_are_asked_for() -> None:
+    """1,024 choices of 300 tokens, 64 at a time: 2.6 s when every step was looked at for each of
+    them, 0.1 s since."""
+    timeline = Timeline()
+    choices = range(1024)
+    for i in choices:
+        timeline.queued(i, 4)
+    for first in range(0, 1024, 64):
+        for i in range(first, first + 64):
+            timeline.mark(i, "started")
+        for joined in range(300):
+            last = min(first + 64, first + joined + 1)
+            fill(timeline, 1, tuple(range(first, last)))
+        for i in range(first, first + 64):
+            timeline.finished(i, "length")
+    began = time.thread_time()
+    n_pieces = sum(1 for _ in timeline.telling(choices))
+    assert time.thread_time() - began < 1
+    assert n_pieces < timeline.n_entries + 4 * len(choices)
+    assert [span.steps for span in story(timeline, 900).spans] == [0, 296, 0]
 
 
 def test_what_the_ring_forgot_is_said() -> None:
