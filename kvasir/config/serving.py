@@ -55,13 +55,17 @@ class ServeOptions:
     max_body_memory: int = option(
         128 * 2**20,
         "int",
-        "Request bodies above 64 KiB that arrive at a time, together; more get a 503.",
+        "Bytes of all request bodies above 64 KiB that have arrived and are not parsed; with more, "
+        "who has sent for longest gets a 503.",
     )
     max_header_bytes: int = option(32 * 2**10, "int", "Largest request line and headers together.")
     max_headers: int = option(100, "int", "Most headers of one request.")
     header_timeout: int = option(10, "int", "Seconds for the request line and headers to arrive.")
     body_timeout: int = option(
-        10, "int", "Seconds that a request body may fall behind body_rate, or rest."
+        10,
+        "int",
+        "Seconds that a request body may fall behind body_rate, rest, or arrive where others need "
+        "its memory.",
     )
     body_rate: int = option(
         16 * 2**10, "int", "Slowest request body, bytes per second: a larger body has longer."

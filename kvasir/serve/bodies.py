@@ -1,8 +1,9 @@
-"""The memory of request bodies: one budget over all connections."""
+"""The memory of request bodies: one budget over all connections, of what has arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kvasir.core.errors import KvasirError, RequestError
@@ -22,49 +23,101 @@ class BodiesFull(KvasirError):
 
 
 class BodyBudget:
-    """Bytes that have arrived or were announced, and are not parsed yet."""
+    """Bytes that have arrived and are not parsed yet.
 
-    def __init__(self, limit: int, body_limit: int) -> None:
+    Who has sent for longest makes room for others, after ``patience`` seconds: slow bodies keep
+    nobody out, and those as fast as others are not ended for them.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        body_limit: int,
+        patience: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """At most ``limit`` bytes in all bodies, ``body_limit`` in one."""
         self.body_limit = body_limit
         self._limit = limit
+        self._patience = patience
+        self._clock = clock
         self._used = 0
+        self._arriving: set[Body] = set()
+        """Those that have taken of the budget."""
 
     @contextmanager
-    def share(self) -> Iterator[BodyShare]:
-        """The share of one body, given back at the end."""
-        share = BodyShare(self)
+    def body(self) -> Iterator[Body]:
+        """One body, whose bytes are given back at the end."""
+        body = Body(self, self._clock())
         try:
-            yield share
+            yield body
         finally:
-            self._used -= share.n_taken
+            self._give_back(body)
 
-    def take(self, n_bytes: int) -> None:
-        """Raises BodiesFull."""
-        if self._used + n_bytes > self._limit:
+    def take(self, body: Body, n_bytes: int) -> None:
+        """``n_bytes`` more for ``body``. Raises BodiesFull."""
+        while self._used + n_bytes > self._limit:
+            self._make_room(body, n_bytes)
+        self._used += n_bytes
+        body.n_taken += n_bytes
+        self._arriving.add(body)
+
+    def complete(self, body: Body) -> None:
+        """``body`` waits to be parsed, and makes room for nobody."""
+        self._arriving.discard(body)
+
+    def _make_room(self, body: Body, n_bytes: int) -> None:
+        oldest = min(self._arriving | {body}, key=lambda one: one.began)
+        if oldest is body or self._clock() < oldest.began + self._patience:
             raise BodiesFull(
                 f"bodies of {self._used} bytes are arriving, {n_bytes} more exceed the "
                 f"{self._limit} bytes of all: try again, or raise --max-body-memory"
             )
-        self._used += n_bytes
+        self._give_back(oldest)
+        oldest.lose()
+
+    def _give_back(self, body: Body) -> None:
+        self._used -= body.n_taken
+        body.n_taken = 0
+        self._arriving.discard(body)
 
 
-class BodyShare:
-    """What one body has taken from the budget."""
+class Body:
+    """What has arrived of one body."""
 
-    def __init__(self, budget: BodyBudget) -> None:
+    def __init__(self, budget: BodyBudget, began: float) -> None:
+        self.data = bytearray()
         self.n_taken = 0
+        """Of the budget."""
+        self.began = began
         self._budget = budget
+        self._lost = 0
 
-    def reach(self, n_bytes: int) -> None:
-        """The body has, or says that it will have, this many bytes. Raises RequestError (413),
-        BodiesFull (503)."""
-        if n_bytes > self._budget.body_limit:
+    def add(self, part: bytes) -> None:
+        """The next bytes. Raises RequestError (413), and BodiesFull (503) when there is no room for
+        them, or when others needed this body's."""
+        if self._lost:
+            raise BodiesFull(
+                f"others needed the memory of the {self._lost} bytes of this body that were there: "
+                "try again, send it faster, or raise --max-body-memory"
+            )
+        size = len(self.data) + len(part)
+        if size > self._budget.body_limit:
             raise RequestError(
                 f"the body exceeds {self._budget.body_limit} bytes",
                 code="body_too_large",
                 status=413,
             )
-        if n_bytes > max(SMALL_BYTES, self.n_taken):
-            self._budget.take(n_bytes - self.n_taken)
-            self.n_taken = n_bytes
+        if size > SMALL_BYTES:
+            self._budget.take(self, size - self.n_taken)
+        self.data += part
+
+    def complete(self) -> bytearray:
+        """All of it: nothing more arrives."""
+        self._budget.complete(self)
+        return self.data
+
+    def lose(self) -> None:
+        """Its memory goes to others; its sender learns it with the next bytes."""
+        self._lost = len(self.data)
+        self.data = bytearray()

@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import RequestError
 from kvasir.serve import sse
-from kvasir.serve.bodies import BodyBudget, BodyShare
-from kvasir.serve.http_limits import body_length
+from kvasir.serve.bodies import Body, BodyBudget
 from kvasir.serve.jsonbody import parse_object
 
 INLINE_BYTES = 8 * 1024
@@ -54,13 +53,12 @@ class Exchange:
         """What ``read`` makes of the body, in a thread when that is large. Raises RequestError
         (400, 413, 415), BodiesFull (503), or ClientGone when the body ends early."""
         self._check_media_type()
-        with self._bodies.share() as share:
-            length = body_length(self.scope["headers"]) or 0
-            share.reach(length)
-            body = await self._read_body(share, length)
-            if len(body) <= INLINE_BYTES:
-                return read(parse_object(body))
-            return await asyncio.to_thread(lambda: read(parse_object(body)))
+        with self._bodies.body() as body:
+            await self._read_body(body)
+            data = body.complete()
+            if len(data) <= INLINE_BYTES:
+                return read(parse_object(data))
+            return await asyncio.to_thread(lambda: read(parse_object(data)))
 
     def _check_media_type(self) -> None:
         encoding = self.header(b"content-encoding")
@@ -78,20 +76,14 @@ class Exchange:
                 status=415,
             )
 
-    async def _read_body(self, share: BodyShare, length: int) -> bytearray:
-        """``length`` is what the client says, as far as it does. Pages that nothing has been
-        written to take no memory."""
-        body, size = bytearray(length), 0
+    async def _read_body(self, body: Body) -> None:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            part = message.get("body", b"")
-            share.reach(size + len(part))
-            body[size : size + len(part)] = part
-            size += len(part)
+            body.add(message.get("body", b""))
             if not message.get("more_body", False):
-                return body
+                return
 
     async def disconnected(self) -> None:
         """Returns when the client is gone (or the response is complete)."""

@@ -136,7 +136,7 @@ class _Main:
         metrics = Metrics(self._names[0], lambda: self._client.stats)
         return Service(
             options=self._options,
-            bodies=BodyBudget(self._options.max_body_memory, self._options.max_body_bytes),
+            bodies=_bodies(self._options),
             client=self._client,
             lifecycle=self._lifecycle,
             metrics=metrics,
@@ -245,3 +245,8 @@ def http_limits(options: ServeOptions) -> HttpLimits:
         body_rate=options.body_rate,
         write_timeout=options.write_timeout,
     )
+
+
+def _bodies(options: ServeOptions) -> BodyBudget:
+    limit, one = options.max_body_memory, options.max_body_bytes
+    return BodyBudget(limit, one, patience=options.body_timeout)

@@ -158,14 +158,13 @@ def _send_slowly(sock: socket.socket, body: bytes, rate: int) -> None:
 
 
 def test_bodies_share_one_budget(server: StartServer) -> None:
-    """What does not fit is refused before it is sent; small bodies are never in the way, nor kept
-    out."""
+    """Small bodies are never in the way, nor kept out."""
     with server(max_body_bytes=MIB, max_body_memory=2 * MIB) as running, ExitStack() as stack:
         held = [stack.enter_context(connect(running)) for _ in range(2)]
         for sock in held:
-            sock.sendall(post_head(PATH, MIB) + b"{")
+            sock.sendall(post_head(PATH, MIB) + b" " * (MIB - 1))
         time.sleep(0.2)
-        refused = exchange(running, post_head(PATH, 70_000))
+        refused = exchange(running, post_bytes(PATH, b" " * 70_000))
         assert code_of(refused) == (503, "bodies_full")
         assert refused is not None and refused.headers["retry-after"] == "1"
         assert "--max-body-memory" in refused.json()["error"]["message"]
@@ -176,6 +175,35 @@ def test_bodies_share_one_budget(server: StartServer) -> None:
         held[0].close()
         time.sleep(0.2)
         assert code_of(exchange(running, post_bytes(PATH, b" " * 70_000)))[0] == 400
+
+
+def test_what_is_announced_keeps_nobody_out(server: StartServer) -> None:
+    """Eight bodies at the rate that they must have, which say that they will fill the budget."""
+    with server() as running, trickling(running, [post_head(PATH, 16 * MIB)] * 8, rate=17_000):
+        for _ in range(10):
+            assert code_of(exchange(running, post_bytes(PATH, b" " * 70_000)))[0] == 400
+
+
+def test_who_sends_for_longest_makes_room(server: StartServer) -> None:
+    """The budget is full of what came fast, and goes on as slowly as it may."""
+    options = {"max_body_bytes": MIB, "max_body_memory": 2 * MIB}
+    with server(**options, body_timeout=2, body_rate=1) as running, ExitStack() as stack:
+        held = [stack.enter_context(connect(running)) for _ in range(2)]
+        for sock in held:
+            sock.sendall(post_head(PATH, MIB) + b" " * (MIB - 1000))
+        for _ in range(5):
+            time.sleep(0.5)
+            for sock in held:
+                sock.sendall(b" ")
+        assert code_of(exchange(running, post_bytes(PATH, b" " * 70_000)))[0] == 400
+        for sock in held:
+            sock.sendall(b" ")
+        time.sleep(0.2)
+        held[1].sendall(b" " * 994)
+        assert code_of(read_reply(held[1]))[0] == 400, "the other goes on"
+        reply = read_reply(held[0])
+        assert code_of(reply) == (503, "bodies_full")
+        assert reply is not None and "the memory of the 104" in reply.json()["error"]["message"]
 
 
 def test_r14_requests_that_wait_behind_another_are_bounded(server: StartServer) -> None:

@@ -50,7 +50,7 @@ def exchange(query_string: str = "", **headers: str) -> Exchange:
         "query_string": query_string.encode(),
         "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
     }
-    return Exchange(scope, _receive, _send, BodyBudget(MIB, MIB))
+    return Exchange(scope, _receive, _send, BodyBudget(MIB, MIB, 10))
 
 
 # Bodies
@@ -114,7 +114,7 @@ def test_a_large_body_is_read_beside_the_event_loop(is_large: bool) -> None:
 
         headers = [(b"content-type", b"application/json")]
         scope = {"type": "http", "query_string": b"", "headers": headers}
-        asked = Exchange(scope, receive, _send, BodyBudget(MIB, MIB))
+        asked = Exchange(scope, receive, _send, BodyBudget(MIB, MIB, 10))
         return await asked.read_json(lambda _: threading.current_thread())
 
     assert (asyncio.run(run()) is not threading.main_thread()) == is_large
@@ -148,22 +148,50 @@ def test_a_key_that_occurs_twice_is_found_in_a_large_body() -> None:
         parse_object(b'{"a": [{"b": 1, }]}' + padding)
 
 
-def test_bodies_take_from_one_budget_and_give_back() -> None:
-    budget = BodyBudget(3 * MIB, 2 * MIB)
-    with budget.share() as one, budget.share() as other, budget.share() as small:
-        one.reach(2 * MIB)
-        one.reach(MIB)
-        with pytest.raises(BodiesFull, match=f"{2 * MIB} bytes are arriving"):
-            other.reach(2 * MIB)
-        other.reach(MIB)
-        small.reach(SMALL_BYTES)
+def test_bodies_take_what_has_arrived_from_one_budget_and_give_back() -> None:
+    budget = BodyBudget(3 * MIB, 2 * MIB, patience=10, clock=lambda: 0.0)
+    with budget.body() as one, budget.body() as other, budget.body() as small:
+        one.add(b" " * MIB)
+        one.add(b" " * MIB)
+        other.add(b" " * MIB)
+        with pytest.raises(BodiesFull, match=f"{3 * MIB} bytes are arriving, 1 more exceed"):
+            other.add(b" ")
+        small.add(b" " * SMALL_BYTES)
         with pytest.raises(BodiesFull):
-            small.reach(SMALL_BYTES + 1)
+            small.add(b" ")
         with pytest.raises(RequestError, match="exceeds"):
-            one.reach(2 * MIB + 1)
-    with budget.share() as again, budget.share() as rest:
-        again.reach(2 * MIB)
-        rest.reach(MIB)
+            one.add(b" ")
+    with budget.body() as again, budget.body() as rest:
+        again.add(b" " * 2 * MIB)
+        rest.add(b" " * MIB)
+
+
+def test_who_sends_for_longest_makes_room_but_not_for_those_before() -> None:
+    now = [0.0]
+    budget = BodyBudget(3 * MIB, 2 * MIB, patience=10, clock=lambda: now[0])
+    with budget.body() as slow, budget.body() as slower, budget.body() as ready:
+        for body in (slow, slower, ready):
+            body.add(b" " * MIB)
+        ready.complete()
+        now[0] = 9.0
+        with budget.body() as late:
+            with pytest.raises(BodiesFull, match="bytes are arriving"):
+                late.add(b" " * MIB)
+            now[0] = 10.0
+            late.add(b" " * MIB)
+            lost = [body for body in (slow, slower) if not body.data]
+            assert len(lost) == 1
+            with pytest.raises(BodiesFull, match=f"the memory of the {MIB} bytes of this body"):
+                lost[0].add(b" ")
+            late.add(b" " * MIB)
+            assert [len(body.data) for body in (slow, slower, ready)] == [0, 0, MIB]
+            with budget.body() as last, pytest.raises(BodiesFull):
+                last.add(b" " * MIB)  # what is complete is parsed, late has not sent for long
+            now[0] = 30.0
+            with budget.body() as last:
+                last.add(b" " * MIB)
+                with pytest.raises(BodiesFull):
+                    late.add(b" ")
 
 
 def test_a_body_that_never_fits_is_an_error_at_start() -> None:
