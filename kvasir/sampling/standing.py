@@ -30,6 +30,11 @@ class Standing:
     priority_class: PriorityClass = "standard"
     tenant: str = ""
 
+    @property
+    def owner(self) -> tuple[PriorityClass, str]:
+        """Whom the engine shares itself between."""
+        return self.priority_class, self.tenant
+
 
 ALIKE = Standing()
 """Of requests that say nothing."""

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
 
+RESERVE_SHARE = 8
+"""Beyond each bound an eighth of it is kept for those who have no more than that eighth."""
+
+
+def reserve(bound: int) -> int:
+    return -(-bound // RESERVE_SHARE)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -49,26 +56,41 @@ class Admission:
         """With ``n_slots`` choices that run at a time."""
         return Limits(self.max_requests + n_slots, max(self.max_tokens, max_model_len))
 
-    def check(self, stats: EngineStats, n_slots: int, n_new: int, tokens_new: int) -> None:
-        """Raises CapacityError when the queue would grow beyond a bound.
+    def is_few(self, n_choices: int, n_tokens: int) -> bool:
+        """Whether the reserve is for who has so many, with those that are asked for."""
+        return n_choices <= reserve(self.max_requests) and n_tokens <= reserve(self.max_tokens)
+
+    def check(
+        self,
+        stats: EngineStats,
+        n_slots: int,
+        n_new: int,
+        tokens_new: int,
+        *,
+        has_few: bool = False,
+    ) -> None:
+        """Raises CapacityError when the queue would grow beyond a bound, for who ``has_few`` beyond
+        its reserve.
 
         Whatever starts without waiting is no part of the queue. What ``Limits`` allow is taken
         while nobody waits: it could never be served otherwise.
         """
         n_queued, n_tokens = self.queued(stats, n_slots)
-        over = n_queued + n_new - self._n_free(stats, n_slots) - self.max_requests
+        max_requests = self.max_requests + has_few * reserve(self.max_requests)
+        max_tokens = self.max_tokens + has_few * reserve(self.max_tokens)
+        over = n_queued + n_new - self._n_free(stats, n_slots) - max_requests
         if over > 0:
             raise _full(
                 f"{n_queued} choices wait and {n_new} more are asked for, the queue holds "
-                f"{self.max_requests}",
+                f"{max_requests}",
                 "--max-queued-requests",
                 wait_for(over, n_queued, stats),
             )
-        if n_queued and n_tokens + tokens_new > self.max_tokens:
-            over = -(-(n_tokens + tokens_new - self.max_tokens) * n_queued // max(n_tokens, 1))
+        if n_queued and n_tokens + tokens_new > max_tokens:
+            over = -(-(n_tokens + tokens_new - max_tokens) * n_queued // max(n_tokens, 1))
             raise _full(
                 f"{n_tokens} prompt tokens wait and {tokens_new} more are asked for, the queue "
-                f"holds {self.max_tokens}",
+                f"holds {max_tokens}",
                 "--max-queued-tokens",
                 wait_for(over, n_queued, stats),
             )

@@ -87,7 +87,7 @@ class _Driver:
 
     async def run(self, searches: Sequence[Search]) -> None:
         job = self._job.job
-        self._client.admit(job.n_choices, job.n_prompt_tokens)
+        self._client.admit(self._size(len(job.prompts), job.params.n, job.n_prompt_tokens))
         watch = asyncio.create_task(self._watch())
         timeout = self._job.timeout
         left = None if timeout is None else self._exchange.arrived + timeout - time.monotonic()
@@ -113,7 +113,8 @@ class _Driver:
         ids = itertools.count(self._client.next_id)
         self._asked = list(range(self._client.next_id, self._client.next_id + n))
         requests = (self._placed(x) for search in searches for x in search.requests(ids))
-        before, self._stream = self._stream, await self._client.open(requests, Size(n, 1, n_tokens))
+        size = self._size(n, 1, n_tokens)
+        before, self._stream = self._stream, await self._client.open(requests, size)
         if before is not None:  # one is always open, so that a drain waits
             self._client.release(before)
         news = await self._collect(self._stream, n)
@@ -131,6 +132,9 @@ class _Driver:
                 self.n_cached += own[0].n_cached
             search.grow(own)
             yield
+
+    def _size(self, n_requests: int, n: int, n_tokens: int) -> Size:
+        return Size(n_requests, n, n_tokens, self._job.job.standing)
 
     def _placed(self, request: EngineRequest) -> EngineRequest:
         standing = self._job.job.standing

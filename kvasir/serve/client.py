@@ -36,7 +36,7 @@ from kvasir.engine.tokenlog import TokenLog, open_log
 from kvasir.sampling.standing import ALIKE, Standing
 from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
-from kvasir.serve.admission import Admission, Limits
+from kvasir.serve.admission import Admission, Limits, reserve
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import READ_EVENTS, EngineDown, EventStream
 
@@ -58,6 +58,7 @@ class Size:
     """Choices of each."""
     n_tokens: int
     """Of the prompts of all requests, each counted once."""
+    standing: Standing = ALIKE
 
     @property
     def n_choices(self) -> int:
@@ -103,7 +104,7 @@ class AsyncClient:
         self._observe = observe
         self._live: dict[int, _Live] = {}
         self._closing = False
-        self._streams: set[EventStream] = set()
+        self._streams: dict[EventStream, Size] = {}
         """Those that are not released."""
         self._idle = asyncio.Event()
         self._idle.set()
@@ -153,7 +154,8 @@ class AsyncClient:
         """One stream for ``n`` choices of each of ``prompts``, due at times of the monotonic clock.
         Raises EngineDown, or CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
-        self.admit(len(prompts) * n, n_tokens)
+        size = Size(len(prompts), n, n_tokens, standing)
+        self.admit(size)
         first = self._next_id
         owners: dict[Ids, int] = {}
 
@@ -175,20 +177,30 @@ class AsyncClient:
             )
 
         requests = (request(first + i * n, *prompt) for i, prompt in enumerate(prompts))
-        return await self.open(requests, Size(len(prompts), n, n_tokens))
+        return await self.open(requests, size)
 
-    def admit(self, n_choices: int, n_tokens: int) -> None:
-        """Raises EngineDown, or CapacityError when there is no room for ``n_choices`` of
-        ``n_tokens`` in all their prompts."""
-        info = self._open_info()
-        if self.n_streams >= self._max_requests:
+    def admit(self, size: Size) -> None:
+        """Raises EngineDown, or CapacityError when there is no room for ``size``."""
+        info, has_few = self._open_info(), self._has_few(size)
+        limit = self._max_requests + has_few * reserve(self._max_requests)
+        if self.n_streams >= limit:
             error = CapacityError(
-                f"{self.n_streams} requests run or wait, the limit is {self._max_requests}: "
+                f"{self.n_streams} requests run or wait, the limit is {limit}: "
                 "try again later or raise --max-requests"
             )
             error.retry_after = self.stats.first_wait
             raise error
-        self._admission.check(self.stats, info.max_num_seqs, n_choices, n_tokens)
+        sizes = size.n_choices, size.n_tokens
+        self._admission.check(self.stats, info.max_num_seqs, *sizes, has_few=has_few)
+
+    def _has_few(self, new: Size) -> bool:
+        """Whether who asks for ``new`` may use what is kept beyond the bounds."""
+        owner = new.standing.owner
+        mine = [x for x in self._streams.items() if x[1].standing.owner == owner]
+        n_choices = new.n_choices + sum(len(stream.open) for stream, _ in mine)
+        n_tokens = new.n_tokens + sum(size.n_tokens for _, size in mine)
+        is_few = self._admission.is_few(n_choices, n_tokens)
+        return is_few and len(mine) < reserve(self._max_requests)
 
     async def open(self, requests: Iterable[EngineRequest], size: Size) -> EventStream:
         """One stream for the choices of admitted ``requests``, whose ids count up from ``next_id``
@@ -197,7 +209,7 @@ class AsyncClient:
         stream = EventStream(self._next_id, size.n_choices, self._stream_buffer)
         self._admission.sent(size.n_choices, size.n * size.n_tokens)
         self._next_id += size.n_choices
-        self._streams.add(stream)
+        self._streams[stream] = size
         self._idle.clear()
         sending = self._sending(stream, requests, size, info)
         next(sending)  # what has not begun would not end either, when this is cut short
@@ -255,7 +267,7 @@ class AsyncClient:
     def release(self, stream: EventStream) -> None:
         """Every submitted stream is given back once; what still runs is cancelled."""
         self.cancel(stream, tuple(stream.open))
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
         if not self._streams:
             self._idle.set()
 

@@ -101,6 +101,8 @@ class Verdict:
     def faults(self) -> list[str]:
         """Every other bound that does not hold."""
         found = list(self.attacked.wrong)
+        if self.attacked.n_refused:
+            found.append(f"{self.attacked.n_refused} songs were refused")
         for alone, songs in zip(self.alone, self.attacked.songs, strict=True):
             if any(song != alone for song in songs):
                 found.append("a song changed")
@@ -240,6 +242,7 @@ class _Listener:
             "max_tokens": N_TOKENS,
             "ignore_eos": True,
             "priority_class": "realtime",
+            "user": "canary",
             **SONGS[number],
         }
         asked = post_bytes("/v1/completions", json.dumps(body).encode(), "Connection: close")

@@ -56,6 +56,20 @@ def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: S
         assert running.metric("kvasir:request_errors_total", code="queue_full") == 1
 
 
+def test_who_fills_the_queue_keeps_nobody_else_out(server: StartServer) -> None:
+    """A batch of as many choices as a request may have, and another user's request for now."""
+    batch = {**SONG, "priority_class": "batch", "max_tokens": 400}
+    now = {**SONG, "priority_class": "realtime", "user": "other", "max_tokens": 5}
+    with server(faults=SLOW, max_queued_requests=16) as running, ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(running.post, PATH, {**batch, "n": 48})
+        wait_until(lambda: running.metric("kvasir:num_requests_waiting") == 16)
+        assert running.post(PATH, batch).status_code == 429
+        for _ in range(10):
+            assert running.post(PATH, now).status_code == 200
+        assert not whole.done()
+        assert whole.result().status_code == 200
+
+
 def test_queued_prompt_tokens_are_bounded(server: StartServer) -> None:
     options = {"faults": SLOW, "max_queued_tokens": 100}
     with server(**options) as running, ThreadPoolExecutor(40) as pool:

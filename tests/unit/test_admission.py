@@ -54,6 +54,20 @@ def test_prompt_tokens_are_bounded_too() -> None:
     assert caught.value.retry_after == pytest.approx(2 + 4 / 9 * 18)
 
 
+def test_who_has_few_finds_an_eighth_more() -> None:
+    bound = admission(10, 1000)
+    assert bound.is_few(2, 125)
+    assert not bound.is_few(3, 125)
+    assert not bound.is_few(2, 126)
+    bound.check(full(), 4, 2, 125, has_few=True)
+    with pytest.raises(CapacityError, match=r"10 choices wait and 3 more .* holds 12:"):
+        bound.check(full(), 4, 3, 125, has_few=True)
+    with pytest.raises(CapacityError, match=r"1000 prompt tokens wait and 126 more .* holds 1125:"):
+        bound.check(full(), 4, 2, 126, has_few=True)
+    with pytest.raises(CapacityError, match="1 more are asked for, the queue holds 10:"):
+        bound.check(full(), 4, 1, 1)
+
+
 def test_what_starts_at_once_is_no_part_of_the_queue() -> None:
     empty = EngineStats(n_running=1, n_received=14, tokens_received=1400)
     taken = admission(1, 10)
@@ -79,7 +93,7 @@ def test_the_largest_request_that_is_taken_at_all_is_taken_when_idle() -> None:
     bound.check(EngineStats(), 4, 14, 4096)
     with pytest.raises(CapacityError, match="0 choices wait and 15 more"):
         bound.check(EngineStats(), 4, 15, 1)
-    with pytest.raises(CapacityError, match="10 choices wait and 14 more"):
+    with pytest.raises(CapacityError, match=r"10 choices wait and 14 more"):
         admission().check(full(), 4, 14, 4096)
 
 
