@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.figures.__main__ import BLOCKS, ROOT, faults, pages
-from bench.figures.blocks import fill, loose
+from bench.figures.__main__ import BLOCKS, LIMITS_PAGE, ROOT, faults, pages
+from bench.figures.blocks import BLOCK, fill, loose
 from bench.figures.limits import Target, over_best, over_same_file
 from bench.figures.readme import short
 from bench.figures.results import Refused, load
@@ -43,6 +44,28 @@ def test_a_figure_outside_of_a_block_is_noticed(tmp_path: Path) -> None:
     for line in ("2.9x the best", "8 times sooner", "345 tok/s", "1,141 tokens a second"):
         assert loose(f"{line}\n{block}") == [line]
     assert loose("a 2x2 block, at most 8 times as long, 64 tokens") == []
+
+
+def test_results_of_trees_with_changes_are_named_as_such() -> None:
+    folder = ROOT / "bench/results"
+    dirty = {
+        path.stem
+        for path in folder.rglob("*.json")
+        if re.search(r'"commit": "\w+\+"', path.read_text())
+    }
+    (said,) = re.findall(
+        r"and ([^.]*) from trees with changes:", (folder / "README.md").read_text()
+    )
+    assert set(re.findall(r"`(\w+)`", said)) == dirty
+    (line,) = re.findall(r".*, from trees with changes\.", (folder / "limits.md").read_text())
+    assert set(re.findall(r"\((\w+)\.md\)", line)) == dirty
+
+
+def test_the_text_of_the_limits_has_no_measured_share() -> None:
+    """Its notes say that no result is kept of theirs."""
+    text, notes = (ROOT / LIMITS_PAGE).read_text().split("## What holds them")
+    assert not re.search(r"\d ?%|\d [GM]B/s", BLOCK.sub("", text))
+    assert "No result is kept of these figures" in " ".join(notes.split())
 
 
 def test_a_block_is_written_and_nothing_else() -> None:
