@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from kvasir.core.errors import CapacityError, RequestError
-from kvasir.core.messages import EngineStats
+from kvasir.core.messages import EngineStats, Ready
+from kvasir.core.params import TokenParams
+from kvasir.sampling.standing import Standing
+from kvasir.serve import frames
 from kvasir.serve.admission import Admission, wait_for
+from kvasir.serve.client import AsyncClient
 from tests.unit.test_deadlines import World
 
 
@@ -134,3 +143,63 @@ def test_retry_after_is_within_a_factor_of_two_of_the_truth() -> None:
         if i % 5 == 4:
             world.step()
     assert n_checked >= 10
+
+
+READY = Ready("m", 101, 256, 64, 16, "test", "root", 4)
+
+
+@asynccontextmanager
+async def client_of(
+    max_requests: int = 9, max_queued_requests: int = 999
+) -> AsyncIterator[AsyncClient]:
+    """Of an engine that is ready and says nothing."""
+    ours, theirs = socket.socketpair()
+    client = AsyncClient(
+        max_requests=max_requests,
+        stream_buffer=9,
+        max_queued_requests=max_queued_requests,
+        max_queued_tokens=9999,
+    )
+    reading = asyncio.create_task(client.run(ours))
+    await asyncio.to_thread(theirs.sendall, frames.encode(READY))
+    await client.wait_ready()
+    yield client
+    theirs.close()
+    await reading
+
+
+def test_who_filled_the_queue_keeps_nobody_else_out() -> None:
+    """Another user, or the same one in another class, is taken beyond the bounds, up to an eighth
+    of them: of choices, prompt tokens and requests."""
+
+    async def run() -> None:
+        async with client_of(max_requests=8, max_queued_requests=16) as client:
+            one, other = Standing(tenant="one", priority_class="batch"), Standing(tenant="other")
+            prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
+            await client.submit(prompts, READY.max_num_seqs + 16, one)
+            with pytest.raises(CapacityError, match=r"16 choices wait and 1 more .* holds 16:"):
+                await client.submit(prompts, 1, one)
+            with pytest.raises(CapacityError, match=r"16 choices wait and 3 more .* holds 16:"):
+                await client.submit(prompts, 3, other)
+            await client.submit(prompts, 2, other)
+            with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 16:"):
+                await client.submit(prompts, 1, other)
+            with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 18:"):
+                await client.submit(prompts, 1, Standing(tenant="one"))
+
+    asyncio.run(run())
+
+
+def test_who_has_all_requests_keeps_nobody_else_out() -> None:
+    async def run() -> None:
+        async with client_of(max_requests=8) as client:
+            prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
+            for _ in range(8):
+                await client.submit(prompts)
+            with pytest.raises(CapacityError, match="8 requests run or wait, the limit is 8:"):
+                await client.submit(prompts)
+            await client.submit(prompts, 1, Standing(tenant="other"))
+            with pytest.raises(CapacityError, match="9 requests run or wait, the limit is 9:"):
+                await client.submit(prompts, 1, Standing(tenant="third"))
+
+    asyncio.run(run())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import count, pairwise
 
 import msgspec
 import pytest
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import CapacityError
 from kvasir.core.messages import (
     AskHoldings,
     Cancel,
@@ -31,7 +29,6 @@ from kvasir.engine.choices import choices
 from kvasir.engine.engine import Engine
 from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
-from kvasir.sampling.standing import Standing
 from kvasir.sampling.validate import resolve_choices
 from kvasir.sched.scheduler import Scheduler
 from kvasir.sched.timeline import Timeline
@@ -337,63 +334,6 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         client.release(stream)
         theirs.close()
         await reading
-
-    asyncio.run(run())
-
-
-@asynccontextmanager
-async def client_of(
-    max_requests: int = 9, max_queued_requests: int = 999
-) -> AsyncIterator[AsyncClient]:
-    """Of an engine that is ready and says nothing."""
-    ours, theirs = socket.socketpair()
-    client = AsyncClient(
-        max_requests=max_requests,
-        stream_buffer=9,
-        max_queued_requests=max_queued_requests,
-        max_queued_tokens=9999,
-    )
-    reading = asyncio.create_task(client.run(ours))
-    await asyncio.to_thread(theirs.sendall, frames.encode(READY))
-    await client.wait_ready()
-    yield client
-    theirs.close()
-    await reading
-
-
-def test_who_filled_the_queue_keeps_nobody_else_out() -> None:
-    """Another user, or the same one in another class, is taken beyond the bounds, up to an eighth
-    of them: of choices, prompt tokens and requests."""
-
-    async def run() -> None:
-        async with client_of(max_requests=8, max_queued_requests=16) as client:
-            one, other = Standing(tenant="one", priority_class="batch"), Standing(tenant="other")
-            prompts = [(PROMPT, PARAMS)]
-            await client.submit(prompts, READY.max_num_seqs + 16, one)
-            with pytest.raises(CapacityError, match=r"16 choices wait and 1 more .* holds 16:"):
-                await client.submit(prompts, 1, one)
-            with pytest.raises(CapacityError, match=r"16 choices wait and 3 more .* holds 16:"):
-                await client.submit(prompts, 3, other)
-            await client.submit(prompts, 2, other)
-            with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 16:"):
-                await client.submit(prompts, 1, other)
-            with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 18:"):
-                await client.submit(prompts, 1, Standing(tenant="one"))
-
-    asyncio.run(run())
-
-
-def test_who_has_all_requests_keeps_nobody_else_out() -> None:
-    async def run() -> None:
-        async with client_of(max_requests=8) as client:
-            prompts = [(PROMPT, PARAMS)]
-            for _ in range(8):
-                await client.submit(prompts)
-            with pytest.raises(CapacityError, match="8 requests run or wait, the limit is 8:"):
-                await client.submit(prompts)
-            await client.submit(prompts, 1, Standing(tenant="other"))
-            with pytest.raises(CapacityError, match="9 requests run or wait, the limit is 9:"):
-                await client.submit(prompts, 1, Standing(tenant="third"))
 
     asyncio.run(run())
 
