@@ -117,7 +117,7 @@ class Server:
         """All events of a body's answer. Raises KvasirError."""
         fields = jsonbody.parse_object(body)
         server = jobs.Server(
-            self.text, self.built.ready(), Limits(MOST, 10 * LENGTH), Slices(), lambda: 5
+            self.text, self.built.ready(), Limits(MOST, 10 * LENGTH), Slices(), lambda: 5, 10**6
         )
         if "messages" in fields:
             asked, _ = parse_request(ChatRequest, fields, chat.UNSUPPORTED, strict=False)

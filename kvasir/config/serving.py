@@ -88,6 +88,12 @@ class ServeOptions:
     max_queued_tokens: int = option(
         2**20, "int", "Prompt tokens that wait for others to end; more get a 429."
     )
+    max_answer_logprobs: int = option(
+        2**21,
+        "int",
+        "Tokens and alternatives of one answer, echoes included, over all its choices; always one "
+        "full context.",
+    )
     request_timeout: int | None = option(
         None, "int", "Seconds that an answer may take, waiting included; default: no limit."
     )

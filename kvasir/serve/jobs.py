@@ -14,11 +14,12 @@ from kvasir.sampling.names import Names
 from kvasir.sampling.standing import Standing
 from kvasir.sampling.validate import check, check_prompt, other_prompt, resolve
 from kvasir.serve.admission import Limits
+from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.generation import Job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.protocol.sampling import standing_of
+from kvasir.serve.protocol.sampling import SamplingFields, standing_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import TextModel
 from kvasir.tokenizer.messages import ChatMessage
@@ -37,6 +38,8 @@ class Server:
     slices: Slices
     draw: DrawSeed
     """Seeds of requests without one."""
+    max_answer_logprobs: int
+    """Of one answer, where one full context has fewer."""
 
 
 async def completion_job(request: CompletionRequest, server: Server) -> Job:
@@ -45,7 +48,9 @@ async def completion_job(request: CompletionRequest, server: Server) -> Job:
     names = completions.names_of(request)
     _check_before_tokenizing(params, server.info, names)
     prompts = await _prompts(request, params.n, server)
-    return await server.slices.run(_job(prompts, params, server, standing, names))
+    job = await server.slices.run(_job(prompts, params, server, standing, names))
+    _check_answer(job, request, server, names, echoes=request.echo)
+    return job
 
 
 async def chat_job(request: ChatRequest, messages: Sequence[ChatMessage], server: Server) -> Job:
@@ -61,7 +66,16 @@ async def chat_job(request: ChatRequest, messages: Sequence[ChatMessage], server
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    return await server.slices.run(_job((prompt,), params, server, standing, names))
+    job = await server.slices.run(_job((prompt,), params, server, standing, names))
+    _check_answer(job, request, server, names, echoes=False)
+    return job
+
+
+def _check_answer(
+    job: Job, request: SamplingFields, server: Server, names: Names, *, echoes: bool
+) -> None:
+    limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
+    check_answer(job, limit, echoes=echoes, streams=request.stream, names=names)
 
 
 async def chat_prompt(

@@ -93,7 +93,8 @@ async def _generate(
 
 def _server(service: Service, text: TextModel, info: Ready) -> Server:
     client = service.client
-    return Server(text, info, client.limits, client.slices, service.draw_seed)
+    most = service.options.max_answer_logprobs
+    return Server(text, info, client.limits, client.slices, service.draw_seed, most)
 
 
 def fingerprint(info: Ready) -> str:

@@ -76,3 +76,15 @@ def test_many_prompts_and_choices(toy: Server) -> None:
         assert choice["logprobs"]["text_offset"][:2] == [0, 1]
     both = asked(toy, {"prompt": [WRITTEN, "ab"], "logprobs": 0})
     assert [choice["logprobs"]["text_offset"][:2] for choice in both] == [[0, 10], [0, 1]]
+
+
+def test_scores_that_are_repeated_for_every_choice_are_bounded(toy: Server) -> None:
+    """This body is 6 kB, its answer would be 50 MB."""
+    asked = {"prompt": [97] * 1000, "echo": True, "logprobs": 20, "max_tokens": 5}
+    reply = toy.post(PATH, {**asked, "n": 128})
+    assert reply.status_code == 400
+    said = reply.json()["error"]
+    assert said["param"] == "logprobs"
+    assert "128640 tokens with 20 alternatives each, which counts as 2701440" in said["message"]
+    assert "at most 2097152: lower n, " in said["message"]
+    assert toy.post(PATH, {**asked, "prompt": [97]}).status_code == 200

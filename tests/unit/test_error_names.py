@@ -94,7 +94,7 @@ def text(folder: Path) -> TextModel:
 
 
 def _server(text: TextModel) -> Server:
-    return Server(text, INFO, Limits(128, 10_000), Slices(), lambda: 1)
+    return Server(text, INFO, Limits(128, 10_000), Slices(), lambda: 1, 10**6)
 
 
 def _refused(text: TextModel, is_chat: bool, body: dict[str, Any]) -> RequestError:
