@@ -107,6 +107,11 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     """Prompt tokens that the prefix cache gave; sent once, with the first news."""
     retry_after: float = 0.0
     """With an error: seconds after which trying again is worthwhile; 0: it never is."""
+    scores: bytes = b""
+    """Between processes, instead of ``prompt_logprobs``: some of them as msgpack, those of a long
+    prompt in several events, so that who words them reads a few at a time."""
+    n_scores: int = 0
+    """How many these are."""
 
 
 class DiskStats(msgspec.Struct, tag="disk"):

@@ -24,6 +24,8 @@ class Delta:
     """Prompt tokens that were not computed; told once."""
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    scores: bytes = b""
+    """As in ``TokenEvent``."""
     finish: str | None = None
     """None while the choice runs, else "stop" or "length"."""
     stop_reason: int | str | None = None
@@ -100,6 +102,7 @@ class Choice:
             n_cached=event.n_cached,
             logprobs=event.logprobs[:count],
             prompt_logprobs=event.prompt_logprobs,
+            scores=event.scores,
             finish=finish,
             stop_reason=reason,
         )

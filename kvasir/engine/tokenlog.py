@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent, TokenLogprob
+from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.sampling.reference import DRAWS
 
@@ -29,9 +29,8 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
     key_root: str
     numerics_id: str
     emitted: list[int] = []
-    logprobs: list[TokenLogprob] = []
-    """One per emitted token when the request wants logprobs."""
-    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    n_scored: int = 0
+    """Logprobs of the prompt."""
     finish: str | None = None
     version: int = VERSION
     cache_salt: str = ""
@@ -51,8 +50,7 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
         if self.finish is not None:
             raise KvasirError(f"event of request {self.id}, which ended with {self.finish!r}")
         self.emitted.extend(event.tokens)
-        self.logprobs.extend(event.logprobs)
-        self.prompt_logprobs += event.prompt_logprobs
+        self.n_scored += len(event.prompt_logprobs) + event.n_scores
         self.finish = event.finish
 
 
@@ -109,7 +107,7 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
         priority=log.priority,
         priority_class=log.priority_class,
         tenant=log.tenant,
-        n_scored=len(log.prompt_logprobs),
+        n_scored=log.n_scored,
     )
 
 

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kvasir.core.messages import TokenLogprob
 from kvasir.engine.choice import Delta
+from kvasir.serve.parts import HOLE, Parts, filled, listed
 from kvasir.serve.slices import Work
 
 Json = dict[str, Any]
-_json = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Envelope:
     fingerprint: str
     warnings: tuple[str, ...]
 
-    def wrap(self, choices: Sequence[Json | msgspec.Raw], *, kind: str | None = None) -> Json:
+    def wrap(self, choices: Sequence[Json] | msgspec.Raw, *, kind: str | None = None) -> Json:
         return {
             "id": self.id,
             "object": kind or self.kind,
@@ -59,11 +58,9 @@ def usage(n_prompt: int, n_output: int, n_cached: int) -> Json:
 
 @dataclass(slots=True)
 class Whole:
-    """All deltas of one choice."""
+    """All deltas of one choice but their logprobs, which the answer gathers."""
 
     texts: list[str] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     n_tokens: int = 0
     n_cached: int = 0
     finish: str | None = None
@@ -71,8 +68,6 @@ class Whole:
 
     def add(self, delta: Delta) -> None:
         self.texts.append(delta.text)
-        self.logprobs.extend(delta.logprobs)
-        self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
         self.n_tokens += delta.n_tokens
         self.n_cached += delta.n_cached
         self.finish, self.stop_reason = delta.finish, delta.stop_reason
@@ -80,6 +75,15 @@ class Whole:
     @property
     def text(self) -> str:
         return "".join(self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One event of a stream."""
+
+    value: Json
+    parts: Parts
+    """What fills its HOLE, if it has one."""
 
 
 class Answer(Protocol):
@@ -93,23 +97,35 @@ class Answer(Protocol):
         """``object`` of a chunk."""
         ...
 
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether there is much to word in a delta."""
+        ...
+
     def opening(self) -> list[Json]:
         """Chunks before the first token."""
         ...
 
-    def chunks(self, delta: Delta) -> list[Json]:
-        """Chunks of a stream that tell ``delta``."""
+    def read(self, delta: Delta) -> Work[None]:
+        """Words the logprobs of ``delta``, for the next ``chunks`` or for ``whole``."""
         ...
 
-    def whole(self, index: int, choices: Sequence[Whole]) -> Json:
-        """Choice ``index`` of a response that is not streamed."""
+    def chunks(self, delta: Delta) -> list[Chunk]:
+        """Chunks of a stream that tell ``delta``, the last that was read."""
+        ...
+
+    def whole(self, index: int, choice: Whole) -> Parts:
+        """Choice ``index`` of a response that is not streamed, as JSON; asked for once."""
         ...
 
 
-def worded(answer: Answer, choices: Sequence[Whole]) -> Work[list[msgspec.Raw]]:
-    """``choices`` of a response that is not streamed, as JSON."""
+def worded(answer: Answer, choices: Sequence[Whole], counts: Json) -> Work[Parts]:
+    """The response that is not streamed; ``counts`` are its usage."""
     found = []
-    for index in range(len(choices)):
-        found.append(msgspec.Raw(_json.encode(answer.whole(index, choices))))
+    for index, choice in enumerate(choices):
+        found.append(answer.whole(index, choice))
         yield
-    return found
+    body = {**answer.envelope.wrap(HOLE), "usage": counts}
+    if answer.envelope.warnings:
+        body["warnings"] = list(answer.envelope.warnings)
+    return filled(body, listed(found))

@@ -63,12 +63,9 @@ async def respond_beams(beam_job: BeamJob, answer: Answer, exchange: Exchange) -
         beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
     slices = beam_job.client.slices
     wholes = await slices.run(_wholes(beam_job, beams))
-    body = answer.envelope.wrap(await slices.run(worded(answer, wholes)))
     n_output = sum(len(beam.tokens) for beam in beams)
-    body["usage"] = usage(beam_job.job.n_prompt_tokens, n_output, driver.n_cached)
-    if answer.envelope.warnings:
-        body["warnings"] = list(answer.envelope.warnings)
-    await exchange.send_json(body)
+    counts = usage(beam_job.job.n_prompt_tokens, n_output, driver.n_cached)
+    await exchange.send_parts(await slices.run(worded(answer, wholes, counts)))
 
 
 class _Driver:

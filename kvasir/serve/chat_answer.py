@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import msgspec
 
 from kvasir.engine.choice import Delta
-from kvasir.serve.answer import Envelope, Json, Whole
+from kvasir.serve.answer import Chunk, Envelope, Json, Whole
 from kvasir.serve.generation import Job
-from kvasir.serve.logprobs import chat_logprobs
+from kvasir.serve.logprobs import ChatLogprobs
+from kvasir.serve.parts import HOLE, Parts, filled
+from kvasir.serve.slices import Work
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 CHUNK = "chat.completion.chunk"
@@ -21,24 +23,31 @@ class ChatAnswer:
         self.chunk_kind = CHUNK
         self._n_choices = job.n_choices
         self._tokenizer = tokenizer
-        self._has_logprobs = logprobs
+        self.has_logprobs = logprobs
+        self._logprobs: dict[int, ChatLogprobs] = {}
 
     def opening(self) -> list[Json]:
         role = {"role": "assistant", "content": ""}
         return [self._chunk(i, role, None, None, None) for i in range(self._n_choices)]
 
-    def chunks(self, delta: Delta) -> list[Json]:
-        logprobs = chat_logprobs(self._tokenizer, delta.logprobs) if self._has_logprobs else None
-        if not delta.text and delta.finish is None and not (logprobs and logprobs["content"]):
+    def read(self, delta: Delta) -> Work[None]:
+        if self.has_logprobs:
+            yield from self._of(delta.index).add(delta.logprobs)
+
+    def chunks(self, delta: Delta) -> list[Chunk]:
+        has_logprobs = self.has_logprobs and delta.logprobs
+        if not delta.text and delta.finish is None and not has_logprobs:
             return []
         content = {"content": delta.text} if delta.text else {}
-        return [self._chunk(delta.index, content, logprobs, delta.finish, delta.stop_reason)]
+        hole = HOLE if self.has_logprobs else None
+        value = self._chunk(delta.index, content, hole, delta.finish, delta.stop_reason)
+        return [Chunk(value, self._taken(delta.index))]
 
     def _chunk(
         self,
         index: int,
         delta: Json,
-        logprobs: Json | None,
+        logprobs: msgspec.Raw | None,
         finish: str | None,
         stop_reason: int | str | None,
     ) -> Json:
@@ -51,14 +60,21 @@ class ChatAnswer:
         }
         return self.envelope.wrap([choice], kind=CHUNK)
 
-    def whole(self, index: int, choices: Sequence[Whole]) -> Json:
-        choice = choices[index]
-        return {
+    def whole(self, index: int, choice: Whole) -> Parts:
+        value = {
             "index": index,
             "message": {"role": "assistant", "content": choice.text, "refusal": None},
-            "logprobs": chat_logprobs(self._tokenizer, choice.logprobs)
-            if self._has_logprobs
-            else None,
+            "logprobs": HOLE if self.has_logprobs else None,
             "finish_reason": choice.finish,
             "stop_reason": choice.stop_reason,
         }
+        return filled(value, self._taken(index))
+
+    def _taken(self, index: int) -> Parts:
+        return self._of(index).take() if self.has_logprobs else []
+
+    def _of(self, index: int) -> ChatLogprobs:
+        found = self._logprobs.get(index)
+        if found is None:
+            found = self._logprobs[index] = ChatLogprobs(self._tokenizer)
+        return found

@@ -37,8 +37,9 @@ from kvasir.sampling.standing import ALIKE, Standing
 from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
 from kvasir.serve.admission import Admission, Limits, reserve
+from kvasir.serve.allocator import Leftovers
 from kvasir.serve.slices import Slices, Work
-from kvasir.serve.streams import READ_EVENTS, EngineDown, EventStream
+from kvasir.serve.streams import EngineDown, EventStream, n_reads
 
 logger = logging.getLogger("kvasir.client")
 
@@ -97,6 +98,7 @@ class AsyncClient:
         self.timeline = Timeline(time.monotonic)
         """What the engine has told: a copy of its own."""
         self.slices = Slices()
+        self.leftovers = Leftovers()
         self._ready = asyncio.Event()
         self._max_requests = max_requests
         self._admission = Admission(max_queued_requests, max_queued_tokens)
@@ -316,7 +318,7 @@ class AsyncClient:
         message = frames.decode_from_engine(payload)
         if isinstance(message, StepEvents):
             self._dispatch(message)
-            return 1 + len(message.events) // READ_EVENTS
+            return n_reads(message.events)
         if isinstance(message, News):
             for item in message.items:
                 self.timeline.add(item)

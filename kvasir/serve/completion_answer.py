@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from kvasir.core.messages import TokenLogprob
+import msgspec
+
 from kvasir.engine.choice import Delta
-from kvasir.serve.answer import Envelope, Json, Whole
+from kvasir.serve.answer import Chunk, Envelope, Json, Whole
 from kvasir.serve.echo import Echo
 from kvasir.serve.generation import Job
-from kvasir.serve.logprobs import CompletionLogprobs
+from kvasir.serve.logprobs import CompletionLogprobs, PromptLogprobs, Table, joined
+from kvasir.serve.parts import HOLE, Parts, filled
+from kvasir.serve.slices import Work
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
@@ -34,68 +36,97 @@ class CompletionAnswer:
         self._echoes = echoes
         """One for each prompt, or none."""
         self._silent = silent
-        self._has_logprobs = logprobs
-        self._logprobs = [
-            CompletionLogprobs(
-                tokenizer,
-                skip_special=job.params.skip_special_tokens,
-                begin=len(self._prompt_text(i)),
-            )
-            for i in range(job.n_choices if logprobs else 0)
-        ]
+        self.has_logprobs = logprobs
+        self._tokenizer = tokenizer
+        self._prompts: dict[int, PromptLogprobs] = {}
+        self._logprobs: dict[int, CompletionLogprobs] = {}
         self._echoed = [not echoes] * job.n_choices
 
     def opening(self) -> list[Json]:
         return []
 
-    def chunks(self, delta: Delta) -> list[Json]:
-        choices = []
-        waits = self._has_logprobs and not delta.prompt_logprobs and not delta.n_tokens
-        if not self._echoed[delta.index] and (not waits or delta.finish is not None):
-            self._echoed[delta.index] = True
-            choices.append(self._prompt_choice(delta))
-        is_news = delta.text or delta.finish is not None or (self._has_logprobs and delta.logprobs)
+    def read(self, delta: Delta) -> Work[None]:
+        if not self.has_logprobs:
+            return
+        if delta.scores:
+            yield from self._prompt(delta.index).add(delta.scores)
+        if not self._silent:
+            yield from self._of(delta.index).add(delta.logprobs)
+
+    def chunks(self, delta: Delta) -> list[Chunk]:
+        found, index = [], delta.index
+        if not self._echoed[index] and not self._waits(delta):
+            self._echoed[index] = True
+            tables = [self._prompt(index).table] if self.has_logprobs else []
+            found.append(self._chunk(index, self._prompt_text(index), tables))
+        is_news = delta.text or delta.finish is not None or (self.has_logprobs and delta.logprobs)
         if is_news:
-            text, logprobs = ("", ()) if self._silent else (delta.text, delta.logprobs)
-            choices.append(
-                _choice(
-                    delta.index,
-                    text,
-                    self._piece(delta.index, logprobs),
-                    delta.finish,
-                    delta.stop_reason,
-                )
-            )
-        return [self.envelope.wrap([choice]) for choice in choices]
+            text, tables = "" if self._silent else delta.text, self._taken(index)
+            found.append(self._chunk(index, text, tables, delta.finish, delta.stop_reason))
+        return found
 
-    def whole(self, index: int, choices: Sequence[Whole]) -> Json:
-        whole = choices[index]
-        shared = choices[index - index % self._job.params.n].prompt_logprobs
-        prompt = self._prompt_text(index)
-        text, logprobs = ("", []) if self._silent else (whole.text, whole.logprobs)
-        pieces = [self._prompt_piece(index, shared)] if self._echoes else []
-        pieces.append(self._piece(index, logprobs))
-        return _choice(index, prompt + text, _joined(pieces), whole.finish, whole.stop_reason)
+    def whole(self, index: int, choice: Whole) -> Parts:
+        text = self._prompt_text(index) + ("" if self._silent else choice.text)
+        tables = self._taken(index)
+        if self._echoes and self.has_logprobs:
+            tables.insert(0, self._prompt(index).table)
+        value = _choice(index, text, self._hole, choice.finish, choice.stop_reason)
+        return filled(value, self._joined(tables))
 
-    def _prompt_choice(self, delta: Delta) -> Json:
-        piece = self._prompt_piece(delta.index, delta.prompt_logprobs)
-        return _choice(delta.index, self._prompt_text(delta.index), piece, None, None)
+    def _waits(self, delta: Delta) -> bool:
+        """For the scores of the prompt, which come before anything else."""
+        has_begun = delta.n_tokens > 0 or delta.finish is not None
+        return self.has_logprobs and not has_begun and not self._prompt(delta.index).is_whole
+
+    def _chunk(
+        self,
+        index: int,
+        text: str,
+        tables: list[Table],
+        finish: str | None = None,
+        stop_reason: int | str | None = None,
+    ) -> Chunk:
+        value = self.envelope.wrap([_choice(index, text, self._hole, finish, stop_reason)])
+        return Chunk(value, self._joined(tables))
+
+    def _joined(self, tables: list[Table]) -> Parts:
+        return joined(tables) if self.has_logprobs else []
+
+    @property
+    def _hole(self) -> msgspec.Raw | None:
+        return HOLE if self.has_logprobs else None
 
     def _prompt_text(self, index: int) -> str:
         return self._echoes[index // self._job.params.n].text if self._echoes else ""
 
-    def _prompt_piece(self, index: int, logprobs: Sequence[TokenLogprob]) -> Json | None:
-        if not self._has_logprobs:
-            return None
-        begins = self._echoes[index // self._job.params.n].begins
-        return self._logprobs[index].of_prompt(self._job.prompt_of(index)[0], logprobs, begins)
+    def _taken(self, index: int) -> list[Table]:
+        return [self._of(index).take()] if self.has_logprobs else []
 
-    def _piece(self, index: int, logprobs: Sequence[TokenLogprob]) -> Json | None:
-        return self._logprobs[index].piece(logprobs) if self._has_logprobs else None
+    def _prompt(self, index: int) -> PromptLogprobs:
+        number = index // self._job.params.n
+        found = self._prompts.get(number)
+        if found is None:
+            first, begins = self._job.prompts[number][0], self._echoes[number].begins
+            found = self._prompts[number] = PromptLogprobs(self._tokenizer, first, begins)
+        return found
+
+    def _of(self, index: int) -> CompletionLogprobs:
+        found = self._logprobs.get(index)
+        if found is None:
+            found = self._logprobs[index] = CompletionLogprobs(
+                self._tokenizer,
+                skip_special=self._job.params.skip_special_tokens,
+                begin=len(self._prompt_text(index)),
+            )
+        return found
 
 
 def _choice(
-    index: int, text: str, logprobs: Json | None, finish: str | None, stop_reason: int | str | None
+    index: int,
+    text: str,
+    logprobs: msgspec.Raw | None,
+    finish: str | None,
+    stop_reason: int | str | None,
 ) -> Json:
     return {
         "index": index,
@@ -104,14 +135,3 @@ def _choice(
         "finish_reason": finish,
         "stop_reason": stop_reason,
     }
-
-
-def _joined(pieces: Sequence[Json | None]) -> Json | None:
-    present = [piece for piece in pieces if piece is not None]
-    if not present:
-        return None
-    joined: dict[str, list[Any]] = {key: [] for key in present[0]}
-    for piece in present:
-        for key, values in piece.items():
-            joined[key].extend(values)
-    return joined

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve import sse
+from kvasir.serve.allocator import LEFT_BYTES
 from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.origins import Guard
@@ -42,12 +43,14 @@ class Endpoint:
             _authenticate(exchange, self._key)
             await self._handler(self._service, exchange)
         except ClientGone:
-            return
+            self._service.client.leftovers.give_back_soon()
         except KvasirError as error:
             await self._fail(exchange, error)
         except Exception:
             logger.exception("unexpected error in %r", scope["path"])
             await self._fail(exchange, KvasirError("internal error: see the server's log"))
+        if exchange.n_bytes >= LEFT_BYTES:
+            self._service.client.leftovers.give_back_soon()
 
     async def _fail(self, exchange: Exchange, error: KvasirError) -> None:
         self._service.metrics.count_error(error.code)

@@ -15,6 +15,7 @@ from kvasir.core.errors import RequestError
 from kvasir.serve import sse
 from kvasir.serve.bodies import Body, BodyBudget
 from kvasir.serve.jsonbody import parse_object
+from kvasir.serve.parts import WRITE_BYTES, Parts, emptied, writes
 
 INLINE_BYTES = 8 * 1024
 """Bodies up to this size are parsed on the event loop (below a millisecond, whatever they hold),
@@ -37,6 +38,8 @@ class Exchange:
         self.started = False
         """Whether the response has begun, so that its status cannot change any more."""
         self.arrived = time.monotonic()
+        self.n_bytes = 0
+        """Of the body and of what was sent."""
         self._receive = receive
         self._send = send
         self._bodies = bodies
@@ -56,6 +59,7 @@ class Exchange:
         with self._bodies.body() as body:
             await self._read_body(body)
             data = body.complete()
+            self.n_bytes += len(data)
             if len(data) <= INLINE_BYTES:
                 return read(parse_object(data))
             return await asyncio.to_thread(lambda: read(parse_object(data)))
@@ -97,8 +101,23 @@ class Exchange:
         self, body: bytes, media_type: bytes, status: int = 200, headers: Headers = ()
     ) -> None:
         length = (b"content-length", str(len(body)).encode())
+        self.n_bytes += len(body)
         await self._start(status, [(b"content-type", media_type), length, *headers])
         await self._send({"type": "http.response.body", "body": body})
+
+    async def send_parts(self, parts: Parts) -> None:
+        """A JSON document in ``parts``, which are let go as they are sent. Others have a turn
+        between two pieces of it, and it waits while the client reads slowly."""
+        size = sum(map(len, parts))
+        if size <= WRITE_BYTES:
+            return await self.send_bytes(b"".join(parts), b"application/json")
+        length = (b"content-length", str(size).encode())
+        await self._start(200, [(b"content-type", b"application/json"), length])
+        for i, data in enumerate(writes(emptied(parts))):
+            if i:
+                await asyncio.sleep(0)
+            await self.send_events(data)
+        await self.end_events()
 
     async def start_json(self) -> None:
         """A JSON document whose parts follow."""
@@ -109,6 +128,7 @@ class Exchange:
 
     async def send_events(self, data: bytes) -> None:
         """Waits while the client reads slowly."""
+        self.n_bytes += len(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_events(self) -> None:

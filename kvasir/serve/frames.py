@@ -8,7 +8,7 @@ import struct
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import FromEngine, ToEngine
+from kvasir.core.messages import FromEngine, ToEngine, TokenLogprob
 
 MAX_FRAME = 256 * 2**20
 """Bytes. A prompt of a million ids is 5 MiB, its scores with 20 alternatives each are 200 MiB."""
@@ -17,6 +17,7 @@ LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 _from_engine = msgspec.msgpack.Decoder(FromEngine)
 _to_engine = msgspec.msgpack.Decoder(ToEngine)
+_scores = msgspec.msgpack.Decoder(tuple[TokenLogprob, ...])
 
 
 class FrameError(KvasirError):
@@ -46,6 +47,15 @@ def decode_from_engine(payload: bytes) -> FromEngine:
     """Raises msgspec.ValidationError or DecodeError."""
     message: FromEngine = _from_engine.decode(payload)
     return message
+
+
+def encode_scores(items: tuple[TokenLogprob, ...]) -> bytes:
+    """``TokenEvent.scores``."""
+    return _encoder.encode(items)
+
+
+def decode_scores(scores: bytes) -> tuple[TokenLogprob, ...]:
+    return _scores.decode(scores)
 
 
 def receive(sock: socket.socket) -> bytes | None:

@@ -1,16 +1,27 @@
-"""Log probabilities in OpenAI's two shapes."""
+"""Log probabilities in OpenAI's two shapes: JSON, gathered piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvasir.core.messages import TokenLogprob
+from kvasir.serve.frames import decode_scores
+from kvasir.serve.parts import Items, Parts, listed
+from kvasir.serve.slices import Work
 from kvasir.tokenizer.detokenize import Places
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot say."""
+AT_A_TIME = 8
+"""Tokens that are worded in one piece: half a millisecond, with 20 alternatives each."""
+COLUMNS = ("text_offset", "token_logprobs", "tokens", "top_logprobs")
+
+
+def _pieces(items: Sequence[TokenLogprob]) -> Iterator[Sequence[TokenLogprob]]:
+    for first in range(0, len(items), AT_A_TIME):
+        yield items[first : first + AT_A_TIME]
 
 
 def _text(tokenizer: Tokenizer, token: int) -> str:
@@ -26,23 +37,97 @@ def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     }
 
 
-def chat_logprobs(tokenizer: Tokenizer, logprobs: Iterable[TokenLogprob]) -> dict[str, Any]:
+class ChatLogprobs:
     """``logprobs`` of a chat choice: one entry per token. ``bytes`` are the token's own, also of
     half a character."""
-    return {
-        "content": [
-            {
-                **_entry(tokenizer, item.token, item.logprob),
-                "top_logprobs": [_entry(tokenizer, token, value) for token, value in item.top],
-            }
-            for item in logprobs
-        ],
-        "refusal": None,
-    }
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._content = Items()
+
+    def add(self, logprobs: Sequence[TokenLogprob]) -> Work[None]:
+        """Of the tokens that come next."""
+        for piece in _pieces(logprobs):
+            self._content.extend([self._worded(item) for item in piece])
+            yield
+
+    def take(self) -> Parts:
+        """All that was added since the last time."""
+        taken, self._content = self._content, Items()
+        return [b'{"content":[', taken.data, b'],"refusal":null}']
+
+    def _worded(self, item: TokenLogprob) -> dict[str, Any]:
+        top = [_entry(self._tokenizer, token, value) for token, value in item.top]
+        return {**_entry(self._tokenizer, item.token, item.logprob), "top_logprobs": top}
+
+
+class Table:
+    """Consecutive tokens in the four columns of a text completion."""
+
+    def __init__(self) -> None:
+        self.columns = tuple(Items() for _ in COLUMNS)
+
+    def add(
+        self, tokenizer: Tokenizer, begins: Sequence[int], items: Sequence[TokenLogprob]
+    ) -> None:
+        """``begins``: where in the choice's text (characters) each of ``items`` begins."""
+        offsets, values, tokens, tops = self.columns
+        offsets.extend(begins)
+        values.extend([max(item.logprob, FLOOR) for item in items])
+        tokens.extend([_text(tokenizer, item.token) for item in items])
+        tops.extend([_top(tokenizer, item) for item in items])
+
+
+def _top(tokenizer: Tokenizer, item: TokenLogprob) -> dict[str, float]:
+    """Likeliest first. Of tokens with the same text the likeliest is kept; the chosen one is always
+    in."""
+    top: dict[str, float] = {}
+    for token, value in (*item.top, (item.token, item.logprob)):
+        top.setdefault(_text(tokenizer, token), max(value, FLOOR))
+    return top
+
+
+def joined(tables: Sequence[Table]) -> Parts:
+    """``logprobs`` of a text completion whose tokens are those of ``tables``, one after another."""
+    parts: Parts = []
+    for i, name in enumerate(COLUMNS):
+        parts.append(b'%b"%b":' % (b"," if i else b"{", name.encode()))
+        parts += listed([data] for table in tables if (data := table.columns[i].data))
+    return [*parts, b"}"]
+
+
+class PromptLogprobs:
+    """Of an echoed prompt: worded once, whatever number of choices repeat it."""
+
+    def __init__(self, tokenizer: Tokenizer, first: int, begins: Sequence[int]) -> None:
+        """``first`` is the prompt's first token, which has no probability; ``begins`` are where its
+        tokens begin."""
+        self.table = Table()
+        for column, value in zip(
+            self.table.columns, (begins[0], None, _text(tokenizer, first), None), strict=True
+        ):
+            column.extend([value])
+        self._tokenizer = tokenizer
+        self._begins = begins
+        self._n = 1
+
+    @property
+    def is_whole(self) -> bool:
+        return self._n == len(self._begins)
+
+    def add(self, scores: bytes) -> Work[None]:
+        """Of the tokens that come next; ``scores`` as in ``TokenEvent``."""
+        items = decode_scores(scores)
+        yield
+        for piece in _pieces(items):
+            last = self._n + len(piece)
+            self.table.add(self._tokenizer, self._begins[self._n : last], piece)
+            self._n = last
+            yield
 
 
 class CompletionLogprobs:
-    """``logprobs`` of a text completion, piece by piece.
+    """``logprobs`` of what a text completion generates.
 
     ``text_offset`` says where in the choice's text (characters) a token begins. A token without
     text is where the next one begins; those of a stop string that was cut off are behind the end.
@@ -52,35 +137,16 @@ class CompletionLogprobs:
         """``begin``: characters of the prompt that the choice's text begins with."""
         self._tokenizer = tokenizer
         self._places = Places(tokenizer, skip_special, continues=True, at=begin)
+        self._table = Table()
 
-    def of_prompt(
-        self, first: int, logprobs: Iterable[TokenLogprob], begins: Sequence[int]
-    ) -> dict[str, Any]:
-        """``first`` is the prompt's first token, which has no probability; ``begins`` are where its
-        tokens begin."""
-        piece = self._piece(tuple(logprobs), begins)
-        piece["tokens"].insert(0, _text(self._tokenizer, first))
-        piece["token_logprobs"].insert(0, None)
-        piece["top_logprobs"].insert(0, None)
-        return piece
-
-    def piece(self, logprobs: Iterable[TokenLogprob]) -> dict[str, Any]:
+    def add(self, logprobs: Sequence[TokenLogprob]) -> Work[None]:
         """Of the tokens that come next."""
-        items = tuple(logprobs)
-        return self._piece(items, [self._places.next(item.token) for item in items])
+        for piece in _pieces(logprobs):
+            begins = [self._places.next(item.token) for item in piece]
+            self._table.add(self._tokenizer, begins, piece)
+            yield
 
-    def _piece(self, items: Sequence[TokenLogprob], begins: Sequence[int]) -> dict[str, Any]:
-        return {
-            "text_offset": list(begins),
-            "token_logprobs": [max(item.logprob, FLOOR) for item in items],
-            "tokens": [_text(self._tokenizer, item.token) for item in items],
-            "top_logprobs": [self._top(item) for item in items],
-        }
-
-    def _top(self, item: TokenLogprob) -> dict[str, float]:
-        """Likeliest first. Of tokens with the same text the likeliest is kept; the chosen one is
-        always in."""
-        top: dict[str, float] = {}
-        for token, value in (*item.top, (item.token, item.logprob)):
-            top.setdefault(_text(self._tokenizer, token), max(value, FLOOR))
-        return top
+    def take(self) -> Table:
+        """All that was added since the last time."""
+        taken, self._table = self._table, Table()
+        return taken

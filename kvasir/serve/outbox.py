@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from typing import TypeVar
 
-from kvasir.core.messages import FromEngine, News, StepEvents
+from msgspec import structs
+
+from kvasir.core.messages import FromEngine, News, StepEvents, TokenEvent
 from kvasir.core.timeline import Mark, StepRecord
 from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
 
 MAX_ITEMS = 256
 """Events or news of one frame, which the other side reads in one piece: about a millisecond."""
-
+SCORES = 128
+"""Scores of a prompt in one event, which are read in one piece: about a millisecond, with 20
+alternatives each."""
+SCORES_BYTES = 2**12
+"""Of scores: to pass them on takes as long as an event."""
 
 Item = TypeVar("Item")
 
@@ -35,10 +42,38 @@ class Outbox:
         """The news of a step, what explains them first."""
         parts = [frames.encode(News(part)) for part in _parts(tuple(self._news))]
         self._news.clear()
-        events = _parts(said.events) or [()]
-        parts += [frames.encode(StepEvents(part, said.stats)) for part in events]
+        parts += [frames.encode(StepEvents(part, said.stats)) for part in _frames(said.events)]
         self._sock.sendall(b"".join(parts))
 
 
 def _parts(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
     return [items[i : i + MAX_ITEMS] for i in range(0, len(items), MAX_ITEMS)]
+
+
+def _frames(events: tuple[TokenEvent, ...]) -> Iterator[tuple[TokenEvent, ...]]:
+    """At least one."""
+    part: list[TokenEvent] = []
+    weight = 0
+    for event in events:
+        for piece in _packed(event):
+            if weight >= MAX_ITEMS:
+                yield tuple(part)
+                part, weight = [], 0
+            part.append(piece)
+            weight += 1 + len(piece.scores) // SCORES_BYTES
+    yield tuple(part)
+
+
+def _packed(event: TokenEvent) -> Iterator[TokenEvent]:
+    """``event`` after those that hold the scores for which it has no room. A failure has none."""
+    scores = event.prompt_logprobs if event.error is None else ()
+    if not event.prompt_logprobs:
+        yield event
+        return
+    last = max(0, len(scores) - 1) // SCORES * SCORES
+    for first in range(0, last, SCORES):
+        packed = frames.encode_scores(scores[first : first + SCORES])
+        yield TokenEvent(event.id, scores=packed, n_scores=SCORES)
+    packed = frames.encode_scores(scores[last:])
+    n_scores = len(scores) - last
+    yield structs.replace(event, prompt_logprobs=(), scores=packed, n_scores=n_scores)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from kvasir.engine.choice import Delta
 from kvasir.serve import sse
-from kvasir.serve.answer import Answer, Json, Whole, usage, worded
+from kvasir.serve.answer import Answer, Chunk, Json, Whole, usage, worded
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Generation
+from kvasir.serve.parts import writes
 from kvasir.serve.protocol.sampling import SamplingFields, StreamOptions
+from kvasir.serve.slices import Value, Work, at_once
 
 OPENING_CHUNKS = 64
 """Of those before the first token, sent at a time: about half a millisecond."""
@@ -43,16 +45,23 @@ async def respond(
 async def _send_whole(generation: Generation, answer: Answer, exchange: Exchange) -> None:
     wholes = [Whole() for _ in range(generation.job.n_choices)]
     async for deltas in generation.deltas():
-        for delta in deltas:
-            wholes[delta.index].add(delta)
-    body = answer.envelope.wrap(await generation.slices.run(worded(answer, wholes)))
+        await _do(generation, answer, _gathered(answer, wholes, deltas))
     job = generation.job
     n_output = sum(whole.n_tokens for whole in wholes)
     n_cached = sum(whole.n_cached for i, whole in enumerate(wholes) if job.is_first(i))
-    body["usage"] = usage(job.n_prompt_tokens, n_output, n_cached)
-    if answer.envelope.warnings:
-        body["warnings"] = list(answer.envelope.warnings)
-    await exchange.send_json(body)
+    counts = usage(job.n_prompt_tokens, n_output, n_cached)
+    await exchange.send_parts(await generation.slices.run(worded(answer, wholes, counts)))
+
+
+async def _do(generation: Generation, answer: Answer, work: Work[Value]) -> Value:
+    """In slices where it may be long."""
+    return await generation.slices.run(work) if answer.has_logprobs else at_once(work)
+
+
+def _gathered(answer: Answer, wholes: Sequence[Whole], deltas: Sequence[Delta]) -> Work[None]:
+    for delta in deltas:
+        yield from answer.read(delta)
+        wholes[delta.index].add(delta)
 
 
 async def _stream(
@@ -65,14 +74,14 @@ async def _stream(
     await exchange.start_events()
     opening = _opening(answer)
     for first in range(0, len(opening), OPENING_CHUNKS):
-        await _send(exchange, opening[first : first + OPENING_CHUNKS], counts, options)
+        some = [Chunk(value, []) for value in opening[first : first + OPENING_CHUNKS]]
+        await _send(exchange, some, counts, options)
         await asyncio.sleep(0)
     async for deltas in news:
-        chunks: list[Json] = []
         for delta in deltas:
             counts.n_output += delta.n_tokens
             counts.n_cached += delta.n_cached if generation.job.is_first(delta.index) else 0
-            chunks.extend(answer.chunks(delta))
+        chunks = await _do(generation, answer, _chunks(answer, deltas))
         await _send(exchange, chunks, counts, options)
     last = b""
     if options.include_usage:
@@ -80,6 +89,14 @@ async def _stream(
         last = sse.event(final)
     await exchange.send_events(last + sse.DONE)
     await exchange.end_events()
+
+
+def _chunks(answer: Answer, deltas: Sequence[Delta]) -> Work[list[Chunk]]:
+    chunks: list[Chunk] = []
+    for delta in deltas:
+        yield from answer.read(delta)
+        chunks.extend(answer.chunks(delta))
+    return chunks
 
 
 async def _begun(news: AsyncIterator[Sequence[Delta]]) -> AsyncIterator[Sequence[Delta]]:
@@ -105,13 +122,17 @@ def _opening(answer: Answer) -> list[Json]:
 
 
 async def _send(
-    exchange: Exchange, chunks: list[Json], counts: _Counts, options: StreamOptions
+    exchange: Exchange, chunks: list[Chunk], counts: _Counts, options: StreamOptions
 ) -> None:
-    """One write for all chunks of a step."""
+    """One write for all chunks of a step, unless they are large."""
     if not chunks:
         return
     if options.include_usage:
         current = counts.usage() if options.continuous_usage_stats else None
         for chunk in chunks:
-            chunk["usage"] = current
-    await exchange.send_events(b"".join(sse.event(chunk) for chunk in chunks))
+            chunk.value["usage"] = current
+    events = (part for chunk in chunks for part in sse.event_of(chunk.value, chunk.parts))
+    for i, data in enumerate(writes(events)):
+        if i:
+            await asyncio.sleep(0)
+        await exchange.send_events(data)

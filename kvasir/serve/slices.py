@@ -15,6 +15,16 @@ SLICE_SECONDS = 0.002
 """Of every pass of the loop; what comes after them waits for the next."""
 
 
+def at_once(work: Work[Value]) -> Value:
+    """What ``work`` returns, which is not long."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        value: Value = end.value
+        return value
+
+
 class Slices:
     """However many requests have long work, and whenever they come, a pass of the event loop does
     one slice of it: others wait for that and not for them. Long work goes in turns."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from kvasir.serve.parts import Parts, filled
+
 DONE = b"data: [DONE]\n\n"
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -20,3 +22,8 @@ def event(value: Any) -> bytes:
     """One ``data:`` event. The JSON is UTF-8 on one line, so a character is never split between
     events."""
     return b"data: " + _json.encode(value) + b"\n\n"
+
+
+def event_of(value: Any, parts: Parts) -> Parts:
+    """The same, with ``parts`` in the HOLE of ``value``."""
+    return [b"data: ", *filled(value, parts), b"\n\n"] if parts else [event(value)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
@@ -25,6 +25,14 @@ events for as long is slow, however many came with one step."""
 
 READ_EVENTS = 64
 """Read at a time: to tell them to a client takes one or two milliseconds."""
+READ_LOGPROBS = 512
+"""Log probabilities that take as long."""
+
+
+def n_reads(events: Sequence[TokenEvent]) -> int:
+    """In how many turns their readers have told ``events``."""
+    n_logprobs = sum(len(x.logprobs) * (1 + len(x.logprobs[0].top)) for x in events if x.logprobs)
+    return 1 + len(events) // READ_EVENTS + n_logprobs // READ_LOGPROBS
 
 
 class EventStream:

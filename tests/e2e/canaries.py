@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 import pytest
 
+from kvasir.serve.allocator import GIVE_BACK_SECONDS
 from tests.e2e.harness import PATIENCE, ROOT, Server, post_bytes, wait_until
 
 SONGS: tuple[dict[str, Any], ...] = (
@@ -125,8 +126,13 @@ class Verdict:
 class Watch:
     """Canaries that sing at a server."""
 
-    def __init__(self, server: Server, listener: subprocess.Popen[str]) -> None:
+    def __init__(
+        self, server: Server, listener: subprocess.Popen[str], rest: tuple[int, int] | None = None
+    ) -> None:
+        """``rest``: bytes of the API process and the engine before any attack; None: those before
+        each attack."""
         self._server = server
+        self._rest = rest
         self._listener = listener
         self._engine = psutil.Process(server.engine_pid())
         self.report()
@@ -158,7 +164,7 @@ class Watch:
 
     def during(self, attack: Callable[[Server], object]) -> Verdict:
         """Runs ``attack``, and waits until what it asked for is over."""
-        before = self._server.rss(), self._engine.memory_info().rss
+        before = self._rest or (self._server.rss(), self._engine.memory_info().rss)
         self.report()
         began, busy = time.perf_counter(), self._foreign_seconds()
         attack(self._server)
@@ -166,6 +172,8 @@ class Watch:
         attacked = self.report()
         wait_until(lambda: not self._short(attacked) and bool(attacked.health))
         foreign = (self._foreign_seconds() - busy) / (time.perf_counter() - began)
+        if before[0] < self._server.rss():
+            time.sleep(GIVE_BACK_SECONDS * 2)
         after = self._server.rss(), self._engine.memory_info().rss
         return Verdict(self.quiet, attacked, self.alone, (*before, *after), foreign)
 
@@ -201,13 +209,13 @@ class Watch:
 
 
 @contextmanager
-def watching(server: Server) -> Iterator[Watch]:
-    """Canaries sing at ``server`` while the block runs."""
+def watching(server: Server, rest: tuple[int, int] | None = None) -> Iterator[Watch]:
+    """Canaries sing at ``server`` while the block runs; ``rest`` as in ``Watch``."""
     command = [sys.executable, "-m", "tests.e2e.canaries", str(server.port), server.model]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as listener:  # type: ignore[call-overload]
         try:
-            yield Watch(server, listener)
+            yield Watch(server, listener, rest)
         finally:
             listener.communicate(timeout=PATIENCE)
 

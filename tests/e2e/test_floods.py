@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 
 from tests import tiny
@@ -21,6 +22,7 @@ TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 N_SLOTS = 64
 N_CHOICES = 1024 + N_SLOTS
 """Of the largest request."""
+CONTEXT = 4096
 MOST = {"prompt": [[i + 2] for i in range(8)], "n": 128, "max_tokens": 4}
 """Of a request: 1024 choices, in 60 bytes."""
 BIAS = {str(i): i % 7 - 3 for i in range(2, 300)}
@@ -37,7 +39,7 @@ ENGINE_SECONDS = 0.020
 def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The native executor on a tiny model, one thread: the machine's other core is for the rest."""
     folder = tmp_path_factory.mktemp("floods")
-    model = tiny.write_hf(tiny.llama(), folder / "model")
+    model = tiny.write_hf(tiny.llama(max_position_embeddings=CONTEXT), folder / "model")
     options = {"threads": 1, "kv_memory": 16 << 20, "max_num_seqs": N_SLOTS}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PULSE", str(folder))
@@ -49,11 +51,24 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def watch(native: Server) -> Iterator[Watch]:
-    """Buffers are as large as the attacks make them once they have been made."""
-    for attack in ATTACKS:
-        attack(native)
+    """What memory is compared with is that of a server that has answered, and was not attacked: its
+    KV blocks and the buffers of a full step are touched. Many long conversations, which wait for
+    one thread, leave 15 MiB once: that is there already, and so is what the engine keeps of the
+    largest scores that it gathered."""
+    long_chats(native)
+    assert (
+        ask(native, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8}, CHAT) == 200
+    )
+    for i in range(2 * N_SLOTS):
+        prompt = [3 + (i + j * 11) % 300 for j in range(500)]
+        assert ask(native, {"prompt": prompt, "max_tokens": 8}) == 200
+    assert ask(native, {"prompt": [[i + 2] for i in range(N_SLOTS)], "max_tokens": 64}) == 200
     native.wait_idle()
-    with watching(native) as found:
+    api = native.rss()
+    long_scores(native)
+    native.wait_idle()
+    rest = api, psutil.Process(native.engine_pid()).memory_info().rss
+    with watching(native, rest) as found:
         yield found
 
 
@@ -92,6 +107,26 @@ def long_prompts(server: Server) -> None:
 def many_scores(server: Server) -> None:
     asked = {"prompt": [[5], [6]], "n": 64, "max_tokens": 16, "logprobs": 20, "echo": True}
     assert ask(server, asked) == 200
+
+
+def many_large_scores(server: Server) -> None:
+    """An answer of 26 MB."""
+    prompts = [[i + 2] for i in range(8)]
+    asked = {"prompt": prompts, "n": 32, "max_tokens": 300, "logprobs": 20}
+    assert ask(server, asked) == 200
+
+
+def long_scores(server: Server) -> None:
+    """A whole context, as a stream and as a whole."""
+    prompt = [3 + i * 7 % 300 for i in range(CONTEXT - 1)]
+    asked = {"prompt": prompt, "echo": True, "logprobs": 20}
+    assert ask(server, {**asked, "max_tokens": 0}) == 200
+    assert ask(server, {**asked, "max_tokens": 1, "stream": True}) == 200
+
+
+def long_chat_scores(server: Server) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}], "logprobs": True}
+    assert ask(server, {**asked, "top_logprobs": 20, "n": 8, "max_tokens": 300}, CHAT) == 200
 
 
 def due_and_gone(server: Server) -> None:
@@ -147,6 +182,9 @@ ATTACKS: tuple[Callable[[Server], None], ...] = (
     many_biases,
     long_prompts,
     many_scores,
+    many_large_scores,
+    long_scores,
+    long_chat_scores,
     due_and_gone,
     gone,
     gone_in_the_middle,
