@@ -31,9 +31,7 @@ def installed(wheel: Path, folder: Path) -> dict[str, dict[str, str | int]]:
     subprocess.run([*pip, "install", "--quiet", "--no-compile", str(wheel)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     found = {each.name: each for each in distributions(path=[str(site)])}
-    sizes = {
-        name: _bytes(each) for name, each in found.items() if name not in ("pip", "setuptools")
-    }
+    sizes = {name: _bytes(each) for name, each in found.items() if name not in TOOLS}
     ordered = sorted(sizes, key=lambda name: -sizes[name])
     return {name: {"version": found[name].version, "bytes": sizes[name]} for name in ordered}
 

@@ -36,10 +36,7 @@ def table() -> str:
         "",
         "| package | MB | for |",
         "|---|--:|---|",
-        *(
-            f"| {name} | {_mb(size)} | {USES.get(name.lower(), '')} |"
-            for name, size in large.items()
-        ),
+        *(_row(name, size) for name, size in large.items()),
         f"| {len(sizes) - len(large)} others | {_mb(rest)} | |",
     ]
     return "\n".join(lines) + "\n"

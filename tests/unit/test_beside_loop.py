@@ -67,7 +67,7 @@ def service(heard: Heard) -> Any:
 def test_a_long_echo(n: int) -> None:
     heard, ids = Heard(), (1,) * n
     request = CompletionRequest(model="m", prompt=list(ids), echo=True)
-    (echo,) = asyncio.run(read_echoes(request, [ids], heard))  # type: ignore[arg-type]
+    (echo,) = asyncio.run(read_echoes(request, [ids], heard))
     assert echo.text == "a" * n
     assert heard.is_beside == (n > INLINE_TOKENS)
 
@@ -75,14 +75,14 @@ def test_a_long_echo(n: int) -> None:
 @SIZES
 def test_many_tokens_to_text(n: int) -> None:
     heard = Heard({"tokens": [1] * n})
-    asyncio.run(post_detokenize(service(heard), heard))  # type: ignore[arg-type]
+    asyncio.run(post_detokenize(service(heard), heard))
     assert heard.sent == {"prompt": "a" * n}
     assert heard.is_beside == (n > INLINE_TOKENS)
 
 
 def test_names_of_tokens() -> None:
     heard = Heard({"prompt": "a" * 200, "return_token_strs": True})
-    asyncio.run(post_tokenize(service(heard), heard))  # type: ignore[arg-type]
+    asyncio.run(post_tokenize(service(heard), heard))
     assert heard.sent["token_strs"] == ["a"] * 200
     assert heard.is_beside
 
@@ -118,11 +118,11 @@ async def _ask(service: Any) -> None:
     async def send_bytes(body: bytes, media_type: bytes) -> None:
         assert body == b""
 
-    await get_metrics(service, SimpleNamespace(send_bytes=send_bytes))  # type: ignore[arg-type]
+    await get_metrics(service, SimpleNamespace(send_bytes=send_bytes))
 
 
 def test_beams_are_worded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beams, "_whole", lambda job, beam: beam)
     found = [Beam((i,), 0.0) for i in range(5)]
-    work = beams._wholes(None, found)  # type: ignore[arg-type]
+    work = beams._wholes(None, found)
     assert sum(1 for _ in work) == len(found)
