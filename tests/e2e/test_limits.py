@@ -33,11 +33,12 @@ def code_of(event: str) -> str:
 
 
 def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: StartServer) -> None:
-    """Whole seconds, so that steps are slow enough for a quarter to be more than one."""
-    options = {"faults": {**SLOW, "seconds": 0.1}, "max_queued_requests": 4}
+    """Whole seconds, so that the wait is long enough for a quarter to be more than one; a step is
+    so slow that what a busy machine adds to it is little."""
+    options = {"faults": {**SLOW, "seconds": 0.2}, "max_queued_requests": 4}
     with server(**options) as running, ThreadPoolExecutor(48) as pool:
-        running.post(PATH, {**SONG, "max_tokens": 20})
-        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 100}) for _ in range(32)]
+        running.post(PATH, {**SONG, "n": 32, "max_tokens": 20})  # what such steps take is learnt
+        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 50}) for _ in range(32)]
         wait_until(lambda: running.metric("kvasir:num_requests_running") == 32)
         waiting = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 5}) for _ in range(4)]
         wait_until(lambda: running.metric("kvasir:num_requests_waiting") == 4)
