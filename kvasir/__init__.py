@@ -6,15 +6,15 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     """Loads the offline engine on first use (PEP 562): importing kvasir stays cheap."""
     if name == "LLM":
-        from kvasir.engine.llm import LLM
+        from kvasir.offline.llm import LLM
 
         return LLM
     if name == "BeamSearchParams":
-        from kvasir.engine.beam import BeamSearchParams
+        from kvasir.text.beam import BeamSearchParams
 
         return BeamSearchParams
     if name == "KvCacheConfig":
-        from kvasir.engine.arguments import KvCacheConfig
+        from kvasir.offline.arguments import KvCacheConfig
 
         return KvCacheConfig
     if name == "SamplingParams":

@@ -1,4 +1,4 @@
 from kvasir.core.params import SamplingParams as SamplingParams
-from kvasir.engine.llm import LLM as LLM
+from kvasir.offline.llm import LLM as LLM
 
 __version__: str

@@ -20,13 +20,14 @@ from unittest.mock import patch
 
 from msgspec.structs import replace as with_fields
 
-from kvasir.core.messages import PRIORITY_CLASSES, EngineRequest, TokenEvent
-from kvasir.engine.beam import BeamSearchParams, Search
+from kvasir.core.messages import TokenEvent
+from kvasir.core.request import PLAIN, PRIORITY_CLASSES, Context, EngineRequest, Standing
 from kvasir.engine.engine import Engine
-from kvasir.engine.tiered import block_sizes
+from kvasir.engine.saving import block_sizes
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.sched.scheduler import Scheduler
-from kvasir.sched.timeline import Timeline
+from kvasir.text.beam import BeamSearchParams, Search
+from kvasir.timing.timeline import Timeline
 from tests.engine_world import (
     EOS,
     Clock,
@@ -41,7 +42,6 @@ from tests.engine_world import (
     make_params,
     make_prompt,
     make_world,
-    spec_of,
 )
 from tests.exactness import Answer, answer_of
 
@@ -116,7 +116,7 @@ class Machine:
         rng = self.rng
         config = make_config(self.world, rng)
         executor = Remembering(
-            spec_of(config),
+            config.sizes,
             self.drawn,
             nonfinite=self.world.nonfinite,
             seconds=lambda plan: 1e-3,
@@ -132,9 +132,7 @@ class Machine:
         scheduler = Scheduler(config, proposer, timeline=timeline, disk=self.disk, clock=self.clock)
         is_late = rng.random() < 0.5
         self.patches.close()
-        self.patches.enter_context(
-            patch("kvasir.engine.loop.ThreadPoolExecutor", lambda **_: Later(is_late))
-        )
+        self.patches.enter_context(patch("kvasir.exec.local.StepThread", lambda: Later(is_late)))
         self.engine = Engine(executor, scheduler, overlap=rng.random() < 0.6, disk=self.disk)
 
     def play(self) -> None:
@@ -182,11 +180,11 @@ class Machine:
             return
         if self.recent and self.rng.random() < 0.3:
             again = self.rng.choice(self.recent)
-            self.submit(self.dress(again.prompt, again.params, again.cache_salt))
+            self.submit(self.dress(again.prompt, again.params, again.context))
             return
         prompt = make_prompt(self.world, self.told, self.rng)
-        salt = self.rng.choice(("", "", "", "other"))
-        self.submit(self.dress(prompt, make_params(self.world, self.rng), salt))
+        context = Context(self.rng.choice(("", "", "", "other")))
+        self.submit(self.dress(prompt, make_params(self.world, self.rng), context))
 
     def choices(self) -> None:
         """One prompt several times: the others fork from the first."""
@@ -194,7 +192,7 @@ class Machine:
             return
         prompt = make_prompt(self.world, self.told, self.rng)
         params = make_params(self.world, self.rng)
-        first = self.dress(prompt, params, "")
+        first = self.dress(prompt, params, PLAIN)
         self.submit(first)
         for i in range(self.rng.randint(1, 4)):
             own = with_fields(params, seed=params.seed ^ i + 1)
@@ -205,26 +203,30 @@ class Machine:
         for _ in range(4):
             self.ask()
 
-    def dress(self, prompt: tuple[int, ...], params: object, salt: str) -> EngineRequest:
+    def dress(self, prompt: tuple[int, ...], params: object, context: Context) -> EngineRequest:
         """With a standing, a parent, a hold and time limits that change no answer."""
         rng, now = self.rng, self.clock.now
-        request = EngineRequest(
-            next(self.ids),
-            prompt,
-            params,  # type: ignore[arg-type]
-            cache_salt=salt,
+        standing = Standing(
             priority=rng.choice((0, 0, -1, 1, 2)),
             priority_class=rng.choice(PRIORITY_CLASSES),
             tenant=rng.choice(("", "a", "b")),
-            hold_seconds=rng.choice((0.0, 0.0, 0.02, 600.0)),
         )
+        hold_seconds, parent = rng.choice((0.0, 0.0, 0.02, 600.0)), -1
         if self.recent and rng.random() < 0.4:
-            request = with_fields(request, parent=rng.choice(self.recent).id)
+            parent = rng.choice(self.recent).id
         if rng.random() < 0.1:
-            request = with_fields(request, ttft_by=now + rng.expovariate(10))
+            standing = with_fields(standing, ttft_by=now + rng.expovariate(10))
         if rng.random() < 0.1:
-            request = with_fields(request, answer_by=now + rng.expovariate(10))
-        return request
+            standing = with_fields(standing, answer_by=now + rng.expovariate(10))
+        return EngineRequest(
+            next(self.ids),
+            prompt,
+            params,  # type: ignore[arg-type]
+            context,
+            standing,
+            parent=parent,
+            hold_seconds=hold_seconds,
+        )
 
     def submit(self, request: EngineRequest) -> Asked:
         answer = self.oracle(request.prompt, request.params)
@@ -241,7 +243,7 @@ class Machine:
         params = BeamSearchParams(
             beam_width=self.rng.randint(2, 3), max_tokens=self.rng.randint(2, 6)
         )
-        search = Search(prompt, params, (EOS,), self.rng.choice(("", "other")))
+        search = Search(prompt, params, (EOS,), Context(self.rng.choice(("", "other"))))
         beams = Beams(search)
         self.beams.append(beams)
         beams.round = [self.submit(request) for request in search.requests(self.ids)]

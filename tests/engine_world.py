@@ -15,11 +15,12 @@ from msgspec.structs import replace as with_fields
 
 from kvasir.config.resolved import SchedulerConfig, SharingConfig
 from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.disk.directory import Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
@@ -30,6 +31,7 @@ from kvasir.speculate.base import Draft, Known
 from kvasir.speculate.oracle import OracleProposer
 from tests.exactness import Answer, answer_of
 from tests.request_sets import KINDS
+from tests.sizes import config_of
 
 VOCAB = 23
 EOS = 5
@@ -86,7 +88,7 @@ def make_config(world: World, rng: random.Random) -> SchedulerConfig:
         preemption_threshold=rng.choice((0.0, 0.0, 0.05)),
         kv_policy=rng.choice(("paged", "paged", "paged", "paged", "contiguous")),
     )
-    return SchedulerConfig(
+    return config_of(
         max_model_len=world.max_model_len,
         max_num_seqs=rng.choice((1, 2, 4, 6)),
         max_num_batched_tokens=rng.choice((1, 7, 16, 40, 64)),
@@ -97,20 +99,8 @@ def make_config(world: World, rng: random.Random) -> SchedulerConfig:
         itl_target=rng.choice((None, 0.0, 0.01)),
         preemption_mode=rng.choice(("auto", "swap", "swap", "recompute")),
         sharing=sharing,
+        vocab_size=VOCAB,
         windows=windows,
-    )
-
-
-def spec_of(config: SchedulerConfig) -> ExecutorSpec:
-    return ExecutorSpec(
-        VOCAB,
-        config.max_model_len,
-        config.max_num_seqs,
-        config.max_num_batched_tokens,
-        config.n_blocks,
-        config.block_size,
-        "test",
-        config.windows,
     )
 
 
@@ -118,8 +108,8 @@ class Remembering(FakeExecutor):
     """Draws once what is drawn from the same logits with the same parameters, where nothing else
     is counted: drawing takes most of the time."""
 
-    def __init__(self, spec: ExecutorSpec, drawn: Drawn, **options: Any) -> None:
-        super().__init__(spec, **options)
+    def __init__(self, sizes: EngineSizes, drawn: Drawn, **options: Any) -> None:
+        super().__init__(sizes, **options)
         self._draws = drawn
 
     def _sample(self, row: LogitRow, seen: int) -> RowOutput:
@@ -151,10 +141,9 @@ class Oracle:
         length = self._world.max_model_len
         n_blocks, windows = self._world.groups(0)
         windows = tuple(replace(group, n_blocks=length) for group in windows)
-        config = SchedulerConfig(
-            length, 1, length, n_blocks, self._world.block_size, windows=windows
-        )
-        executor = FakeExecutor(spec_of(config), nonfinite=self._world.nonfinite, is_checked=False)
+        size = self._world.block_size
+        config = config_of(length, 1, length, n_blocks, size, vocab_size=VOCAB, windows=windows)
+        executor = FakeExecutor(config.sizes, nonfinite=self._world.nonfinite, is_checked=False)
         engine = Engine(executor, Scheduler(config))
         engine.add(EngineRequest(0, prompt, params))
         events: list[TokenEvent] = []
@@ -195,7 +184,7 @@ class Later:
             except BaseException as error:
                 future.set_exception(error)
 
-    def shutdown(self, wait: bool = True) -> None:
+    def close(self) -> None:
         if self._queue:
             self.run(self._queue[-1][0])
 
@@ -263,7 +252,10 @@ class Drafter:
         self._rng = rng
         self._kind = rng.choice(("right", "wrong", "tree", "any"))
 
-    def propose(self, known: Known, k: int) -> Draft:
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        return [self._draft(known, k) for known in requests]
+
+    def _draft(self, known: Known, k: int) -> Draft:
         rng, kind = self._rng, self._kind
         kind = rng.choice(("right", "wrong", "tree", "guess")) if kind == "any" else kind
         if kind == "guess" or known.id not in self._answers:
@@ -277,7 +269,7 @@ class Drafter:
             n_siblings=kind == "tree",
             wrong_depths=wrong,
         )
-        return oracle.propose(known, k)
+        return oracle.propose([known], k)[0]
 
 
 def make_prompt(

@@ -16,19 +16,22 @@ from tempfile import TemporaryDirectory
 
 from kvasir.config.resolved import PreemptionMode, SchedulerConfig, SharingConfig
 from kvasir.core.groups import KVGroup, window_blocks
-from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent, TokenLogprob
+from kvasir.core.messages import EngineStats, TokenEvent, TokenLogprob
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.engine.tiered import block_sizes
+from kvasir.engine.saving import block_sizes
 from kvasir.engine.tokenlog import decode, encode, open_log, replay
-from kvasir.exec.base import Executor, ExecutorSpec
+from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
 from tests.damage import damage
 from tests.request_sets import forking, mixed
+from tests.sizes import config_of
 
-MakeExecutor = Callable[[ExecutorSpec], Executor]
+MakeExecutor = Callable[[EngineSizes], Executor]
 FAIR = SharingConfig()
 
 BLOCKS_PER_FILE = 6
@@ -322,16 +325,6 @@ class _Client:
 
     def _make_engine(self) -> Engine:
         config, drafts = self._config, self._variant.drafts
-        spec = ExecutorSpec(
-            vocab_size=self._sizes.vocab_size,
-            max_model_len=config.max_model_len,
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            n_blocks=config.n_blocks,
-            block_size=config.block_size,
-            numerics_id=self._sizes.numerics_id,
-            windows=config.windows,
-        )
         proposer = None
         if drafts is not None:
             proposer = OracleProposer(
@@ -340,7 +333,7 @@ class _Client:
                 n_siblings=drafts.n_siblings,
                 wrong_depths=drafts.wrong_depths,
             )
-        executor = self._make_executor(spec)
+        executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
         scheduler = Scheduler(config, proposer, disk=disk)
         return Engine(executor, scheduler, overlap=self._variant.overlap, disk=disk)
@@ -373,7 +366,8 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
     longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
     n_tokens = min(variant.chunk, variant.n_seqs * longest)
     full = enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks
-    return SchedulerConfig(
+    return config_of(
+        vocab_size=sizes.vocab_size,
         max_model_len=sizes.max_model_len,
         max_num_seqs=variant.n_seqs,
         max_num_batched_tokens=n_tokens,

@@ -16,11 +16,12 @@ import numpy as np
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import SamplingParams
-from kvasir.engine.build import build_engine, load_model
+from kvasir.core.request import EngineRequest
+from kvasir.engine.build import build_engine
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
+from kvasir.models.loaded import load_model
 from kvasir.sampling.validate import check_prompt, resolve
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
@@ -251,7 +252,7 @@ def run_case(seed: int, folder: Path) -> str:
         return "refused"
     with closing(built.engine) as engine:
         asker = Asker(
-            engine, tokenizer, built.config.model.max_model_len, built.executor.spec.vocab_size
+            engine, tokenizer, built.config.sizes.max_model_len, built.config.sizes.vocab_size
         )
         first = asker.text("hello there")
         if template is not None:

@@ -16,15 +16,13 @@ import msgspec
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineRequest
-from kvasir.core.params import SamplingParams, after
-from kvasir.engine.beam import BeamSearch, BeamSearchParams, Search
-from kvasir.engine.build import BuiltEngine, build_engine, load_model
-from kvasir.engine.choice import Choice, ChoiceFailed
+from kvasir.core.params import SamplingParams
+from kvasir.core.request import EngineRequest
+from kvasir.engine.build import BuiltEngine, build_engine
 from kvasir.engine.choices import choices
 from kvasir.engine.loop import EngineFault
-from kvasir.engine.prompts import read_conversations, read_prompts
-from kvasir.sampling.standing import Standing
+from kvasir.models.loaded import load_model
+from kvasir.offline.prompts import read_conversations, read_prompts
 from kvasir.sampling.validate import check_prompt, resolve_choices
 from kvasir.serve import jobs, jsonbody
 from kvasir.serve.admission import Limits
@@ -35,6 +33,8 @@ from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
+from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
+from kvasir.text.choice import Choice, ChoiceFailed
 from kvasir.tokenizer.messages import read_messages
 from tests import tiny
 from tests.fuzz_values import change_bytes, change_json, near, value
@@ -122,12 +122,13 @@ class Server:
         if "messages" in fields:
             asked, _ = parse_request(ChatRequest, fields, chat.UNSUPPORTED, strict=False)
             messages, _ = read_messages(asked.messages)
-            job = self.loop.run_until_complete(jobs.chat_job(asked, messages, server))
+            making = jobs.chat_job(asked, messages, server, time.monotonic())
         else:
             asked, _ = parse_request(
                 CompletionRequest, fields, completions.UNSUPPORTED, strict=False
             )
-            job = self.loop.run_until_complete(jobs.completion_job(asked, server))
+            making = jobs.completion_job(asked, server, time.monotonic())
+        job = self.loop.run_until_complete(making)
         if asked.use_beam_search:
             return self._beams(job, asked.length_penalty)
         return self.run(job)
@@ -146,7 +147,7 @@ class Server:
 
     def run(self, job: Job) -> list[object]:
         """Each choice's text, as a stream would show it."""
-        engine, now = self.built.engine, time.monotonic()
+        engine = self.built.engine
         requests, feeds = [], {}
         for prompt, params in zip(job.prompts, job.resolved, strict=True):
             first = next(self.ids)
@@ -156,13 +157,9 @@ class Server:
                 first,
                 prompt,
                 params,
-                cache_salt=job.standing.cache_salt,
-                ttft_by=after(now, job.params.ttft_ms),
-                answer_by=after(now, job.params.deadline_ms),
+                job.context,
+                job.standing,
                 hold_seconds=float(job.params.cache_ttl or 0),
-                priority=job.standing.priority,
-                priority_class=job.standing.priority_class,
-                tenant=job.standing.tenant,
             )
             for i, choice in enumerate(choices(request, job.params.n)):
                 requests.append(choice)
@@ -211,7 +208,7 @@ class Server:
             resolved = resolve_choices(
                 params, **bounds, n_prompt=len(prompt.ids), eos_ids=tokenizer.eos_ids
             )
-            found += self.run(Job((prompt.ids,), params, resolved[:1], Standing()))
+            found += self.run(Job((prompt.ids,), params, resolved[:1]))
         return found
 
 

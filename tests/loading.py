@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Row, SlotOpen, StepPlan
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.plan import SlotOpen, StepPlan
+from kvasir.core.sizes import EngineSizes
+from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Program
 from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.source import open_model
+from tests.planned import placed, step_plan
 
 BLOCK = 16
 GREEDY = TokenParams(seed=0, max_tokens=1, temperature=0.0)
@@ -46,29 +47,28 @@ def load(
     return Loaded(config, program, binding)
 
 
-def spec_for(config: ModelConfig, n_seqs: int = 4, max_len: int = 128) -> ExecutorSpec:
+def sizes_for(config: ModelConfig, n_seqs: int = 4, max_len: int = 128) -> EngineSizes:
     """Room for ``n_seqs`` requests of ``max_len`` tokens."""
-    return ExecutorSpec(
+    return EngineSizes(
         vocab_size=config.vocab_size,
         max_model_len=max_len,
         max_num_seqs=n_seqs,
         max_num_batched_tokens=n_seqs * max_len,
         n_blocks=n_seqs * max_len // BLOCK,
         block_size=BLOCK,
-        numerics_id="reference",
     )
 
 
 def reference(model: Loaded) -> ReferenceExecutor:
     weights = load_weights(model.program, model.binding)
-    return ReferenceExecutor(model.program, weights, spec_for(model.config))
+    return ReferenceExecutor(model.program, weights, sizes_for(model.config))
 
 
 def whole_prompt(tokens: tuple[int, ...], n_logits: int | None = None) -> StepPlan:
     """One step with logits for the last ``n_logits`` tokens, by default for every one."""
     blocks = (tuple(range(-(-len(tokens) // BLOCK))),)
-    row = Row(0, 0, tokens, blocks, n_logits=n_logits or len(tokens))
-    return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tokens),))
+    row = placed(0, 0, tokens, blocks, n_logits=n_logits or len(tokens))
+    return step_plan(0, (row,), (SlotOpen(0, GREEDY, tokens),))
 
 
 def reference_logits(model: Loaded, tokens: tuple[int, ...]) -> NDArray[np.float32]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.core.plan import StepPlan
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
-from tests.loading import Loaded, spec_for, whole_prompt
+from tests.loading import Loaded, sizes_for, whole_prompt
 
 LEVELS = tuple(_native.levels(emulated=True))
 """Of this machine, with those whose instructions are partly functions."""
@@ -18,13 +16,14 @@ BEST = _native.levels()[-1]
 
 
 def native(model: Loaded, level: str = BEST, threads: int = 2) -> CpuExecutor:
-    spec = replace(spec_for(model.config), numerics_id="native")
-    return CpuExecutor(model.program, model.binding, spec, CpuSettings(threads, level, hashes=True))
+    sizes = sizes_for(model.config)
+    settings = CpuSettings(threads, level, hashes=True)
+    return CpuExecutor(model.program, model.binding, sizes, settings)
 
 
 def plan_logits(executor: CpuExecutor, plan: StepPlan) -> NDArray[np.float32]:
     """Raw logits of the plan's logit rows, f32 [rows, vocab]."""
-    logits = np.zeros((plan.n_logits, executor.spec.vocab_size), np.float32)
+    logits = np.zeros((plan.n_logits, executor.sizes.vocab_size), np.float32)
     executor.run(plan, logits=logits)
     return logits
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kvasir.core.messages import PRIORITY_CLASSES, EngineRequest
 from kvasir.core.params import TokenParams
+from kvasir.core.request import PRIORITY_CLASSES, Context, EngineRequest, Standing
 from kvasir.sched.forks import common_prefix
 
 
@@ -41,7 +41,7 @@ def make_sharing_requests(
         salt = rng.choice(("", "", "", "another tenant"))
         if requests and rng.random() < 0.2:
             prompt = rng.choice(requests).prompt
-        requests.append(replace(request, prompt=prompt, cache_salt=salt))
+        requests.append(replace(request, prompt=prompt, context=Context(salt)))
     return requests
 
 
@@ -130,6 +130,4 @@ KINDS: tuple[Kind, ...] = (
 
 def mixed(i: int, request: EngineRequest) -> EngineRequest:
     """``request`` in one of three classes, of one of two tenants, with a priority."""
-    return replace(
-        request, priority_class=PRIORITY_CLASSES[i % 3], tenant="ab"[i % 2], priority=-(i % 5)
-    )
+    return replace(request, standing=Standing(PRIORITY_CLASSES[i % 3], "ab"[i % 2], -(i % 5)))

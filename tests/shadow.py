@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from kvasir.core.plan import StepPlan
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.reference.cache import PagedCache, StepLayout
+from kvasir.exec.tables import SlotTables
 from kvasir.ir.memory import aligned
 from kvasir.ir.numerics import GROUP, Q8
 from kvasir.ir.ops import OPS, KvView, Rows
 from kvasir.ir.program import FloatArray, Op, Program
-from tests.loading import Loaded, spec_for
+from tests.loading import Loaded, sizes_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,12 @@ class Shadow:
 
     def steps(self) -> Iterator[Compared]:
         """Every op but the draw; the native step is run up to each op's phase."""
-        spec, program = spec_for(self.model.config), self.model.program
+        spec, program = sizes_for(self.model.config), self.model.program
         cache = PagedCache(program.kv, spec.groups, spec.block_size)
-        env = _Env(program, StepLayout(self.plan.rows, cache), cache)
+        tables = SlotTables(spec)
+        tables.apply(self.plan)
+        layout = StepLayout(self.plan.rows, tables.of_rows(self.plan), cache)
+        env = _Env(program, layout, cache)
         lowered = self.executor.lowered
         plan = self.plan
         for index, op in enumerate(program.ops):

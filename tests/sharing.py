@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvasir.config.resolved import SchedulerConfig, SharingConfig
-from kvasir.core.messages import EngineRequest, PriorityClass
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
-from kvasir.sched.cost import chunk_load
+from kvasir.core.request import EngineRequest, PriorityClass, Standing
 from kvasir.sched.scheduler import Scheduler
-from kvasir.sched.timeline import Timeline
+from kvasir.timing.cost import chunk_load
+from kvasir.timing.timeline import Timeline
+from tests.sizes import config_of
 
 STEP_SECONDS = 2e-3
 TOKEN_SECONDS = 5e-4
@@ -34,9 +35,7 @@ def request(
         i,
         tuple(range(start, start + n_prompt)),
         TokenParams(seed=i, max_tokens=n_outputs),
-        priority=priority,
-        priority_class=priority_class,
-        tenant=tenant,
+        standing=Standing(priority_class, tenant, priority),
     )
 
 
@@ -105,7 +104,7 @@ def sizes(
     cache: bool = False,
     sharing: SharingConfig | None = None,
 ) -> SchedulerConfig:
-    return SchedulerConfig(
+    return config_of(
         max_model_len=1024,
         max_num_seqs=n_slots,
         max_num_batched_tokens=budget,

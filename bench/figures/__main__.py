@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.figures.blocks import Blocks, fill, loose
 from bench.figures.install import INSTALL
 from bench.figures.limits import LIMITS
+from bench.figures.picture import PICTURES
 from bench.figures.readme import README
 from bench.figures.results import Refused
 
@@ -40,6 +41,10 @@ def faults(root: Path = ROOT) -> list[str]:
             found += [
                 f"{name}: a figure outside of a block: {line.strip()}" for line in loose(text)
             ]
+    for place, draw in PICTURES.items():
+        path = root / place
+        if not path.exists() or path.read_text("utf-8") != draw():
+            found.append(f"{place}: differs from bench/results: run python -m bench.figures")
     return found
 
 
@@ -48,6 +53,8 @@ def main() -> int:
         if sys.argv[1:] != ["--check"]:
             for path in pages():
                 path.write_text(fill(path.read_text("utf-8"), BLOCKS), encoding="utf-8")
+            for place, draw in PICTURES.items():
+                (ROOT / place).write_text(draw(), encoding="utf-8")
         found = faults()
     except Refused as error:
         found = [str(error)]

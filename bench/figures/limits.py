@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bench.experiments.registry import EXPERIMENTS
 from bench.figures.blocks import Blocks
 from bench.figures.results import RESULTS, load
-from kvasir.bench.experiments.registry import EXPERIMENTS
 
 Read = Callable[[dict[str, Any]], float]
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Row, SlotOpen, StepPlan
-from kvasir.engine.build import LoadedModel, build_engine
+from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
+from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.ir.numerics import MAX_ACT_BLOCK
+from kvasir.models.loaded import LoadedModel
 from kvasir.tokenizer.load import load_tokenizer
 
 CHUNK = 512
@@ -62,8 +63,9 @@ def build(
 
 def chunk_plan(tokens: Sequence[int], n_logits: int) -> StepPlan:
     """A chunk as one step; the last ``n_logits`` tokens give logits."""
-    row = Row(0, 0, tuple(tokens), (tuple(range(CHUNK // 16)),), n_logits=n_logits)
-    return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tuple(tokens[:1])),))
+    row = Row(0, 0, tuple(tokens), n_logits=n_logits)
+    table = TableChange(0, 0, 0, tuple(range(CHUNK // 16)))
+    return StepPlan(0, (row,), (SlotOpen(0, GREEDY, tuple(tokens[:1])),), (table,))
 
 
 def perplexity(executor: CpuExecutor, chunks: Sequence[Tokens]) -> float:
@@ -73,7 +75,7 @@ def perplexity(executor: CpuExecutor, chunks: Sequence[Tokens]) -> float:
 def _losses(executor: CpuExecutor, tokens: Tokens) -> NDArray[np.float64]:
     """Negative log probability of each token of the second half but its first."""
     half = CHUNK // 2
-    logits = np.zeros((half, executor.spec.vocab_size), np.float32)
+    logits = np.zeros((half, executor.sizes.vocab_size), np.float32)
     executor.run(chunk_plan(tokens, half), logits=logits)
     scores = logits[:-1].astype(np.float64)
     top = scores.max(axis=1)

@@ -22,7 +22,7 @@ class LatencySettings:
 
 def measure_latency(workload: Workload, settings: LatencySettings) -> dict[str, Any]:
     """Rates in tokens per second, times in seconds. A first run of each shape only warms up."""
-    room = workload.built.config.model.max_model_len
+    room = workload.built.config.sizes.max_model_len
     results = {"decode": _decode(workload, settings)}
     for n_prompt in settings.prefill:
         fits = n_prompt + 1 <= room

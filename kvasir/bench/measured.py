@@ -10,9 +10,11 @@ from kvasir.bench.report import describe_engine, report
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
-from kvasir.engine.build import bound_program, build_engine, load_model
+from kvasir.engine.build import build_engine
+from kvasir.exec.cpu.backend import CPU
 from kvasir.ir.cost import weights_read
 from kvasir.ir.ops import Sizes
+from kvasir.models.loaded import load_model
 
 
 def measured(
@@ -36,7 +38,7 @@ def measured(
     ceilings = measure_ceilings(built.config.executor.threads)
     if "decode" not in results:
         return report(kind, engine, results, ceilings=ceilings)
-    program, _ = bound_program(loaded, built.config)
+    program, _ = CPU.program(loaded, built.config)
     shares = decode_read(results, weights_read(program, Sizes(1, 1)), ceilings)
     return report(kind, engine, results, ceilings=ceilings, **shares)
 

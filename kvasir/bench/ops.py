@@ -25,16 +25,18 @@ from kvasir.bench.fingerprint import Meter
 from kvasir.bench.planned import planned_executor
 from kvasir.bench.synthetic import synthetic_executor, synthetic_program
 from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import CpuConfig
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Row, SlotOpen, StepPlan
+from kvasir.core.plan import Row, SlotOpen, StepPlan, TableChange
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.ir.cost import op_cost, weight_bytes
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
+from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Op, Program
-from kvasir.sched.cost import Load, chunk_load
+from kvasir.timing.cost import Load, chunk_load
 
 FORMATS = tuple({layout: name for name, layout in LAYOUT_OF_FORMAT.items()}.values())
 """One for every packed layout that formats have: F32 also stands for F16."""
@@ -121,7 +123,8 @@ class Profile:
 def cpu_settings(options: EngineOptions) -> CpuSettings:
     """Threads and level that an engine of ``options`` gets. Raises ConfigError."""
     planned = planned_executor(options)
-    return CpuSettings(planned.threads, planned.isa or "scalar")
+    isa = planned.isa if isinstance(planned, CpuConfig) else "scalar"
+    return CpuSettings(planned.threads, isa)
 
 
 def measure_ops(settings: OpsSettings, cpu: CpuSettings) -> dict[str, Any]:
@@ -217,9 +220,9 @@ def _layout(program: Program) -> str:
 def _chunk(start: int, n_tokens: int) -> StepPlan:
     """Tokens [start, start + n_tokens) of one sequence, one logit row."""
     tokens = tuple(i % 256 for i in range(n_tokens))
-    blocks = tuple(range(-(-(start + n_tokens) // 16)))
+    table = TableChange(0, 0, 0, tuple(range(-(-(start + n_tokens) // 16))))
     opens = (SlotOpen(0, GREEDY, (1,)),)
-    return StepPlan(0, (Row(0, start, tokens, (blocks,)),), opens)
+    return StepPlan(0, (Row(0, start, tokens),), opens, (table,))
 
 
 def _sizes(plan: StepPlan) -> Sizes:

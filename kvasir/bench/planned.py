@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import ExecutorConfig
-from kvasir.engine.build import FAKE_FACTS, resolve_options
+from kvasir.engine.build import resolve_options
+from kvasir.exec.fake_backend import FAKE_FACTS
 
 NAMES = ("executor", "threads", "isa", "cpu_affinity", "numa", "huge_pages")
 

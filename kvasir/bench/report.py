@@ -11,7 +11,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from kvasir.bench.fingerprint import fingerprint
-from kvasir.engine.build import BuiltEngine, LoadedModel
+from kvasir.engine.build import BuiltEngine
+from kvasir.models.loaded import LoadedModel
 
 QUIET = 0.1
 """Share of the machine that others may take before a figure is marked as disturbed."""
@@ -40,7 +41,7 @@ def describe_engine(loaded: LoadedModel, built: BuiltEngine) -> dict[str, Any]:
         "model": loaded.source.name,
         "weight_bytes": sum(info.data.nbytes for info in tensors),
         "weights_hash": loaded.source.content_hash,
-        "numerics_id": built.executor.spec.numerics_id,
+        "numerics_id": built.numerics_id,
         "resolved": built.config.reasons,
     }
 

@@ -18,7 +18,7 @@ from kvasir.bench.report import report
 from kvasir.bench.start import HOST, NAME, flags, running_server
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.engine.build import load_model
+from kvasir.models.loaded import load_model
 
 N_CLIENTS = 16
 N_SAMPLES = 64

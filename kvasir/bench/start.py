@@ -21,7 +21,7 @@ from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import report, summary
 from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import KvasirError
-from kvasir.engine.build import load_model
+from kvasir.models.loaded import load_model
 
 KVASIR = (sys.executable, "-m", "kvasir")
 PROMPT = "The capital of France is"

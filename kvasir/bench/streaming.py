@@ -19,7 +19,8 @@ from kvasir.bench.start import HOST, NAME, flags, running_server
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.build import build_engine
+from kvasir.models.loaded import load_model
 
 
 @dataclass(frozen=True, slots=True)

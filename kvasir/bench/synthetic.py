@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from kvasir.exec.cpu.passes import lower_passes
 from kvasir.formats.types import FORMATS, Bytes, TensorInfo
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
-from kvasir.ir.passes_cpu import lower_passes
+from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Program, Weight
 from kvasir.models import BlockSpec, ModelConfig, build_program
 from kvasir.models.spec import RopeConfig
@@ -67,16 +68,15 @@ def synthetic_executor(
 ) -> CpuExecutor:
     """One sequence of up to ``context`` tokens, steps of up to ``n_tokens``."""
     block_size = 16
-    spec = ExecutorSpec(
+    sizes = EngineSizes(
         vocab_size=VOCAB,
         max_model_len=context,
         max_num_seqs=1,
         max_num_batched_tokens=n_tokens,
         n_blocks=-(-context // block_size),
         block_size=block_size,
-        numerics_id="synthetic",
     )
-    return CpuExecutor(program, binding, spec, settings)
+    return CpuExecutor(program, binding, sizes, settings)
 
 
 def _random_binding(program: Program, format_name: str) -> Binding:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
+from kvasir.core.request import EngineRequest
 from kvasir.engine.build import BuiltEngine
 from kvasir.exec.cpu.executor import CpuExecutor
 
@@ -79,13 +79,13 @@ class Workload:
 
     def _request(self, n_prompt: int, n_output: int, key: int, index: int) -> EngineRequest:
         generator = np.random.default_rng((SEED, key, index, n_prompt))
-        prompt = generator.integers(0, self.built.executor.spec.vocab_size, n_prompt)
+        prompt = generator.integers(0, self.built.config.sizes.vocab_size, n_prompt)
         params = TokenParams(seed=index, max_tokens=n_output, temperature=0.0)
         self._next_id += 1
         return EngineRequest(self._next_id, tuple(prompt.tolist()), params)
 
     def _check(self, n_prompt: int, n_output: int) -> None:
-        room = self.built.config.model.max_model_len
+        room = self.built.config.sizes.max_model_len
         if n_prompt + n_output > room:
             raise ConfigError(
                 f"{n_prompt} + {n_output} tokens exceed max_model_len {room}: "

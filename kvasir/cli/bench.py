@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from kvasir.cli.experiments import experiments
 from kvasir.cli.options import Command, take, with_options
 from kvasir.cli.startup import interruptible
 from kvasir.config.options import EngineOptions, describe
@@ -242,9 +241,6 @@ def ops(output: Path | None, table: Path | None, **values: Any) -> None:
     if table is not None:
         table.write_text(markdown(document), encoding="utf-8")
     _warn(document)
-
-
-bench.add_command(experiments)
 
 
 def _measure(kind: str, measure: Callable[[Any], dict[str, Any]], values: dict[str, Any]) -> None:

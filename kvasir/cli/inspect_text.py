@@ -12,19 +12,16 @@ from kvasir.bench.fingerprint import fingerprint
 from kvasir.config.env import read_env
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
-from kvasir.engine.build import (
-    LoadedModel,
-    bound_program,
-    load_model,
-    model_facts,
-    resolve_options,
-)
+from kvasir.engine.build import resolve_options
+from kvasir.exec.cpu.backend import CPU
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
+from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.phases import phases
 from kvasir.ir.printer import render
 from kvasir.models import build_program
+from kvasir.models.loaded import LoadedModel, load_model, model_facts
 
 
 def model_text(path: str | None, with_tensors: bool) -> str:
@@ -60,7 +57,7 @@ def program_text(path: str | None, stage: str, dtype: str) -> str:
 
 def _lowered_text(loaded: LoadedModel, dtype: str) -> str:
     config = resolve_options(EngineOptions(dtype=dtype), model_facts(loaded))
-    program, _ = bound_program(loaded, config)
+    program, _ = CPU.program(loaded, config)
     n_phases = len(set(phases(program)))
     layers = sum(op.kind == "attention" for op in program.ops)
     return f"{render(program)}phases {n_phases}, {n_phases / max(1, layers):.1f} a layer\n"

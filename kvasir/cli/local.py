@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvasir.core.messages import EngineRequest, EngineStats
+from kvasir.core.messages import EngineStats
 from kvasir.core.params import SamplingParams
-from kvasir.engine.choice import Choice
+from kvasir.core.request import EngineRequest
 from kvasir.sampling.validate import check_prompt, resolve
 from kvasir.serve.sync_client import SyncClient
+from kvasir.text.choice import Choice
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import open_model

@@ -82,10 +82,10 @@ def cli(debug: bool) -> None:
     """Kvasir serves large language models. Without MODEL a small default model is used."""
 
 
-def run_command(args: Sequence[str]) -> int:
-    """Run ``kvasir args`` and give the exit status: 0, 1 failed, 2 misused, 130 interrupted."""
+def run_command(args: Sequence[str], command: click.Command = cli, name: str = "kvasir") -> int:
+    """Run ``command args`` and give the exit status: 0, 1 failed, 2 misused, 130 interrupted."""
     try:
-        result = cli.main(list(args), prog_name="kvasir", standalone_mode=False)
+        result = command.main(list(args), prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()

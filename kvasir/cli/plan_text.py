@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kvasir import _native
 from kvasir.config.advice import Holds, MemoryAdvice, advise
-from kvasir.config.hardware import probe
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
-from kvasir.engine.build import load_model, model_facts
+from kvasir.exec.backends import BACKENDS
+from kvasir.models.loaded import load_model, model_facts
 
 HEAD = ("", "tokens", "bytes a token", "max_model_len", "requests of it", "costs")
 NOTES = """\
@@ -20,7 +19,7 @@ split over machines: more memory than this one has needs a larger one.
 def memory_text(options: EngineOptions) -> str:
     """A table: the options as they are, then each remedy with the same KV bytes."""
     facts = model_facts(load_model(options.model))
-    return advice_text(advise(options, facts, probe(tuple(_native.levels()))))
+    return advice_text(advise(options, facts, BACKENDS[options.executor].probe()))
 
 
 def advice_text(advice: MemoryAdvice) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from kvasir.config.options import describe
-from kvasir.engine.arguments import UNUSED, unused_warnings
+from kvasir.offline.arguments import UNUSED, unused_warnings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 NAMES = tuple(name for name in UNUSED if name not in {info.name for info in describe()})

@@ -69,7 +69,7 @@ def advise(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> Mem
 
 def holds_of(config: EngineConfig) -> Holds:
     """What a resolved configuration has room for."""
-    kv, length = config.kv, config.model.max_model_len
+    kv, length = config.kv, config.sizes.max_model_len
     concurrency = kv.concurrency(length)
     return Holds(kv.n_bytes, kv.n_bytes / (concurrency * length), kv.n_tokens, length, concurrency)
 
@@ -88,7 +88,7 @@ def _changes(
         if options.kv_cache_dtype in ("auto", "float32", "bfloat16"):
             found.append((f"--kv-cache-dtype {name}", cost, {"kv_cache_dtype": name}, model))
     length = options.max_model_len or model.context_length
-    length = min(length, config.model.max_model_len) if config is not None else length
+    length = min(length, config.sizes.max_model_len) if config is not None else length
     if length // 2 >= MIN_LENGTH:
         half: dict[str, object] = {"max_model_len": length // 2}
         cost = "longer requests are refused"
@@ -119,7 +119,7 @@ def _same_bytes(options: EngineOptions, config: EngineConfig) -> EngineOptions:
     return replace(
         options,
         kv_memory=config.kv.n_bytes,
-        max_model_len=config.model.max_model_len,
+        max_model_len=config.sizes.max_model_len,
         gpu_memory_utilization=None,
         free_gpu_memory_fraction=None,
         max_total_tokens=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvasir.config.affinity import Affinity, decide, parse_affinity
+from kvasir.config.cpu import CpuPlanner
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import KVDivision, divide_layers
@@ -15,12 +15,12 @@ from kvasir.config.resolved import (
     DType,
     EngineConfig,
     ExecutorConfig,
-    ExecutorName,
     KVConfig,
     LoopConfig,
     ModelConfig,
     ModelFacts,
     PreemptionMode,
+    PythonConfig,
     SchedulerConfig,
     SharingConfig,
 )
@@ -28,10 +28,10 @@ from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
+from kvasir.core.sizes import EngineSizes
 
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
-PACKED_CACHE_OFF = "off"
 DEFAULT_DISK_SIZE = "10GiB"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
@@ -61,19 +61,22 @@ def resolve(
     length = planner.length(kv)
     planner.concurrency(kv, length)
     return EngineConfig(
-        model=ModelConfig(options.served_model_name or model.name, planner.dtype(), length),
+        model=ModelConfig(options.served_model_name or model.name, planner.dtype()),
         kv=kv,
         scheduler=SchedulerConfig(
-            max_model_len=length,
-            max_num_seqs=n_seqs,
-            max_num_batched_tokens=n_tokens,
-            n_blocks=kv.n_blocks,
-            block_size=kv.block_size,
+            EngineSizes(
+                vocab_size=model.vocab_size,
+                max_model_len=length,
+                max_num_seqs=n_seqs,
+                max_num_batched_tokens=n_tokens,
+                n_blocks=kv.n_blocks,
+                block_size=kv.block_size,
+                windows=kv.windows,
+            ),
             max_draft_tokens=max_draft_tokens,
             enable_prefix_caching=options.enable_prefix_caching,
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
-            windows=kv.windows,
             sharing=planner.sharing(),
         ),
         executor=planner.executor(isa, cache),
@@ -213,50 +216,12 @@ class _Planner:
             f"{kv.concurrency(length):.1f}: requests of {length} tokens in the KV blocks"
         )
 
-    def executor(self, env_isa: str | None, cache: Path | None) -> ExecutorConfig:
-        name: ExecutorName = "cpu"
-        if self.options.executor != "cpu":
-            name = "reference" if self.options.executor == "reference" else "fake"
+    def executor(self, isa: str | None, cache: Path | None) -> ExecutorConfig:
+        name = self.options.executor
         self.reasons["executor"] = f"{name}: {'default' if name == 'cpu' else 'as asked'}"
-        if name != "cpu":
-            return ExecutorConfig(name, 1, None)
-        threads = self.threads()
-        return ExecutorConfig(
-            name,
-            threads,
-            self.isa(env_isa),
-            self.packed_cache(cache),
-            parse_size(self.options.packed_cache_size, "packed_cache_size"),
-            self.affinity(threads),
-            self.huge_pages(),
-        )
-
-    def affinity(self, threads: int) -> Affinity:
-        options = self.options
-        found = decide(options.cpu_affinity, options.numa, self.hardware.topology, threads)
-        self.reasons["cpu_affinity"], self.reasons["numa"] = found.why, found.memory
-        return found
-
-    def huge_pages(self) -> bool:
-        """Whether to ask for them."""
-        mode, asked = self.hardware.huge_pages, self.options.huge_pages
-        if asked == "none":
-            self.reasons["huge_pages"] = "refused: as asked"
-        elif mode in ("always", "madvise"):
-            self.reasons["huge_pages"] = f"asked for: the system gives them ({mode})"
-        else:
-            self.reasons["huge_pages"] = f"asked for: the system gives none ({mode or 'unknown'})"
-        return asked != "none"
-
-    def packed_cache(self, cache: Path | None) -> Path | None:
-        asked = self.options.packed_cache
-        if asked in (None, PACKED_CACHE_OFF):
-            folder = cache / "packed" if cache and asked is None else None
-        else:
-            folder = Path(str(asked)).expanduser()
-        why = "default" if asked is None else "as asked"
-        self.reasons["packed_cache"] = f"{folder or PACKED_CACHE_OFF}: {why}"
-        return folder
+        if name == "cpu":
+            return CpuPlanner(self.options, self.hardware, self.reasons).config(isa, cache)
+        return PythonConfig()
 
     def preemption_mode(self) -> PreemptionMode:
         modes: dict[str, PreemptionMode] = {"swap": "swap", "recompute": "recompute"}
@@ -287,27 +252,6 @@ class _Planner:
         n_bytes = parse_size(size, "kv_disk_size")
         self.reasons["kv_disk"] = f"{options.kv_disk}, {format_size(n_bytes)}: {why}"
         return DiskConfig(Path(options.kv_disk).expanduser(), n_bytes)
-
-    def threads(self) -> int:
-        asked, machine = self.options.threads, self.hardware
-        why = f"cores among {machine.n_cpus} usable CPUs" if asked is None else "as asked"
-        listed = parse_affinity(self.options.cpu_affinity)
-        if asked is None and listed is not None:
-            asked, why = len(listed), "CPUs of cpu_affinity"
-        threads = machine.n_cores if asked is None else asked
-        self.reasons["threads"] = f"{threads}: {why}"
-        return threads
-
-    def isa(self, env_isa: str | None) -> str:
-        levels = self.hardware.isa_levels
-        level = self.options.isa or env_isa or levels[-1]
-        if level not in levels:
-            raise ConfigError(
-                f"isa {level!r} cannot run on this CPU: use one of {', '.join(levels)}"
-            )
-        by_env = "KVASIR_ISA" if env_isa else "the best of this CPU"
-        self.reasons["isa"] = f"{level}: {'as asked' if self.options.isa else by_env}"
-        return level
 
     def overlap(self) -> bool:
         asked = self.options.async_scheduling

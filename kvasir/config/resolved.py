@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from kvasir.config.affinity import FREE, Affinity
-from kvasir.core.groups import KVGroup, groups_of
+from kvasir.core.groups import KVGroup
 from kvasir.core.kvtypes import KVType
+from kvasir.core.sizes import EngineSizes
 
 DType = Literal["auto", "float32", "bfloat16"]
 PreemptionMode = Literal["auto", "swap", "recompute"]
-ExecutorName = Literal["cpu", "reference", "fake"]
 
 SchedulingPolicy = Literal["fair", "fcfs", "static"]
 KVPolicy = Literal["paged", "contiguous"]
@@ -46,8 +46,6 @@ class ModelConfig:
     name: str
     """Name in the API."""
     dtype: DType
-    max_model_len: int
-    """Tokens of one request, prompt and output together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +104,7 @@ class SharingConfig:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    max_model_len: int
-    max_num_seqs: int
-    """Requests of one step."""
-    max_num_batched_tokens: int
-    """Tokens of one step."""
-    n_blocks: int
-    """Of the layers that keep every position; 0 when there are none."""
-    block_size: int
+    sizes: EngineSizes
     max_draft_tokens: int = 0
     """Drafted tokens of one row; 0 without speculation."""
     enable_prefix_caching: bool = False
@@ -124,13 +115,6 @@ class SchedulerConfig:
     preemption_mode: PreemptionMode = "auto"
     """How a preempted request comes back when its blocks were evicted to disk."""
     sharing: SharingConfig = SharingConfig()
-    windows: tuple[KVGroup, ...] = ()
-    """Blocks of the layers that see a window only, for each window."""
-
-    @property
-    def groups(self) -> tuple[KVGroup, ...]:
-        """In the order of a row's tables."""
-        return groups_of(self.n_blocks, self.windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +127,11 @@ class DiskConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorConfig:
-    name: ExecutorName
+class CpuConfig:
+    """Of the native executor."""
+
     threads: int
-    isa: str | None
-    """None: the executor has no native code."""
+    isa: str
     packed_cache: Path | None = None
     """Folder of packed weights; None packs at every start."""
     packed_cache_bytes: int = 0
@@ -155,6 +139,16 @@ class ExecutorConfig:
     affinity: Affinity = FREE
     huge_pages: bool = True
     """Ask for them; else refuse them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonConfig:
+    """Of an executor without native code."""
+
+    threads: int = 1
+
+
+ExecutorConfig = CpuConfig | PythonConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +171,7 @@ class EngineConfig:
     """Option name to "value: why", for the start-up report."""
     warnings: tuple[str, ...] = ()
     """What was done as asked and may be regretted."""
+
+    @property
+    def sizes(self) -> EngineSizes:
+        return self.scheduler.sizes

@@ -7,7 +7,7 @@ from typing import get_args
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import KVPolicy, SchedulingPolicy, SharingConfig
 from kvasir.core.errors import ConfigError
-from kvasir.core.messages import PRIORITY_CLASSES
+from kvasir.core.request import PRIORITY_CLASSES
 
 MAX_WEIGHT = 1e6
 UNCACHED_THRESHOLD_MS = 100

@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-from kvasir.core.params import TokenParams
+from kvasir.core.request import EngineRequest
 from kvasir.core.timeline import Holding, Mark, StepRecord
-
-PriorityClass = Literal["realtime", "standard", "batch"]
-PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
-"""The highest first."""
-
-
-class EngineRequest(msgspec.Struct, frozen=True, gc=False, tag="request"):
-    """One choice of one request. ``id`` is unique for the life of the API process and chosen by
-    it."""
-
-    id: int
-    prompt: tuple[int, ...]
-    params: TokenParams
-    emitted: tuple[int, ...] = ()
-    """Output tokens that already reached the client: a replay continues after them."""
-    cache_salt: str = ""
-    """Cached blocks are shared between requests of equal salt only."""
-    ttft_by: float | None = None
-    """Monotonic clock of this machine, seconds: when its first token is due."""
-    answer_by: float | None = None
-    """When its last token is due."""
-    parent: int = -1
-    """Id of a request, running or held, that this one forks from: entries of the tokens that both
-    begin with are shared, also when the prefix cache is off. -1: none."""
-    hold_seconds: float = 0.0
-    """Its blocks are held for this long after it ended, unless a running request needs them."""
-    priority: int = 0
-    """Among requests of one class and tenant, a lower one goes earlier."""
-    priority_class: PriorityClass = "standard"
-    tenant: str = ""
-    """Tenants of a class share the engine fairly."""
-    n_scored: int = 0
-    """Logprobs of the prompt that already reached the client: as with ``emitted``."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
@@ -94,7 +59,7 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     tokens: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
-    """One entry per prompt token but the first; sent once, when the prompt is computed."""
+    """Of the next prompt tokens (the first of all has none), sent as they are computed."""
     finish: str | None = None
     stop_id: int | None = None
     error: str | None = None
@@ -104,7 +69,7 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     logits_hashes: tuple[int, ...] = ()
     """Per token the hash of its raw logits, when the executor records hashes (tests)."""
     n_cached: int = 0
-    """Prompt tokens that the prefix cache gave; sent once, with the first news."""
+    """Prompt tokens that the prefix cache gave; sent once, with the first token."""
     retry_after: float = 0.0
     """With an error: seconds after which trying again is worthwhile; 0: it never is."""
     scores: bytes = b""

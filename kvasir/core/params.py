@@ -146,6 +146,6 @@ def _field(name: str, hint: Any, default: Any) -> Field:
     return Field(name, kind, default, type(None) in get_args(written), bounds, text)
 
 
-def after(now: float, milliseconds: int | None) -> float | None:
-    """When ``milliseconds`` after ``now`` are over; None without a limit."""
-    return None if milliseconds is None else now + milliseconds / 1000
+def after(now: float, milliseconds: int | None) -> float:
+    """When ``milliseconds`` after ``now`` are over; never without a limit."""
+    return math.inf if milliseconds is None else now + milliseconds / 1000

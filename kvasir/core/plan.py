@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kvasir.core.groups import Tables
 from kvasir.core.params import TokenParams
 
 
@@ -23,17 +22,26 @@ class SlotOpen(msgspec.Struct, frozen=True):
     output: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class TableChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """From its block ``first`` on, the block table of ``slot`` in KV group ``group`` has
+    ``blocks``; NO_BLOCK where no token to come sees an entry of the block."""
+
+    slot: int
+    group: int
+    first: int
+    blocks: tuple[int, ...]
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Copy one KV entry of ``slot`` from storage index ``src`` to ``dst`` before the step
     (accepted tree branch)."""
 
-    tables: Tables
+    slot: int
     src: int
     dst: int
 
 
-class Copy(msgspec.Struct, frozen=True):
+class Copy(msgspec.Struct, frozen=True, array_like=True):
     """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step, in
     every group.
 
@@ -46,8 +54,7 @@ class Copy(msgspec.Struct, frozen=True):
     n_rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of one block of a KV group to or from where they are kept under a name."""
 
     name: bytes
@@ -55,7 +62,7 @@ class Transfer:
     block: int
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive tokens of one request in one step; prefill, decode and speculation are all rows.
 
     Token ``j`` is written to KV storage index ``start + j``. In a chain its logical position is
@@ -71,9 +78,6 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     tokens: tuple[int, ...]
     """Ids. A negative value -1-r stands for what logit row r of the previous plan draws
     (overlapped loop)."""
-    tables: Tables
-    """Per KV group the physical block ids covering storage indices [0, start + len(tokens)).
-    NO_BLOCK where no token of the row, nor any later one, sees an entry of the block."""
     n_logits: int = 1
     out_index: int = 0
     """Output index (Philox counter) drawn by the first logit row; a deeper row adds its depth
@@ -85,20 +89,23 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     samples."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     """Everything an executor needs for one step; holds no tensors, compares by value.
 
-    KV entries are touched in one order: ``saves``, ``loads``, ``moves``, ``copies``, ``rows``; each
-    of them in the order of the plan, rows all at a time. So a copy may read what a load of the same
-    plan brings, and nobody may read what an earlier part overwrote (``exec.checker``). While a plan
-    is made, no block that it names gets another owner; what copies read is held until the plan is
-    committed. Plans run in their order, so a later one may write what an earlier one read.
+    ``tables`` are what changed in the block tables of slots since the plan before; a slot that is
+    opened begins with empty ones, and those of a row's slot cover its tokens. They change before
+    anything else is done. Then KV entries are touched in one order: ``saves``, ``loads``,
+    ``moves``, ``copies``, ``rows``; each of them in the order of the plan, rows all at a time. So a
+    copy may read what a load of the same plan brings, and nobody may read what an earlier part
+    overwrote (``exec.checker``). While a plan is made, no block that it names gets another owner;
+    what copies read is held until the plan is committed. Plans run in their order, so a later one
+    may write what an earlier one read.
     """
 
     step: int
     rows: tuple[Row, ...]
     opens: tuple[SlotOpen, ...] = ()
+    tables: tuple[TableChange, ...] = ()
     commits: tuple[tuple[int, int], ...] = ()
     """(slot, token) pairs emitted since the previous plan by requests whose penalties count them;
     applied before the step."""

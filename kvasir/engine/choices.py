@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from kvasir.core.messages import EngineRequest
+from kvasir.core.request import EngineRequest
 from kvasir.sampling.validate import other_choice
 
 

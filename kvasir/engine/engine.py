@@ -6,17 +6,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
-from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.groups import KVGroup
-from kvasir.core.messages import EngineRequest, EngineStats, StepEvents, TokenEvent
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import EngineStats, StepEvents, TokenEvent
 from kvasir.core.plan import Transfer
+from kvasir.core.request import EngineRequest
 from kvasir.core.timeline import Holding
 from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop
-from kvasir.engine.tiered import TieredExecutor
+from kvasir.engine.saving import Saving
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
-from kvasir.sched.timeline import Timeline
+from kvasir.timing.timeline import Timeline
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,9 +38,8 @@ class Engine:
         disk: DiskStore | None = None,
     ) -> None:
         """``disk``: the one that the scheduler plans with; it is closed with the engine."""
-        _check_sizes(executor, scheduler)
-        self._tiered = None if disk is None else TieredExecutor(executor, disk)
-        self._executor = self._tiered or executor
+        self._saving = None if disk is None else Saving(executor, disk)
+        self._executor = executor
         self._scheduler = scheduler
         make = OverlappedLoop if overlap else PlainLoop
         self._loop: Loop = make(self._executor, scheduler)
@@ -56,7 +55,8 @@ class Engine:
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
-        _check_ids(request, self._executor.spec.vocab_size)
+        _check_ids(request, self._executor.sizes.vocab_size)
+        _check_context(request)
         self._whole(self._scheduler.add, request)
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
@@ -83,8 +83,8 @@ class Engine:
         refused, self._refused = tuple(self._refused), []
         self._unsaved = None
         events = refused + self._loop.step()
-        if self._tiered is not None and not events and self._scheduler.is_stalled:
-            self._tiered.wait()
+        if self._saving is not None and not events and self._scheduler.is_stalled:
+            self._saving.wait()
         if not self.has_work:
             self.check()
         return StepEvents(events, self._scheduler.stats())
@@ -95,11 +95,11 @@ class Engine:
 
     def save(self) -> bool:
         """Save some cached blocks to disk while there is no work; False when all are saved."""
-        if self._tiered is None or self.has_work:
+        if self._saving is None or self.has_work:
             return False
         if self._unsaved is None:
             self._unsaved = self._scheduler.unsaved()
-        return self._tiered.save(self._unsaved)
+        return self._saving.save(self._unsaved)
 
     def stats(self) -> EngineStats:
         return self._scheduler.stats()
@@ -126,10 +126,11 @@ class Engine:
         """Wait for a running step and give everything back."""
         if os.getpid() != self._process:
             return
-        self._loop.close()
-        if self._tiered is not None and self.is_sound and not self.has_work:
-            self._tiered.save_all(self._scheduler.unsaved())
+        if self._saving is not None and self.is_sound and not self.has_work:
+            self._saving.save_all(self._scheduler.unsaved())
         self._executor.close()
+        if self._saving is not None:
+            self._saving.close()
         self._failure = self._failure or "it is closed"
 
     def _whole(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -167,19 +168,7 @@ def _check_ids(request: EngineRequest, vocab_size: int) -> None:
         )
 
 
-def _check_sizes(executor: Executor, scheduler: Scheduler) -> None:
-    """The scheduler may plan for less than the executor was built for, never for more."""
-    spec, config = executor.spec, scheduler.config
-    if spec.block_size != config.block_size:
-        raise KvasirError(f"blocks of {spec.block_size} and of {config.block_size} tokens")
-    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "n_blocks"):
-        built, planned = getattr(spec, name), getattr(config, name)
-        if planned > built:
-            raise KvasirError(f"{name}: planned {planned}, the executor holds {built}")
-    _check_groups(spec.groups, config.groups)
-
-
-def _check_groups(built: tuple[KVGroup, ...], planned: tuple[KVGroup, ...]) -> None:
-    is_same = [group.window for group in built] == [group.window for group in planned]
-    if not is_same or any(a.n_blocks < b.n_blocks for a, b in zip(built, planned, strict=True)):
-        raise KvasirError(f"KV groups: planned {planned}, the executor holds {built}")
+def _check_context(request: EngineRequest) -> None:
+    """Nothing here computes with an adapter or media: entries would be kept under a wrong name."""
+    if request.context.adapter or request.context.media:
+        raise RequestError("this engine has no adapters and reads no media: send tokens alone")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.plan import StepPlan, StepResult
-from kvasir.exec.base import Executor
+from kvasir.exec.base import Executor, Handle
 from kvasir.sched.scheduler import Scheduler
 
 
@@ -24,7 +25,17 @@ class Loop(Protocol):
         """Commit one plan and tell the news; no news when there is nothing to compute."""
         ...
 
-    def close(self) -> None: ...
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A plan that runs, or waits for the one before."""
+
+    plan: StepPlan
+    handle: Handle
+
+    def result(self) -> StepResult:
+        with _faults_of(self.plan):
+            return self.handle.result()
 
 
 class PlainLoop:
@@ -38,51 +49,39 @@ class PlainLoop:
         plan = self._scheduler.plan()
         if plan is None:
             return self._scheduler.take_events()
-        return self._scheduler.commit(plan, _run(self._executor, plan))
-
-    def close(self) -> None:
-        """Nothing runs between steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """What is carried from one step to the next: a plan that runs."""
-
-    plan: StepPlan
-    result: Future[StepResult]
+        return self._scheduler.commit(plan, _start(self._executor, plan).result())
 
 
 class OverlappedLoop:
-    """Step n+1 is planned while n runs on a worker thread, and starts before n is committed."""
+    """Step n+1 is planned while n runs, and queued behind it before n is committed."""
 
     def __init__(self, executor: Executor, scheduler: Scheduler) -> None:
         self._executor = executor
         self._scheduler = scheduler
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvasir-step")
         self._flight: _Flight | None = None
 
     def step(self) -> tuple[TokenEvent, ...]:
         running = self._flight or self._launch()
         if running is None:
             return self._scheduler.take_events()
-        following = self._scheduler.plan()
-        self._flight = None if following is None else self._submit(following)
-        return self._scheduler.commit(running.plan, running.result.result())
-
-    def close(self) -> None:
-        self._worker.shutdown(wait=True)
+        self._flight = self._launch()
+        return self._scheduler.commit(running.plan, running.result())
 
     def _launch(self) -> _Flight | None:
         plan = self._scheduler.plan()
-        return None if plan is None else self._submit(plan)
-
-    def _submit(self, plan: StepPlan) -> _Flight:
-        return _Flight(plan, self._worker.submit(_run, self._executor, plan))
+        return None if plan is None else _start(self._executor, plan)
 
 
-def _run(executor: Executor, plan: StepPlan) -> StepResult:
+def _start(executor: Executor, plan: StepPlan) -> _Flight:
+    with _faults_of(plan):
+        return _Flight(plan, executor.start(plan))
+
+
+@contextmanager
+def _faults_of(plan: StepPlan) -> Iterator[None]:
+    """Raises EngineFault for whatever the executor raises."""
     try:
-        return executor.run(plan)
+        yield
     except Exception as error:
         raise EngineFault(
             f"step {plan.step} of {len(plan.rows)} rows and {plan.n_tokens} tokens failed: "

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kvasir.ir.cost import program_cost
 from kvasir.ir.ops import Sizes
 from kvasir.ir.program import Program
-from kvasir.sched.cost import Costs
+from kvasir.timing.cost import Costs
 
 FLOPS = 1e11
 """Operations that a thread does in a second."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import structs
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent
-from kvasir.core.params import TokenParams
+from kvasir.core.messages import TokenEvent
+from kvasir.core.request import EngineRequest
 from kvasir.sampling.reference import DRAWS
 
-VERSION = 1
+VERSION = 2
 
 
 class ReplayError(KvasirError):
@@ -19,36 +20,29 @@ class ReplayError(KvasirError):
 
 
 class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
-    """One choice: as resolved, and what reached its client. Grows by ``record``."""
+    """One choice: as it was asked for, resolved, and what reached its client. Grows by
+    ``record``."""
 
-    id: int
-    prompt: tuple[int, ...]
-    """The border between prompt and output is its end."""
-    params: TokenParams
-    """Resolved: the seed is drawn and every default is filled in."""
+    request: EngineRequest
+    """Its seed is drawn and every default is filled in; the end of its prompt is the border between
+    prompt and output."""
     key_root: str
     numerics_id: str
-    emitted: list[int] = []
-    n_scored: int = 0
+    emitted: list[int]
+    n_scored: int
     """Logprobs of the prompt."""
     finish: str | None = None
     version: int = VERSION
-    cache_salt: str = ""
-    ttft_by: float | None = None
-    answer_by: float | None = None
-    """Of the machine's monotonic clock, as in ``EngineRequest``."""
-    priority: int = 0
-    priority_class: PriorityClass = "standard"
-    tenant: str = ""
-    draws: int = 1
-    """Version of the sampler; logs of the first do not say it."""
+    draws: int = DRAWS
+    """Version of the sampler."""
 
     def record(self, event: TokenEvent) -> None:
         """Append one event of this choice. Raises KvasirError on another's, or after the end."""
-        if event.id != self.id:
-            raise KvasirError(f"event of request {event.id} in the log of {self.id}")
+        own = self.request.id
+        if event.id != own:
+            raise KvasirError(f"event of request {event.id} in the log of {own}")
         if self.finish is not None:
-            raise KvasirError(f"event of request {self.id}, which ended with {self.finish!r}")
+            raise KvasirError(f"event of request {own}, which ended with {self.finish!r}")
         self.emitted.extend(event.tokens)
         self.n_scored += len(event.prompt_logprobs) + event.n_scores
         self.finish = event.finish
@@ -56,21 +50,7 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
 
 def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> TokenLog:
     """The log of a request that is about to be sent to the engine with these keys."""
-    return TokenLog(
-        id=request.id,
-        prompt=request.prompt,
-        params=request.params,
-        key_root=key_root,
-        numerics_id=numerics_id,
-        emitted=list(request.emitted),
-        cache_salt=request.cache_salt,
-        ttft_by=request.ttft_by,
-        answer_by=request.answer_by,
-        priority=request.priority,
-        priority_class=request.priority_class,
-        tenant=request.tenant,
-        draws=DRAWS,
-    )
+    return TokenLog(request, key_root, numerics_id, list(request.emitted), request.n_scored)
 
 
 def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
@@ -78,37 +58,26 @@ def replay(log: TokenLog, *, key_root: str, numerics_id: str) -> EngineRequest:
 
     Raises ReplayError when its next bytes could differ, or when nothing is left to compute.
     """
+    request = log.request
     if log.version != VERSION:
         raise ReplayError(f"token log of version {log.version}, this is version {VERSION}")
     if log.finish is not None:
-        raise ReplayError(f"request {log.id} ended with {log.finish!r}: nothing to replay")
+        raise ReplayError(f"request {request.id} ended with {log.finish!r}: nothing to replay")
     if log.numerics_id != numerics_id:
         raise ReplayError(
-            f"request {log.id} ran with numerics {log.numerics_id!r}, "
+            f"request {request.id} ran with numerics {log.numerics_id!r}, "
             f"the engine has {numerics_id!r}"
         )
     if log.draws != DRAWS:
         raise ReplayError(
-            f"request {log.id} was drawn by sampler {log.draws}, the engine has {DRAWS}"
+            f"request {request.id} was drawn by sampler {log.draws}, the engine has {DRAWS}"
         )
     if log.key_root != key_root:
         raise ReplayError(
-            f"request {log.id} ran with key root {log.key_root[:16]}, the engine has "
+            f"request {request.id} ran with key root {log.key_root[:16]}, the engine has "
             f"{key_root[:16]}: weights, block size or position encoding changed"
         )
-    return EngineRequest(
-        log.id,
-        log.prompt,
-        log.params,
-        tuple(log.emitted),
-        log.cache_salt,
-        log.ttft_by,
-        log.answer_by,
-        priority=log.priority,
-        priority_class=log.priority_class,
-        tenant=log.tenant,
-        n_scored=log.n_scored,
-    )
+    return structs.replace(request, emitted=tuple(log.emitted), n_scored=log.n_scored)
 
 
 def encode(log: TokenLog) -> bytes:

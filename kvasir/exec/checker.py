@@ -13,11 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.groups import KVGroup
+from kvasir.core.groups import Tables
 from kvasir.core.plan import Copy, Move, Row, RowOutput, StepPlan
-from kvasir.exec.base import in_order
+from kvasir.core.sizes import EngineSizes
+from kvasir.exec.base import BlockStore
 from kvasir.exec.checks import need
+from kvasir.exec.order import before_rows
 from kvasir.exec.rows import depths, resolve
+from kvasir.exec.tables import SlotTables
 from kvasir.sched.rows import accepted, is_draft
 
 U64 = NDArray[np.uint64]
@@ -27,12 +30,14 @@ NOTHING = np.uint64(0)
 
 
 class PlanChecker:
-    """Checks plans in the order in which they run; ``drew`` after each."""
+    """Checks plans in the order in which they run; ``drew`` after each. Its entries are marks."""
 
-    def __init__(self, groups: Sequence[KVGroup], block_size: int) -> None:
-        self._groups = tuple(groups)
-        self._size = block_size
-        self._marks = [np.zeros((group.n_blocks, block_size), np.uint64) for group in groups]
+    def __init__(self, sizes: EngineSizes, tables: SlotTables | None = None) -> None:
+        """``tables``: those of the executor that it belongs to."""
+        self._groups = sizes.groups
+        self._size = sizes.block_size
+        self._tables = tables or SlotTables(sizes)
+        self._marks = [np.zeros((group.n_blocks, self._size), np.uint64) for group in self._groups]
         """Per entry the mark of the sequence that ends with it."""
         self._slots: dict[int, U64] = {}
         """Per slot the marks of its known tokens."""
@@ -41,21 +46,29 @@ class PlanChecker:
         self._writers: dict[tuple[int, int], str] = {}
         """(group, block) to what writes it in the plan that is checked."""
 
-    def check(self, plan: StepPlan) -> None:
-        """Raises KvasirError naming the first broken promise. Loads have been done (``write``)."""
+    def check(self, plan: StepPlan, store: BlockStore | None = None) -> None:
+        """Raises KvasirError naming the first broken promise. ``store``: of the marks of blocks."""
+        self._tables.apply(plan)
+        self.begin(plan)
+        before_rows(plan, self, store)
+        self.rows()
+
+    def begin(self, plan: StepPlan) -> None:
+        """What ``check`` does, for an executor whose ``before_rows`` calls this checker."""
         self._plan = plan
         self._writers = {}
         for opening in plan.opens:
             self._slots[opening.slot] = marks_of((*opening.prompt, *opening.output))
-        for load in plan.loads:
-            self._claim(load.group, load.block, "a load")
-            marks = self._marks[load.group][load.block]
-            need(bool(marks.all()), f"nothing was loaded to block {load.block}")
-        in_order(plan, self._move, self._copy)
-        for row in plan.rows:
-            self._read(row)
-        for row in plan.rows:
-            self._write(row)
+
+    def rows(self) -> None:
+        """Of the plan that was begun, in which all that comes before them is done."""
+        if self._plan is None:
+            return
+        tables = self._tables.of_rows(self._plan)
+        for row in self._plan.rows:
+            self._read(row, tables[row.slot])
+        for row in self._plan.rows:
+            self._write(row, tables[row.slot])
 
     def drew(self, outputs: Sequence[RowOutput]) -> None:
         """The checked plan has run: which drafts were right is known."""
@@ -72,24 +85,25 @@ class PlanChecker:
                 self._slots[row.slot] = _go_on(known[: row.start], tokens)
         self._drawn = tuple(output.token for output in outputs)
 
-    def read(self, group: int, block: int) -> bytes:
+    def read_block(self, group: int, block: int) -> bytes:
         """What the entries of a block stand for."""
         return bytes(self._marks[group][block])
 
-    def write(self, group: int, block: int, marks: bytes) -> None:
-        """The block is filled with entries that stand for what ``read`` gave."""
-        self._marks[group][block] = np.frombuffer(marks, np.uint64)
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        """A load fills the block with entries that stand for what ``read_block`` gave."""
+        self._claim(group, block, "a load")
+        marks = self._marks[group][block] = np.frombuffer(data, np.uint64)
+        need(bool(marks.all()), f"nothing was loaded to block {block}")
 
-    def _move(self, move: Move) -> None:
-        for g, (marks, blocks) in enumerate(zip(self._marks, move.tables, strict=True)):
-            src, dst = (divmod(i, self._size) for i in (move.src, move.dst))
-            source, target = (blocks[src[0]], src[1]), (blocks[dst[0]], dst[1])
+    def move(self, move: Move) -> None:
+        for g, marks in enumerate(self._marks):
+            source, target = (self._tables.place(g, move.slot, i) for i in (move.src, move.dst))
             need(marks[source] != NOTHING, f"{move} reads an entry that nobody wrote")
-            writer = self._writers.get((g, blocks[dst[0]]))
-            need(writer is None, f"{writer} and a move write block {blocks[dst[0]]}")
+            writer = self._writers.get((g, target[0]))
+            need(writer is None, f"{writer} and a move write block {target[0]}")
             marks[target] = marks[source]
 
-    def _copy(self, copy: Copy) -> None:
+    def copy(self, copy: Copy) -> None:
         for g, marks in enumerate(self._marks):
             src, dst = copy.src[g], copy.dst[g]
             part = marks[src, : copy.n_rows].copy()
@@ -104,7 +118,7 @@ class PlanChecker:
         need(other is None, f"{both} write block {block} of group {group}")
         self._writers[group, block] = writer
 
-    def _read(self, row: Row) -> None:
+    def _read(self, row: Row, tables: Tables) -> None:
         """All that the first token sees, which the others see too or more of it."""
         known, size = self._slots.get(row.slot), self._size
         what = f"slot {row.slot} goes on at {row.start}"
@@ -114,7 +128,7 @@ class PlanChecker:
         if not row.start:
             return
         for g, (group, marks, blocks) in enumerate(
-            zip(self._groups, self._marks, row.tables, strict=True)
+            zip(self._groups, self._marks, tables, strict=True)
         ):
             first = max(0, row.start - group.window + 1) if group.window else 0
             first = row.start - 1 if group.state_bytes else first
@@ -134,9 +148,9 @@ class PlanChecker:
         by = f"; {writer} of this plan wrote it" if writer else ""
         need(False, f"slot {row.slot} reads entry {at} in block {block}, which {what}{by}")
 
-    def _write(self, row: Row) -> None:
+    def _write(self, row: Row, tables: Tables) -> None:
         size, end = self._size, row.start + len(row.tokens)
-        for g, blocks in enumerate(row.tables):
+        for g, blocks in enumerate(tables):
             for i in range(row.start // size, -(-end // size)):
                 writer = self._writers.get((g, blocks[i]))
                 is_own = writer == "a copy" and i * size <= row.start
@@ -151,7 +165,7 @@ class PlanChecker:
             )
             if len(known) < end and not is_draft(row):
                 self._slots[row.slot] = np.concatenate((known[: row.start], new))
-        for group, marks, blocks in zip(self._groups, self._marks, row.tables, strict=True):
+        for group, marks, blocks in zip(self._groups, self._marks, tables, strict=True):
             held = np.asarray(blocks)
             places = np.arange(row.start, end)
             if group.state_bytes:

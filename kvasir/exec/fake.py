@@ -14,11 +14,12 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.groups import NO_BLOCK
+from kvasir.core.groups import NO_BLOCK, Tables
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
-from kvasir.exec.base import ExecutorSpec, in_order
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan
+from kvasir.exec.local import LocalExecutor
 from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -89,7 +90,7 @@ class _State(_Past):
         self.state = _mix((self.state + _GOLDEN) ^ entry)
 
 
-class FakeExecutor:
+class FakeExecutor(LocalExecutor):
     """``nonfinite``: seed of a request to the output index whose logits are NaN.
 
     ``seconds``: virtual time of a step, reported and not slept. ``is_checked``: a plan that breaks
@@ -98,39 +99,41 @@ class FakeExecutor:
 
     def __init__(
         self,
-        spec: ExecutorSpec,
+        sizes: EngineSizes,
         *,
         nonfinite: Mapping[int, int] | None = None,
         seconds: Callable[[StepPlan], float] | None = None,
         is_checked: bool = True,
     ) -> None:
-        self._spec = spec
+        super().__init__(sizes)
         self._nonfinite = dict(nonfinite or {})
         self._seconds = seconds
         self._kv = [
-            _mix_array(np.arange(n * spec.block_size, dtype=np.uint64)).reshape(n, -1)
-            for n in (group.n_blocks for group in spec.groups)
+            _mix_array(np.arange(n * sizes.block_size, dtype=np.uint64)).reshape(n, -1)
+            for n in (group.n_blocks for group in sizes.groups)
         ]
-        self._checker = PlanChecker(spec.groups, spec.block_size) if is_checked else None
-        self._ids = np.arange(spec.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
+        self._checker = PlanChecker(sizes, self.tables) if is_checked else None
+        self._ids = np.arange(sizes.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
         self._states: dict[int, SlotState] = {}
         self._drawn: tuple[int, ...] = ()
 
-    @property
-    def spec(self) -> ExecutorSpec:
-        return self._spec
-
     def run(self, plan: StepPlan) -> StepResult:
-        """Raises KvasirError when the plan breaks ``spec`` or names what it may not."""
-        check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
+        """Raises KvasirError when the plan breaks ``sizes`` or names what it may not."""
+        self.tables.apply(plan)
+        tables = self.tables.of_rows(plan)
+        check_plan(plan, self.sizes, tables, self._states.keys(), len(self._drawn))
         if self._checker is not None:
-            self._checker.check(plan)
+            self._checker.begin(plan)
         for opening in plan.opens:
             self._open(opening)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
-        in_order(plan, self._move, self._copy)
-        outputs = tuple(output for row in plan.rows for output in self._run_row(row))
+        self.prepare(plan)
+        if self._checker is not None:
+            self._checker.rows()
+        outputs = tuple(
+            output for row in plan.rows for output in self._run_row(row, tables[row.slot])
+        )
         if self._checker is not None:
             self._checker.drew(outputs)
         self._drawn = tuple(output.token for output in outputs)
@@ -138,63 +141,69 @@ class FakeExecutor:
 
     def read_block(self, group: int, block: int) -> bytes:
         """With what the checker knows of it."""
-        marks = b"" if self._checker is None else self._checker.read(group, block)
+        marks = b"" if self._checker is None else self._checker.read_block(group, block)
         return bytes(self._kv[group][block]) + marks
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
         kv = self._kv[group][block]
         kv[:] = np.frombuffer(data, np.uint64, len(kv))
         if self._checker is not None:
-            self._checker.write(group, block, data[kv.nbytes :])
+            self._checker.write_block(group, block, data[kv.nbytes :])
 
     def close(self) -> None:
+        super().close()
         self._states.clear()
 
     def _open(self, opening: SlotOpen) -> None:
         self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
 
-    def _move(self, move: Move) -> None:
-        for kv, blocks in zip(self._kv, move.tables, strict=True):
-            kv[self._at(blocks, move.dst)] = kv[self._at(blocks, move.src)]
+    def move(self, move: Move) -> None:
+        if self._checker is not None:
+            self._checker.move(move)
+        for group, kv in enumerate(self._kv):
+            src, dst = (self.tables.place(group, move.slot, i) for i in (move.src, move.dst))
+            kv[dst] = kv[src]
 
-    def _copy(self, copy: Copy) -> None:
+    def copy(self, copy: Copy) -> None:
+        if self._checker is not None:
+            self._checker.copy(copy)
         for kv, src, dst in zip(self._kv, copy.src, copy.dst, strict=True):
             kv[dst, : copy.n_rows] = kv[src, : copy.n_rows]
 
     def _at(self, blocks: tuple[int, ...], index: int) -> tuple[int, int]:
-        size = self._spec.block_size
+        size = self.sizes.block_size
         return blocks[index // size], index % size
 
-    def _run_row(self, row: Row) -> list[RowOutput]:
+    def _run_row(self, row: Row, tables: Tables) -> list[RowOutput]:
         tokens = resolve(row.tokens, self._drawn)
-        seen = self._write(row, tokens)
+        seen = self._write(row, tables, tokens)
         return [self._sample(item, seen[item.token]) for item in logit_rows(row)]
 
-    def _write(self, row: Row, tokens: tuple[int, ...]) -> list[int]:
+    def _write(self, row: Row, tables: Tables, tokens: tuple[int, ...]) -> list[int]:
         """Write the row's entries; per token the hash of all it sees, itself included."""
         positions = [row.start + depth for depth in depths(row)]
-        pasts = [self._past(row, positions, group) for group in range(len(self._kv))]
+        pasts = [self._past(row, blocks, positions, g) for g, blocks in enumerate(tables)]
         seen: list[int] = []
         for i, token in enumerate(tokens):
             context = sum(past.seen(i) for past in pasts)
             entry = _mix(context ^ _mix(token * _GOLDEN + positions[i]))
-            for past, kv, blocks in zip(pasts, self._kv, row.tables, strict=True):
+            for past, kv, blocks in zip(pasts, self._kv, tables, strict=True):
                 past.add(entry)
                 if isinstance(past, _State):
-                    kv[blocks[(row.start + i) // self._spec.block_size]] = past.state
+                    kv[blocks[(row.start + i) // self.sizes.block_size]] = past.state
                 else:
                     kv[self._at(blocks, row.start + i)] = entry
             seen.append((context + entry) & _MASK)
         return seen
 
-    def _past(self, row: Row, positions: list[int], group: int) -> _Past:
-        blocks, window = row.tables[group], self._spec.groups[group].window
-        if self._spec.groups[group].state_bytes:
-            before_row = (row.start - 1) // self._spec.block_size
+    def _past(self, row: Row, blocks: tuple[int, ...], positions: list[int], group: int) -> _Past:
+        window = self.sizes.groups[group].window
+        if self.sizes.groups[group].state_bytes:
+            before_row = (row.start - 1) // self.sizes.block_size
             return _State(row, int(self._kv[group][blocks[before_row], 0]) if row.start else 0)
         n_gone = blocks.count(NO_BLOCK)
-        first = n_gone * self._spec.block_size
-        n_blocks = -(-row.start // self._spec.block_size)
+        first = n_gone * self.sizes.block_size
+        n_blocks = -(-row.start // self.sizes.block_size)
         before = self._kv[group][list(blocks[n_gone:n_blocks])].reshape(-1)[: row.start - first]
         if not window:
             return _Past(row, int(np.add.reduce(before, dtype=np.uint64)))

@@ -9,6 +9,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from kvasir.core.request import Context
+
 KEY_BYTES = 32
 TOKEN_BYTES = 4
 _EMPTY = blake2b(digest_size=KEY_BYTES)
@@ -16,10 +18,10 @@ _EMPTY = blake2b(digest_size=KEY_BYTES)
 
 
 @lru_cache(maxsize=256)
-def chain_root(key_root: str, salt: str, *contents: bytes) -> bytes:
-    """The key before the first block: of an engine, a tenant's salt, and what else (an adapter, the
-    images of a prompt) changes the entries of equal tokens."""
-    material = msgspec.msgpack.encode((key_root, salt, contents))
+def chain_root(key_root: str, context: Context) -> bytes:
+    """The key before the first block: of an engine, and of all else that changes the entries of
+    equal tokens."""
+    material = msgspec.msgpack.encode((key_root, context))
     return blake2b(material, digest_size=KEY_BYTES, person=b"kvasir-chain").digest()
 
 

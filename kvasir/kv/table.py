@@ -20,14 +20,13 @@ class BlockTable:
         self._pools = pools
         self._block_size = block_size
         self._blocks: tuple[list[int], ...] = tuple([] for _ in pools)
-        self._groups = tuple(zip(self._blocks, pools, strict=True))
+        self._groups = tuple(zip(range(len(pools)), self._blocks, pools, strict=True))
         self._n_gone = [0] * len(pools)
         """Per group, blocks that were given back."""
         self.n_tokens = 0
         """Tokens that the blocks of every group hold; only the table changes it."""
-        self.covered: Tables = ()
-        """What ``covering`` gave last: of the tokens after ``n_first``, up to ``n_last``."""
-        self.n_first = self.n_last = 0
+        self.news: list[tuple[int, int, int]] = []
+        """(group, first, end) of blocks that changed since ``take_news``."""
 
     def at(self, index: int) -> tuple[int, ...]:
         """Per group the block ``index``."""
@@ -47,7 +46,7 @@ class BlockTable:
         if n_tokens <= self.n_tokens:
             return True
         n_blocks = -(-n_tokens // self._block_size)
-        for blocks, pool in self._groups:
+        for _, blocks, pool in self._groups:
             if n_blocks - len(blocks) > pool.n_available:
                 return False
         self._grow(n_blocks, self._groups)
@@ -55,7 +54,7 @@ class BlockTable:
 
     def room(self) -> int:
         """Tokens that the table could hold now."""
-        n_blocks = min(len(blocks) + pool.n_available for blocks, pool in self._groups)
+        n_blocks = min(len(blocks) + pool.n_available for _, blocks, pool in self._groups)
         return n_blocks * self._block_size
 
     def grow(self, n_tokens: int) -> None:
@@ -65,7 +64,7 @@ class BlockTable:
 
     def grow_full(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens`` in the groups that give back nothing. Raises CapacityError."""
-        full = [each for each in self._groups if not each[1].window]
+        full = [each for each in self._groups if not each[2].window]
         self._grow(blocks_for(n_tokens, self._block_size), full)
 
     def adopt(self, tables: Tables) -> None:
@@ -80,6 +79,7 @@ class BlockTable:
             pool.share(adopted[n_gone:])
             self._blocks[group].extend(adopted)
             self._n_gone[group] = n_gone
+            self.news.append((group, n_gone, len(adopted)))
         self._count()
 
     def replace(self, group: int, index: int, block: int) -> None:
@@ -92,7 +92,7 @@ class BlockTable:
         pool.share((block,))
         pool.free((blocks[index],))
         blocks[index] = block
-        self.n_last = -1
+        self.news.append((group, index, index + 1))
 
     def give_back(self, n_tokens: int) -> int:
         """Give back what no token at position ``n_tokens`` or later sees, the first block first;
@@ -106,7 +106,7 @@ class BlockTable:
             self._pools[group].free(blocks[before:n_gone])
             blocks[before:n_gone] = [NO_BLOCK] * (n_gone - before)
             self._n_gone[group] = n_gone
-            self.n_last = -1
+            self.news.append((group, before, n_gone))
         groups = [(n + 1, x.window) for n, x in zip(self._n_gone, self._pools, strict=True)]
         nexts = (i * self._block_size + window - 1 for i, window in groups if window)
         return min(nexts, default=sys.maxsize)
@@ -125,14 +125,11 @@ class BlockTable:
             self._n_gone[group] = min(self._n_gone[group], keep)
         self._count()
 
-    def covering(self, n_tokens: int) -> Tables:
-        """Ids of the blocks of storage indices [0, n_tokens); the same object while they stay."""
-        if not self.n_first < n_tokens <= self.n_last:
-            n_blocks = -(-n_tokens // self._block_size)
-            self.covered = tuple([tuple(blocks[:n_blocks]) for blocks in self._blocks])
-            self.n_last = n_blocks * self._block_size
-            self.n_first = self.n_last - self._block_size
-        return self.covered
+    def take_news(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """What changed since the last time, as it is now: (group, first, blocks from there on)."""
+        told = [(g, first, tuple(self._blocks[g][first:end])) for g, first, end in self.news]
+        self.news.clear()
+        return told
 
     def fork(self) -> BlockTable:
         """A table over the same blocks, which are read only until one of the two gives them up."""
@@ -147,18 +144,19 @@ class BlockTable:
     def release(self) -> None:
         """Give back every block; the table is empty afterwards."""
         self.trim(0)
+        self.news.clear()
 
-    def _grow(self, n_blocks: int, groups: Sequence[tuple[list[int], BlockPool]]) -> None:
-        for blocks, pool in groups[1:]:  # the first one requires them itself
+    def _grow(self, n_blocks: int, groups: Sequence[tuple[int, list[int], BlockPool]]) -> None:
+        for _, blocks, pool in groups[1:]:  # the first one requires them itself
             pool.require(n_blocks - len(blocks))
-        for blocks, pool in groups:
+        for group, blocks, pool in groups:
             if n_blocks > len(blocks):
+                self.news.append((group, len(blocks), n_blocks))
                 blocks.extend(pool.allocate(n_blocks - len(blocks)))
         self._count()
 
     def _count(self) -> None:
         self.n_tokens = min(map(len, self._blocks)) * self._block_size
-        self.n_last = -1
 
     def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:
         """Windowed groups with blocks to give back, and how many are gone afterwards."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
-from kvasir.core.messages import PRIORITY_CLASSES, PriorityClass
+from kvasir.core.request import PRIORITY_CLASSES, PriorityClass
 
 MAX_SALT = 256
 """Characters of a cache salt."""
@@ -19,25 +18,6 @@ TIERS: dict[str, PriorityClass] = {
     "flex": "batch",
 }
 """OpenAI's service tiers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Fields of ``EngineRequest``."""
-
-    cache_salt: str = ""
-    priority: int = 0
-    priority_class: PriorityClass = "standard"
-    tenant: str = ""
-
-    @property
-    def owner(self) -> tuple[PriorityClass, str]:
-        """Whom the engine shares itself between."""
-        return self.priority_class, self.tenant
-
-
-ALIKE = Standing()
-"""Of requests that say nothing."""
 
 
 def check_salt(salt: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import RequestError
-from kvasir.core.messages import EngineRequest
+from kvasir.core.request import EngineRequest
 
 
 def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
@@ -13,7 +13,7 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
     Raises RequestError when the prompt is empty, too long, or the request can never fit the blocks.
     """
     n_prompt, n_emitted = len(request.prompt), len(request.emitted)
-    wanted, limit = request.params.max_tokens, config.max_model_len
+    wanted, limit = request.params.max_tokens, config.sizes.max_model_len
     if not n_prompt:
         raise RequestError("the prompt has no tokens: send at least one", param="prompt")
     if wanted < 0:
@@ -34,12 +34,12 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
     max_outputs = min(wanted, limit - n_prompt)
     if n_emitted > max_outputs:
         raise RequestError(f"{n_emitted} tokens were emitted, {max_outputs} are allowed")
-    for group in config.groups:
-        n_blocks = group.needs(n_prompt + max_outputs - 1, config.block_size)
+    for group in config.sizes.groups:
+        n_blocks = group.needs(n_prompt + max_outputs - 1, config.sizes.block_size)
         if n_blocks > group.n_blocks:
             raise RequestError(
                 f"{n_prompt} prompt and {max_outputs} output tokens need {n_blocks} blocks of "
-                f"{config.block_size}, there are {group.n_blocks}: "
+                f"{config.sizes.block_size}, there are {group.n_blocks}: "
                 "lower max_tokens or raise --kv-memory",
                 param="max_tokens",
                 code="context_length_exceeded",

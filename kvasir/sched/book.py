@@ -11,11 +11,11 @@ from kvasir.sched.rows import accepted, is_draft, moves_of
 def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEvent | None:
     """Append what was scored and drawn; the event tells the client, None when there is no news."""
     n_scored = len(row.targets) - row.targets.count(-1)
-    has_scores = _score(request, outputs[:n_scored])
+    scores = _score(request, outputs[:n_scored])
     drawn = _emit(request, outputs[n_scored:])
-    if not drawn and not has_scores and request.finish is None:
+    if not drawn and not scores and request.finish is None:
         return None
-    return _event(request, drawn, tuple(request.scores) if has_scores else ())
+    return _event(request, drawn, scores)
 
 
 def book_draft(
@@ -44,16 +44,16 @@ def n_settled(request: Request, row: Row) -> int:
     return min(n, request.moves[0].dst) if request.moves else n
 
 
-def _score(request: Request, outputs: tuple[RowOutput, ...]) -> bool:
-    """True when these outputs complete the prompt's scores."""
+def _score(request: Request, outputs: tuple[RowOutput, ...]) -> tuple[TokenLogprob, ...]:
+    """Those of the prompt that follow what was told; none when one of them failed."""
     for output in outputs:
         if output.token < 0:
             request.fail(output.token)
-            return False
-        request.scores.append(_logprob(output))
+            return ()
+    request.n_told += len(outputs)
     if request.max_outputs == 0:
         request.finish = request.ending()
-    return bool(outputs) and request.has_scores
+    return tuple(map(_logprob, outputs))
 
 
 def _emit(request: Request, outputs: tuple[RowOutput, ...]) -> list[RowOutput]:
@@ -76,6 +76,8 @@ def _event(
     tokens = tuple([output.token for output in drawn])
     wants_logprobs = request.params.n_logprobs >= 0
     has_hashes = any([output.logits_hash for output in drawn])
+    error = request.error
+    is_first = bool(drawn) and request.n_outputs == len(drawn)
     return TokenEvent(
         request.id,
         tokens=tokens,
@@ -83,10 +85,10 @@ def _event(
         prompt_logprobs=scores,
         finish=request.finish,
         stop_id=tokens[-1] if request.finish == "stop" else None,
-        error=request.error,
-        error_code=request.error_code,
+        error=None if error is None else error.message,
+        error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
-        n_cached=request.n_cached if request.n_outputs == len(tokens) else 0,
+        n_cached=request.share.n_cached if is_first else 0,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvasir.core.messages import EngineStats
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.queues import Queues
-from kvasir.sched.timekeeper import Timekeeper
+from kvasir.timing.timekeeper import Timekeeper
 
 
 @dataclass(slots=True)

@@ -16,10 +16,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 
-from kvasir.sched.backlog import Backlog
-from kvasir.sched.cost import CostModel
 from kvasir.sched.policy import MAX_LOOKAHEAD, Line
 from kvasir.sched.request import Request
+from kvasir.timing.backlog import Backlog
+from kvasir.timing.cost import CostModel
 
 DEFAULT_WEIGHTS = (10.0, 5.0, 1.0)
 """Of the classes, in their order."""
@@ -195,14 +195,14 @@ class Fair:
         group = self._classes[request.rank]
         if not group.waiting and not group.n_running:
             group.time = max(group.time, self._floor)
-        tenant = group.tenant(request.tenant)
+        tenant = group.tenant(request.standing.tenant)
         tenant.line.push(request)
         group.waiting.add(request)
         group.wants(tenant)
 
     def remove(self, request: Request) -> None:
         group = self._classes[request.rank]
-        tenant = group.known(request.tenant)
+        tenant = group.known(request.standing.tenant)
         tenant.line.remove(request)
         group.waiting.remove(request)
         group.rest(tenant)
@@ -229,32 +229,33 @@ class Fair:
         group, tenant = self._places(request)
         self._floor = max(self._floor, group.time)
         group.serve(tenant)
-        request.n_charged = request.n_computed
+        turn = request.turn
+        turn.n_charged = request.n_computed
         n_outputs = min(request.max_outputs - request.n_drawn, ADVANCE_OUTPUTS)
-        request.advance = self._spend(request, request.n_known + n_outputs)
-        group.pay(request.advance)
-        tenant.pay(request.advance)
+        turn.advance = self._spend(request, request.n_known + n_outputs)
+        group.pay(turn.advance)
+        tenant.pay(turn.advance)
 
     def stopped(self, request: Request) -> None:
         self.computed((request,))
         group, tenant = self._places(request)
         tenant.n_running -= 1
         group.n_running -= 1
-        group.pay(-request.advance)
-        tenant.pay(-request.advance)
-        request.advance = 0.0
+        group.pay(-request.turn.advance)
+        tenant.pay(-request.turn.advance)
+        request.turn.advance = 0.0
         group.wants(tenant)
         group.rest(tenant)
 
     def computed(self, requests: Iterable[Request]) -> None:
         for request in requests:
-            n_computed, advance = request.n_computed, request.advance
-            if n_computed <= request.n_charged:
+            n_computed, turn = request.n_computed, request.turn
+            if n_computed <= turn.n_charged:
                 continue
-            cost = self._spend(request, n_computed)
-            request.n_charged = n_computed
+            cost, advance = self._spend(request, n_computed), turn.advance
+            turn.n_charged = n_computed
             paid = cost if cost < advance else advance
-            request.advance = advance - paid
+            turn.advance = advance - paid
             for clock in self._places(request):
                 clock.time += cost / clock.weight
                 if paid:
@@ -265,7 +266,7 @@ class Fair:
         return prompts if len(prompts) < 2 else sorted(prompts, key=self._claim)
 
     def goes_first(self, running: Request) -> bool:
-        if running.n_left_out >= MAX_PASSED_STEPS:
+        if running.turn.n_left_out >= MAX_PASSED_STEPS:
             return False
         mine, own = self._places(running)
         for group in self._waiting():
@@ -281,17 +282,17 @@ class Fair:
 
     def _claim(self, request: Request) -> tuple[bool, float, float, tuple[int, int, int]]:
         group, tenant = self._places(request)
-        is_due = request.n_left_out >= MAX_PASSED_STEPS
+        is_due = request.turn.n_left_out >= MAX_PASSED_STEPS
         return not is_due, group.time, tenant.time, request.seniority
 
     def _places(self, request: Request) -> tuple[_Class, _Tenant]:
         group = self._classes[request.rank]
-        return group, group.known(request.tenant)
+        return group, group.known(request.standing.tenant)
 
     def _spend(self, request: Request, end: int) -> float:
         """Seconds for the tokens from the last one charged to ``end``: a prompt in one row, outputs
         in a row each."""
-        start, rows, pairs, entries = request.n_charged, 0, 0, 0
+        start, rows, pairs, entries = request.turn.n_charged, 0, 0, 0
         n_tokens = end - start
         if start < request.n_prompt:
             rows, entries = 1, min(end, request.n_prompt)
@@ -308,4 +309,6 @@ def _pairs(start: int, end: int) -> int:
 
 def _equals(window: list[Request]) -> list[Request]:
     """The leading requests of one priority: a cached prefix does not outdo a priority."""
-    return [request for request in window if request.priority == window[0].priority]
+    return [
+        request for request in window if request.standing.priority == window[0].standing.priority
+    ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from kvasir.core.groups import NO_BLOCK, first_block
+from kvasir.core.request import Context
 from kvasir.kv.prefix import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.sched.holds import Holds
@@ -21,7 +22,7 @@ class Parent:
     tokens: Sequence[int]
     table: BlockTable
     n_computed: int
-    cache_salt: str
+    context: Context
     is_running: bool
 
 
@@ -38,11 +39,11 @@ class Forks:
     def better(self, request: Request, hit: Hit, n_tokens: int) -> tuple[Hit, int, bool]:
         """``hit`` of ``n_tokens``, or a longer one from the parent of ``request``; True when the
         parent is computing more."""
-        parent = self._running(request.parent) or self._held(request.parent)
+        parent = self._running(request.share.parent) or self._held(request.share.parent)
         limit = request.n_known - 1
         if parent is None or request.is_scoring or n_tokens >= limit:
             return hit, n_tokens, False
-        if parent.cache_salt != request.cache_salt:
+        if parent.context != request.share.context:
             return hit, n_tokens, False
         common = self._whole(common_prefix(request.tokens, parent.tokens, limit))
         n = self._whole(min(common, parent.n_computed))
@@ -61,7 +62,7 @@ class Forks:
         held = self._holds.get(request_id)
         if held is None:
             return None
-        return Parent(held.tokens, held.table, held.n_computed, held.cache_salt, False)
+        return Parent(held.tokens, held.table, held.n_computed, held.context, False)
 
     def _holds_all(self, table: BlockTable, n_tokens: int) -> bool:
         """Whether windowed groups still have what a token at ``n_tokens`` sees."""

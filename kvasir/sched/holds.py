@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from kvasir.core.request import Context
 from kvasir.kv.table import BlockTable
 from kvasir.sched.request import Request
 
@@ -20,7 +21,7 @@ class Held:
     tokens: Sequence[int]
     table: BlockTable
     n_computed: int
-    cache_salt: str
+    context: Context
     until: float
 
 
@@ -47,8 +48,10 @@ class Holds:
             n_computed = min(n_computed, request.moves[0].dst)
         table = request.table.fork()
         table.trim(n_computed)
-        until = self._clock() + request.hold_seconds
-        self._held[request.id] = Held(request.tokens, table, n_computed, request.cache_salt, until)
+        until = self._clock() + request.share.hold_seconds
+        self._held[request.id] = Held(
+            request.tokens, table, n_computed, request.share.context, until
+        )
         heappush(self._ends, (until, request.id))
         if len(self._ends) > 2 * MAX_HELD:
             self._ends = [(held.until, i) for i, held in self._held.items()]

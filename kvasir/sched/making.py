@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvasir.core.messages import PRIORITY_CLASSES
-from kvasir.core.plan import Copy, Row, SlotOpen, Transfer
+from kvasir.core.plan import Copy, Row, SlotOpen, TableChange, Transfer
+from kvasir.core.request import PRIORITY_CLASSES
 from kvasir.kv.table import BlockTable
-from kvasir.sched.cost import Load, chunk_load
-from kvasir.sched.pace import Pace
 from kvasir.sched.prefix import Brought
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
+from kvasir.timing.cost import Load, chunk_load
+from kvasir.timing.pace import Pace
+
+MAX_SCORES = 4096
+"""Logprobs of prompts in a step, alternatives included: to gather and tell them takes 15 ms."""
+
+MAX_LOGPROBS = 21
+"""Of one token with the most alternatives."""
 
 
 @dataclass(slots=True)
@@ -33,9 +39,12 @@ class Making:
     """The owner's when the row was planned."""
     opens: list[SlotOpen] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
+    tables: list[TableChange] = field(default_factory=list)
     loads: list[Transfer] = field(default_factory=list)
     sources: list[BlockTable] = field(default_factory=list)
     """What the copies read, held until the plan is committed."""
+    n_scores: int = 0
+    """Logprobs of prompts, alternatives included."""
     n_decodes: int = 0
     """The first rows, when they are of one token and one draw each."""
     n_logits: int = 0
@@ -56,9 +65,9 @@ class Making:
             start, tokens, n_drawn = request.n_computed, request.tokens, request.n_drawn
             token = tokens[start] if start < len(tokens) else -1 - request.draw
             request.n_computed = end = start + 1
-            table = request.table
-            tables = table.covered if table.n_first < end <= table.n_last else table.covering(end)
-            append(Row(request.slot, start, (token,), tables, 1, n_drawn))
+            if request.table.news:
+                self._tell(request)
+            append(Row(request.slot, start, (token,), 1, n_drawn))
             request.draw = draw
             request.n_drawn = n_drawn + 1
             epochs.append(request.epoch)
@@ -87,6 +96,12 @@ class Making:
         n_prompts = self.n_prompts[self.rank]
         return self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
 
+    def scorable(self, request: Request) -> int:
+        """Tokens of ``request`` whose scores the step takes on, where it wants any."""
+        if not request.is_scoring:
+            return request.n_left
+        return (MAX_SCORES - self.n_scores) // (1 + request.params.n_prompt_logprobs)
+
     def chunk(self, request: Request, n_most: int) -> None:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
         n_tokens = max(1, self.room(request.rank, request.n_computed, n_most))
@@ -96,6 +111,7 @@ class Making:
         request.n_computed += n_tokens
         n_draws = row.targets.count(-1) if row.targets else row.n_logits
         request.n_scored += row.n_logits - n_draws
+        self.n_scores += (row.n_logits - n_draws) * (1 + request.params.n_prompt_logprobs)
         request.n_drawn += n_draws
         if n_draws:
             request.draw = self.n_logits - 1
@@ -129,7 +145,13 @@ class Making:
         self._add(request, row)
         request.is_drafting = True
 
+    def _tell(self, request: Request) -> None:
+        """What changed in the tables of a request that has a row."""
+        for group, first, blocks in request.table.take_news():
+            self.tables.append(TableChange(request.slot, group, first, blocks))
+
     def _add(self, request: Request, row: Row) -> None:
+        self._tell(request)
         self.rows.append(row)
         self.owners.append(request)
         self.epochs.append(request.epoch)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.errors import RequestError
-from kvasir.core.messages import EngineRequest
-from kvasir.sched.cost import CostModel
+from kvasir.core.request import EngineRequest
 from kvasir.sched.fair import Fair
 from kvasir.sched.policy import Fcfs, Policy, Static
+from kvasir.timing.cost import CostModel
 
 
 def make_policy(config: SharingConfig, costs: CostModel) -> Policy:
@@ -18,9 +18,10 @@ def make_policy(config: SharingConfig, costs: CostModel) -> Policy:
 
 def check_priority(request: EngineRequest, policy: Policy, name: str) -> None:
     """Raises RequestError when ``request`` has a priority that ``policy`` would ignore."""
-    if policy.knows_classes or (request.priority == 0 and request.priority_class == "standard"):
+    standing = request.standing
+    if policy.knows_classes or (standing.priority == 0 and standing.priority_class == "standard"):
         return
-    param = "priority" if request.priority else "priority_class"
+    param = "priority" if standing.priority else "priority_class"
     raise RequestError(
         f"{param} has no effect with --scheduling-policy {name}: use fair, or leave it out",
         param=param,

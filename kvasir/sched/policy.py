@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from kvasir.sched.backlog import Backlog
 from kvasir.sched.request import Request
+from kvasir.timing.backlog import Backlog
 
 MAX_GONE = 64
 """Items of a line that have left it and are not yet taken out."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK
 from kvasir.core.plan import Copy, Transfer
@@ -70,17 +71,18 @@ class Prefixes:
         cache: PrefixCache,
         key_root: str,
         forks: Forks,
-        *,
-        enabled: bool,
+        config: SchedulerConfig,
         tier: DiskTier | None = None,
     ) -> None:
         self.cache = cache
         self.tier = tier
+        self.holds_all = config.sharing.kv_policy == "contiguous"
+        """Blocks for the longest answer are taken when a request starts."""
         self._forks = forks
         self.n_queried = 0
         self.n_hit = 0
         self._key_root = key_root
-        self._enabled = enabled
+        self._enabled = config.enable_prefix_caching
         none = Chain(b"", (), cache.block_size)
         self._nothing = Found(none, cache.find(none, 0), 0, 0, is_coming=False, ahead=Ahead(0))
         """Of a request that there is nothing to find for."""
@@ -91,10 +93,11 @@ class Prefixes:
     def find(self, request: Request, n_spare: int) -> tuple[Found, bool]:
         """Stops one token before the last known one: its logits are wanted. Whether ``request`` can
         start so and leave ``n_spare`` blocks; disk is asked when it could."""
-        cache, n_held = self.cache, request.n_held
+        cache, share = self.cache, request.share
+        n_held = self.n_held(request)
         if not self.may_find(request):
             return self._nothing, cache.fits(self._nothing.hit, n_held, n_spare)
-        chain = request.chain or self._chain(request)
+        chain = share.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = cache.find(chain, n_tokens)
         fits = cache.fits(hit, n_held, n_spare)
@@ -103,7 +106,7 @@ class Prefixes:
             hit = cache.find(chain, hit.node.depth * cache.block_size)
             fits = cache.fits(hit, n_held, n_spare)
         is_forking = False
-        if request.parent >= 0 and not request.is_scoring:
+        if share.parent >= 0 and not request.is_scoring:
             fork, n_shared, is_forking = self._forks.better(request, hit, self._n_tokens(hit))
             if fork is not hit:
                 none_ahead = Ahead(hit.node.depth)
@@ -120,13 +123,19 @@ class Prefixes:
             is_coming |= self._is_computed(request.rank, chain.keys(depth + 1)[depth])
         return Found(chain, hit, n_tokens, self._n_tokens(hit, depth), is_coming, ahead), fits
 
+    def n_held(self, request: Request) -> int:
+        """Tokens that need blocks when it starts."""
+        if not self.holds_all:
+            return request.n_known
+        return max(request.n_known, request.n_prompt + request.max_outputs - 1)
+
     def may_find(self, request: Request) -> bool:
         """Whether ``find`` can give any tokens."""
-        return self._enabled or request.parent >= 0
+        return self._enabled or request.share.parent >= 0
 
     def n_cached(self, request: Request) -> int:
         """Tokens that memory holds of ``request``, which does not run."""
-        chain = request.chain or self._chain(request)
+        chain = request.share.chain or self._chain(request)
         n_tokens = 0 if request.is_scoring or not self._enabled else request.n_known - 1
         hit = self.cache.find(chain, n_tokens)
         return hit.node.depth * self.cache.block_size + hit.n_rows
@@ -143,7 +152,7 @@ class Prefixes:
         hit = found.hit
         sources = (self.cache.hold_source(hit),) if hit.n_rows else ()
         request.table.adopt(hit.tables)
-        request.table.grow_full(request.n_held)
+        request.table.grow_full(self.n_held(request))
         request.table.grow(found.n_tokens + 1)
         request.begin(found.n_tokens)
         self.n_queried += found.n_queried
@@ -255,9 +264,9 @@ class Prefixes:
         return tuple(loads), last
 
     def _chain(self, request: Request) -> Chain:
-        root = chain_root(self._key_root, request.cache_salt)
-        request.chain = Chain(root, request.tokens, self.cache.block_size)
-        return request.chain
+        root = chain_root(self._key_root, request.share.context)
+        chain = request.share.chain = Chain(root, request.tokens, self.cache.block_size)
+        return chain
 
     def _expect(self, lease: _Lease) -> None:
         """Others may wait for the next block, if it can be named."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvasir.sched.counters import Counters
-from kvasir.sched.making import Making
+from kvasir.sched.making import MAX_LOGPROBS, MAX_SCORES, Making
 from kvasir.sched.queues import LOWEST, Newcomer, Queues
 from kvasir.sched.request import Request
-from kvasir.sched.timeline import Timeline
+from kvasir.timing.timeline import Timeline
 
 
 class Prompts:
@@ -36,10 +36,10 @@ class Prompts:
                 continue
             while may_start and self._policy.goes_first(request) and self._start(making):
                 pass
-            if making.room(request.rank, request.n_computed):
+            if making.room(request.rank, request.n_computed) and making.scorable(request):
                 self._chunk(making, request)
             else:
-                request.n_left_out += 1
+                request.turn.n_left_out += 1
         while may_start and self._start(making):
             pass
 
@@ -61,7 +61,9 @@ class Prompts:
 
     def _start(self, making: Making) -> bool:
         """The next waiting request, if one can start."""
-        newcomer = self._queues.newcomer() if making.room(LOWEST) else None
+        if not making.room(LOWEST):
+            return False
+        newcomer = self._queues.newcomer(may_score=making.n_scores + MAX_LOGPROBS <= MAX_SCORES)
         if newcomer is None:
             return False
         self._open(making, newcomer)
@@ -71,12 +73,12 @@ class Prompts:
     def _chunk(self, making: Making, request: Request) -> None:
         """A chunk for which windowed groups have blocks: a running step may have to give some back
         before there is one."""
-        n_most = request.n_left
+        n_most = min(request.n_left, making.scorable(request))
         if self._has_windows:
             n_most = min(n_most, request.table.room() - request.n_computed)
         if n_most > 0:
             making.chunk(request, n_most)
             if not request.rank and making.rank and making.rows[-1].n_logits:
                 making.keep_pace(1)  # its first token does not wait for prompts of other classes
-            request.n_left_out = 0
+            request.turn.n_left_out = 0
             self._policy.computed((request,))

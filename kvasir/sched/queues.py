@@ -9,14 +9,14 @@ from operator import attrgetter
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import PRIORITY_CLASSES
 from kvasir.core.plan import Move, SlotOpen
+from kvasir.core.request import PRIORITY_CLASSES
 from kvasir.kv.table import BlockTable
 from kvasir.sched.holds import Holds
 from kvasir.sched.policy import Policy
 from kvasir.sched.prefix import MAX_WAITS, Brought, Found, Prefixes
 from kvasir.sched.request import Request
-from kvasir.sched.timeline import Timeline
+from kvasir.timing.timeline import Timeline
 
 _SENIORITY = attrgetter("seniority")
 LOWEST = len(PRIORITY_CLASSES) - 1
@@ -61,6 +61,7 @@ class Queues:
         self._slots = list(range(max_num_seqs - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
         self._is_urgent = False
+        self._may_score = True
         self._started: set[Request] = set()
         """In the plan in the making, which names their blocks."""
         self._looked_at: dict[Request, int] = {}
@@ -82,7 +83,7 @@ class Queues:
         request = self.waiting.urgent()
         if request is None or not request.n_left:
             return None
-        if self._timeline.clock() - request.since < self._patience:
+        if self._timeline.clock() - request.turn.since < self._patience:
             return None
         found, fits = self._find(request)
         if self._waits_for_another(request, found):
@@ -98,14 +99,15 @@ class Queues:
             return None
         return self._start(request, found)
 
-    def newcomer(self) -> Newcomer | None:
+    def newcomer(self, *, may_score: bool = True) -> Newcomer | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
-        available.
+        available. ``may_score``: whether the step takes on scores of one more prompt.
 
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
         is_open = self.waiting.is_open(len(self.running))
+        self._may_score = may_score
         chosen = self._choose() if is_open and self._slots else None
         if chosen is None:
             self.waiting.full()
@@ -197,9 +199,9 @@ class Queues:
             chosen = self._first_of(turn, passed)
             if chosen is not None:
                 for request in passed:
-                    request.n_bypassed += 1
+                    request.turn.n_bypassed += 1
                 return chosen
-            if any(request.n_bypassed >= self.waiting.max_bypass for request in passed):
+            if any(request.turn.n_bypassed >= self.waiting.max_bypass for request in passed):
                 return None
         return None
 
@@ -224,7 +226,7 @@ class Queues:
                 best, most, found = request, n_tokens, fresh
             elif self._refused.get(request):
                 lost.append(request)
-            is_due = request.n_bypassed >= self.waiting.max_bypass
+            is_due = request.turn.n_bypassed >= self.waiting.max_bypass
             if is_due or (best is not None and self.prefixes.tier is not None):
                 break  # a look at what is on disk begins to read it
         if best is not None and found is None:
@@ -241,6 +243,9 @@ class Queues:
             return None
         if self._is_urgent and request.rank == LOWEST:
             return None
+        if not self._may_score and request.is_scoring:
+            self._refused[request] = False
+            return None
         # held blocks that another found may rest on stay
         found, fits = self._find(request, may_reclaim=may_reclaim)
         if found.ahead is None:
@@ -255,16 +260,16 @@ class Queues:
 
     def _waits_for_another(self, request: Request, found: Found) -> bool:
         """Whether a running request computes what it needs next, and it has not waited too long."""
-        if not found.is_coming or request.n_waits >= MAX_WAITS:
+        if not found.is_coming or request.share.n_waits >= MAX_WAITS:
             return False
-        request.n_waits += 1
+        request.share.n_waits += 1
         self._refused[request] = False
         return True
 
     def _find(self, request: Request, *, may_reclaim: bool = True) -> tuple[Found, bool]:
         """What it would begin with, and whether it fits and leaves blocks for those who run; held
         blocks are let go until it does."""
-        n_spare = 0 if request.holds_all else len(self.running)
+        n_spare = 0 if self.prefixes.holds_all else len(self.running)
         while True:
             found, fits = self.prefixes.find(request, n_spare)
             if fits or found.ahead is None or not (may_reclaim and self._holds.reclaim()):

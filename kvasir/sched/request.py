@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 
-from kvasir.core.messages import PRIORITY_CLASSES, EngineRequest, TokenLogprob
+from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen
-from kvasir.kv.keys import Chain
+from kvasir.core.request import EngineRequest, Standing
 from kvasir.kv.table import BlockTable
+from kvasir.sched.share import Share
+from kvasir.sched.turn import Turn
 
 
 @dataclass(slots=True, eq=False)
@@ -27,37 +28,11 @@ class Request:
     max_outputs: int
     """Outputs after which it ends: its own limit or what the context leaves."""
     table: BlockTable
-    cache_salt: str = ""
-    parent: int = -1
-    hold_seconds: float = 0.0
-    rank: int = 1
-    """Of its class; 0 is the highest."""
-    priority: int = 0
-    """Inside class and tenant; a lower one goes earlier."""
-    tenant: str = ""
+    standing: Standing
+    share: Share
+    turn: Turn
     is_counting: bool = False
     """Its penalties count what is emitted."""
-    holds_all: bool = False
-    """Blocks for the longest answer are taken when it starts."""
-    since: float = 0.0
-    """When it began to wait, seconds of the scheduler's clock."""
-    n_bypassed: int = 0
-    """Requests that started in its turn, because it did not fit or had less cached."""
-    n_left_out: int = 0
-    """Plans in a row that computed nothing of its prompt, though it had started."""
-    n_charged: int = 0
-    """Computed tokens that its tenant was charged for."""
-    advance: float = 0.0
-    """Seconds that its tenant has paid for beyond them."""
-    chain: Chain | None = None
-    """Keys of its full blocks, once the prefix cache was asked."""
-    n_waits: int = 0
-    """Plans that it waited for a block that another computes."""
-    n_cached: int = 0
-    """Prompt tokens that the cache gave when it first ran."""
-    ttft_by: float = inf
-    """When its first token is due, seconds of the scheduler's clock."""
-    answer_by: float = inf
     n_computed: int = 0
     """Tokens whose KV entries are written once every plan made so far has run."""
     n_drawn: int = 0
@@ -67,9 +42,7 @@ class Request:
     n_scored: int = 0
     """Prompt tokens whose successor is scored once every plan made so far has run."""
     n_told: int = 0
-    """Scores that reached the client before it came here."""
-    scores: list[TokenLogprob] = field(default_factory=list)
-    """Those that follow."""
+    """Scores that the client was told."""
     slot: int = -1
     """-1 while it waits."""
     epoch: int = 0
@@ -82,18 +55,16 @@ class Request:
     """Tokens before which an output is a token and nothing else, unless it is a special one."""
     moves: list[Move] = field(default_factory=list)
     finish: str | None = None
-    error: str | None = None
-    error_code: str | None = None
+    error: KvasirError | None = None
+    rank: int = field(init=False)
+    """Of its class; 0 is the highest."""
     seniority: tuple[int, int, int] = field(init=False)
     """Who is behind gives blocks up for who is ahead: classes first, then priorities, then arrival.
     No two requests are equal, so that the first always advances."""
 
     def __post_init__(self) -> None:
-        self.seniority = self.rank, self.priority, self.arrival
-
-    @property
-    def has_deadline(self) -> bool:
-        return min(self.ttft_by, self.answer_by) < inf
+        self.rank = self.standing.rank
+        self.seniority = self.rank, self.standing.priority, self.arrival
 
     @property
     def n_outputs(self) -> int:
@@ -103,12 +74,6 @@ class Request:
     @property
     def n_known(self) -> int:
         return self.n_prompt + self.n_drawn
-
-    @property
-    def n_held(self) -> int:
-        """Tokens that need blocks when it starts."""
-        longest = self.n_prompt + self.max_outputs - 1
-        return max(self.n_known, longest) if self.holds_all else self.n_known
 
     @property
     def n_left(self) -> int:
@@ -127,7 +92,7 @@ class Request:
     @property
     def has_scores(self) -> bool:
         """All prompt tokens are scored whose logprobs are wanted."""
-        return self.n_told + len(self.scores) >= self.n_prompt - 1
+        return self.n_told >= self.n_prompt - 1
 
     @property
     def is_decoding(self) -> bool:
@@ -150,8 +115,8 @@ class Request:
         self.slot = slot
         if not self.epoch:
             self.tokens = list(self.tokens)
-            if self.chain is not None:
-                self.chain.follow(self.tokens)
+            if self.share.chain is not None:
+                self.share.chain.follow(self.tokens)
         return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
 
     def begin(self, n_cached: int) -> None:
@@ -161,14 +126,12 @@ class Request:
         if self.params.n_logprobs < 0 and not self.is_counting:
             self.plain_until = self.n_prompt + self.max_outputs - 1
         if not self.epoch:
-            self.n_cached = min(n_cached, self.n_prompt)
+            self.share.n_cached = min(n_cached, self.n_prompt)
 
     def restart(self, now: float) -> None:
         """Wait again without the KV entries; what was drawn and scored stays."""
         self.n_computed = 0
-        self.n_charged = 0
-        self.n_left_out = 0
-        self.since = now
+        self.turn.restart(now)
         self.epoch += 1
         self.moves.clear()
 
@@ -183,12 +146,12 @@ class Request:
         """End with the error that a negative ``token`` stands for: -1 not finite, else banned."""
         self.finish = "error"
         if token == -1:
-            self.error_code = "model_numerics"
+            code = "model_numerics"
             why = "the model's logits are not finite; --dtype float32 may help"
         else:
-            self.error_code = "no_token_left"
+            code = "no_token_left"
             why = "every token is banned; relax logit_bias or min_tokens"
-        self.error = f"token {len(self.tokens)} cannot be drawn: {why}"
+        self.error = KvasirError(f"token {len(self.tokens)} cannot be drawn: {why}", code=code)
 
     def ending(self) -> str | None:
         """Why the request ends with the outputs it has; None when it goes on."""
@@ -233,7 +196,6 @@ def new_request(
     table: BlockTable,
     *,
     prompt: list[int] | None = None,
-    holds_all: bool = False,
     now: float = 0.0,
 ) -> Request:
     """State of a request that has not run here; ``emitted`` outputs count as its own. ``prompt``:
@@ -248,17 +210,10 @@ def new_request(
         n_prompt=n_prompt,
         max_outputs=max_outputs,
         table=table,
-        cache_salt=request.cache_salt,
-        ttft_by=inf if request.ttft_by is None else request.ttft_by,
-        answer_by=inf if request.answer_by is None else request.answer_by,
-        parent=request.parent,
-        hold_seconds=request.hold_seconds,
-        rank=PRIORITY_CLASSES.index(request.priority_class),
-        priority=request.priority,
-        tenant=request.tenant,
+        standing=request.standing,
+        share=Share(request.context, request.parent, request.hold_seconds),
+        turn=Turn(now),
         is_counting=request.params.has_penalties,
-        holds_all=holds_all,
-        since=now,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else request.n_scored,
         n_told=request.n_scored,

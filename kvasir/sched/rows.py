@@ -20,7 +20,6 @@ def chunk_row(request: Request, n_tokens: int) -> Row:
         slot=request.slot,
         start=start,
         tokens=request.named(start, end),
-        tables=request.table.covering(end),
         n_logits=n_logits,
         out_index=n_drawn - (n_logits - 1) if is_drawing else 0,
         targets=targets,
@@ -42,7 +41,6 @@ def draft_row(request: Request, draft: Draft) -> Row:
         slot=request.slot,
         start=start,
         tokens=(request.tokens[start], *draft.tokens),
-        tables=request.table.covering(start + n_tokens),
         n_logits=n_tokens,
         out_index=request.n_drawn,
         parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
@@ -76,7 +74,7 @@ def moves_of(row: Row, path: tuple[int, ...]) -> tuple[Move, ...]:
     Sources lie at or past their destinations and ascend, so that applying them in order is safe.
     """
     return tuple(
-        Move(row.tables, row.start + node, row.start + depth)
+        Move(row.slot, row.start + node, row.start + depth)
         for depth, node in enumerate(path, start=1)
         if node != depth
     )

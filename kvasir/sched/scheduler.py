@@ -13,38 +13,37 @@ from collections.abc import Iterator, Sequence
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.messages import EngineRequest, EngineStats, TokenEvent
+from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
+from kvasir.core.request import EngineRequest
 from kvasir.core.timeline import Holding
 from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.kv.tier import Disk, DiskTier
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_draft, n_settled
-from kvasir.sched.cost import CostModel
 from kvasir.sched.counters import Counters
+from kvasir.sched.drafts import Drafts
 from kvasir.sched.forks import Forks, Parent
 from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
-from kvasir.sched.outlook import Outlook
-from kvasir.sched.pace import make_pace
 from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import PromptLists, Request, decoding, new_request
 from kvasir.sched.rows import draft_row, is_draft
-from kvasir.sched.timekeeper import Clock, Timekeeper
-from kvasir.sched.timeline import Timeline
 from kvasir.speculate.base import Draft, Proposer
+from kvasir.timing.cost import CostModel
+from kvasir.timing.outlook import Outlook
+from kvasir.timing.pace import make_pace
+from kvasir.timing.timekeeper import Clock, Timekeeper
+from kvasir.timing.timeline import Timeline
 
 MAX_FLIGHTS = 2
 """Plans made and not committed: one runs, one is ready to follow it."""
-NO_DRAFT = Draft()
 CHARGE_STEPS = 16
 """Plans after which tenants are charged for their outputs, of which they pay the first ahead."""
-MIN_OUTPUTS_TO_DRAFT = 2
-"""Outputs left below which a draft cannot save a step."""
 
 
 class Scheduler:
@@ -64,7 +63,7 @@ class Scheduler:
         ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
         write down what happens; default: one of its own. ``disk``: keeps evicted blocks.
         ``clock``: seconds that deadlines are measured in."""
-        if config.max_draft_tokens and any(group.state_bytes for group in config.groups):
+        if config.max_draft_tokens and any(group.state_bytes for group in config.sizes.groups):
             raise ConfigError(
                 "layers with a state cannot take rejected drafts back: turn speculation off"
             )
@@ -72,31 +71,32 @@ class Scheduler:
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._pace = make_pace(self.costs, config.itl_target)
-        self._proposer = proposer if config.max_draft_tokens else None
+        self._drafts: Drafts | None = None
+        if proposer is not None and config.max_draft_tokens:
+            n_drafted, length = config.max_draft_tokens, config.sizes.max_model_len
+            self._drafts = Drafts(proposer, n_drafted, length)
         tier = None if disk is None else self._make_tier(disk, clock)
         on_evict = None if tier is None else tier.evicted
-        self._cache = PrefixCache(config.groups, config.block_size, on_evict)
+        self._cache = PrefixCache(config.sizes.groups, config.sizes.block_size, on_evict)
         self._requests: dict[int, Request] = {}
         self._holds = Holds(clock)
         forks = Forks(self._cache, self._holds, self._parent)
-        self._prefixes = Prefixes(
-            self._cache, key_root, forks, enabled=config.enable_prefix_caching, tier=tier
-        )
+        self._prefixes = Prefixes(self._cache, key_root, forks, config, tier)
         self._policy = make_policy(config.sharing, self.costs)
         self._queues = Queues(
             self._prefixes,
             self._holds,
             self._policy,
             self.timeline,
-            config.max_num_seqs,
+            config.sizes.max_num_seqs,
             config.sharing.preemption_threshold,
         )
-        outlook = Outlook(self.costs, config.max_num_seqs)
-        self._timekeeper = Timekeeper(self._queues, self._prefixes, outlook, clock)
+        outlook = Outlook(self.costs, config.sizes.max_num_seqs)
+        self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
         self._counters = Counters()
         self._prompts = Prompts(
-            self._queues, self.timeline, self._counters, has_windows=bool(config.windows)
+            self._queues, self.timeline, self._counters, has_windows=bool(config.sizes.windows)
         )
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
@@ -107,9 +107,9 @@ class Scheduler:
 
     def _make_tier(self, disk: Disk, clock: Clock) -> DiskTier:
         config = self.config
-        windows = [group.window for group in config.groups]
+        windows = [group.window for group in config.sizes.groups]
         seconds, mode = self.costs.chunk_seconds, config.preemption_mode
-        return DiskTier(disk, windows, config.block_size, seconds, mode=mode, clock=clock)
+        return DiskTier(disk, windows, config.sizes.block_size, seconds, mode=mode, clock=clock)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
@@ -127,9 +127,8 @@ class Scheduler:
             request,
             self._n_arrivals,
             max_outputs,
-            BlockTable(self._cache.pools, self.config.block_size),
+            BlockTable(self._cache.pools, self.config.sizes.block_size),
             prompt=self._lists.of(request.prompt),
-            holds_all=self.config.sharing.kv_policy == "contiguous",
             now=self.timeline.clock(),
         )
         self._n_arrivals += 1
@@ -138,8 +137,8 @@ class Scheduler:
             stop_id = state.tokens[-1] if state.finish == "stop" else None
             self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
             return
-        refusal = self._timekeeper.refusal(state)
-        if refusal is not None:
+        n_cached = self._prefixes.n_cached(state) if state.standing.has_deadline else 0
+        if (refusal := self._timekeeper.refusal(state, n_cached)) is not None:
             self._events.append(refusal)
             return
         self._requests[request.id] = state
@@ -171,15 +170,16 @@ class Scheduler:
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
         self._holds.expire()
-        for request, news in self._timekeeper.late():
+        for news in self._timekeeper.late():
+            request = self._requests[news.id]
             request.finish = news.finish
             self._events.append(news)
             self._close(request)
-        self._making = making = Making(self.config.max_num_batched_tokens, self._pace)
+        self._making = making = Making(self.config.sizes.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
         self._queues.begin_plan()
         self._prompts.rescue(making)
-        if self.config.windows:
+        if self.config.sizes.windows:
             # of these, blocks are taken as prompts are computed, too: here, oldest first, before
             # any row is made that a preemption could take back
             self._queues.reserve([x for x in self._queues.running if x.n_left])
@@ -190,7 +190,7 @@ class Scheduler:
             others = [request for request in running if not request.is_decoding]
         self._plan_decodes(making, ready, self._policy.claims(others))
         if making.rows:
-            making.keep_pace(making.owners[0].rank)
+            making.keep_pace(min(owner.rank for owner in making.owners))
         # some in each plan, so that none takes long
         self._policy.computed(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
         may_start = self._queues.n_preemptions == n_preemptions
@@ -243,16 +243,14 @@ class Scheduler:
 
     def take_events(self) -> tuple[TokenEvent, ...]:
         """News that no commit has handed out yet: cancelled and immediately finished requests."""
-        events = tuple(self._events)
-        self._events.clear()
+        events, self._events = tuple(self._events), []
         return events
 
     @property
     def is_stalled(self) -> bool:
         """Nothing can be computed before blocks have come from disk."""
         tier = self._prefixes.tier
-        is_loading = tier is not None and tier.is_loading
-        return is_loading and not self._flights and not self._queues.running
+        return tier is not None and tier.is_loading and not (self._flights or self._queues.running)
 
     @property
     def has_work(self) -> bool:
@@ -285,21 +283,29 @@ class Scheduler:
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
-        if self._proposer is not None:
-            ready = [request for request in ready if request.n_known == len(request.tokens)]
+        drafts = {} if self._drafts is None else self._drafts.asked(ready)
+        if drafts:
+            ready = [x for x in ready if x.n_known == len(x.tokens) or x not in drafts]
         ready = self._queues.reserve(ready[: making.budget])
-        if self._proposer is None:
-            making.decode(ready)
-            return
-        spare = making.budget - len(ready)
+        rows = self._draft_rows(making.budget - len(ready), ready, drafts) if drafts else {}
+        making.decode([x for x in ready if x not in rows] if rows else ready)
+        for request, row in rows.items():
+            making.draft(request, row)
+
+    def _draft_rows(
+        self, n_spare: int, ready: list[Request], drafts: dict[Request, Draft]
+    ) -> dict[Request, Row]:
+        """Of those whose drafts fit; ``n_spare``: tokens of the budget that are left for them."""
+        rows: dict[Request, Row] = {}
         for request in ready:
-            draft = self._draft(request, spare)
+            if self._drafts is None or request not in drafts:
+                continue
+            draft = self._drafts.fitting(request, drafts[request], n_spare)
             if draft.tokens:
-                spare -= len(draft.tokens)
+                n_spare -= len(draft.tokens)
                 request.table.grow(request.n_known + len(draft.tokens))
-                making.draft(request, draft_row(request, draft))
-            else:
-                making.decode((request,))
+                rows[request] = draft_row(request, draft)
+        return rows
 
     def _parent(self, request_id: int) -> Parent | None:
         """A running request, as far as the plans before the one in the making compute it."""
@@ -307,26 +313,16 @@ class Scheduler:
         if request is None or request.slot < 0:
             return None
         n_computed = min(len(request.tokens), self._making.start_of(request))
-        return Parent(request.tokens, request.table, n_computed, request.cache_salt, True)
-
-    def _draft(self, request: Request, spare: int) -> Draft:
-        """A draft within budget, context and free blocks; empty when off or pointless."""
-        if self._proposer is None:
-            return NO_DRAFT
-        room = min(request.table.room(), self.config.max_model_len)
-        k = min(spare, self.config.max_draft_tokens, room - request.n_known)
-        if k < 1 or request.max_outputs - request.n_drawn < MIN_OUTPUTS_TO_DRAFT:
-            return NO_DRAFT
-        draft = self._proposer.propose(request, k).head(k)
-        return draft if draft.parents else draft.head(request.max_outputs - request.n_drawn - 1)
+        return Parent(request.tokens, request.table, n_computed, request.share.context, True)
 
     def _close_plan(self, making: Making) -> StepPlan:
         plan = StepPlan(
             step=self._n_plans,
             rows=tuple(making.rows),
             opens=tuple(making.opens),
+            tables=tuple(making.tables),
             commits=making.commits(self._uncommitted),
-            moves=self._queues.take_moves() if self._proposer is not None else (),
+            moves=self._queues.take_moves() if self._drafts is not None else (),
             copies=tuple(making.copies),
             saves=() if self._prefixes.tier is None else self._prefixes.tier.take_saves(),
             loads=tuple(making.loads),
@@ -375,7 +371,7 @@ class Scheduler:
             n_tokens = n_settled(request, row)
             if n_tokens >= request.news_at:
                 self._settle(request, n_tokens, is_proven=bool(outputs))
-        elif request.error_code == "model_numerics":
+        elif request.error is not None and request.error.code == "model_numerics":
             self._prefixes.distrust(request)
         if request.finish is not None:
             self._close(request)
@@ -384,7 +380,7 @@ class Scheduler:
         """The entries of the first ``n_tokens`` are in their places: what is full is told to the
         cache, and what windows have left is given back."""
         self._prefixes.commit(request, n_tokens, is_proven=is_proven)
-        if self.config.windows:
+        if self.config.sizes.windows:
             request.news_at = min(request.news_at, request.table.give_back(n_tokens))
 
     def _close(self, request: Request) -> None:
@@ -392,7 +388,7 @@ class Scheduler:
         if request.slot < 0 and not request.epoch:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
-        if request.hold_seconds > 0 and request.finish != "error" and request.slot >= 0:
+        if request.share.hold_seconds > 0 and request.finish != "error" and request.slot >= 0:
             self._holds.keep(request)
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")

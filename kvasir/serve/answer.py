@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kvasir.engine.choice import Delta
 from kvasir.serve.parts import HOLE, Parts, filled, listed
 from kvasir.serve.slices import Work
+from kvasir.text.choice import Delta
 
 Json = dict[str, Any]
 

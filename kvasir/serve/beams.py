@@ -8,18 +8,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import structs
-
-from kvasir.core.messages import EngineRequest, TokenEvent
-from kvasir.engine.beam import Beam, BeamSearchParams, Search
-from kvasir.engine.choice import failure_of
+from kvasir.core.messages import TokenEvent
 from kvasir.serve.answer import Answer, Whole, usage, worded
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.generation import Job, RequestTimeout
-from kvasir.serve.metrics import Metrics
+from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
+from kvasir.text.beam import Beam, BeamSearchParams, Search
+from kvasir.text.choice import failure_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
@@ -31,23 +29,23 @@ class BeamJob:
     length_penalty: float
     client: AsyncClient
     tokenizer: Tokenizer
-    metrics: Metrics
+    metrics: ModelMetrics
     timeout: int | None
     """Seconds after the request's arrival that the answer may take."""
 
     def searches(self) -> list[Search]:
         """Raises RequestError (400)."""
-        n, salt = self.job.params.n, self.job.standing.cache_salt
+        job, eos_ids = self.job, self.tokenizer.eos_ids
         found = []
-        for i, prompt in enumerate(self.job.prompts):
+        for prompt, resolved in zip(job.prompts, job.resolved, strict=True):
             params = BeamSearchParams(
-                beam_width=n,
-                max_tokens=self.job.resolved[i].max_tokens,
-                ignore_eos=self.job.params.ignore_eos,
+                beam_width=job.params.n,
+                max_tokens=resolved.max_tokens,
+                ignore_eos=job.params.ignore_eos,
                 length_penalty=self.length_penalty,
             )
             params.check()
-            found.append(Search(prompt, params, self.tokenizer.eos_ids, salt))
+            found.append(Search(prompt, params, eos_ids, job.context, job.standing))
         return found
 
 
@@ -109,7 +107,7 @@ class _Driver:
         n_tokens = sum(len(search.prompt) * len(search.beams) for search in searches)
         ids = itertools.count(self._client.next_id)
         self._asked = list(range(self._client.next_id, self._client.next_id + n))
-        requests = (self._placed(x) for search in searches for x in search.requests(ids))
+        requests = (x for search in searches for x in search.requests(ids))
         size = self._size(n, 1, n_tokens)
         before, self._stream = self._stream, await self._client.open(requests, size)
         if before is not None:  # one is always open, so that a drain waits
@@ -132,15 +130,6 @@ class _Driver:
 
     def _size(self, n_requests: int, n: int, n_tokens: int) -> Size:
         return Size(n_requests, n, n_tokens, self._job.job.standing)
-
-    def _placed(self, request: EngineRequest) -> EngineRequest:
-        standing = self._job.job.standing
-        return structs.replace(
-            request,
-            priority=standing.priority,
-            priority_class=standing.priority_class,
-            tenant=standing.tenant,
-        )
 
     async def _collect(self, stream: EventStream, n: int) -> dict[int, TokenEvent]:
         news: dict[int, TokenEvent] = {}

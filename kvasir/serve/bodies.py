@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import numpy as np
 
 from kvasir.core.errors import KvasirError, RequestError
 
@@ -12,6 +15,9 @@ SMALL_BYTES = 64 * 1024
 """Bodies up to this size are free, so that large ones can never keep small ones out: what they take
 is bounded by the number of connections."""
 RETRY_SECONDS = 1.0
+READERS, LARGE_READERS = 3, 2
+"""Bodies that are parsed, and not yet understood, at a time: a thread reads them all, and what they
+are parsed to takes several times their bytes."""
 
 
 class BodiesFull(KvasirError):
@@ -44,6 +50,10 @@ class BodyBudget:
         self._used = 0
         self._arriving: set[Body] = set()
         """Those that have taken of the budget."""
+        self._turn = asyncio.Lock()
+        self.lanes = asyncio.Semaphore(READERS), asyncio.Semaphore(LARGE_READERS)
+        """For what bodies up to ``SMALL_BYTES``, and larger ones, are parsed to: ordinary
+        conversations do not wait for texts of megabytes."""
 
     @contextmanager
     def body(self) -> Iterator[Body]:
@@ -61,6 +71,12 @@ class BodyBudget:
         self._used += n_bytes
         body.n_taken += n_bytes
         self._arriving.add(body)
+
+    async def turn(self) -> None:
+        """Of a large body to be read from: one in each pass of the event loop, or to copy what has
+        arrived of all of them would hold everybody up."""
+        async with self._turn:
+            await asyncio.sleep(0)
 
     def complete(self, body: Body) -> None:
         """``body`` waits to be parsed, and makes room for nobody."""
@@ -86,11 +102,12 @@ class Body:
     """What has arrived of one body."""
 
     def __init__(self, budget: BodyBudget, began: float) -> None:
-        self.data = bytearray()
+        self.size = 0
         self.n_taken = 0
         """Of the budget."""
         self.began = began
         self._budget = budget
+        self._parts: list[bytes] = []
         self._lost = 0
 
     def add(self, part: bytes) -> None:
@@ -101,7 +118,7 @@ class Body:
                 f"others needed the memory of the {self._lost} bytes of this body that were there: "
                 "try again, send it faster, or raise --max-body-memory"
             )
-        size = len(self.data) + len(part)
+        size = self.size + len(part)
         if size > self._budget.body_limit:
             raise RequestError(
                 f"the body exceeds {self._budget.body_limit} bytes",
@@ -110,14 +127,28 @@ class Body:
             )
         if size > SMALL_BYTES:
             self._budget.take(self, size - self.n_taken)
-        self.data += part
+        self._parts.append(part)
+        self.size = size
 
-    def complete(self) -> bytearray:
+    def complete(self) -> list[bytes]:
         """All of it: nothing more arrives."""
         self._budget.complete(self)
-        return self.data
+        parts, self._parts = self._parts, []
+        return parts
 
     def lose(self) -> None:
         """Its memory goes to others; its sender learns it with the next bytes."""
-        self._lost = len(self.data)
-        self.data = bytearray()
+        self._lost = self.size
+        self._parts = []
+
+
+def joined(parts: list[bytes]) -> memoryview:
+    """The bytes of ``parts``, which are let go one by one; copied without the interpreter's
+    lock."""
+    whole = np.empty(sum(map(len, parts)), np.uint8)
+    start = 0
+    for i, part in enumerate(parts):
+        parts[i] = b""
+        whole[start : start + len(part)] = np.frombuffer(part, np.uint8)
+        start += len(part)
+    return whole.data

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from kvasir.engine.choice import Delta
 from kvasir.serve.answer import Chunk, Envelope, Json, Whole
 from kvasir.serve.generation import Job
 from kvasir.serve.logprobs import ChatLogprobs
 from kvasir.serve.parts import HOLE, Parts, filled
 from kvasir.serve.slices import Work
+from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 CHUNK = "chat.completion.chunk"

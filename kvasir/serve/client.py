@@ -15,7 +15,6 @@ from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import (
     AskHoldings,
     Cancel,
-    EngineRequest,
     EngineStats,
     Fatal,
     HoldingsAnswer,
@@ -30,16 +29,15 @@ from kvasir.core.messages import (
     TokenEvent,
 )
 from kvasir.core.params import TokenParams
+from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, Standing
 from kvasir.core.timeline import Holding
 from kvasir.engine.choices import choices
 from kvasir.engine.tokenlog import TokenLog, open_log
-from kvasir.sampling.standing import ALIKE, Standing
-from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
 from kvasir.serve.admission import Admission, Limits, reserve
-from kvasir.serve.allocator import Leftovers
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown, EventStream, n_reads
+from kvasir.timing.timeline import Timeline
 
 logger = logging.getLogger("kvasir.client")
 
@@ -98,7 +96,6 @@ class AsyncClient:
         self.timeline = Timeline(time.monotonic)
         """What the engine has told: a copy of its own."""
         self.slices = Slices()
-        self.leftovers = Leftovers()
         self._ready = asyncio.Event()
         self._max_requests = max_requests
         self._admission = Admission(max_queued_requests, max_queued_tokens)
@@ -148,13 +145,12 @@ class AsyncClient:
         self,
         prompts: Sequence[Prompt],
         n: int = 1,
+        context: Context = PLAIN,
         standing: Standing = ALIKE,
-        ttft_by: float | None = None,
-        answer_by: float | None = None,
         hold_seconds: float = 0.0,
     ) -> EventStream:
-        """One stream for ``n`` choices of each of ``prompts``, due at times of the monotonic clock.
-        Raises EngineDown, or CapacityError at ``max_requests`` and when the queue is full."""
+        """One stream for ``n`` choices of each of ``prompts``. Raises EngineDown, or
+        CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
         size = Size(len(prompts), n, n_tokens, standing)
         self.admit(size)
@@ -168,12 +164,8 @@ class AsyncClient:
                 number,
                 prompt,
                 params,
-                cache_salt=standing.cache_salt,
-                priority=standing.priority,
-                priority_class=standing.priority_class,
-                tenant=standing.tenant,
-                ttft_by=ttft_by,
-                answer_by=answer_by,
+                context,
+                standing,
                 parent=-1 if owner == number else owner,
                 hold_seconds=hold_seconds,
             )

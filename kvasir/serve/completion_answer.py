@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kvasir.engine.choice import Delta
 from kvasir.serve.answer import Chunk, Envelope, Json, Whole
 from kvasir.serve.echo import Echo
 from kvasir.serve.generation import Job
 from kvasir.serve.logprobs import CompletionLogprobs, PromptLogprobs, Table, joined
 from kvasir.serve.parts import HOLE, Parts, filled
 from kvasir.serve.slices import Work
+from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 

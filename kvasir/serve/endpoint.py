@@ -43,14 +43,14 @@ class Endpoint:
             _authenticate(exchange, self._key)
             await self._handler(self._service, exchange)
         except ClientGone:
-            self._service.client.leftovers.give_back_soon()
+            self._service.leftovers.give_back_soon()
         except KvasirError as error:
             await self._fail(exchange, error)
         except Exception:
             logger.exception("unexpected error in %r", scope["path"])
             await self._fail(exchange, KvasirError("internal error: see the server's log"))
         if exchange.n_bytes >= LEFT_BYTES:
-            self._service.client.leftovers.give_back_soon()
+            self._service.leftovers.give_back_soon()
 
     async def _fail(self, exchange: Exchange, error: KvasirError) -> None:
         self._service.metrics.count_error(error.code)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import RequestError
 from kvasir.serve import sse
-from kvasir.serve.bodies import Body, BodyBudget
+from kvasir.serve.bodies import SMALL_BYTES, Body, BodyBudget, joined
 from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.parts import WRITE_BYTES, Parts, emptied, writes
 
@@ -52,17 +53,43 @@ class Exchange:
         """The first header called ``name`` (lower case)."""
         return next((value for key, value in self.scope["headers"] if key == name), None)
 
-    async def read_json(self, read: Callable[[dict[str, Any]], Read]) -> Read:
-        """What ``read`` makes of the body, in a thread when that is large. Raises RequestError
-        (400, 413, 415), BodiesFull (503), or ClientGone when the body ends early."""
+    @asynccontextmanager
+    async def reading(self, read: Callable[[dict[str, Any]], Read]) -> AsyncIterator[Read]:
+        """What ``read`` makes of the body. A large one is read in a thread, and others wait until
+        the block has ended. Raises RequestError (400, 413, 415), BodiesFull (503), or ClientGone
+        when the body ends early."""
         self._check_media_type()
-        with self._bodies.body() as body:
-            await self._read_body(body)
-            data = body.complete()
-            self.n_bytes += len(data)
-            if len(data) <= INLINE_BYTES:
-                return read(parse_object(data))
-            return await asyncio.to_thread(lambda: read(parse_object(data)))
+        async with AsyncExitStack() as stack:
+            with self._bodies.body() as body:
+                await self._read_body(body)
+                parts = body.complete()
+                self.n_bytes += body.size
+                if body.size <= INLINE_BYTES:
+                    value = read(parse_object(b"".join(parts)))
+                else:
+                    lane = self._bodies.lanes[body.size > SMALL_BYTES]
+                    await self._place(lane)
+                    stack.callback(lane.release)
+                    value = await asyncio.to_thread(lambda: read(parse_object(joined(parts))))
+            yield value
+
+    async def _place(self, lane: asyncio.Semaphore) -> None:
+        """A place in ``lane``. Raises ClientGone when nobody waits for the answer any more."""
+        if not lane.locked():
+            await lane.acquire()
+            return
+        waiting = asyncio.create_task(lane.acquire())
+        gone = asyncio.create_task(self.disconnected())
+        is_taken = False
+        try:
+            await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise ClientGone
+            is_taken = True
+        finally:
+            gone.cancel()
+            if not is_taken and not waiting.cancel():
+                lane.release()
 
     def _check_media_type(self) -> None:
         encoding = self.header(b"content-encoding")
@@ -88,6 +115,8 @@ class Exchange:
             body.add(message.get("body", b""))
             if not message.get("more_body", False):
                 return
+            if body.size > SMALL_BYTES:
+                await self._bodies.turn()
 
     async def disconnected(self) -> None:
         """Returns when the client is gone (or the response is complete)."""

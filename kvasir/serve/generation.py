@@ -10,13 +10,13 @@ from types import TracebackType
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import SamplingParams, TokenParams, after
-from kvasir.engine.choice import Choice, Delta
-from kvasir.sampling.standing import ALIKE, Standing
+from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.request import ALIKE, PLAIN, Context, Standing
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, Exchange
-from kvasir.serve.metrics import Metrics
+from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.streams import EventStream
+from kvasir.text.choice import Choice, Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
@@ -28,11 +28,8 @@ class Job:
     params: SamplingParams
     resolved: tuple[TokenParams, ...]
     """Of the first choice of each prompt; those of the others follow from it."""
+    context: Context = PLAIN
     standing: Standing = ALIKE
-
-    @property
-    def has_deadline(self) -> bool:
-        return self.params.ttft_ms is not None or self.params.deadline_ms is not None
 
     @property
     def n_choices(self) -> int:
@@ -70,7 +67,7 @@ class Generation:
         client: AsyncClient,
         tokenizer: Tokenizer,
         exchange: Exchange,
-        metrics: Metrics,
+        metrics: ModelMetrics,
         timeout: int | None = None,
     ) -> None:
         """``timeout``: seconds after the request's arrival that the answer may take."""
@@ -89,13 +86,12 @@ class Generation:
 
     async def __aenter__(self) -> Generation:
         self._started = time.perf_counter()
-        asked, arrived = self.job.params, self._exchange.arrived
+        asked = self.job.params
         self._stream = await self._client.submit(
             tuple(zip(self.job.prompts, self.job.resolved, strict=True)),
             asked.n,
+            self.job.context,
             self.job.standing,
-            ttft_by=after(arrived, asked.ttft_ms),
-            answer_by=after(arrived, asked.deadline_ms),
             hold_seconds=float(asked.cache_ttl or 0),
         )
         self._watch = asyncio.create_task(_watch(self._exchange, self._client, self._stream))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 MAX_TARGET_BYTES = 8192
 """Longest request target (path and query)."""
 
-MAX_FRAMING = 2048
-"""Bytes of a chunked body that are not its contents, beside 1/16 of these: 400 chunks of any
-size (1 ms), then 80 bytes in each."""
+MAX_FRAMING = 1024
+"""Bytes of a chunked body that are not its contents, beside 1/16 of these: 200 chunks of any
+size (half a millisecond), then 80 bytes in each."""
 MAX_PIPELINED = 16
 """Requests behind one that is being answered; each is read and kept before its turn."""
 RESERVE = 32

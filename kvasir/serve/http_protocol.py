@@ -26,7 +26,7 @@ from kvasir.serve.http_limits import (
     is_health,
 )
 
-FEED_BYTES = 4096
+FEED_BYTES = 512
 """Fed to the parser at a time where a length is not known: how far a limit can be overrun."""
 LINGER_SECONDS = 2.0
 """How long a client that is answered may go on sending its body, so that it can read the answer."""

@@ -9,9 +9,9 @@ from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.core.params import SamplingParams
+from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.request import PLAIN, Context
 from kvasir.sampling.names import Names
-from kvasir.sampling.standing import Standing
 from kvasir.sampling.validate import check, check_prompt, other_prompt, resolve
 from kvasir.serve.admission import Limits
 from kvasir.serve.answer_size import answer_limit, check_answer
@@ -19,7 +19,7 @@ from kvasir.serve.generation import Job
 from kvasir.serve.protocol import chat, completions
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.protocol.sampling import SamplingFields, standing_of
+from kvasir.serve.protocol.sampling import SamplingFields, context_of, standing_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import TextModel
 from kvasir.tokenizer.messages import ChatMessage
@@ -40,24 +40,32 @@ class Server:
     """Seeds of requests without one."""
     max_answer_logprobs: int
     """Of one answer, where one full context has fewer."""
+    context: Context = PLAIN
+    """The model's; a request adds its salt."""
 
 
-async def completion_job(request: CompletionRequest, server: Server) -> Job:
-    """Each prompt of a request without a seed has one of its own. Raises RequestError (400)."""
-    params, standing = completions.sampling_params(request), standing_of(request)
+async def completion_job(request: CompletionRequest, server: Server, arrived: float) -> Job:
+    """Each prompt of a request without a seed has one of its own. Its time limits count from
+    ``arrived``. Raises RequestError (400)."""
+    params = completions.sampling_params(request)
     names = completions.names_of(request)
     _check_before_tokenizing(params, server.info, names)
+    context, standing = context_of(request, server.context), standing_of(request, arrived)
     prompts = await _prompts(request, params.n, server)
-    job = await server.slices.run(_job(prompts, params, server, standing, names))
+    resolved = await server.slices.run(_resolved(prompts, params, server, names))
+    job = Job(prompts, params, resolved, context, standing)
     _check_answer(job, request, server, names, echoes=request.echo)
     return job
 
 
-async def chat_job(request: ChatRequest, messages: Sequence[ChatMessage], server: Server) -> Job:
-    """Raises RequestError (400)."""
-    params, standing = chat.sampling_params(request), standing_of(request)
+async def chat_job(
+    request: ChatRequest, messages: Sequence[ChatMessage], server: Server, arrived: float
+) -> Job:
+    """As ``completion_job``."""
+    params = chat.sampling_params(request)
     names = chat.names_of(request)
     _check_before_tokenizing(params, server.info, names)
+    context, standing = context_of(request, server.context), standing_of(request, arrived)
     server.limits.check(1, params.n)
     prompt = await chat_prompt(
         messages,
@@ -66,7 +74,8 @@ async def chat_job(request: ChatRequest, messages: Sequence[ChatMessage], server
         add_generation_prompt=request.add_generation_prompt,
         add_special=request.add_special_tokens,
     )
-    job = await server.slices.run(_job((prompt,), params, server, standing, names))
+    resolved = await server.slices.run(_resolved((prompt,), params, server, names))
+    job = Job((prompt,), params, resolved, context, standing)
     _check_answer(job, request, server, names, echoes=False)
     return job
 
@@ -148,13 +157,9 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
     raise RequestError("prompt mixes texts, ids and lists of ids: use one of them", param="prompt")
 
 
-def _job(
-    prompts: tuple[Ids, ...],
-    params: SamplingParams,
-    server: Server,
-    standing: Standing,
-    names: Names,
-) -> Work[Job]:
+def _resolved(
+    prompts: tuple[Ids, ...], params: SamplingParams, server: Server, names: Names
+) -> Work[tuple[TokenParams, ...]]:
     """Checks every prompt; what does not depend on it is resolved once."""
     sizes = {"vocab_size": server.info.vocab_size, "max_model_len": server.info.max_model_len}
     for prompt in prompts:
@@ -182,4 +187,4 @@ def _job(
         )
         resolved.append(own)
         yield
-    return Job(prompts, params, tuple(resolved), standing)
+    return tuple(resolved)

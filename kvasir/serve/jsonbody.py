@@ -22,7 +22,7 @@ EXPLAINED_BYTES = 64 * 1024
 """Bodies up to this size are parsed a second time to say where they are wrong."""
 
 
-def parse_object(body: bytes | bytearray) -> dict[str, Any]:
+def parse_object(body: bytes | memoryview) -> dict[str, Any]:
     """The object in ``body``. Raises RequestError (400) that names the byte offset where it is
     known.
 
@@ -37,7 +37,7 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     return value
 
 
-def _parse(body: bytes | bytearray) -> object:
+def _parse(body: bytes | memoryview) -> object:
     shape = json_shape(body)
     _check_count(shape.n_containers, MAX_CONTAINERS, "arrays and objects")
     _check_count(shape.n_values, MAX_VALUES, "values")
@@ -78,10 +78,10 @@ def _n_keys(value: object) -> int:
     return n
 
 
-def _repeated(body: bytes | bytearray) -> RequestError:
+def _repeated(body: bytes | memoryview) -> RequestError:
     try:
         if len(body) <= EXPLAINED_BYTES:
-            json.loads(body, object_pairs_hook=_unique)
+            json.loads(bytes(body), object_pairs_hook=_unique)
     except RequestError as error:
         return error
     return _bad("a key occurs twice in one object")
@@ -97,13 +97,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-def _explain(message: str, body: bytes | bytearray) -> str:
+def _explain(message: str, body: bytes | memoryview) -> str:
     """``message`` with the offset where the standard library's parser stops, which counts from
     0."""
     if len(body) > EXPLAINED_BYTES:
         return f"the body is not JSON: {message}"
     try:
-        json.loads(body)
+        json.loads(bytes(body))
     except json.JSONDecodeError as error:
         offset = len(error.doc[: error.pos].encode("utf-8", errors="surrogatepass"))
         return f"the body is not JSON: {error.msg} (byte {offset})"

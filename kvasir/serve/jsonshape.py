@@ -21,12 +21,12 @@ class Shape(NamedTuple):
     n_keys: int
 
 
-def json_shape(body: bytes | bytearray) -> Shape:
+def json_shape(body: bytes | memoryview) -> Shape:
     start, in_text, found = 0, False, dict.fromkeys(b"[{,:", 0)
     while start < len(body):
-        block = body[start : start + BLOCK_BYTES]
+        block = bytes(body[start : start + BLOCK_BYTES])
         if (len(block) - len(block.rstrip(b"\\"))) % 2:  # not between a backslash and its letter
-            block = body[start : start + BLOCK_BYTES + 1]
+            block = bytes(body[start : start + BLOCK_BYTES + 1])
         start += len(block)
         plain = np.frombuffer(block.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
         if len(plain):

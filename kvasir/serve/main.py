@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import uvicorn
@@ -31,7 +32,7 @@ from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
 from kvasir.serve.listen import LOOPBACK, Listeners, address, limit_connections
 from kvasir.serve.metrics import Metrics
-from kvasir.serve.service import Service
+from kvasir.serve.service import Model, Service
 from kvasir.serve.settle import settle
 from kvasir.serve.spawn import EngineChild
 from kvasir.serve.streams import EngineDown
@@ -133,15 +134,15 @@ class _Main:
         return 128 + self._ended_by if self._ended_by else int(self._failed)
 
     def _service(self, text: asyncio.Task[TextModel]) -> Service:
-        metrics = Metrics(self._names[0], lambda: self._client.stats)
+        metrics, root = Metrics(), self._names[0]
+        measured = metrics.of(root, lambda: self._client.stats)
+        model = Model(root, root, self._client, text, self._lifecycle, measured)
         return Service(
             options=self._options,
             bodies=_bodies(self._options),
-            client=self._client,
             lifecycle=self._lifecycle,
             metrics=metrics,
-            names=tuple(self._names),
-            text=text,
+            models={name: replace(model, name=name) for name in self._names},
             draw_seed=seeds_from(self._engine_options.seed),
             created=int(time.time()),
         )

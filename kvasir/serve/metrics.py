@@ -3,7 +3,7 @@ well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -99,37 +99,15 @@ def _hits(stats: EngineStats) -> float:
     return stats.prefix_hits / stats.prefix_queries if stats.prefix_queries else 0.0
 
 
-class Metrics:
-    """Counts what the API process sees; engine counters are read from its last message at each
-    scrape."""
+class ModelMetrics:
+    """Counts what the API process sees of one model."""
 
-    def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
-        inner = CollectorRegistry(auto_describe=False)
-
-        def histogram(name: str, text: str) -> Histogram:
-            metric = Histogram(f"kvasir:{name}", text, LABELS, registry=inner, buckets=SECONDS)
-            return metric.labels(model)
-
-        self._ttft = histogram("time_to_first_token_seconds", "Request to first token.")
-        self._itl = histogram("inter_token_latency_seconds", "Token to token of one choice.")
-        self._e2e = histogram("e2e_request_latency_seconds", "Request to last token.")
-        self._success = Counter(
-            "kvasir:request_success",
-            "Choices finished.",
-            (*LABELS, "finished_reason"),
-            registry=inner,
-        )
-        self._errors = Counter(
-            "kvasir:request_errors", "Failed requests.", ("code",), registry=inner
-        )
-        self._cancelled = Counter(
-            "kvasir:requests_cancelled", "Requests whose client left.", registry=inner
-        )
-        self._model = model
-        for finish in FINISHES:
-            self._success.labels(model, finish)
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_BothNames(inner, _EngineCollector(model, stats)))
+    def __init__(self, families: _Families, model: str) -> None:
+        self._ttft = families.ttft.labels(model)
+        self._itl = families.itl.labels(model)
+        self._e2e = families.e2e.labels(model)
+        self._cancelled = families.cancelled.labels(model)
+        self._success = {finish: families.success.labels(model, finish) for finish in FINISHES}
 
     def first_token(self, seconds: float) -> None:
         self._ttft.observe(seconds)
@@ -141,11 +119,31 @@ class Metrics:
         self._e2e.observe(seconds)
 
     def choice_done(self, finish: str) -> None:
-        self._success.labels(self._model, finish if finish in FINISHES else "error").inc()
+        self._success[finish if finish in FINISHES else "error"].inc()
 
     def cancelled(self) -> None:
         self._cancelled.inc()
         self.choice_done("abort")
+
+
+class Metrics:
+    """Of a server: one part for each model, whose engine's counters are read from its last message
+    at each scrape."""
+
+    def __init__(self) -> None:
+        inner = CollectorRegistry(auto_describe=False)
+        self._families = _Families(inner)
+        self._errors = Counter(
+            "kvasir:request_errors", "Failed requests.", ("code",), registry=inner
+        )
+        self._engines: dict[str, Callable[[], EngineStats]] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_BothNames(inner, _EngineCollector(self._engines)))
+
+    def of(self, model: str, stats: Callable[[], EngineStats]) -> ModelMetrics:
+        """The part of one more ``model``."""
+        self._engines[model] = stats
+        return ModelMetrics(self._families, model)
 
     def count_error(self, code: str) -> None:
         self._errors.labels(code if code in CODES else "other").inc()
@@ -155,31 +153,49 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class _Families:
+    """Each with a label for the model."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(f"kvasir:{name}", text, LABELS, registry=registry, buckets=SECONDS)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"kvasir:{name}", text, (*LABELS, *labels), registry=registry)
+
+        self.ttft = histogram("time_to_first_token_seconds", "Request to first token.")
+        self.itl = histogram("inter_token_latency_seconds", "Token to token of one choice.")
+        self.e2e = histogram("e2e_request_latency_seconds", "Request to last token.")
+        self.success = counter("request_success", "Choices finished.", "finished_reason")
+        self.cancelled = counter("requests_cancelled", "Requests whose client left.")
+
+
 class _EngineCollector(Collector):
-    def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
-        self._model = model
-        self._stats = stats
+    """One sample of every family for each model."""
+
+    def __init__(self, engines: Mapping[str, Callable[[], EngineStats]]) -> None:
+        self._engines = engines
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._stats()
-        yield from self._families(GAUGES, COUNTERS, stats)
-        if stats.disk is not None:
-            yield from self._families(DISK_GAUGES, DISK_COUNTERS, stats.disk)
+        stats = {model: read() for model, read in self._engines.items()}
+        yield from _families(GAUGES, COUNTERS, stats)
+        disks = {model: each.disk for model, each in stats.items() if each.disk is not None}
+        if disks:
+            yield from _families(DISK_GAUGES, DISK_COUNTERS, disks)
 
-    def _families(
-        self,
-        gauges: tuple[Family[Stats], ...],
-        counters: tuple[Family[Stats], ...],
-        stats: Stats,
-    ) -> Iterator[Metric]:
-        for name, text, value in gauges:
-            gauge = GaugeMetricFamily(f"kvasir:{name}", text, labels=LABELS)
-            gauge.add_metric([self._model], value(stats))
-            yield gauge
-        for name, text, value in counters:
-            counter = CounterMetricFamily(f"kvasir:{name}", text, labels=LABELS)
-            counter.add_metric([self._model], value(stats))
-            yield counter
+
+def _families(
+    gauges: tuple[Family[Stats], ...],
+    counters: tuple[Family[Stats], ...],
+    stats: Mapping[str, Stats],
+) -> Iterator[Metric]:
+    families = ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily))
+    for rows, kind in families:
+        for name, text, value in rows:
+            family = kind(f"kvasir:{name}", text, labels=LABELS)
+            for model, each in stats.items():
+                family.add_metric([model], value(each))
+            yield family
 
 
 class _BothNames(Collector):

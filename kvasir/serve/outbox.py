@@ -10,8 +10,8 @@ from msgspec import structs
 
 from kvasir.core.messages import FromEngine, News, StepEvents, TokenEvent
 from kvasir.core.timeline import Mark, StepRecord
-from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
+from kvasir.timing.timeline import Timeline
 
 MAX_ITEMS = 256
 """Events or news of one frame, which the other side reads in one piece: about a millisecond."""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from kvasir.engine.choice import Delta
 from kvasir.serve import sse
 from kvasir.serve.answer import Answer, Chunk, Json, Whole, usage, worded
 from kvasir.serve.exchange import Exchange
@@ -14,6 +13,7 @@ from kvasir.serve.generation import Generation
 from kvasir.serve.parts import writes
 from kvasir.serve.protocol.sampling import SamplingFields, StreamOptions
 from kvasir.serve.slices import Value, Work, at_once
+from kvasir.text.choice import Delta
 
 OPENING_CHUNKS = 64
 """Of those before the first token, sent at a time: about half a millisecond."""
@@ -69,7 +69,7 @@ async def _stream(
 ) -> None:
     counts = _Counts(generation.job.n_prompt_tokens)
     news = generation.deltas()
-    if generation.job.has_deadline:
+    if generation.job.standing.has_deadline:
         news = await _begun(news)
     await exchange.start_events()
     opening = _opening(answer)

@@ -11,6 +11,7 @@ async def post_reset_prefix_cache(service: Service, exchange: Exchange) -> None:
 
     What runs goes on. Raises EngineDown (503).
     """
-    await service.client.wait_ready()
-    service.client.reset_prefix_cache()
+    for client in service.clients:
+        await client.wait_ready()
+        client.reset_prefix_cache()
     await exchange.send_json({"status": "reset"})

@@ -21,29 +21,30 @@ from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.protocol.sampling import SamplingFields
 from kvasir.serve.respond import respond
 from kvasir.serve.served import Served
-from kvasir.serve.service import Service
+from kvasir.serve.service import Model, Service
 from kvasir.serve.text import TextModel
 from kvasir.tokenizer.messages import Conversation, read_messages
 
 
 async def post_completions(service: Service, exchange: Exchange) -> None:
-    request, warnings = await exchange.read_json(
-        lambda body: parse_request(
-            CompletionRequest, body, completions.UNSUPPORTED, strict=service.options.strict
+    def read(body: Json) -> tuple[CompletionRequest, tuple[str, ...]]:
+        strict = service.options.strict
+        return parse_request(CompletionRequest, body, completions.UNSUPPORTED, strict=strict)
+
+    async with exchange.reading(read) as (request, warnings):
+        model = service.check_model(request.model)
+        server = await _server(service, model)
+        named = fingerprint(server.info)
+        job = await completion_job(request, server, exchange.arrived)
+        answer = CompletionAnswer(
+            new_envelope("cmpl", "text_completion", model.name, named, warnings),
+            job,
+            server.text.tokenizer,
+            echoes=await read_echoes(request, job.prompts, server.text.tokenizer),
+            logprobs=request.logprobs is not None,
+            silent=completions.scores_only(request),
         )
-    )
-    model = service.check_model(request.model)
-    text, info = await service.open()
-    job = await completion_job(request, _server(service, text, info))
-    answer = CompletionAnswer(
-        new_envelope("cmpl", "text_completion", model, fingerprint(info), warnings),
-        job,
-        text.tokenizer,
-        echoes=await read_echoes(request, job.prompts, text.tokenizer),
-        logprobs=request.logprobs is not None,
-        silent=completions.scores_only(request),
-    )
-    await _generate(service, exchange, text, job, answer, request)
+    await _generate(service, model, exchange, server.text, job, answer, request)
 
 
 async def post_chat_completions(service: Service, exchange: Exchange) -> None:
@@ -53,23 +54,25 @@ async def post_chat_completions(service: Service, exchange: Exchange) -> None:
         )
         return request, warnings, read_messages(request.messages)
 
-    request, warnings, (messages, notes) = await exchange.read_json(read)
-    if notes and service.options.strict:
-        raise RequestError(notes[0], param="messages", code="unknown_parameter")
-    model = service.check_model(request.model)
-    text, info = await service.open()
-    job = await chat_job(request, messages, _server(service, text, info))
-    answer = ChatAnswer(
-        new_envelope("chatcmpl", "chat.completion", model, fingerprint(info), warnings + notes),
-        job,
-        text.tokenizer,
-        logprobs=request.logprobs,
-    )
-    await _generate(service, exchange, text, job, answer, request)
+    async with exchange.reading(read) as (request, warnings, (messages, notes)):
+        if notes and service.options.strict:
+            raise RequestError(notes[0], param="messages", code="unknown_parameter")
+        model = service.check_model(request.model)
+        server = await _server(service, model)
+        named = fingerprint(server.info)
+        job = await chat_job(request, messages, server, exchange.arrived)
+        answer = ChatAnswer(
+            new_envelope("chatcmpl", "chat.completion", model.name, named, warnings + notes),
+            job,
+            server.text.tokenizer,
+            logprobs=request.logprobs,
+        )
+    await _generate(service, model, exchange, server.text, job, answer, request)
 
 
 async def _generate(
     service: Service,
+    model: Model,
     exchange: Exchange,
     text: TextModel,
     job: Job,
@@ -79,22 +82,22 @@ async def _generate(
     timeout = service.options.request_timeout
     if fields.use_beam_search:
         search = BeamJob(
-            job, fields.length_penalty, service.client, text.tokenizer, service.metrics, timeout
+            job, fields.length_penalty, model.client, text.tokenizer, model.metrics, timeout
         )
         return await respond_beams(search, answer, exchange)
     async with Generation(
-        job, service.client, text.tokenizer, exchange, service.metrics, timeout
+        job, model.client, text.tokenizer, exchange, model.metrics, timeout
     ) as generation:
-        service.served.add(
-            Served(answer.envelope.id, generation.first_id, job.n_choices, service.owner(exchange))
-        )
+        first, owner = generation.first_id, service.owner(exchange)
+        service.served.add(Served(answer.envelope.id, first, job.n_choices, owner, model.root))
         await respond(generation, answer, exchange, fields)
 
 
-def _server(service: Service, text: TextModel, info: Ready) -> Server:
-    client = service.client
+async def _server(service: Service, model: Model) -> Server:
+    text, info = await model.open()
+    limits, slices = model.client.limits, model.client.slices
     most = service.options.max_answer_logprobs
-    return Server(text, info, client.limits, client.slices, service.draw_seed, most)
+    return Server(text, info, limits, slices, service.draw_seed, most, model.context)
 
 
 def fingerprint(info: Ready) -> str:

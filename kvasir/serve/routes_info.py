@@ -9,7 +9,7 @@ from kvasir.serve.endpoint import Handler
 from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.metrics import CONTENT_TYPE
-from kvasir.serve.service import Service
+from kvasir.serve.service import Model, Service
 from kvasir.serve.slices import Work
 
 
@@ -39,7 +39,7 @@ async def get_metrics(service: Service, exchange: Exchange) -> None:
         yield
         return service.metrics.text()
 
-    await exchange.send_bytes(await service.client.slices.run(text()), CONTENT_TYPE)
+    await exchange.send_bytes(await service.default.client.slices.run(text()), CONTENT_TYPE)
 
 
 async def get_version(service: Service, exchange: Exchange) -> None:
@@ -47,26 +47,25 @@ async def get_version(service: Service, exchange: Exchange) -> None:
 
 
 async def get_models(service: Service, exchange: Exchange) -> None:
-    info = await service.client.wait_ready()
-    cards = [_card(service, name, info.max_model_len) for name in service.names]
+    cards = [await _card(service, model) for model in service.models.values()]
     await exchange.send_json({"object": "list", "data": cards})
 
 
 async def get_model(service: Service, exchange: Exchange) -> None:
-    name = service.check_model(exchange.path_params["model"])
-    info = await service.client.wait_ready()
-    await exchange.send_json(_card(service, name, info.max_model_len))
+    model = service.check_model(exchange.path_params["model"])
+    await exchange.send_json(await _card(service, model))
 
 
-def _card(service: Service, name: str, max_model_len: int) -> Json:
+async def _card(service: Service, model: Model) -> Json:
+    info = await model.client.wait_ready()
     return {
-        "id": name,
+        "id": model.name,
         "object": "model",
         "created": service.created,
         "owned_by": "kvasir",
-        "root": service.names[0],
+        "root": model.root,
         "parent": None,
-        "max_model_len": max_model_len,
+        "max_model_len": info.max_model_len,
     }
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.timeline import Span, StepRecord, Story
-from kvasir.sched.timeline import Timeline
 from kvasir.serve.answer import Json
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.query import read_count
 from kvasir.serve.served import Names, Served
-from kvasir.serve.service import Service
+from kvasir.serve.service import Model, Service
 from kvasir.serve.slices import Work
+from kvasir.timing.timeline import Timeline
 
 _json = msgspec.json.Encoder()
 MAX_STEPS = 4096
@@ -36,21 +36,25 @@ async def get_request_timeline(service: Service, exchange: Exchange) -> None:
             code="not_found",
             status=404,
         )
-    choices = await service.client.slices.run(_stories(service.client.timeline, served))
-    await exchange.send_json({"id": served.id, "object": "request.timeline", "choices": choices})
+    client = service.models[served.model].client
+    choices = await client.slices.run(_stories(client.timeline, served))
+    head = {"id": served.id, "object": "request.timeline", "model": served.model}
+    await exchange.send_json({**head, "choices": choices})
 
 
 async def get_timeline(service: Service, exchange: Exchange) -> None:
     """The last ``steps`` steps of the engine. Requests of other keys are counted, not named."""
     n_steps = read_count(exchange, "steps", DEFAULT_STEPS, MAX_STEPS)
-    names = service.served.names(service.owner(exchange))
-    timeline = service.client.timeline
-    records, epoch = timeline.recent(n_steps), _epoch(timeline)
+    model, owner = service.default, service.owner(exchange)
+    slices = model.client.slices
+    names, records = await slices.run(_recent(service, model, owner, n_steps))
+    epoch = _epoch(model.client.timeline)
     await exchange.start_json()
-    await exchange.send_events(b'{"object":"timeline","steps":[')
+    name = _json.encode(model.root)
+    await exchange.send_events(b'{"object":"timeline","model":' + name + b',"steps":[')
     for first in range(0, len(records), PART_STEPS):
         part = records[first : first + PART_STEPS]
-        steps = await service.client.slices.run(_steps(part, names, epoch))
+        steps = await slices.run(_steps(part, names, epoch))
         await exchange.send_events((b"," if first else b"") + b",".join(steps))
     await exchange.send_events(b"]}")
     await exchange.end_events()
@@ -59,13 +63,15 @@ async def get_timeline(service: Service, exchange: Exchange) -> None:
 async def get_kv_cache(service: Service, exchange: Exchange) -> None:
     """Which share of the KV blocks is used, cached and free, and how full those of each running
     choice are. Requests of other keys are counted, not named."""
-    holdings = await service.client.holdings()
-    stats, (_, info) = service.client.stats, await service.open()
-    names = service.served.names(service.owner(exchange))
+    model = service.default
+    holdings = await model.client.holdings()
+    stats, (_, info) = model.client.stats, await model.open()
+    names = service.served.names(service.owner(exchange), model.root)
     rows = [(names.name(x.id), x) for x in holdings]
     await exchange.send_json(
         {
             "object": "kv_cache",
+            "model": model.root,
             "block_size": info.block_size,
             "blocks": stats.blocks_total,
             "blocks_free": stats.blocks_free,
@@ -83,6 +89,13 @@ async def get_kv_cache(service: Service, exchange: Exchange) -> None:
 def _epoch(timeline: Timeline) -> float:
     """Unix time at which the timeline's clock said 0."""
     return time.time() - timeline.clock()
+
+
+def _recent(
+    service: Service, model: Model, owner: bytes, n_steps: int
+) -> Work[tuple[Names, tuple[StepRecord, ...]]]:
+    yield
+    return service.served.names(owner, model.root), model.client.timeline.recent(n_steps)
 
 
 def _stories(timeline: Timeline, served: Served) -> Work[list[msgspec.Raw]]:

@@ -21,13 +21,10 @@ from kvasir.tokenizer.messages import ChatMessage, Conversation, read_messages
 
 
 async def post_tokenize(service: Service, exchange: Exchange) -> None:
-    request, warnings, (messages, notes) = await exchange.read_json(
-        partial(_read, strict=service.options.strict)
-    )
-    if request.model is not None:
-        service.check_model(request.model)
-    text, info = await service.open()
-    ids = await _ids(request, messages, text, info)
+    read = partial(_read, strict=service.options.strict)
+    async with exchange.reading(read) as (request, warnings, (messages, notes)):
+        text, info = await service.model_of(request.model).open()
+        ids = await _ids(request, messages, text, info)
     names = await asyncio.to_thread(_names, text, ids) if request.return_token_strs else None
     answer: Json = {
         "count": len(ids),
@@ -39,16 +36,15 @@ async def post_tokenize(service: Service, exchange: Exchange) -> None:
 
 
 async def post_detokenize(service: Service, exchange: Exchange) -> None:
-    request, warnings = await exchange.read_json(
-        lambda body: parse_request(DetokenizeRequest, body, {}, strict=service.options.strict)
-    )
-    if request.model is not None:
-        service.check_model(request.model)
-    text, info = await service.open()
-    if len(request.tokens) <= INLINE_TOKENS:
-        prompt = _decode(request.tokens, text, info)
-    else:
-        prompt = await asyncio.to_thread(_decode, request.tokens, text, info)
+    def read(body: Json) -> tuple[DetokenizeRequest, tuple[str, ...]]:
+        return parse_request(DetokenizeRequest, body, {}, strict=service.options.strict)
+
+    async with exchange.reading(read) as (request, warnings):
+        text, info = await service.model_of(request.model).open()
+        if len(request.tokens) <= INLINE_TOKENS:
+            prompt = _decode(request.tokens, text, info)
+        else:
+            prompt = await asyncio.to_thread(_decode, request.tokens, text, info)
     await exchange.send_json(_with({"prompt": prompt}, warnings))
 
 

@@ -30,6 +30,8 @@ class Served:
     first: int
     n_choices: int
     owner: bytes
+    model: str
+    """The root of what answered: ids are those of its engine."""
 
     @property
     def ids(self) -> range:
@@ -55,9 +57,9 @@ class ServedResponses:
         served = self._by_id.get(response_id)
         return served if served is not None and served.owner == owner else None
 
-    def names(self, owner: bytes) -> Names:
-        """Who is who among the engine's ids, as far as ``owner`` may know."""
-        return Names([served for served in self._order if served.owner == owner])
+    def names(self, owner: bytes, model: str) -> Names:
+        """Who is who among the ids of the engine of ``model``, as far as ``owner`` may know."""
+        return Names([x for x in self._order if x.owner == owner and x.model == model])
 
 
 class Names:

@@ -8,7 +8,6 @@ import threading
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import (
     Cancel,
-    EngineRequest,
     Fatal,
     FromEngine,
     Ready,
@@ -17,6 +16,7 @@ from kvasir.core.messages import (
     Submit,
     ToEngine,
 )
+from kvasir.core.request import EngineRequest
 from kvasir.serve import frames
 from kvasir.serve.spawn import EngineChild
 

@@ -81,7 +81,8 @@ class TextModel:
 
     def _check(self, text: str, limit: int, param: str) -> int:
         """Bytes of ``text``. Raises RequestError (400) for more than ``limit`` tokens can spell."""
-        n_bytes = len(text.encode("utf-8", errors="surrogatepass"))
+        self.check_bytes(len(text), limit, param)
+        n_bytes = len(text if text.isascii() else text.encode("utf-8", errors="surrogatepass"))
         self.check_bytes(n_bytes, limit, param)
         return n_bytes
 
@@ -106,8 +107,7 @@ class TextModel:
         at_least = n_bytes // self._longest_token
         if at_least > limit:
             raise RequestError(
-                f"the context holds {limit} tokens, the prompt of {n_bytes} bytes has at least "
-                f"{at_least}: shorten it",
+                f"the context holds {limit} tokens, the prompt has at least {at_least}: shorten it",
                 param=param,
                 code="context_length_exceeded",
             )

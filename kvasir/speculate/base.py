@@ -49,6 +49,8 @@ class Known(Protocol):
 
 
 class Proposer(Protocol):
-    def propose(self, known: Known, k: int) -> Draft:
-        """At most ``k`` >= 1 tokens to follow ``known.tokens``; an empty draft is fine."""
+    def propose(self, requests: Sequence[Known], k: int) -> Sequence[Draft]:
+        """For each request at most ``k`` >= 1 tokens to follow its ``tokens``; an empty draft is
+        fine. While a step runs, the newest token may be missing there: what is proposed then only
+        says that waiting for it is worth while."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvasir.speculate.base import Draft, Known
 
@@ -28,7 +28,10 @@ class OracleProposer:
         self._n_siblings = n_siblings
         self._wrong_depths = wrong_depths
 
-    def propose(self, known: Known, k: int) -> Draft:
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        return [self._draft(known, k) for known in requests]
+
+    def _draft(self, known: Known, k: int) -> Draft:
         n_outputs = len(known.tokens) - known.n_prompt
         right = self._answers.get(known.id, ())[n_outputs:]
         tokens: list[int] = []

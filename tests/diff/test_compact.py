@@ -8,8 +8,9 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
+from kvasir.ir.layouts import LAYOUTS
 from tests.diff.kernel_case import normal, pack_format, rng_of
 from tests.diff.linear_case import ADD, SILU, Activations
 from tests.format_blocks import HALVES, random_blocks

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.loop import EngineFault
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import Sizes, Variant, baseline, run
@@ -62,8 +62,8 @@ def test_a_lost_load_is_noticed(case: Case) -> None:
     with pytest.raises(EngineFault, match="invalid plan"):
         run(_Forgetful, case.requests, case.sizes, restarted, case.answers)
 
-    def unchecked(spec: ExecutorSpec) -> FakeExecutor:
-        return _Forgetful(spec, is_checked=False)
+    def unchecked(sizes: EngineSizes) -> FakeExecutor:
+        return _Forgetful(sizes, is_checked=False)
 
     got = run(unchecked, case.requests, case.sizes, restarted, case.answers).answers
     assert got != case.answers

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from kvasir.core.messages import EngineRequest
-from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.plan import StepPlan, TableChange
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.loop import EngineFault
-from kvasir.exec.base import ExecutorSpec
+from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.tables import SlotTables
 from tests.exactness import (
     CACHE_VARIANTS,
     VARIANTS,
@@ -27,7 +29,7 @@ from tests.fork_variants import FORK_VARIANTS
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
 from tests.sharing_variants import SHARING_VARIANTS
 
-Damage = Callable[[StepPlan], StepPlan]
+Damage = Callable[[StepPlan, SlotTables], StepPlan]
 
 SIZES = Sizes(vocab_size=97)
 WINDOWED = (
@@ -139,54 +141,62 @@ class _Broken:
         self._damage = damage
         self._is_checked = is_checked
 
-    def __call__(self, spec: ExecutorSpec) -> _Broken:
-        self._inner = FakeExecutor(spec, is_checked=self._is_checked)
+    def __call__(self, sizes: EngineSizes) -> _Broken:
+        self._inner = FakeExecutor(sizes, is_checked=self._is_checked)
+        self._tables = SlotTables(sizes)
         return self
 
     @property
-    def spec(self) -> ExecutorSpec:
-        return self._inner.spec
+    def sizes(self) -> EngineSizes:
+        return self._inner.sizes
 
-    def run(self, plan: StepPlan) -> StepResult:
-        return self._inner.run(self._damage(plan))
+    def attach(self, store: BlockStore) -> None:
+        self._inner.attach(store)
+
+    def start(self, plan: StepPlan) -> Handle:
+        self._tables.apply(plan)
+        return self._inner.start(self._damage(plan, self._tables))
+
+    def read_block(self, group: int, block: int) -> bytes:
+        return self._inner.read_block(group, block)
 
     def close(self) -> None:
         self._inner.close()
 
 
-def _without_moves(plan: StepPlan) -> StepPlan:
-    return replace(plan, moves=())
+def _without_moves(plan: StepPlan, tables: SlotTables) -> StepPlan:
+    return structs.replace(plan, moves=())
 
 
-def _without_commits(plan: StepPlan) -> StepPlan:
-    return replace(plan, commits=())
+def _without_commits(plan: StepPlan, tables: SlotTables) -> StepPlan:
+    return structs.replace(plan, commits=())
 
 
-def _without_copies(plan: StepPlan) -> StepPlan:
-    return replace(plan, copies=())
+def _without_copies(plan: StepPlan, tables: SlotTables) -> StepPlan:
+    return structs.replace(plan, copies=())
 
 
-def _with_short_copies(plan: StepPlan) -> StepPlan:
+def _with_short_copies(plan: StepPlan, tables: SlotTables) -> StepPlan:
     copies = tuple(structs.replace(c, n_rows=max(1, c.n_rows - 1)) for c in plan.copies)
-    return replace(plan, copies=copies)
+    return structs.replace(plan, copies=copies)
 
 
-def _with_rotated_blocks(plan: StepPlan) -> StepPlan:
+def _with_rotated_blocks(plan: StepPlan, tables: SlotTables) -> StepPlan:
     """Full blocks are read in another order: only what was written elsewhere shows it."""
-    rows = tuple(
-        structs.replace(row, tables=tuple(b[1:] + b[:1] for b in row.tables))
-        if row.start % 32 == 20
-        else row
+    rotated = tuple(
+        TableChange(row.slot, group, 0, blocks[1:] + blocks[:1])
         for row in plan.rows
+        if row.start % 32 == 20
+        for group, blocks in enumerate(tables.of(row.slot, row.start + len(row.tokens)))
     )
-    return replace(plan, rows=rows)
+    return structs.replace(plan, tables=plan.tables + rotated)
 
 
-def _with_later_index(plan: StepPlan) -> StepPlan:
+def _with_later_index(plan: StepPlan, tables: SlotTables) -> StepPlan:
     rows = tuple(
         structs.replace(row, out_index=row.out_index + (row.start > 50)) for row in plan.rows
     )
-    return replace(plan, rows=rows)
+    return structs.replace(plan, rows=rows)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from kvasir.core.plan import Row, SlotOpen, StepPlan
+from kvasir.core.plan import SlotOpen
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.formats.types import TensorInfo
 from kvasir.ir.program import Weight
 from kvasir.weights.bind import Binding, BoundWeight
 from tests import tiny
-from tests.loading import BLOCK, GREEDY, Loaded, load, reference_logits, spec_for
+from tests.loading import BLOCK, GREEDY, Loaded, load, reference_logits, sizes_for
 from tests.native import BEST, native_logits, plan_logits
+from tests.planned import Placed, placed, step_plan
 
 LENGTH, MAX_LEN, CHUNK = 2200, 2304, 550
 TOKENS = tuple((7 * i + i // 11) % tiny.VOCAB for i in range(LENGTH))
@@ -26,16 +27,14 @@ TOKENS = tuple((7 * i + i // 11) % tiny.VOCAB for i in range(LENGTH))
 
 def executor(model: Loaded, threads: int) -> CpuExecutor:
     """Room for two long sequences."""
-    spec = replace(
-        spec_for(model.config, 2, MAX_LEN), max_num_batched_tokens=CHUNK, numerics_id="native"
-    )
+    spec = replace(sizes_for(model.config, 2, MAX_LEN), max_num_batched_tokens=CHUNK)
     return CpuExecutor(model.program, model.binding, spec, CpuSettings(threads, BEST))
 
 
-def row(slot: int, start: int, stop: int, n_logits: int) -> Row:
+def row(slot: int, start: int, stop: int, n_logits: int) -> Placed:
     first = slot * MAX_LEN // BLOCK
     tables = (tuple(range(first, first + MAX_LEN // BLOCK)),)
-    return Row(slot, start, TOKENS[start:stop], tables, n_logits=n_logits)
+    return placed(slot, start, TOKENS[start:stop], tables, n_logits=n_logits)
 
 
 def decoded(model: Loaded, threads: int) -> list[NDArray[np.float32]]:
@@ -43,14 +42,14 @@ def decoded(model: Loaded, threads: int) -> list[NDArray[np.float32]]:
     run = executor(model, threads)
     opens = (SlotOpen(0, GREEDY, TOKENS), SlotOpen(1, GREEDY, TOKENS))
     for start in range(0, 1650, CHUNK):
-        run.run(StepPlan(0, (row(0, start, start + CHUNK, 0),), opens if start == 0 else ()))
-    run.run(StepPlan(1, (row(0, 1650, 2100, 0), row(1, 0, 40, 0))))
+        run.run(step_plan(0, (row(0, start, start + CHUNK, 0),), opens if start == 0 else ()))
+    run.run(step_plan(1, (row(0, 1650, 2100, 0), row(1, 0, 40, 0))))
     steps = [
         (row(0, 2100, 2101, 1),),
         (row(0, 2101, 2111, 10),),
         (row(0, 2111, 2112, 1), row(1, 40, 42, 2)),
     ]
-    return [plan_logits(run, StepPlan(2 + i, rows)) for i, rows in enumerate(steps)]
+    return [plan_logits(run, step_plan(2 + i, rows)) for i, rows in enumerate(steps)]
 
 
 @pytest.mark.parametrize("kv_dtype", ["bf16", "int8"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvasir.config.affinity import Affinity
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from tests import tiny
@@ -39,7 +39,7 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "mixtral Q8_0": (lambda p: tiny.write_gguf_model(tiny.mixtral(), p / "m.gguf", "Q8_0"), "auto"),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
 }
-MakeExecutor = Callable[[ExecutorSpec], CpuExecutor]
+MakeExecutor = Callable[[EngineSizes], CpuExecutor]
 
 
 class Case:
@@ -62,7 +62,7 @@ class Case:
 
     def make(self, threads: int, cache: PackedCache | None = None) -> MakeExecutor:
         settings = CpuSettings(threads, BEST, packed_cache=cache, hashes=True)
-        return lambda spec: CpuExecutor(self.model.program, self.model.binding, spec, settings)
+        return lambda sizes: CpuExecutor(self.model.program, self.model.binding, sizes, settings)
 
 
 def grouped(sizes: Sizes, model: Loaded) -> Sizes:
@@ -93,9 +93,9 @@ def test_answers_do_not_depend_on_where_threads_and_memory_are(case: Case) -> No
     cpus = sorted(os.sched_getaffinity(0))
     bound = Affinity(threads=((cpus[-1],), (cpus[0],), tuple(cpus)), nodes=(0,))
 
-    def make(spec: ExecutorSpec) -> CpuExecutor:
+    def make(sizes: EngineSizes) -> CpuExecutor:
         settings = CpuSettings(3, BEST, hashes=True, affinity=bound, huge_pages=False)
-        return CpuExecutor(case.model.program, case.model.binding, spec, settings)
+        return CpuExecutor(case.model.program, case.model.binding, sizes, settings)
 
     outcome = run(make, case.requests, case.grouped, VARIANTS[0], case.expected.answers)
     assert outcome.answers == case.expected.answers
@@ -139,9 +139,9 @@ def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
     """All levels compute the same bits, so their blocks have the same keys."""
     levels = iter(("scalar", LEVELS[-1]))
 
-    def make(spec: ExecutorSpec) -> CpuExecutor:
+    def make(sizes: EngineSizes) -> CpuExecutor:
         settings = CpuSettings(2, next(levels), hashes=True)
-        return CpuExecutor(case.model.program, case.model.binding, spec, settings)
+        return CpuExecutor(case.model.program, case.model.binding, sizes, settings)
 
     restarted = next(variant for variant in DISK_VARIANTS if variant.name == "restarted")
     outcome = run(make, case.sharing, case.grouped, restarted)

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.sched.scheduler import Scheduler
 from tests import tiny
@@ -25,6 +24,7 @@ from tests.fork_variants import FORK_VARIANTS
 from tests.loading import Loaded, load
 from tests.native import BEST
 from tests.request_sets import make_sharing_requests
+from tests.sizes import config_of
 
 BAD = 200
 """The token."""
@@ -112,9 +112,9 @@ class Case:
         self.requests = [*mates[:7], *bad[::2], *mates[7:12], *bad[1::2], *mates[12:]]
         self.expected = baseline(self.make, self.requests, plain).answers
 
-    def make(self, spec: ExecutorSpec) -> CpuExecutor:
+    def make(self, sizes: EngineSizes) -> CpuExecutor:
         settings = CpuSettings(1, BEST, hashes=True)
-        return CpuExecutor(self.model.program, self.model.binding, spec, settings)
+        return CpuExecutor(self.model.program, self.model.binding, sizes, settings)
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=list(KINDS))
@@ -155,9 +155,9 @@ def test_r71_nothing_of_it_is_cached(case: Case, overlap: bool, chunk: int) -> N
     if case.sizes.windows:
         pytest.skip("a window gives blocks back by itself")
     prompt = tuple(range(3, 67))
-    config = SchedulerConfig(128, 4, chunk, 32, 16, enable_prefix_caching=True)
-    spec = ExecutorSpec(case.sizes.vocab_size, 128, 4, chunk, 32, 16, "native")
-    made = Engine(case.make(spec), Scheduler(config), overlap=overlap)
+    config = config_of(128, 4, chunk, 32, 16, enable_prefix_caching=True)
+    sizes = EngineSizes(case.sizes.vocab_size, 128, 4, chunk, 32, 16)
+    made = Engine(case.make(sizes), Scheduler(config), overlap=overlap)
     params = TokenParams(seed=1, max_tokens=1)
 
     def ask(i: int, tokens: tuple[int, ...]) -> str | None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from kvasir import _native
+from kvasir.exec.cpu import place_weights
+from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.cpu.records import BUFFER, RECORD
-from kvasir.ir import place_weights
-from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Op
 from tests import tiny
 from tests.loading import Loaded, load, reference_logits

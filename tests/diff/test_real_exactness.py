@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as with_fields
 
-from kvasir.core.messages import EngineRequest
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import open_model
@@ -47,9 +47,9 @@ class Case:
         self.requests = make_streams(self.model.config.vocab_size)
         self.expected: dict[int, Answer] = run(self.make, self.requests, self.sizes, ALONE).answers
 
-    def make(self, spec: ExecutorSpec) -> CpuExecutor:
+    def make(self, sizes: EngineSizes) -> CpuExecutor:
         settings = CpuSettings(2, BEST, hashes=True)
-        return CpuExecutor(self.model.program, self.model.binding, spec, settings)
+        return CpuExecutor(self.model.program, self.model.binding, sizes, settings)
 
 
 def make_streams(vocab: int) -> list[EngineRequest]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from tests import tiny
 from tests.exactness import VARIANTS, Sizes, baseline, run
@@ -36,8 +36,8 @@ def test_tokens_do_not_depend_on_how_they_are_computed(
     model = load(tiny.write_hf(family(), tmp_path))
     weights = load_weights(model.program, model.binding)
 
-    def make(spec: ExecutorSpec) -> ReferenceExecutor:
-        return ReferenceExecutor(model.program, weights, spec)
+    def make(sizes: EngineSizes) -> ReferenceExecutor:
+        return ReferenceExecutor(model.program, weights, sizes)
 
     sizes = Sizes(model.config.vocab_size, max_model_len=128)
     requests = make_requests(10, sizes.vocab_size, seed=4, max_prompt=24, max_tokens=12)

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvasir.core.plan import Row, SlotOpen, StepPlan
+from kvasir.core.plan import SlotOpen, StepPlan
 from kvasir.exec.reference import load_weights
 from kvasir.ir.numerics import Q8, dequantize_rows
 from kvasir.ir.ops import Rows
 from tests import tiny
 from tests.loading import GREEDY, Loaded, load, whole_prompt
 from tests.native import native
+from tests.planned import placed, step_plan
 from tests.shadow import Shadow
 from tests.tiny import TinyModel
 
@@ -41,11 +42,11 @@ MODES = (
 def mixed_plan() -> StepPlan:
     """Two chains and a tree, in scattered blocks, some tokens without logits."""
     rows = (
-        Row(2, 0, PROMPT[:33], ((7, 0, 4),), n_logits=1),
-        Row(0, 0, PROMPT[5:12], ((9,),), n_logits=7, parents=(-1, 0, 0, 1, 2, 2, 4)),
-        Row(3, 0, PROMPT[:16], ((1,),), n_logits=3),
+        placed(2, 0, PROMPT[:33], ((7, 0, 4),), n_logits=1),
+        placed(0, 0, PROMPT[5:12], ((9,),), n_logits=7, parents=(-1, 0, 0, 1, 2, 2, 4)),
+        placed(3, 0, PROMPT[:16], ((1,),), n_logits=3),
     )
-    return StepPlan(0, rows, tuple(SlotOpen(row.slot, GREEDY, row.tokens) for row in rows))
+    return step_plan(0, rows, tuple(SlotOpen(row.slot, GREEDY, row.tokens) for row, _ in rows))
 
 
 PLANS = {"prompt": whole_prompt(PROMPT), "mixed": mixed_plan()}

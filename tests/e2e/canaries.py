@@ -155,6 +155,10 @@ class Watch:
         heard.health += more.health
         return True
 
+    def forget_rest(self) -> None:
+        """From now on memory is compared with that before each attack."""
+        self._rest = None
+
     def report(self) -> Heard:
         """What was heard since the last report."""
         assert self._listener.stdin is not None and self._listener.stdout is not None

@@ -16,39 +16,37 @@ from pathlib import Path
 from typing import Any
 
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.messages import Ready
-from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.plan import Copy, Move, StepPlan, StepResult
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.build import BuiltEngine, build_engine
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import Executor, ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.local import LocalExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.engine_child import main
+from tests.sizes import config_of
 
 
-class FaultyExecutor:
+class FaultyExecutor(LocalExecutor):
     """What ``inner`` does, and the faults."""
 
-    def __init__(self, inner: Executor, faults: dict[str, Any]) -> None:
+    def __init__(self, inner: LocalExecutor, faults: dict[str, Any]) -> None:
+        super().__init__(inner.sizes)
         self._inner = inner
         self._seconds_slept = float(faults.get("seconds", 0))
         self._die_at = faults.get("die_at")
         self._fail_at = faults.get("fail_at")
 
-    @property
-    def spec(self) -> ExecutorSpec:
-        return self._inner.spec
-
     def run(self, plan: StepPlan) -> StepResult:
-        began = time.perf_counter()
+        began = time.monotonic()
         time.sleep(self._seconds_slept)
         if plan.step == self._die_at:
             os.kill(os.getpid(), 9)
         if plan.step == self._fail_at:
             raise RuntimeError("injected")
         result = self._inner.run(plan)
-        return replace(result, seconds=time.perf_counter() - began)
+        return replace(result, seconds=time.monotonic() - began, began=began)
 
     def read_block(self, group: int, block: int) -> bytes:
         return self._inner.read_block(group, block)
@@ -56,25 +54,32 @@ class FaultyExecutor:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._inner.write_block(group, block, data)
 
+    def move(self, move: Move) -> None:
+        self._inner.move(move)
+
+    def copy(self, copy: Copy) -> None:
+        self._inner.copy(copy)
+
     def close(self) -> None:
+        super().close()
         self._inner.close()
 
 
 @dataclass(frozen=True)
 class ToyEngine:
     engine: Engine
-    spec: ExecutorSpec
+    sizes: EngineSizes
 
     def ready(self) -> Ready:
         return Ready(
             model="toy",
-            vocab_size=self.spec.vocab_size,
-            max_model_len=self.spec.max_model_len,
-            n_blocks=self.spec.n_blocks,
-            block_size=self.spec.block_size,
-            numerics_id=self.spec.numerics_id,
+            vocab_size=self.sizes.vocab_size,
+            max_model_len=self.sizes.max_model_len,
+            n_blocks=self.sizes.n_blocks,
+            block_size=self.sizes.block_size,
+            numerics_id="fake",
             key_root="toy",
-            max_num_seqs=self.spec.max_num_seqs,
+            max_num_seqs=self.sizes.max_num_seqs,
         )
 
 
@@ -86,6 +91,7 @@ def build(options: EngineOptions) -> ToyEngine | BuiltEngine:
 def _native(options: EngineOptions, faults: dict[str, Any]) -> BuiltEngine:
     sizes = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "kv_memory": "16MiB", "threads": 2}
     built = build_engine(replace(options, **sizes))
+    assert isinstance(built.executor, LocalExecutor)
     executor = FaultyExecutor(built.executor, faults)
     scheduler = Scheduler(built.config.scheduler, None, built.key_root)
     engine = Engine(executor, scheduler, overlap=True)
@@ -95,8 +101,7 @@ def _native(options: EngineOptions, faults: dict[str, Any]) -> BuiltEngine:
 def _fake(options: EngineOptions, faults: dict[str, Any]) -> ToyEngine:
     length = options.max_model_len or 4096
     n_blocks = int(faults.get("n_blocks", 2 * length // 16))
-    spec = ExecutorSpec(256, length, 32, 512, n_blocks, 16, "fake")
-    config = SchedulerConfig(
+    config = config_of(
         max_model_len=length,
         max_num_seqs=32,
         max_num_batched_tokens=512,
@@ -105,9 +110,9 @@ def _fake(options: EngineOptions, faults: dict[str, Any]) -> ToyEngine:
         enable_prefix_caching=True,
     )
     nonfinite = {int(seed): int(at) for seed, at in faults.get("nonfinite", {}).items()}
-    executor = FaultyExecutor(FakeExecutor(spec, nonfinite=nonfinite), faults)
+    executor = FaultyExecutor(FakeExecutor(config.sizes, nonfinite=nonfinite), faults)
     engine = Engine(executor, Scheduler(config), overlap=True)
-    return ToyEngine(engine, spec)
+    return ToyEngine(engine, config.sizes)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ AT_ONCE = 10.0
 """Seconds that still count as at once there: what is waited for would last longer otherwise."""
 
 
+def step_back() -> None:
+    """Of a thread that attacks: attackers have machines of their own; here the server goes
+    first."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
 @dataclass
 class Server:
     """A running server; ``lines`` are what it logged."""

@@ -179,7 +179,7 @@ def test_inspect_shows_the_program_that_runs(
         run.append(program)
         return CpuExecutor(program, *rest)
 
-    monkeypatch.setattr("kvasir.engine.build.CpuExecutor", executor)
+    monkeypatch.setattr("kvasir.exec.cpu.backend.CpuExecutor", executor)
     build_engine(EngineOptions(model=model, dtype=dtype)).engine.close()
     assert shown.startswith(render(run[0]))
 

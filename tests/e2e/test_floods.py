@@ -12,10 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from kvasir.serve.routes_timeline import MAX_STEPS
 from tests import tiny
 from tests.e2e import pulse
 from tests.e2e.canaries import Watch, watching
-from tests.e2e.harness import Server, connect, exchange, head, post_bytes, running_server
+from tests.e2e.harness import Server, connect, exchange, head, post_bytes, running_server, step_back
 from tests.e2e.mixes import run_mix
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -52,9 +53,9 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def watch(native: Server) -> Iterator[Watch]:
     """What memory is compared with is that of a server that has answered, and was not attacked: its
-    KV blocks and the buffers of a full step are touched. Many long conversations, which wait for
-    one thread, leave 15 MiB once: that is there already, and so is what the engine keeps of the
-    largest scores that it gathered."""
+    KV blocks and the buffers of a full step are touched, and it remembers as many steps, with as
+    many requests each, as it ever will. Many long conversations leave 10 MiB once: that is there
+    already."""
     long_chats(native)
     assert (
         ask(native, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8}, CHAT) == 200
@@ -62,12 +63,12 @@ def watch(native: Server) -> Iterator[Watch]:
     for i in range(2 * N_SLOTS):
         prompt = [3 + (i + j * 11) % 300 for j in range(500)]
         assert ask(native, {"prompt": prompt, "max_tokens": 8}) == 200
-    assert ask(native, {"prompt": [[i + 2] for i in range(N_SLOTS)], "max_tokens": 64}) == 200
+    long_chats(native)
+    for _ in range(MAX_STEPS // 256):
+        full = {"prompt": [[i + 2] for i in range(N_SLOTS)], "max_tokens": 256}
+        assert ask(native, full) == 200
     native.wait_idle()
-    api = native.rss()
-    long_scores(native)
-    native.wait_idle()
-    rest = api, psutil.Process(native.engine_pid()).memory_info().rss
+    rest = native.rss(), psutil.Process(native.engine_pid()).memory_info().rss
     with watching(native, rest) as found:
         yield found
 
@@ -157,7 +158,7 @@ def beams(server: Server) -> None:
 def timelines(server: Server) -> None:
     """24 clients, each with the largest question."""
     asked = head("GET", "/v1/timeline?steps=4096", "Connection: close")
-    with ThreadPoolExecutor(24) as pool:
+    with ThreadPoolExecutor(24, initializer=step_back) as pool:
         replies = [pool.submit(exchange, server, asked) for _ in range(24)]
         assert all((reply := x.result()) and reply.status == 200 for x in replies)
 
@@ -165,7 +166,7 @@ def timelines(server: Server) -> None:
 def long_chats(server: Server) -> None:
     """32 clients with conversations of 1000 messages, which are read before they are refused."""
     asked = {"messages": [{"role": "user", "content": "hi"}] * 1000, "max_tokens": 1}
-    with ThreadPoolExecutor(32) as pool:
+    with ThreadPoolExecutor(32, initializer=step_back) as pool:
         assert set(pool.map(lambda _: ask(server, asked, CHAT), range(64))) == {400}
 
 
@@ -213,7 +214,8 @@ def check(watch: Watch, attack: Callable[[Server], None]) -> None:
 
 
 def test_a_random_mix_beside_two_streams(watch: Watch) -> None:
-    """``make test-mix`` sends 10,000."""
+    """``make test-mix`` sends 10,000. Each attack before it has left a little."""
+    watch.forget_rest()
     n_requests, outcomes = int(os.environ.get("MIX", "150")), []
 
     def mix(server: Server) -> None:

@@ -24,7 +24,7 @@ def ask(server: Server, response_id: str) -> httpx.Response:
 def test_each_choice_of_a_response_is_explained(toy: Server) -> None:
     body = toy.post("/v1/completions", {**PROMPT, "n": 2, "max_tokens": 9}).json()
     found = ask(toy, body["id"]).json()
-    assert found["id"] == body["id"]
+    assert (found["id"], found["model"]) == (body["id"], toy.model)
     assert [choice["index"] for choice in found["choices"]] == [0, 1]
     for choice in found["choices"]:
         assert choice["state"] == "finished"
@@ -57,7 +57,9 @@ def test_an_unknown_id_is_a_404_and_steps_are_bounded(toy: Server) -> None:
     assert refused.json()["error"]["code"] == "not_found"
     for query in ("steps=0", "steps=99999", "steps=x", "last=3", "steps=%C2%B2"):
         assert toy.get(f"/v1/timeline?{query}").status_code == 400
-    assert len(toy.get("/v1/timeline?steps=2").json()["steps"]) <= 2
+    found = toy.get("/v1/timeline?steps=2").json()
+    assert len(found["steps"]) <= 2
+    assert found["model"] == toy.model
 
 
 def test_only_the_key_of_a_request_may_read_it(

@@ -1,7 +1,7 @@
 """Digests of what the native executor computes and draws, and of how it packs weights.
 
 ``python -m tests.golden.bits`` writes them anew: logits and linears for a new
-``kvasir.engine.keys.ARITHMETIC`` alone, draws for a new ``kvasir.sampling.reference.DRAWS`` alone,
+``kvasir.exec.backend.ARITHMETIC`` alone, draws for a new ``kvasir.sampling.reference.DRAWS`` alone,
 packed weights for a new ``kLayoutVersion`` alone. Caches and logs of requests outlive an upgrade
 and must not meet an engine that computes something else, nor kept weights one that reads them
 otherwise.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import product
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.core.params import TokenParams
-from kvasir.engine.keys import ARITHMETIC
+from kvasir.exec.backend import ARITHMETIC
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
@@ -32,7 +32,7 @@ from tests import tiny
 from tests.diff.kernel_case import FORMAT_OF, pack_format
 from tests.diff.linear_case import NONE, SILU, Activations
 from tests.format_blocks import random_blocks
-from tests.loading import load, spec_for, whole_prompt
+from tests.loading import load, sizes_for, whole_prompt
 from tests.native import plan_logits
 
 FILE = Path(__file__).with_name("bits.json")
@@ -52,11 +52,9 @@ class Case:
 
     def logits(self, folder: Path, level: str) -> NDArray[np.float32]:
         model = load(self.write(folder), self.dtype, self.n_tokens, self.kv_dtype)
-        spec = replace(
-            spec_for(model.config, 1, -(-self.n_tokens // 16) * 16), numerics_id="native"
-        )
+        sizes = sizes_for(model.config, 1, -(-self.n_tokens // 16) * 16)
         tokens = tuple(7 * i % 90 + 3 for i in range(self.n_tokens))
-        executor = CpuExecutor(model.program, model.binding, spec, CpuSettings(1, level))
+        executor = CpuExecutor(model.program, model.binding, sizes, CpuSettings(1, level))
         return plan_logits(executor, whole_prompt(tokens, self.n_logits))
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kvasir import _native
-from kvasir.engine.keys import ARITHMETIC
+from kvasir.exec.backend import ARITHMETIC
 from kvasir.sampling.reference import DRAWS
 from tests.golden.bits import FILE, draws, linears, logits, packed
 from tests.native import BEST
@@ -20,7 +20,7 @@ def test_other_bits_are_another_arithmetic(level: str) -> None:
     assert KNOWN["arithmetic"] == ARITHMETIC, "run python -m tests.golden.bits"
     found = {"logits": logits(level), "linears": linears(level)}
     expected = {name: KNOWN[name] for name in found}
-    assert found == expected, "raise kvasir.engine.keys.ARITHMETIC, then write anew"
+    assert found == expected, "raise kvasir.exec.backend.ARITHMETIC, then write anew"
 
 
 def test_other_draws_are_another_sampler() -> None:

@@ -9,17 +9,18 @@ the same argmax wherever the oracle's margin exceeds that of JUDGED, and perplex
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from kvasir import LLM, SamplingParams
-from kvasir.core.plan import Row, SlotOpen, StepPlan
+from kvasir.core.plan import SlotOpen
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
-from tests.loading import BLOCK, GREEDY, load, spec_for
+from tests.loading import BLOCK, GREEDY, load, sizes_for
 from tests.native import BEST
+from tests.planned import placed, step_plan
 from tests.smollm2 import smollm2
 
 pytestmark = [
@@ -109,14 +110,14 @@ def texts(oracle: Callable[[tuple[int, ...]], Logits]) -> list[Text]:
 def native_logits(dtype: str, texts: list[Text]) -> list[Logits]:
     """Teacher-forced, after each token."""
     model = load(smollm2(), dtype, max_positions=MAX_LEN)
-    spec = replace(spec_for(model.config, 1, MAX_LEN), numerics_id="native")
-    executor = CpuExecutor(model.program, model.binding, spec, CpuSettings(2, BEST))
+    sizes = sizes_for(model.config, 1, MAX_LEN)
+    executor = CpuExecutor(model.program, model.binding, sizes, CpuSettings(2, BEST))
     found = []
     for text in texts:
         n = len(text.tokens)
-        row = Row(0, 0, text.tokens, (tuple(range(-(-n // BLOCK))),), n_logits=n)
-        logits = np.zeros((n, spec.vocab_size), np.float32)
-        executor.run(StepPlan(0, (row,), (SlotOpen(0, GREEDY, text.tokens),)), logits=logits)
+        row = placed(0, 0, text.tokens, (tuple(range(-(-n // BLOCK))),), n_logits=n)
+        logits = np.zeros((n, sizes.vocab_size), np.float32)
+        executor.run(step_plan(0, (row,), (SlotOpen(0, GREEDY, text.tokens),)), logits=logits)
         found.append(logits)
     return found
 

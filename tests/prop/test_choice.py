@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import SamplingParams
-from kvasir.engine.choice import Choice
+from kvasir.text.choice import Choice
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
 from tests.tiny_vocab import byte_level

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir import _native
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.exec.cpu.weights import Target, pack_rows
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS
+from kvasir.ir.layouts import LAYOUTS
 from tests.format_blocks import random_blocks
 
 COMPACT = [name for name, layout in LAYOUT_OF_FORMAT.items() if LAYOUTS[layout].code >= 13]

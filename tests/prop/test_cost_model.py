@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kvasir.sched.cost import BOUNDS, CostModel, Load, chunk_load
+from kvasir.timing.cost import BOUNDS, CostModel, Load, chunk_load
 
 COUNTS = st.integers(0, 10**6)
 SECONDS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(1e-9, 1e6)

@@ -9,6 +9,7 @@ from array import array
 import pytest
 
 from kvasir.core.groups import NO_BLOCK, KVGroup, state_group
+from kvasir.core.request import Context
 from kvasir.kv.index import Node
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
@@ -153,7 +154,7 @@ class Game:
         self.oracle = Oracle(groups)
         self.prefixes: dict[bytes, Prefix] = {}
         self.n_held = self.n_saved = 0
-        self.roots = [chain_root("key", salt) for salt in ("", "other")]
+        self.roots = [chain_root("key", Context(salt)) for salt in ("", "other")]
         self.live: list[Sequence] = []
         self.n_hits = self.n_parts = self.n_evicted = self.n_shared = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,13 +14,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.groups import STATE_WINDOW, KVGroup, Tables, state_group
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.groups import STATE_WINDOW, KVGroup, state_group
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.plan import StepPlan
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.engine.tiered import block_sizes
-from kvasir.exec.base import ExecutorSpec
+from kvasir.engine.saving import block_sizes
+from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.rows import logit_rows
@@ -27,6 +30,7 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.engine_world import Contents, SteppedStore
+from tests.sizes import changed, config_of
 
 VOCAB = 31
 N_CROWDS = 20 if os.environ.get("KVASIR_LONG") else 8
@@ -54,16 +58,19 @@ def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> Schedu
     state_bytes = 8 if window == STATE else 0
     window = STATE_WINDOW if window == STATE else window
     config = replace(config, max_draft_tokens=0 if state_bytes else config.max_draft_tokens)
-    needed = KVGroup(config.n_blocks, window).needs(config.max_model_len, config.block_size)
-    n_spare = config.n_blocks - -(-config.max_model_len // config.block_size)
+    needed = KVGroup(config.sizes.n_blocks, window).needs(
+        config.sizes.max_model_len, config.sizes.block_size
+    )
+    n_spare = config.sizes.n_blocks - -(-config.sizes.max_model_len // config.sizes.block_size)
     windows = (KVGroup(needed + n_spare, window, state_bytes),)
-    return replace(config, n_blocks=config.n_blocks * has_full, windows=windows)
+    return changed(config, n_blocks=config.sizes.n_blocks * has_full, windows=windows)
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     n_blocks = draw(st.integers(3, 12))
-    config = SchedulerConfig(
+    config = config_of(
+        vocab_size=VOCAB,
         max_model_len=draw(st.integers(20, n_blocks * 16)),
         max_num_seqs=draw(st.integers(1, 6)),
         max_num_batched_tokens=draw(st.sampled_from((1, 2, 5, 16, 64))),
@@ -80,7 +87,7 @@ def cases(draw: st.DrawFn) -> Case:
             i,
             tuple(
                 j * (i % 2 + 3) * (1 + (j > i * 5)) % VOCAB
-                for j in range(draw(st.integers(1, config.max_model_len + 2)))
+                for j in range(draw(st.integers(1, config.sizes.max_model_len + 2)))
             ),
             TokenParams(
                 seed=i,
@@ -108,7 +115,10 @@ def cases(draw: st.DrawFn) -> Case:
 class Guesser:
     """Drafts that are mostly wrong, chains and trees."""
 
-    def propose(self, known: Known, k: int) -> Draft:
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        return [self._draft(known, k) for known in requests]
+
+    def _draft(self, known: Known, k: int) -> Draft:
         rng = random.Random(known.id * 1000 + len(known.tokens))
         n = rng.randint(0, k)
         tokens = rng.sample(range(VOCAB), n)
@@ -124,33 +134,32 @@ class Watched:
     plans: list[StepPlan] = field(default_factory=list)
     n_counted: dict[int, int] = field(default_factory=dict)
     """Per slot the outputs that a sampler's state would count."""
-    tables: dict[int, Tables] = field(default_factory=dict)
-    """Per slot the blocks of its latest row."""
     may_start_late: bool = False
     """A hit gives the first tokens."""
 
     @property
-    def spec(self) -> ExecutorSpec:
-        return self.inner.spec
+    def sizes(self) -> EngineSizes:
+        return self.inner.sizes
 
-    def run(self, plan: StepPlan) -> StepResult:
-        assert 0 < plan.n_tokens <= self.spec.max_num_batched_tokens
-        assert 0 < len(plan.rows) <= self.spec.max_num_seqs
+    def attach(self, store: BlockStore) -> None:
+        self.inner.attach(store)
+
+    def start(self, plan: StepPlan) -> Handle:
+        assert 0 < plan.n_tokens <= self.sizes.max_num_batched_tokens
+        assert 0 < len(plan.rows) <= self.sizes.max_num_seqs
         self.plans.append(plan)
         self._check_slots(plan)
-        return self.inner.run(plan)
+        return self.inner.start(plan)
 
     def _check_slots(self, plan: StepPlan) -> None:
         opened = {opening.slot: len(opening.output) for opening in plan.opens}
         self.n_counted |= opened
-        for slot in opened:
-            self.tables.pop(slot, None)
         for slot, _ in plan.commits:
             self.n_counted[slot] += 1
         for move in plan.moves:
-            assert move.tables in self.tables.values()
+            assert move.slot in self.n_counted
+            assert move.slot not in opened
         for row in plan.rows:
-            self.tables[row.slot] = row.tables
             assert not row.start or row.slot not in opened or self.may_start_late
             for drawn in logit_rows(row):
                 if drawn.target < 0:
@@ -158,9 +167,6 @@ class Watched:
 
     def read_block(self, group: int, block: int) -> bytes:
         return self.inner.read_block(group, block)
-
-    def write_block(self, group: int, block: int, data: bytes) -> None:
-        self.inner.write_block(group, block, data)
 
     def close(self) -> None:
         self.inner.close()
@@ -178,18 +184,8 @@ def _play(
     case: Case, proposer: Proposer | None, folder: Path
 ) -> tuple[dict[int, list[TokenEvent]], Watched, Engine]:
     c = case.config
-    spec = ExecutorSpec(
-        VOCAB,
-        c.max_model_len,
-        c.max_num_seqs,
-        c.max_num_batched_tokens,
-        c.n_blocks,
-        16,
-        "test",
-        c.windows,
-    )
     may_start_late = c.enable_prefix_caching or any(one.parent >= 0 for one in case.requests)
-    executor = Watched(FakeExecutor(spec), may_start_late=may_start_late)
+    executor = Watched(FakeExecutor(c.sizes), may_start_late=may_start_late)
     disk = None
     if case.has_disk:
         sizes = block_sizes(executor)
@@ -226,14 +222,14 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
     stats = engine.stats()
     assert (stats.n_running, stats.n_waiting) == (0, 0)
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
-    assert stats.blocks_total == sum(group.n_blocks for group in case.config.groups)
+    assert stats.blocks_total == sum(group.n_blocks for group in case.config.sizes.groups)
     assert stats.step == len(executor.plans)
     for request in case.requests:
         news = events[request.id]
         assert [event.finish for event in news[:-1]] == [None] * (len(news) - 1)
         assert news[-1].finish in ("stop", "length", "cancelled", "error")
         n_tokens = sum(len(event.tokens) for event in news)
-        limit = case.config.max_model_len - len(request.prompt)
+        limit = case.config.sizes.max_model_len - len(request.prompt)
         if news[-1].finish == "length":
             assert n_tokens == min(request.params.max_tokens, limit)
         if news[-1].finish == "error":
@@ -243,7 +239,8 @@ def test_everything_ends_and_nothing_leaks(case: Case) -> None:
 
 # The block of the request has slid past its window of one token when it becomes known.
 SLID = Case(
-    SchedulerConfig(
+    config_of(
+        vocab_size=VOCAB,
         max_model_len=20,
         max_num_seqs=1,
         max_num_batched_tokens=1,
@@ -265,7 +262,7 @@ SLID = Case(
 @given(cases())
 def test_answers_are_those_of_each_request_alone(case: Case) -> None:
     events, _, _ = play(case)
-    roomy = replace(
+    roomy = changed(
         case.config,
         max_num_seqs=1,
         max_num_batched_tokens=4096,
@@ -283,7 +280,8 @@ def crowded(seed: int, window: int | None = None) -> Case:
     """Many requests on few blocks, arriving while others run."""
     rng = random.Random(seed)
     n_blocks = rng.randint(4, 6)
-    config = SchedulerConfig(
+    config = config_of(
+        vocab_size=VOCAB,
         max_model_len=n_blocks * 16,
         max_num_seqs=rng.randint(2, 6),
         max_num_batched_tokens=rng.choice((8, 24, 64)),
@@ -315,7 +313,7 @@ def test_crowded_runs_give_the_answers_of_each_request_alone() -> None:
     n_preemptions = 0
     for seed in range(N_CROWDS):
         case = crowded(seed)
-        roomy = replace(case.config, max_num_seqs=1)
+        roomy = changed(case.config, max_num_seqs=1)
         alone, _, _ = play(Case(roomy, case.requests, [0] * 12, {}, overlap=False))
         answers = {i: tokens_of(events) for i, events in alone.items()}
         proposer = OracleProposer(answers, VOCAB, n_siblings=1, wrong_depths=frozenset({3}))
@@ -329,7 +327,7 @@ def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> No
     n_preemptions = n_hits = 0
     for seed in range(N_CROWDS):
         case = crowded(seed, STATE)
-        config = replace(
+        config = changed(
             case.config,
             max_model_len=64,
             n_blocks=8,
@@ -340,12 +338,12 @@ def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> No
         requests = [
             structs.replace(
                 request,
-                prompt=(*shared, *request.prompt)[: config.max_model_len - 8],
+                prompt=(*shared, *request.prompt)[: config.sizes.max_model_len - 8],
                 parent=request.id - 1,
             )
             for request in case.requests
         ]
-        roomy = replace(config, max_num_seqs=1, enable_prefix_caching=False)
+        roomy = changed(config, max_num_seqs=1, enable_prefix_caching=False)
         events, _, engine = play(replace(case, config=config, requests=requests))
         for request in requests:
             alone, _, _ = play(Case(roomy, [request], [0], {}, overlap=False))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvasir.core.timeline import Mark, StepRecord, Story
-from kvasir.sched.timeline import Timeline
+from kvasir.timing.timeline import Timeline
 
 IDS = range(3)
 MAX_STEPS = 24

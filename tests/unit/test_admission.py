@@ -12,7 +12,7 @@ import pytest
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats, Ready
 from kvasir.core.params import TokenParams
-from kvasir.sampling.standing import Standing
+from kvasir.core.request import Standing
 from kvasir.serve import frames
 from kvasir.serve.admission import Admission, wait_for
 from kvasir.serve.client import AsyncClient
@@ -174,18 +174,18 @@ def test_who_filled_the_queue_keeps_nobody_else_out() -> None:
 
     async def run() -> None:
         async with client_of(max_requests=8, max_queued_requests=16) as client:
-            one, other = Standing(tenant="one", priority_class="batch"), Standing(tenant="other")
+            one, other = Standing("batch", "one"), Standing(tenant="other")
             prompts = [((1, 2, 3), TokenParams(seed=1, max_tokens=4))]
-            await client.submit(prompts, READY.max_num_seqs + 16, one)
+            await client.submit(prompts, READY.max_num_seqs + 16, standing=one)
             with pytest.raises(CapacityError, match=r"16 choices wait and 1 more .* holds 16:"):
-                await client.submit(prompts, 1, one)
+                await client.submit(prompts, 1, standing=one)
             with pytest.raises(CapacityError, match=r"16 choices wait and 3 more .* holds 16:"):
-                await client.submit(prompts, 3, other)
-            await client.submit(prompts, 2, other)
+                await client.submit(prompts, 3, standing=other)
+            await client.submit(prompts, 2, standing=other)
             with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 16:"):
-                await client.submit(prompts, 1, other)
+                await client.submit(prompts, 1, standing=other)
             with pytest.raises(CapacityError, match=r"18 choices wait and 1 more .* holds 18:"):
-                await client.submit(prompts, 1, Standing(tenant="one"))
+                await client.submit(prompts, 1, standing=Standing(tenant="one"))
 
     asyncio.run(run())
 
@@ -198,8 +198,8 @@ def test_who_has_all_requests_keeps_nobody_else_out() -> None:
                 await client.submit(prompts)
             with pytest.raises(CapacityError, match="8 requests run or wait, the limit is 8:"):
                 await client.submit(prompts)
-            await client.submit(prompts, 1, Standing(tenant="other"))
+            await client.submit(prompts, 1, standing=Standing(tenant="other"))
             with pytest.raises(CapacityError, match="9 requests run or wait, the limit is 9:"):
-                await client.submit(prompts, 1, Standing(tenant="third"))
+                await client.submit(prompts, 1, standing=Standing(tenant="third"))
 
     asyncio.run(run())

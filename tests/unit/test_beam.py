@@ -13,7 +13,7 @@ import pytest
 from kvasir import LLM, BeamSearchParams, SamplingParams
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent, TokenLogprob
-from kvasir.engine.beam import Beam, Search
+from kvasir.text.beam import Beam, Search
 from tests import tiny
 
 PROMPT = [5, 9, 2, 7, 1, 3, 8, 4, 6, 2, 9, 1, 7, 3, 5, 8, 2, 4]

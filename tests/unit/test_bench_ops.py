@@ -12,9 +12,10 @@ from kvasir.bench.synthetic import FFN, HIDDEN, synthetic_executor, synthetic_pr
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Row, SlotOpen, StepPlan
+from kvasir.core.plan import SlotOpen
 from kvasir.exec.cpu.executor import CpuSettings
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from tests.planned import placed, step_plan
 
 CPU = CpuSettings(threads=1, isa=cpu_settings(EngineOptions()).isa)
 
@@ -24,7 +25,7 @@ def test_the_work_of_a_step_is_that_of_its_matrices(monkeypatch: pytest.MonkeyPa
     program, binding = synthetic_program("Q4_0", 16)
     profile = Profile(synthetic_executor(program, binding, 4, 16, CPU), program)
     opens = (SlotOpen(0, TokenParams(seed=0, max_tokens=1, temperature=0.0), (1,)),)
-    plan = StepPlan(0, (Row(0, 0, (1, 2, 3), ((0,),)),), opens)
+    plan = step_plan(0, (placed(0, 0, (1, 2, 3), ((0,),)),), opens)
     work = profile.measure(plan, repeat=1)
     n_elements = HIDDEN * (2 * HIDDEN + 2 * 512 + 3 * FFN)
     assert work["linear"].flops == pytest.approx(2 * 3 * n_elements, rel=1e-3)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kvasir.engine.beam import Beam
 from kvasir.serve import beams
 from kvasir.serve.echo import INLINE_TOKENS, read_echoes
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.routes_info import get_metrics
 from kvasir.serve.routes_tokens import post_detokenize, post_tokenize
 from kvasir.serve.slices import Slices
+from kvasir.text.beam import Beam
 
 SIZES = pytest.mark.parametrize("n", [INLINE_TOKENS, INLINE_TOKENS + 1])
 
@@ -39,8 +41,9 @@ class Heard:
         self.threads.add(threading.current_thread())
         return "a"
 
-    async def read_json(self, read: Any) -> Any:
-        return read(self.body)
+    @asynccontextmanager
+    async def reading(self, read: Any) -> AsyncIterator[Any]:
+        yield read(self.body)
 
     async def send_json(self, value: dict[str, Any]) -> None:
         self.sent = value
@@ -60,7 +63,8 @@ def service(heard: Heard) -> Any:
         sizes = SimpleNamespace(vocab_size=8, max_model_len=4096)
         return SimpleNamespace(tokenizer=heard, encode=encode), sizes
 
-    return SimpleNamespace(open=open, options=SimpleNamespace(strict=False))
+    model = SimpleNamespace(open=open)
+    return SimpleNamespace(model_of=lambda _: model, options=SimpleNamespace(strict=False))
 
 
 @SIZES
@@ -100,8 +104,8 @@ def test_metrics_of_many_clients_come_in_turns() -> None:
 
     async def run() -> int:
         slices = Slices(clock=lambda: now)
-        client = SimpleNamespace(slices=slices)
-        asked = SimpleNamespace(client=client, metrics=SimpleNamespace(text=text))
+        model = SimpleNamespace(client=SimpleNamespace(slices=slices))
+        asked = SimpleNamespace(default=model, metrics=SimpleNamespace(text=text))
         questions = [asyncio.create_task(_ask(asked)) for _ in range(6)]
         n_passes = 0
         while not all(question.done() for question in questions):

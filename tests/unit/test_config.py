@@ -37,8 +37,8 @@ def test_defaults_plan_memory_for_typical_requests() -> None:
     config = resolved()
     assert config.kv.block_bytes == 16 * 11520 * 2
     assert config.kv.n_blocks == 64 * 2048 // 16
-    assert config.scheduler.n_blocks == config.kv.n_blocks
-    assert (config.model.max_model_len, config.scheduler.max_model_len) == (8192, 8192)
+    assert config.sizes.n_blocks == config.kv.n_blocks
+    assert config.sizes.max_model_len == 8192
     assert (config.executor.threads, config.executor.isa) == (4, "avx2")
     assert config.loop.overlap
     assert config.reasons["threads"] == "4: cores among 8 usable CPUs"
@@ -49,7 +49,7 @@ def test_little_memory_shortens_the_context_and_says_why() -> None:
     small = Hardware(2, 2, (100 << 20) + (100 << 20))
     config = resolved(small)
     assert config.kv.n_bytes <= 0.4 * (100 << 20)
-    assert config.model.max_model_len == config.kv.n_blocks * 16 < 8192
+    assert config.sizes.max_model_len == config.kv.n_blocks * 16 < 8192
     assert config.reasons["max_model_len"].endswith("what the KV memory holds")
     assert config.reasons["kv_memory"] == "40 MiB: 40% of 100 MiB free after the weights"
 
@@ -205,12 +205,12 @@ def test_what_is_asked_for_is_done() -> None:
         served_model_name="name",
         seed=9,
     )
-    assert config.scheduler.max_num_seqs == 3
-    assert config.scheduler.max_num_batched_tokens == 7
+    assert config.sizes.max_num_seqs == 3
+    assert config.sizes.max_num_batched_tokens == 7
     assert config.kv.n_bytes <= 1 << 28 < config.kv.n_bytes + config.kv.block_bytes
     assert (config.kv.block_size, config.kv.kind.name) == (32, "float32")
     assert (config.executor.threads, config.executor.isa) == (2, "scalar")
-    assert (config.model.name, config.model.max_model_len) == ("name", 512)
+    assert (config.model.name, config.sizes.max_model_len) == ("name", 512)
     assert (config.loop.overlap, config.seed) == (False, 9)
 
 

@@ -17,16 +17,18 @@ import numpy as np
 import pytest
 
 from kvasir import LLM, SamplingParams
+from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
-from kvasir.engine import build
-from kvasir.engine.build import build_engine, load_model
-from kvasir.engine.outputs import RequestOutput
+from kvasir.engine.build import build_engine
+from kvasir.exec.cpu import backend
 from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.weights import Packer
 from kvasir.formats.gguf import open_gguf
 from kvasir.formats.mapped import Stamp, TensorFile, byte_view
 from kvasir.formats.safetensors import INDEX_NAME, open_safetensors
+from kvasir.models.loaded import load_model
+from kvasir.offline.outputs import RequestOutput
 from kvasir.weights import content, source
 from kvasir.weights.content import CHUNK, COARSE, HashMemory, hash_bytes
 from kvasir.weights.source import open_model
@@ -44,7 +46,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder in which even fresh hashes and small models are kept."""
     monkeypatch.setenv("KVASIR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(source, "HashMemory", partial(HashMemory, settled=AT_ONCE))
-    monkeypatch.setattr(build, "PackedCache", partial(PackedCache, min_bytes=0))
+    monkeypatch.setattr(backend, "PackedCache", partial(PackedCache, min_bytes=0))
     return tmp_path / "cache"
 
 
@@ -149,7 +151,7 @@ def test_starts_that_keep_nothing_read_nothing(model: Path, reads: list[Path]) -
 
 
 def test_key_roots_of_starts_that_keep_nothing(model: Path) -> None:
-    options = build.EngineOptions(model=str(model), packed_cache="off", threads=1)
+    options = EngineOptions(model=str(model), packed_cache="off", threads=1)
 
     def root() -> str:
         built = build_engine(options)
@@ -307,7 +309,7 @@ def test_a_file_that_is_replaced_while_it_is_loaded(model: Path) -> None:
     assert Stamp.of(new) != loaded.source.files[0].stamp
     new.replace(model)
     with pytest.raises(ModelError, match="changed while it was loaded"):
-        build_engine(build.EngineOptions(model=str(model), packed_cache="off"), loaded=loaded)
+        build_engine(EngineOptions(model=str(model), packed_cache="off"), loaded=loaded)
     model.unlink()
     with pytest.raises(ModelError, match="changed while it was loaded"):
         loaded.source.check_unchanged()

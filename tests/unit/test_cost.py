@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
-from kvasir.sched.cost import BOUNDS, CostModel, Costs, Load, chunk_load
+from kvasir.core.request import EngineRequest
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.cost import BOUNDS, CostModel, Costs, Load, chunk_load
+from tests.sizes import config_of
 
 PRIOR = Costs(step=2e-3, row=1e-4, token=1e-3, pair=1e-6, entry=1e-5)
 
@@ -103,7 +103,7 @@ def test_constants_stay_within_their_bounds() -> None:
 
 
 def test_the_scheduler_observes_its_steps() -> None:
-    config = SchedulerConfig(128, 4, 32, 16, 16)
+    config = config_of(128, 4, 32, 16, 16)
     made = Scheduler(config, costs=CostModel(PRIOR))
     params = TokenParams(seed=0, max_tokens=4)
     for i in range(2):

@@ -10,9 +10,9 @@ import pytest
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.exec.cpu import executor
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
-from kvasir.ir.passes_cpu import lower_passes
+from kvasir.exec.cpu.passes import lower_passes
 from tests import tiny
-from tests.loading import load, spec_for
+from tests.loading import load, sizes_for
 from tests.native import BEST, native
 
 
@@ -41,6 +41,6 @@ def test_int8_blocks_that_no_kernel_takes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "use"), [(24, 32), (8, 16), (0, 16)])
 def test_kv_blocks_that_end_within_a_tile_are_refused(size: int, use: int, tmp_path: Path) -> None:
     model = load(tiny.write_hf(tiny.llama(), tmp_path), "float32")
-    spec = replace(spec_for(model.config), block_size=size)
+    spec = replace(sizes_for(model.config), block_size=size)
     with pytest.raises(ConfigError, match=f"KV blocks of {size} tokens; .* of 16: use {use}$"):
         CpuExecutor(model.program, model.binding, spec, CpuSettings(1, BEST))

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest, PriorityClass, TokenEvent
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.request import EngineRequest, PriorityClass, Standing
 from kvasir.exec.fake import FakeExecutor
-from kvasir.sched.cost import CostModel, Costs
-from kvasir.sched.deadlines import MIN_KEPT, Deadlines
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.cost import CostModel, Costs
+from kvasir.timing.deadlines import MIN_KEPT, Deadlines
+from tests.sizes import config_of
 
 COSTS = Costs(step=0.01, row=1e-9, token=1e-3, pair=1e-12, entry=1e-12)
 """A step takes 10 ms and a millisecond for each token."""
@@ -34,10 +34,9 @@ class World:
     """When the first news of each request came."""
 
     def __post_init__(self) -> None:
-        config = SchedulerConfig(2048, self.n_slots, 64, self.n_blocks, 16)
+        config = config_of(2048, self.n_slots, 64, self.n_blocks, 16, vocab_size=64)
         self.scheduler = Scheduler(config, costs=CostModel(COSTS), clock=lambda: self.now)
-        spec = ExecutorSpec(64, 2048, self.n_slots, 64, self.n_blocks, 16, "fake")
-        self.executor = FakeExecutor(spec, seconds=self._seconds)
+        self.executor = FakeExecutor(config.sizes, seconds=self._seconds)
 
     def _seconds(self, plan: StepPlan) -> float:
         return COSTS.step + COSTS.token * plan.n_tokens
@@ -53,8 +52,8 @@ class World:
         """``limits`` are seconds from now."""
         due = {name: self.now + seconds for name, seconds in limits.items()}
         params = TokenParams(seed=i, max_tokens=n_outputs)
-        request = EngineRequest(i, (5,) * n_prompt, params, priority_class=priority_class, **due)
-        self.scheduler.add(request)
+        standing = Standing(priority_class, **due)
+        self.scheduler.add(EngineRequest(i, (5,) * n_prompt, params, standing=standing))
 
     def step(self) -> StepPlan | None:
         plan = self.scheduler.plan()
@@ -189,7 +188,9 @@ def test_ended_requests_are_swept_out() -> None:
 
 
 def _request(world: World, i: int) -> Request:
-    asked = EngineRequest(i, (1,), TokenParams(seed=0, max_tokens=4), answer_by=1e9 + i)
+    asked = EngineRequest(
+        i, (1,), TokenParams(seed=0, max_tokens=4), standing=Standing(answer_by=1e9 + i)
+    )
     return new_request(asked, i, 4, None)  # type: ignore[arg-type]  # has no blocks
 
 
@@ -218,7 +219,9 @@ def test_answers_that_stop_by_themselves_are_expected_to_be_as_long_as_the_last(
     for i in range(200):
         world.scheduler.add(EngineRequest(i, (5,) * 10, replace(params, seed=i)))
         world.run()
-    world.scheduler.add(EngineRequest(500, (5,) * 10, params, answer_by=world.now + 0.5))
+    world.scheduler.add(
+        EngineRequest(500, (5,) * 10, params, standing=Standing(answer_by=world.now + 0.5))
+    )
     world.run()
     assert world.codes()[500] is None
 
@@ -226,7 +229,9 @@ def test_answers_that_stop_by_themselves_are_expected_to_be_as_long_as_the_last(
 def test_nobody_is_refused_for_lengths_that_nobody_has_seen() -> None:
     world = World()
     stopping = TokenParams(seed=1, max_tokens=1000, stop_ids=tuple(range(64)))
-    world.scheduler.add(EngineRequest(1, (5,) * 10, stopping, answer_by=world.now + 0.5))
+    world.scheduler.add(
+        EngineRequest(1, (5,) * 10, stopping, standing=Standing(answer_by=world.now + 0.5))
+    )
     world.run()
     assert world.codes() == {1: None}
 
@@ -239,7 +244,9 @@ def test_refusals_for_long_answers_do_not_go_on_for_ever() -> None:
     n_refused = 0
     short = replace(long, stop_ids=tuple(range(64)))
     for i in range(1, 100):
-        world.scheduler.add(EngineRequest(i, (5,) * 10, short, answer_by=world.now + 1.0))
+        world.scheduler.add(
+            EngineRequest(i, (5,) * 10, short, standing=Standing(answer_by=world.now + 1.0))
+        )
         world.run()
         n_refused += world.codes()[i] == "deadline_unreachable"
     assert 1 <= n_refused < 60

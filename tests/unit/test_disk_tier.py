@@ -7,18 +7,20 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from kvasir.config.resolved import PreemptionMode, SchedulerConfig
-from kvasir.core.messages import DiskStats, EngineRequest
+from kvasir.config.resolved import PreemptionMode
+from kvasir.core.messages import DiskStats
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.core.timeline import Span
 from kvasir.exec.checker import marks_of
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, Ahead, DiskTier, Fetch, block_name
 from kvasir.sched.scheduler import Scheduler
-from tests.planned import Checkers
+from tests.planned import Checkers, tables_after
+from tests.sizes import changed, config_of
 
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=256,
     max_num_seqs=4,
     max_num_batched_tokens=256,
@@ -74,7 +76,7 @@ class MemoryDisk:
 
 def ask(i: int, prompt: Sequence[int], max_tokens: int = 2, salt: str = "") -> EngineRequest:
     params = TokenParams(seed=0, max_tokens=max_tokens)
-    return EngineRequest(i, tuple(prompt), params, cache_salt=salt)
+    return EngineRequest(i, tuple(prompt), params, context=Context(salt))
 
 
 def step(made: Scheduler, disk: MemoryDisk) -> StepPlan | None:
@@ -124,7 +126,7 @@ def test_evicted_blocks_are_saved_and_loaded_again() -> None:
     assert plan is not None
     assert plan.rows[0].start == 64
     assert [load.group for load in plan.loads] == [0, 0]
-    assert {load.block for load in plan.loads} <= set(plan.rows[0].tables[0])
+    assert {load.block for load in plan.loads} <= set(tables_after(CONFIG, [plan])[0][0])
     stats = made.stats()
     assert stats.disk is not None
     assert stats.disk.n_hit == 32
@@ -136,8 +138,8 @@ def test_a_new_engine_finds_all_that_was_saved() -> None:
     finish(first, disk, ask(1, range(80)))
     for transfer in first.unsaved():
         disk.blocks[transfer.name] = BLOCK
-        block = CHECKERS.of(first).read(transfer.group, transfer.block)
-        CHECKERS.saved[transfer.name] = block
+        block = CHECKERS.of(first).read_block(transfer.group, transfer.block)
+        CHECKERS.saved.put(transfer.name, block)
     assert list(first.unsaved()) == []
     assert (
         begins(finish(Scheduler(CONFIG, key_root="root", disk=disk), disk, ask(1, range(80)))) == 64
@@ -150,18 +152,18 @@ def test_a_new_engine_finds_all_that_was_saved() -> None:
 
 def filled(disk: MemoryDisk, n_tokens: int = 80) -> Chain:
     """A chain of which ``disk`` has all full blocks."""
-    chain = Chain(chain_root("", ""), range(n_tokens), 16)
+    chain = Chain(chain_root("", Context()), range(n_tokens), 16)
     marks = marks_of(range(n_tokens))
     for i, key in enumerate(chain.keys(n_tokens // 16)):
         disk.blocks[block_name(key, 0)] = BLOCK
-        CHECKERS.saved[block_name(key, 0)] = bytes(marks[i * 16 : (i + 1) * 16])
+        CHECKERS.saved.put(block_name(key, 0), bytes(marks[i * 16 : (i + 1) * 16]))
     return chain
 
 
 def test_others_run_while_blocks_are_read() -> None:
     disk = MemoryDisk(is_slow=True)
     filled(disk)
-    made = Scheduler(replace(CONFIG, n_blocks=32), disk=disk)
+    made = Scheduler(changed(CONFIG, n_blocks=32), disk=disk)
     made.add(ask(1, range(80)))
     assert made.plan() is None
     assert made.is_stalled
@@ -178,7 +180,7 @@ def test_others_run_while_blocks_are_read() -> None:
 def test_two_requests_load_what_they_share_once() -> None:
     disk = MemoryDisk(is_slow=True)
     filled(disk)
-    made = Scheduler(replace(CONFIG, n_blocks=32), disk=disk)
+    made = Scheduler(changed(CONFIG, n_blocks=32), disk=disk)
     made.add(ask(1, range(80)))
     made.add(ask(2, range(80)))
     assert made.plan() is None
@@ -282,7 +284,7 @@ def test_memory_bounds_what_is_on_its_way() -> None:
     chain, tier = filled(disk), tier_of(disk, Clock(), max_bytes=350)
     assert find(tier, "a", chain) is None
     assert len(disk.fetches[0].names) == 3
-    other = Chain(chain_root("", "b"), range(80), 16)
+    other = Chain(chain_root("", Context("b")), range(80), 16)
     disk.blocks[block_name(other.keys(1)[0], 0)] = BLOCK
     assert find(tier, "b", other) is None
     assert len(disk.fetches) == 1, "it waits for memory"
@@ -336,10 +338,10 @@ def test_a_window_needs_its_last_blocks_only() -> None:
 def test_nobody_gives_way_before_the_blocks_are_read() -> None:
     disk = MemoryDisk(is_slow=True)
     filled(disk)
-    made = Scheduler(replace(CONFIG, max_num_seqs=1), disk=disk)
-    made.add(structs.replace(ask(1, range(200, 210), 20), priority_class="batch"))
+    made = Scheduler(changed(CONFIG, max_num_seqs=1), disk=disk)
+    made.add(structs.replace(ask(1, range(200, 210), 20), standing=Standing("batch")))
     step(made, disk)
-    made.add(structs.replace(ask(2, range(80)), priority_class="realtime"))
+    made.add(structs.replace(ask(2, range(80)), standing=Standing("realtime")))
     for _ in range(5):
         plan = step(made, disk)
         assert plan is not None
@@ -355,11 +357,11 @@ def test_nobody_gives_way_before_the_blocks_are_read() -> None:
 def test_nobody_waits_for_what_one_behind_has_loaded() -> None:
     disk = MemoryDisk(is_slow=True)
     filled(disk)
-    made = Scheduler(replace(CONFIG, n_blocks=32), disk=disk)
+    made = Scheduler(changed(CONFIG, n_blocks=32), disk=disk)
     made.add(ask(1, range(80)))
     assert made.plan() is None
     disk.finish(disk.fetches[0])
-    made.add(structs.replace(ask(2, range(80)), priority=-1))
+    made.add(structs.replace(ask(2, range(80)), standing=Standing(priority=-1)))
     assert made.plan() is None, "it reads for itself"
     assert len(disk.fetches) == 2
     disk.finish(disk.fetches[1])

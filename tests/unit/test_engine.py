@@ -7,26 +7,27 @@ from collections.abc import Callable, Iterable
 import pytest
 from msgspec.structs import replace
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
+from tests.sizes import config_of
 
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=256, max_num_seqs=4, max_num_batched_tokens=16, n_blocks=40, block_size=16
 )
-SPEC = ExecutorSpec(101, 256, 4, 16, 40, 16, "test")
+SIZES = EngineSizes(101, 256, 4, 16, 40, 16)
 PARAMS = TokenParams(seed=1, max_tokens=12, temperature=0.7, n_logprobs=1)
 
 
 def engine(executor: FakeExecutor | None = None, *, overlap: bool = False) -> Engine:
-    return Engine(executor or FakeExecutor(SPEC), Scheduler(CONFIG), overlap=overlap)
+    return Engine(executor or FakeExecutor(SIZES), Scheduler(CONFIG), overlap=overlap)
 
 
 def request(i: int, n_prompt: int = 40, **changes: object) -> EngineRequest:
@@ -97,7 +98,7 @@ def test_a_cancelled_waiting_request_never_runs() -> None:
 @pytest.mark.parametrize("at", [0, 1, 5])
 def test_non_finite_logits_fail_one_request_alone(at: int, overlap: bool) -> None:
     requests = [request(i, 20 + i) for i in range(4)]
-    made = engine(FakeExecutor(SPEC, nonfinite={2: at}), overlap=overlap)
+    made = engine(FakeExecutor(SIZES, nonfinite={2: at}), overlap=overlap)
     made.submit(requests)
     events = drain(made)
     for one in requests:
@@ -131,22 +132,11 @@ class Dying(FakeExecutor):
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 def test_a_failing_executor_is_a_clear_fault(overlap: bool) -> None:
-    made = engine(Dying(SPEC), overlap=overlap)
+    made = engine(Dying(SIZES), overlap=overlap)
     made.add(request(1))
     with pytest.raises(EngineFault, match=r"step 3 of 1 rows and 1 tokens failed: MemoryError"):
         drain(made)
     made.close()
-
-
-def test_an_executor_smaller_than_the_plans_is_refused() -> None:
-    small = FakeExecutor(ExecutorSpec(101, 256, 4, 8, 40, 16, "test"))
-    with pytest.raises(
-        KvasirError, match="max_num_batched_tokens: planned 16, the executor holds 8"
-    ):
-        engine(small)
-    other = FakeExecutor(ExecutorSpec(101, 256, 4, 16, 40, 32, "test"))
-    with pytest.raises(KvasirError, match="blocks of 32 and of 16 tokens"):
-        engine(other)
 
 
 def test_steps_without_work_compute_nothing() -> None:
@@ -163,7 +153,7 @@ def _virtual(plan: StepPlan) -> float:
 
 def test_the_step_time_is_the_executors() -> None:
     seconds: Callable[[StepPlan], float] = _virtual
-    made = engine(FakeExecutor(SPEC, seconds=seconds))
+    made = engine(FakeExecutor(SIZES, seconds=seconds))
     made.add(request(1))
     assert made.step().stats.step_seconds == pytest.approx(0.016)
 

@@ -102,12 +102,12 @@ def _refused(text: TextModel, is_chat: bool, body: dict[str, Any]) -> RequestErr
         if is_chat:
             asked, _ = parse_request(chat.ChatRequest, body, chat.UNSUPPORTED, strict=True)
             messages, _ = read_messages(asked.messages)
-            asyncio.run(chat_job(asked, messages, _server(text)))
+            asyncio.run(chat_job(asked, messages, _server(text), 0.0))
         else:
             request, _ = parse_request(
                 completions.CompletionRequest, body, completions.UNSUPPORTED, strict=True
             )
-            asyncio.run(completion_job(request, _server(text)))
+            asyncio.run(completion_job(request, _server(text), 0.0))
     return caught.value
 
 

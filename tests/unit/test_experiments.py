@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from kvasir.bench.experiments.base import Chart, Settings
-from kvasir.bench.experiments.drive import (
+from bench.experiments.__main__ import experiments
+from bench.experiments.base import Chart, Settings
+from bench.experiments.drive import (
     Run,
     Trace,
     VirtualClock,
@@ -19,26 +20,26 @@ from kvasir.bench.experiments.drive import (
     drive,
     equal_tokens,
 )
-from kvasir.bench.experiments.engines import fake_engine, greedy, tokens
-from kvasir.bench.experiments.fair_tenants import jain
-from kvasir.bench.experiments.knee import knee, operating_point
-from kvasir.bench.experiments.lengths import (
+from bench.experiments.engines import fake_engine, greedy, tokens
+from bench.experiments.fair_tenants import jain
+from bench.experiments.knee import knee, operating_point
+from bench.experiments.lengths import (
     SHAREGPT_OUTPUT,
     SHAREGPT_PROMPT,
     sharegpt_like,
     variation_of,
     with_variation,
 )
-from kvasir.bench.experiments.plot import MISSING, draw
-from kvasir.bench.experiments.registry import EXPERIMENTS, listing, select
-from kvasir.bench.experiments.run import run_experiment, table, write_table
+from bench.experiments.plot import MISSING, draw
+from bench.experiments.registry import EXPERIMENTS, listing, select
+from bench.experiments.run import run_experiment, table, write_table
 from kvasir.cli.main import run_command
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, KvasirError
 from tests import tiny
+from tests.sizes import config_of
 
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=64, max_num_seqs=2, max_num_batched_tokens=16, n_blocks=16, block_size=16
 )
 
@@ -84,13 +85,13 @@ def test_names_are_unique_and_chosen_by_number_or_whole() -> None:
 
 
 def test_the_command_lists_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["bench", "experiments", "--list"]) == 0
+    assert run_command(["--list"], experiments) == 0
     assert "e1-kv-waste" in capsys.readouterr().out
-    words = ["bench", "experiments", "e1", "--quick", "--output", str(tmp_path)]
-    assert run_command(words) == 0
+    words = ["e1", "--quick", "--output", str(tmp_path)]
+    assert run_command(words, experiments) == 0
     assert capsys.readouterr().out.startswith("e1-kv-waste: paged")
     assert (tmp_path / "README.md").exists()
-    assert run_command(["bench", "experiments", "e99"]) == 2
+    assert run_command(["e99"], experiments) == 2
 
 
 def test_waste_and_concurrency_of_contiguous_memory_are_known(tmp_path: Path) -> None:

@@ -5,27 +5,34 @@ from __future__ import annotations
 import time
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.groups import Tables
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Move, Row, RowOutput, SlotOpen, StepPlan
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.plan import Move, Row, RowOutput, SlotOpen
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.rows import logit_rows, resolve
+from tests.planned import Placed, placed, step_plan
 
-SPEC = ExecutorSpec(50, 64, 4, 32, 8, 16, "test")
+SIZES = EngineSizes(50, 64, 4, 32, 8, 16)
 PARAMS = TokenParams(seed=1, max_tokens=9, temperature=0.0)
 OPEN = SlotOpen(0, PARAMS, (1, 2, 3))
-PROMPT = Row(0, 0, (1, 2, 3), ((5,),))
+PROMPT = placed(0, 0, (1, 2, 3), ((5,),))
 
 
-def run(executor: FakeExecutor, *rows: Row, **parts: object) -> tuple[RowOutput, ...]:
-    return executor.run(StepPlan(0, rows, **parts)).outputs  # type: ignore[arg-type]
+def but(tables: Tables = PROMPT.tables, **changes: object) -> Placed:
+    """The prompt with ``changes``."""
+    return Placed(structs.replace(PROMPT.row, **changes), tables)
+
+
+def run(executor: FakeExecutor, *rows: Placed, **parts: object) -> tuple[RowOutput, ...]:
+    return executor.run(step_plan(0, rows, **parts)).outputs  # type: ignore[arg-type]
 
 
 def after_prompt() -> FakeExecutor:
-    executor = FakeExecutor(SPEC, is_checked=False)
+    executor = FakeExecutor(SIZES, is_checked=False)
     run(executor, PROMPT, opens=(OPEN,))
     return executor
 
@@ -33,7 +40,7 @@ def after_prompt() -> FakeExecutor:
 def test_logits_depend_on_every_visible_token_and_its_place() -> None:
     def logits(*tokens: int) -> int:
         opened = SlotOpen(0, PARAMS, tokens)
-        return run(FakeExecutor(SPEC), replace(PROMPT, tokens=tokens), opens=(opened,))[
+        return run(FakeExecutor(SIZES), placed(0, 0, tokens, PROMPT.tables), opens=(opened,))[
             0
         ].logits_hash
 
@@ -43,76 +50,81 @@ def test_logits_depend_on_every_visible_token_and_its_place() -> None:
 
 
 def test_the_past_is_read_through_the_block_table() -> None:
-    step = Row(0, 3, (9,), ((5,),))
+    step = placed(0, 3, (9,), ((5,),))
     right = run(after_prompt(), step)
     assert run(after_prompt(), step) == right
-    assert run(after_prompt(), replace(step, tables=((6,),))) != right
+    assert run(after_prompt(), placed(0, 3, (9,), ((6,),))) != right
 
 
 def test_a_reference_is_what_the_previous_plan_drew() -> None:
     executor, named = after_prompt(), after_prompt()
     drawn = run(executor, PROMPT, opens=(OPEN,))[0].token
     run(named, PROMPT, opens=(OPEN,))
-    referred = run(executor, Row(0, 3, (-1,), ((5,),), out_index=1))
-    assert referred == run(named, Row(0, 3, (drawn,), ((5,),), out_index=1))
+    referred = run(executor, placed(0, 3, (-1,), ((5,),), out_index=1))
+    assert referred == run(named, placed(0, 3, (drawn,), ((5,),), out_index=1))
 
 
 def test_a_branch_of_a_tree_gives_the_logits_of_its_chain_and_moves_into_it() -> None:
-    tree = Row(0, 3, (9, 7, 8, 6), ((5,),), n_logits=4, parents=(-1, 0, 0, 2))
+    tree = placed(0, 3, (9, 7, 8, 6), ((5,),), n_logits=4, parents=(-1, 0, 0, 2))
     branching, chain = after_prompt(), after_prompt()
     of_tree = run(branching, tree)
-    of_chain = run(chain, Row(0, 3, (9, 8, 6), ((5,),), n_logits=3))
+    of_chain = run(chain, placed(0, 3, (9, 8, 6), ((5,),), n_logits=3))
     assert (of_tree[0], of_tree[2], of_tree[3]) == of_chain
-    following = Row(0, 6, (2,), ((5,),))
-    moved = run(branching, following, moves=(Move(((5,),), 5, 4), Move(((5,),), 6, 5)))
+    following = placed(0, 6, (2,), ((5,),))
+    moved = run(branching, following, moves=(Move(0, 5, 4), Move(0, 6, 5)))
     assert moved == run(chain, following)
 
 
 def test_chosen_rows_are_not_finite() -> None:
-    executor = FakeExecutor(SPEC, nonfinite={1: 1})
+    executor = FakeExecutor(SIZES, nonfinite={1: 1})
     assert run(executor, PROMPT, opens=(OPEN,))[0].token >= 0
-    assert run(executor, Row(0, 3, (4,), ((5,),), out_index=1))[0].token == -1
+    assert run(executor, placed(0, 3, (4,), ((5,),), out_index=1))[0].token == -1
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (replace(PROMPT, tokens=()), "row of 0 at 0"),
-        (replace(PROMPT, tokens=(1, 2, 50)), "outside the vocabulary of 50"),
-        (replace(PROMPT, tokens=(1, 2, -1)), "0 references"),
-        (replace(PROMPT, tables=((5, 6),)), "3 tokens in blocks"),
-        (replace(PROMPT, tables=((8,),)), "3 tokens in blocks"),
-        (replace(PROMPT, start=62, tables=((0, 1, 2, 3, 4),)), "storage up to 65"),
-        (replace(PROMPT, slot=1), "rows of slots"),
-        (replace(PROMPT, n_logits=4), "4 logit rows"),
-        (replace(PROMPT, targets=(1, 2)), "2 targets"),
-        (replace(PROMPT, n_logits=3, parents=(-1, 1, 0)), "are not a tree"),
-        (replace(PROMPT, tokens=tuple(range(40)), tables=((0, 1, 2),)), "40 tokens in one step"),
+        (but(tokens=()), "row of 0 at 0"),
+        (but(tokens=(1, 2, 50)), "outside 50 words"),
+        (but(tokens=(1, 2, -1)), "0 references"),
+        (but(tables=((),)), "3 tokens in blocks"),
+        (but(tables=((0, 1, 2, 3, 4),)), "no place for TableChange"),
+        (but(tables=((8,),)), "3 tokens in blocks"),
+        (but(start=62, tables=((0, 1, 2, 3),)), "storage up to 65"),
+        (but(slot=1), "rows of slots"),
+        (but(n_logits=4), "4 logit rows"),
+        (but(targets=(1, 2)), "2 targets"),
+        (but(n_logits=3, parents=(-1, 1, 0)), "are not a tree"),
+        (but(tokens=tuple(range(40)), tables=((0, 1, 2),)), "40 tokens in one step"),
     ],
 )
-def test_a_broken_promise_is_named(row: Row, message: str) -> None:
+def test_a_broken_promise_is_named(row: Placed, message: str) -> None:
     with pytest.raises(KvasirError, match=message):
-        run(FakeExecutor(SPEC), row, opens=(OPEN,))
+        run(FakeExecutor(SIZES), row, opens=(OPEN,))
 
 
 def test_two_owners_of_one_block_are_refused() -> None:
     other = SlotOpen(1, PARAMS, (1, 2, 3))
     with pytest.raises(KvasirError, match="two rows write block 5"):
-        run(FakeExecutor(SPEC), PROMPT, replace(PROMPT, slot=1), opens=(OPEN, other))
-    reader = Row(1, 16, (1,), ((5, 6),))
+        run(FakeExecutor(SIZES), PROMPT, but(slot=1), opens=(OPEN, other))
+    reader = placed(1, 16, (1,), ((5, 6),))
     with pytest.raises(KvasirError, match="block 5 has two owners"):
-        run(FakeExecutor(SPEC), PROMPT, reader, opens=(OPEN, other))
+        run(FakeExecutor(SIZES), PROMPT, reader, opens=(OPEN, other))
 
 
 def test_paths_hold_what_the_sampler_was_not_told() -> None:
-    plain = logit_rows(Row(0, 3, (9, 7, 8), ((5,),), n_logits=3, out_index=4))
+    plain = logit_rows(Row(0, 3, (9, 7, 8), n_logits=3, out_index=4))
     assert [(row.out_index, row.path) for row in plain] == [(4, ()), (5, (7,)), (6, (7, 8))]
-    tree = logit_rows(Row(0, 3, (9, 7, 8), ((5,),), n_logits=3, out_index=4, parents=(-1, 0, 0)))
+    tree = logit_rows(
+        placed(0, 3, (9, 7, 8), ((5,),), n_logits=3, out_index=4, parents=(-1, 0, 0)).row
+    )
     assert [(row.out_index, row.path) for row in tree] == [(4, ()), (5, (7,)), (5, (8,))]
-    referring = logit_rows(Row(0, 3, (-2,), ((5,),), out_index=4))
+    referring = logit_rows(Row(0, 3, (-2,), out_index=4))
     assert referring[0].path == (-2,)
     assert resolve(referring[0].path, (11, 22)) == (22,)
-    scored = logit_rows(Row(0, 0, (9, 7), ((5,),), n_logits=2, out_index=-1, targets=(7, -1)))
+    scored = logit_rows(
+        placed(0, 0, (9, 7), ((5,),), n_logits=2, out_index=-1, targets=(7, -1)).row
+    )
     assert [(row.out_index, row.path, row.target) for row in scored] == [(-1, (), 7), (0, (), -1)]
 
 
@@ -120,5 +132,5 @@ def test_a_thousand_steps_take_milliseconds() -> None:
     executor = after_prompt()
     began = time.process_time()
     for step in range(1000):
-        run(executor, Row(0, 3 + step % 60, (9,), ((5, 6, 7, 4)[: 1 + (3 + step % 60) // 16],)))
+        run(executor, placed(0, 3 + step % 60, (9,), ((5, 6, 7, 4)[: 1 + (3 + step % 60) // 16],)))
     assert time.process_time() - began < 2.0

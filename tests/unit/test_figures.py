@@ -7,12 +7,14 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from bench.figures.__main__ import BLOCKS, LIMITS_PAGE, ROOT, faults, pages
 from bench.figures.blocks import BLOCK, fill, loose
 from bench.figures.limits import Target, over_best, over_same_file
+from bench.figures.picture import PICTURES
 from bench.figures.readme import short
 from bench.figures.results import Refused, load
 
@@ -25,7 +27,7 @@ def test_every_page_says_what_its_results_say() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "bench/results/limits.md"])
 def test_an_edited_figure_is_noticed(page: str, tmp_path: Path) -> None:
-    for path in pages():
+    for path in (*pages(), *(ROOT / place for place in PICTURES)):
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
@@ -36,6 +38,20 @@ def test_an_edited_figure_is_noticed(page: str, tmp_path: Path) -> None:
     digit = next(i for i in range(text.index("\n", begin), len(text)) if text[i] in "1234567")
     path.write_text(text[:digit] + str(int(text[digit]) + 1) + text[digit + 1 :], "utf-8")
     assert faults(tmp_path) == [f"{page}: differs from bench/results: run python -m bench.figures"]
+
+
+def test_a_picture_shows_its_result() -> None:
+    """The length of a bar is the share of the longest in its row, ours on top."""
+    engines = load("peers-smollm2-2cores")["engines"]
+    (place, draw), *_ = PICTURES.items()
+    drawn = ElementTree.fromstring(draw())
+    texts = [x.text for x in drawn.iter() if x.tag.endswith("text")]
+    assert f"{engines[0]['median']['batch']:,.0f}" in texts
+    assert f"{1000 * 512 / engines[-1]['median']['prefill 512']:,.0f}" in texts
+    bars = [int(x.get("width", 0)) for x in drawn.iter() if x.get("x") == "210"]
+    rates = [engine["median"]["batch"] for engine in engines]
+    assert bars[: len(rates)] == [round(330 * rate / max(rates)) for rate in rates]
+    assert place == "docs/speed.svg"
 
 
 def test_a_figure_outside_of_a_block_is_noticed(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ from itertools import count, pairwise
 import msgspec
 import pytest
 
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.messages import (
     AskHoldings,
     Cancel,
-    EngineRequest,
     EngineStats,
     HoldingsAnswer,
     News,
@@ -24,28 +22,30 @@ from kvasir.core.messages import (
     TokenEvent,
 )
 from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.request import Context, EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.core.timeline import Mark
 from kvasir.engine.choices import choices
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sampling.validate import resolve_choices
 from kvasir.sched.scheduler import Scheduler
-from kvasir.sched.timeline import Timeline
 from kvasir.serve import frames
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
 from kvasir.serve.outbox import MAX_ITEMS, Outbox
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown
+from kvasir.timing.timeline import Timeline
+from tests.sizes import config_of
 
 PARAMS = TokenParams(seed=5, max_tokens=3, logit_bias=tuple((i, 1.0) for i in range(101)))
 PROMPT = tuple(range(2, 66))
 
 
 def engine(max_num_seqs: int = 4) -> Engine:
-    spec = ExecutorSpec(101, 256, max_num_seqs, 64, 64, 16, "test")
-    config = SchedulerConfig(256, max_num_seqs, 64, 64, 16, enable_prefix_caching=True)
+    spec = EngineSizes(101, 256, max_num_seqs, 64, 64, 16)
+    config = config_of(256, max_num_seqs, 64, 64, 16, enable_prefix_caching=True)
     return Engine(FakeExecutor(spec), Scheduler(config))
 
 
@@ -72,9 +72,9 @@ def received(sock: socket.socket) -> list[object]:
 
 
 def test_choices_share_everything_but_the_seed() -> None:
-    first, *others = choices(EngineRequest(7, PROMPT, PARAMS, cache_salt="s"), 100)
+    first, *others = choices(EngineRequest(7, PROMPT, PARAMS, Context("s")), 100)
     assert [x.id for x in others] == list(range(8, 107))
-    assert all(x.prompt is PROMPT and x.parent == 7 and x.cache_salt == "s" for x in others)
+    assert all(x.prompt is PROMPT and x.parent == 7 and x.context == Context("s") for x in others)
     assert all(x.params.logit_bias is PARAMS.logit_bias for x in others)
     assert first.parent == -1
     assert len({x.params.seed for x in (first, *others)}) == 100
@@ -314,8 +314,8 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         stream = await client.submit([(PROMPT, PARAMS)], n=100)
         logs = [live.log for live in client._live.values()]
         assert len(logs) == len(stream.open) == 100
-        assert all(x.prompt is PROMPT for x in logs)
-        assert len({x.params.seed for x in logs}) == 100
+        assert all(x.request.prompt is PROMPT for x in logs)
+        assert len({x.request.params.seed for x in logs}) == 100
         assert client._admission.n_sent == 100
 
         class Left(Exception):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec.structs import replace as with_fields
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, RowOutput, StepPlan, StepResult
+from kvasir.core.request import Context, EngineRequest
 from kvasir.sched.forks import common_prefix
 from kvasir.sched.scheduler import Scheduler
-from tests.planned import Checkers
+from tests.planned import Checkers, tables_after
+from tests.sizes import changed, config_of
 
 CHECKERS = Checkers()
 PARAMS = TokenParams(seed=0, max_tokens=2)
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=256, max_num_seqs=4, max_num_batched_tokens=64, n_blocks=24, block_size=16
 )
 
@@ -54,16 +52,18 @@ def test_choices_of_a_prompt_share_its_blocks_without_the_prefix_cache() -> None
     made = Scheduler(CONFIG)
     for one in (ask(1, range(40)), ask(2, range(40), 1), ask(3, range(40), 1)):
         made.add(one)
-    assert [len(row.tokens) for row in step(made).rows] == [40]
-    plan = step(made)
-    first, second, third = plan.rows
+    plans = [step(made)]
+    assert [len(row.tokens) for row in plans[0].rows] == [40]
+    plans.append(step(made))
+    plan = plans[-1]
+    first, second, third = (tables[0] for tables in tables_after(CONFIG, plans))
     assert [(row.start, len(row.tokens)) for row in plan.rows] == [(40, 1), (39, 1), (39, 1)]
-    assert first.tables[0][:2] == second.tables[0][:2] == third.tables[0][:2]
-    assert len({first.tables[0][2], second.tables[0][2], third.tables[0][2]}) == 3
-    source = (first.tables[0][2],)
+    assert first[:2] == second[:2] == third[:2]
+    assert len({first[2], second[2], third[2]}) == 3
+    source = (first[2],)
     assert plan.copies == (
-        Copy(source, (second.tables[0][2],), 7),
-        Copy(source, (third.tables[0][2],), 7),
+        Copy(source, (second[2],), 7),
+        Copy(source, (third[2],), 7),
     )
 
 
@@ -92,7 +92,7 @@ def test_a_released_request_gives_its_blocks_back() -> None:
 
 
 def test_held_blocks_yield_to_what_runs() -> None:
-    made = Scheduler(replace(CONFIG, n_blocks=4))
+    made = Scheduler(changed(CONFIG, n_blocks=4))
     finish(made, ask(1, range(40), hold_seconds=5.0))
     finish(made, ask(2, range(100, 160)))
     assert made.stats().blocks_free == 4
@@ -103,7 +103,7 @@ def test_held_blocks_yield_to_what_runs() -> None:
 def test_nothing_is_shared_across_salts() -> None:
     made = Scheduler(CONFIG)
     finish(made, ask(1, range(40), hold_seconds=5.0))
-    made.add(with_fields(ask(2, range(40), 1), cache_salt="other"))
+    made.add(with_fields(ask(2, range(40), 1), context=Context("other")))
     assert step(made).rows[0].start == 0
 
 

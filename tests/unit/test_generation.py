@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvasir.core.params import SamplingParams
-from kvasir.serve.generation import Generation
+from kvasir.serve.generation import Generation, Job
 
 
 class Silent:
@@ -38,7 +38,7 @@ class Silent:
 
 async def generate_and_forget() -> tuple[weakref.ref[Generation], Silent]:
     silent: Any = Silent()
-    job: Any = SimpleNamespace(params=SamplingParams(), prompts=(), resolved=(), standing=None)
+    job = Job((), SamplingParams(), ())
     generation = Generation(job, silent, silent, silent, silent)
     async with generation:
         await silent.is_watched.wait()

@@ -28,7 +28,7 @@ def test_windowed_layers_get_what_requests_can_use() -> None:
     windows = (512, 512, 512, 512, 512, 0) * 5
     config = resolved(windows, enable_prefix_caching=False)
     full, window = KVGroup(64 * 2048 // 16), KVGroup(64 * (32 + 2) + 2 * 512 // 16, 512)
-    assert config.kv.groups == config.scheduler.groups == (full, window)
+    assert config.kv.groups == config.sizes.groups == (full, window)
     assert config.kv.group_bytes == (5 * LAYER, 25 * LAYER)
     assert config.kv.n_bytes == full.n_blocks * 5 * LAYER + window.n_blocks * 25 * LAYER
     assert config.reasons["kv_groups"].endswith("2240 blocks for 25 layers of window(512)")
@@ -40,7 +40,7 @@ def test_little_memory_is_for_all_layers_alike() -> None:
     config = resolved((512, 0) * 15, kv_memory="64MiB")
     n_blocks = (64 << 20) // (30 * LAYER)
     assert config.kv.groups == (KVGroup(n_blocks), KVGroup(n_blocks, 512))
-    assert config.model.max_model_len == 16 * n_blocks
+    assert config.sizes.max_model_len == 16 * n_blocks
 
 
 def test_more_memory_is_for_the_layers_that_keep_everything() -> None:
@@ -58,8 +58,8 @@ def test_a_window_of_the_whole_length_is_none() -> None:
 
 def test_a_window_everywhere_bounds_what_a_request_needs() -> None:
     needed = (512 // 16 + 1) * 30 * LAYER
-    assert resolved((512,) * 30, kv_memory=needed).model.max_model_len == 8192
-    assert resolved((512,) * 30, kv_memory=needed - 1).model.max_model_len == 512
+    assert resolved((512,) * 30, kv_memory=needed).sizes.max_model_len == 8192
+    assert resolved((512,) * 30, kv_memory=needed - 1).sizes.max_model_len == 512
     with pytest.raises(ConfigError, match=r"8192 needs 512 blocks of 16 .* holds 32: lower"):
         resolved((512,) * 30, kv_memory=needed - 1, max_model_len=8192)
 

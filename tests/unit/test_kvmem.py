@@ -11,7 +11,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.kvtypes import KV_OPTIONS, KV_TYPES
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.ir.program import KVSpec
 from tests.diff.attention_case import Pages, Shape
@@ -20,14 +20,13 @@ LAYERS, HEADS, DIM, BLOCK = 3, 2, 48, 32
 
 
 def memory(dtype: str, layers: int = LAYERS, n_blocks: int = 4) -> KVMemory:
-    spec = ExecutorSpec(
+    spec = EngineSizes(
         vocab_size=10,
         max_model_len=128,
         max_num_seqs=1,
         max_num_batched_tokens=1,
         n_blocks=n_blocks,
         block_size=BLOCK,
-        numerics_id="test",
     )
     kv = tuple(KVSpec(layer, "full", 0, HEADS, DIM, dtype) for layer in range(layers))
     return KVMemory.allocate(kv, spec)

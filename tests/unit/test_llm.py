@@ -14,18 +14,17 @@ import numpy as np
 import pytest
 
 from kvasir import LLM, SamplingParams
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, ModelError, RequestError
 from kvasir.core.params import TokenParams
-from kvasir.engine.arguments import KvCacheConfig, split
-from kvasir.engine.batch import Batch, Task
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
-from kvasir.engine.prompts import Prompt
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
+from kvasir.offline.arguments import KvCacheConfig, split
+from kvasir.offline.batch import Batch, Task
+from kvasir.offline.prompts import Prompt
 from kvasir.sched.scheduler import Scheduler
 from tests import tiny
+from tests.sizes import config_of
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
 
@@ -245,7 +244,7 @@ def test_names_of_other_engines_mean_the_same(folder: Path) -> None:
     with LLM(str(folder), max_batch_size=3, kv_cache_config=asked) as llm:
         config = llm._has().built.config
         assert (config.kv.n_tokens, config.kv.kind.name) == (64, "int8")
-        assert config.scheduler.max_num_seqs == 3
+        assert config.sizes.max_num_seqs == 3
         assert not config.scheduler.enable_prefix_caching
         assert ["free_gpu_memory_fraction 0.95 leaves little" in w for w in llm.warnings] == [True]
     options, _ = split(
@@ -327,11 +326,8 @@ def test_importing_kvasir_loads_nothing_heavy() -> None:
 
 def fake_engine(n_blocks: int = 16, nonfinite: dict[int, int] | None = None) -> Engine:
     sizes = {"max_model_len": 64, "max_num_seqs": 2, "max_num_batched_tokens": 32}
-    config = SchedulerConfig(**sizes, n_blocks=n_blocks, block_size=16)
-    spec = ExecutorSpec(
-        **sizes, vocab_size=tiny.VOCAB, n_blocks=n_blocks, block_size=16, numerics_id="fake"
-    )
-    return Engine(FakeExecutor(spec, nonfinite=nonfinite), Scheduler(config))
+    config = config_of(**sizes, vocab_size=tiny.VOCAB, n_blocks=n_blocks, block_size=16)
+    return Engine(FakeExecutor(config.sizes, nonfinite=nonfinite), Scheduler(config))
 
 
 def task(number: int, seed: int, max_tokens: int = 6) -> Task:

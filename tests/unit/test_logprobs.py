@@ -12,7 +12,6 @@ import pytest
 
 from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.core.params import SamplingParams
-from kvasir.engine.choice import Choice
 from kvasir.serve.frames import encode_scores
 from kvasir.serve.logprobs import (
     AT_A_TIME,
@@ -24,6 +23,7 @@ from kvasir.serve.logprobs import (
 from kvasir.serve.outbox import SCORES
 from kvasir.serve.parts import Parts
 from kvasir.serve.slices import at_once
+from kvasir.text.choice import Choice
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
 from tests.tiny_vocab import byte_level

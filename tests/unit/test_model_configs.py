@@ -12,8 +12,9 @@ import pytest
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
-from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.build import build_engine
 from kvasir.models import ModelConfig, config_from, is_ignorable
+from kvasir.models.loaded import load_model
 from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
 from kvasir.models.spec import RopeConfig
 from kvasir.weights.source import open_model

@@ -14,8 +14,8 @@ import pytest
 from kvasir import LLM, SamplingParams
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
+from kvasir.core.request import EngineRequest
 from kvasir.engine.build import build_engine
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer

@@ -10,7 +10,8 @@ import pytest
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
-from kvasir.engine.build import build_engine, load_model
+from kvasir.engine.build import build_engine
+from kvasir.models.loaded import load_model
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.gguf_writer import write_gguf, write_safetensors

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, StepPlan
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.request import EngineRequest
 from kvasir.exec.fake import FakeExecutor
-from kvasir.sched.cost import CostModel, Costs, Load, chunk_load
-from kvasir.sched.pace import Pace, make_pace
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.cost import CostModel, Costs, Load, chunk_load
+from kvasir.timing.pace import Pace, make_pace
+from tests.sizes import config_of
 
 COSTS = Costs(step=2e-3, row=1e-9, token=1e-3, pair=1e-6, entry=1e-12)
 N_STREAMS, N_PROMPT = 16, 2000
@@ -22,7 +22,7 @@ N_STREAMS, N_PROMPT = 16, 2000
 
 def config(itl_target: float | None) -> SchedulerConfig:
     n_blocks = (N_PROMPT + 64 + N_STREAMS * 2048) // 16
-    return SchedulerConfig(N_PROMPT + 64, 32, 512, n_blocks, 16, itl_target=itl_target)
+    return config_of(N_PROMPT + 64, 32, 512, n_blocks, 16, vocab_size=64, itl_target=itl_target)
 
 
 def request(i: int, n_prompt: int, max_tokens: int = 2000) -> EngineRequest:
@@ -65,8 +65,7 @@ def drive(itl_target: float | None) -> tuple[list[float], list[int]]:
     """While a long prompt is computed: what each step takes as a multiple of what its streams alone
     would, and the tokens of each chunk."""
     sizes = config(itl_target)
-    spec = ExecutorSpec(64, sizes.max_model_len, 32, 512, sizes.n_blocks, 16, "fake")
-    executor = FakeExecutor(spec, seconds=lambda plan: measured(plan.rows))
+    executor = FakeExecutor(sizes.sizes, seconds=lambda plan: measured(plan.rows))
     scheduler = Scheduler(sizes)
 
     def step() -> StepPlan:
@@ -126,7 +125,7 @@ def test_with_nobody_decoding_the_whole_budget_is_used() -> None:
 
 def test_several_prompts_share_what_the_target_leaves() -> None:
     scheduler = Scheduler(config(0.05), costs=CostModel(COSTS))
-    executor = FakeExecutor(ExecutorSpec(64, 2064, 32, 512, scheduler.config.n_blocks, 16, "fake"))
+    executor = FakeExecutor(scheduler.config.sizes)
     scheduler.add(request(0, 4))
     plan = scheduler.plan()
     assert plan is not None
@@ -141,8 +140,7 @@ def test_several_prompts_share_what_the_target_leaves() -> None:
 @pytest.mark.parametrize("target", [None, 0.0, 0.01])
 def test_every_request_ends(target: float | None) -> None:
     scheduler = Scheduler(config(target))
-    spec = ExecutorSpec(64, 2064, 32, 512, scheduler.config.n_blocks, 16, "fake")
-    executor = FakeExecutor(spec, seconds=lambda plan: measured(plan.rows))
+    executor = FakeExecutor(scheduler.config.sizes, seconds=lambda plan: measured(plan.rows))
     for i in range(40):
         scheduler.add(request(i, 1 + 50 * i, max_tokens=5))
     while (plan := scheduler.plan()) is not None:

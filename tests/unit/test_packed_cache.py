@@ -21,7 +21,7 @@ from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.packing import CHUNK, Packing, packing_of
 from tests import tiny
-from tests.loading import Loaded, load, spec_for, whole_prompt
+from tests.loading import Loaded, load, sizes_for, whole_prompt
 from tests.native import plan_logits
 
 POOL = _native.Pool(2)
@@ -207,7 +207,7 @@ def test_two_writers_of_one_packing(cache: PackedCache, caplog: pytest.LogCaptur
 
 def executor(model: Loaded, cache: PackedCache | None) -> CpuExecutor:
     settings = CpuSettings(2, _native.levels()[-1], packed_cache=cache)
-    return CpuExecutor(model.program, model.binding, spec_for(model.config), settings)
+    return CpuExecutor(model.program, model.binding, sizes_for(model.config), settings)
 
 
 @pytest.mark.parametrize(

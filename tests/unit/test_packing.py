@@ -9,10 +9,11 @@ import pytest
 
 from kvasir import _native
 from kvasir.exec.cpu import weights
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
+from kvasir.exec.cpu.placement import placement
 from kvasir.exec.cpu.weights import Target, pack_rows
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUT_OF_FORMAT, LAYOUTS, common_layout
-from kvasir.weights.placement import placement
+from kvasir.ir.layouts import LAYOUTS
 from tests import tiny
 from tests.format_blocks import random_blocks
 from tests.loading import load

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.exec.cpu.passes import lower_passes
+from kvasir.exec.cpu.place_weights import layout_for, place_weights
 from kvasir.ir.cost import op_cost, program_cost, weight_bytes, weights_read
 from kvasir.ir.fuse import fuse
 from kvasir.ir.ops import OPS, ShapeError, Sizes
-from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.phases import phases
-from kvasir.ir.place_weights import layout_for, place_weights
 from kvasir.ir.program import Program
 from kvasir.ir.verify import verify
 from tests import tiny

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import KVGroup
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, Transfer
+from kvasir.core.plan import Copy, Move, RowOutput, SlotOpen, StepPlan, Transfer
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checker import PlanChecker, marks_of
+from tests.planned import Marks, Placed, placed, step_plan
 
 PARAMS = TokenParams(seed=1, max_tokens=9, temperature=0.0)
 TOKENS = tuple(range(10, 20))
@@ -19,56 +22,62 @@ def opened(slot: int = 0, tokens: tuple[int, ...] = TOKENS) -> SlotOpen:
     return SlotOpen(slot, PARAMS, tokens)
 
 
-def row(slot: int, start: int, stop: int, blocks: tuple[int, ...]) -> Row:
-    return Row(slot, start, TOKENS[start:stop], (blocks,))
+def row(slot: int, start: int, stop: int, blocks: tuple[int, ...]) -> Placed:
+    return placed(slot, start, TOKENS[start:stop], (blocks,))
+
+
+def sizes(window: int = 0) -> EngineSizes:
+    """Eight blocks of 4 tokens."""
+    windows = (KVGroup(8, window),) if window else ()
+    return EngineSizes(30, 32, 3, 16, 0 if window else 8, 4, windows)
 
 
 def ran(*plans: StepPlan, window: int = 0) -> PlanChecker:
     """After plans that drew 7 everywhere."""
-    checker = PlanChecker((KVGroup(8, window),), 4)
+    checker = PlanChecker(sizes(window))
     for plan in plans:
         checker.check(plan)
         checker.drew((RowOutput(7),) * plan.n_logits)
     return checker
 
 
-FIRST = StepPlan(0, (row(0, 0, 9, (0, 1, 2)),), (opened(),))
+FIRST = step_plan(0, (row(0, 0, 9, (0, 1, 2)),), (opened(),))
 """Tokens 0 to 8 in blocks 0, 1 and 2."""
 
 
 def test_a_plan_that_reads_what_was_written_for_it_is_right() -> None:
-    ran(FIRST, StepPlan(1, (row(0, 9, 10, (0, 1, 2)),)))
-    hit = StepPlan(1, (row(1, 8, 10, (0, 1, 3)),), (opened(1),))
+    ran(FIRST, step_plan(1, (row(0, 9, 10, (0, 1, 2)),)))
+    hit = step_plan(1, (row(1, 8, 10, (0, 1, 3)),), (opened(1),))
     ran(FIRST, hit)
-    part = StepPlan(1, (row(1, 6, 10, (0, 4, 3)),), (opened(1),), copies=(Copy((1,), (4,), 2),))
+    part = step_plan(1, (row(1, 6, 10, (0, 4, 3)),), (opened(1),), copies=(Copy((1,), (4,), 2),))
     ran(FIRST, part)
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (StepPlan(1, (row(0, 9, 10, (0, 3, 2)),)), "entry 4 in block 3, which was never written"),
-        (StepPlan(1, (row(0, 9, 10, (1, 0, 2)),)), "entry 0 in block 1, which stands for other"),
-        (StepPlan(1, (row(1, 0, 10, (3, 4, 5)),)), "slot 1 goes on at 0 of none"),
-        (StepPlan(1, (Row(0, 11, (7,), ((0, 1, 2),)),)), "slot 0 goes on at 11, 10 are known"),
+        (step_plan(1, (row(0, 9, 10, (0, 3, 2)),)), "entry 4 in block 3, which was never written"),
+        (step_plan(1, (row(0, 9, 10, (1, 0, 2)),)), "entry 0 in block 1, which stands for other"),
+        (step_plan(1, (row(1, 0, 10, (3, 4, 5)),)), "slot 1 goes on at 0 of none"),
+        (step_plan(1, (placed(0, 11, (7,), ((0, 1, 2),)),)), "slot 0 goes on at 11, 10 are known"),
         (
-            StepPlan(1, (row(1, 6, 10, (0, 4, 3)),), (opened(1),)),
+            step_plan(1, (row(1, 6, 10, (0, 4, 3)),), (opened(1),)),
             "entry 4 in block 4, which was never written",
         ),
         (
-            StepPlan(1, (row(1, 6, 10, (0, 4, 3)),), (opened(1),), copies=(Copy((5,), (4,), 2),)),
+            step_plan(1, (row(1, 6, 10, (0, 4, 3)),), (opened(1),), copies=(Copy((5,), (4,), 2),)),
             "reads entries that nobody wrote",
         ),
         (
-            StepPlan(1, (row(1, 7, 10, (0, 4, 3)),), (opened(1),), copies=(Copy((1,), (4,), 2),)),
+            step_plan(1, (row(1, 7, 10, (0, 4, 3)),), (opened(1),), copies=(Copy((1,), (4,), 2),)),
             "entry 6 in block 4, which was never written",
         ),
         (
-            StepPlan(1, (row(0, 9, 10, (0, 1, 2)),), moves=(Move(((0, 1, 2),), 11, 9),)),
+            step_plan(1, (row(0, 9, 10, (0, 1, 2)),), moves=(Move(0, 11, 9),)),
             "reads an entry that nobody wrote",
         ),
         (
-            StepPlan(1, (row(1, 0, 10, (0, 1, 2)),), (opened(1, TOKENS[::-1]),)),
+            step_plan(1, (row(1, 0, 10, (0, 1, 2)),), (opened(1, TOKENS[::-1]),)),
             "computes other tokens from 0 on",
         ),
     ],
@@ -80,25 +89,25 @@ def test_a_reader_needs_the_right_writer(plan: StepPlan, message: str) -> None:
 
 def loading(block: int, *copies: Copy, blocks: tuple[int, ...]) -> StepPlan:
     """Slot 1 goes on after what was copied, slot 2 after what was loaded to ``block``."""
-    rows = (row(1, 6, 10, blocks), Row(2, 4, (9,), ((block, 7),)))
+    rows = (row(1, 6, 10, blocks), placed(2, 4, (9,), ((block, 7),)))
     opens = (opened(1), opened(2, (1, 2, 3, 4, 9)))
     loads = (Transfer(b"name", 0, block),)
-    return StepPlan(1, rows, opens, copies=copies, loads=loads)
+    return step_plan(1, rows, opens, copies=copies, loads=loads)
 
 
-def loaded(checker: PlanChecker, block: int) -> PlanChecker:
-    checker.write(0, block, bytes(marks_of((1, 2, 3, 4))))
-    return checker
+STORE = Marks(name=bytes(marks_of((1, 2, 3, 4))))
 
 
 def test_a_block_that_is_read_is_not_loaded_before() -> None:
     copy = Copy((1,), (4,), 2)
-    loaded(ran(FIRST), 6).check(loading(6, copy, blocks=(0, 4, 3)))
+    ran(FIRST).check(loading(6, copy, blocks=(0, 4, 3)), STORE)
     with pytest.raises(KvasirError, match="entry 4 in block 4, which stands for other tokens"):
-        loaded(ran(FIRST), 1).check(loading(1, copy, blocks=(0, 4, 3)))
+        ran(FIRST).check(loading(1, copy, blocks=(0, 4, 3)), STORE)
     with pytest.raises(KvasirError, match=r"block 0, .*; a load of this plan wrote it"):
-        loaded(ran(FIRST), 0).check(loading(0, copy, blocks=(0, 4, 3)))
+        ran(FIRST).check(loading(0, copy, blocks=(0, 4, 3)), STORE)
     with pytest.raises(KvasirError, match="nothing was loaded"):
+        ran(FIRST).check(loading(6, copy, blocks=(0, 4, 3)), Marks(name=bytes(32)))
+    with pytest.raises(KvasirError, match="step 1 saves or loads blocks without a store"):
         ran(FIRST).check(loading(6, copy, blocks=(0, 4, 3)))
 
 
@@ -110,36 +119,36 @@ def test_a_block_has_one_writer() -> None:
         (loading(3, copy, blocks=(0, 4, 3)), "a load and a row write block 3"),
     ):
         with pytest.raises(KvasirError, match=message):
-            loaded(ran(FIRST), plan.loads[0].block).check(plan)
+            ran(FIRST).check(plan, STORE)
     twice = loading(6, copy, blocks=(0, 4, 3))
-    twice = StepPlan(1, twice.rows, twice.opens, copies=(copy,), loads=twice.loads * 2)
+    twice = structs.replace(twice, loads=twice.loads * 2)
     with pytest.raises(KvasirError, match="a load and another load write block 6"):
-        loaded(ran(FIRST), 6).check(twice)
+        ran(FIRST).check(twice, STORE)
 
 
 def test_a_window_reads_its_last_entries_only() -> None:
     checker = ran(FIRST, window=3)
-    checker.check(StepPlan(1, (row(0, 9, 10, (-1, 1, 2)),)))
+    checker.check(step_plan(1, (row(0, 9, 10, (-1, 1, 2)),)))
     with pytest.raises(KvasirError, match="entry 7 in block 5, which was never written"):
-        ran(FIRST, window=3).check(StepPlan(1, (row(0, 9, 10, (-1, 5, 2)),)))
+        ran(FIRST, window=3).check(step_plan(1, (row(0, 9, 10, (-1, 5, 2)),)))
 
 
 def test_what_was_drafted_and_drawn_is_known() -> None:
     """8, 7, 7 follow token 9; of these 7 and 7 are drawn, and moved to their places."""
-    draft = Row(0, 9, (TOKENS[9], 8, 7, 7), ((0, 1, 2, 3),), n_logits=4, parents=(-1, 0, 0, 2))
-    moves = (Move(((0, 1, 2, 3),), 11, 10), Move(((0, 1, 2, 3),), 12, 11))
-    after = Row(0, 12, (7,), ((0, 1, 2, 3),))
-    ran(FIRST, StepPlan(1, (draft,)), StepPlan(2, (after,), moves=moves))
+    draft = placed(0, 9, (TOKENS[9], 8, 7, 7), ((0, 1, 2, 3),), n_logits=4, parents=(-1, 0, 0, 2))
+    moves = (Move(0, 11, 10), Move(0, 12, 11))
+    after = placed(0, 12, (7,), ((0, 1, 2, 3),))
+    ran(FIRST, step_plan(1, (draft,)), step_plan(2, (after,), moves=moves))
     with pytest.raises(KvasirError, match="entry 10 in block 2, which stands for other tokens"):
-        ran(FIRST, StepPlan(1, (draft,)), StepPlan(2, (after,)))
+        ran(FIRST, step_plan(1, (draft,)), step_plan(2, (after,)))
 
 
 def test_what_is_saved_takes_along_what_it_stands_for() -> None:
-    checker, other = ran(FIRST), PlanChecker((KVGroup(8),), 4)
-    other.write(0, 5, checker.read(0, 0))
-    hit = Row(0, 4, TOKENS[4:], ((5, 6, 7),))
+    checker, other = ran(FIRST), PlanChecker(sizes())
+    store = Marks(name=checker.read_block(0, 0))
+    hit = placed(0, 4, TOKENS[4:], ((5, 6, 7),))
     load = (Transfer(b"name", 0, 5),)
-    other.check(StepPlan(0, (hit,), (opened(),), loads=load))
-    other.write(0, 5, checker.read(0, 1))
+    other.check(step_plan(0, (hit,), (opened(),), loads=load), store)
+    store.put(b"name", checker.read_block(0, 1))
     with pytest.raises(KvasirError, match="entry 0 in block 5, which stands for other tokens"):
-        other.check(StepPlan(0, (hit,), (opened(),), loads=load))
+        other.check(step_plan(0, (hit,), (opened(),), loads=load), store)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
+from kvasir.core.request import EngineRequest, Standing
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.engine.tiered import block_sizes
-from kvasir.exec.base import ExecutorSpec
+from kvasir.engine.saving import block_sizes
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
+from tests.sizes import config_of
 
 SIZES = (256, 4, 64, 7, 16)
 """Seven blocks of 16 tokens."""
@@ -38,17 +38,18 @@ class Run:
     """An engine that keeps its blocks in a folder."""
 
     def __init__(self, folder: Path, *, overlap: bool) -> None:
-        executor = FakeExecutor(ExecutorSpec(97, *SIZES, "test"))
+        executor = FakeExecutor(EngineSizes(97, *SIZES))
         sizes = block_sizes(executor)
         self.disk = DiskStore(folder, Limits(N_SEGMENTS * (4096 + 4 * max(sizes)), sizes))
-        config = SchedulerConfig(*SIZES, enable_prefix_caching=True)
+        config = config_of(*SIZES, enable_prefix_caching=True)
         self.scheduler = Scheduler(config, disk=self.disk)
         self.engine = Engine(executor, self.scheduler, overlap=overlap, disk=self.disk)
         self.tokens: dict[int, list[int]] = {}
 
     def add(self, i: int, tokens: tuple[int, ...], priority: int = 0, hold: float = 0.0) -> None:
         params = TokenParams(seed=i, max_tokens=4)
-        self.engine.add(EngineRequest(i, tokens, params, priority=priority, hold_seconds=hold))
+        standing = Standing(priority=priority)
+        self.engine.add(EngineRequest(i, tokens, params, standing=standing, hold_seconds=hold))
 
     def step(self) -> None:
         for event in self.engine.step().events:

@@ -10,12 +10,13 @@ from hashlib import blake2b
 import pytest
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.groups import KVGroup
+from kvasir.core.groups import NO_BLOCK, KVGroup
+from kvasir.core.request import Context
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.prefix import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
 
-ROOT = chain_root("engine", "")
+ROOT = chain_root("engine", Context())
 
 
 def chain(tokens: Sequence[int], root: bytes = ROOT, size: int = 4) -> Chain:
@@ -52,10 +53,11 @@ def test_keys_depend_on_everything_before() -> None:
     assert chain([*tokens[:11], 99]).keys(3)[:2] == list(keys[:2])
     roots = [
         ROOT,
-        chain_root("other", ""),
-        chain_root("engine", "salt"),
-        chain_root("engine", "", b"image"),
-        chain_root("engine", "", b"im", b"age"),
+        chain_root("other", Context()),
+        chain_root("engine", Context("salt")),
+        chain_root("engine", Context(adapter="salt")),
+        chain_root("engine", Context(media=("image",))),
+        chain_root("engine", Context(media=("im", "age"))),
     ]
     assert len({chain(tokens, root).keys(1)[0] for root in roots}) == len(roots)
 
@@ -85,16 +87,23 @@ def test_blocks_without_owner_are_idle() -> None:
     assert pool.n_idle(()) == 0
 
 
-def test_covering_names_the_blocks_of_the_tokens() -> None:
-    table = fill(cache_of(8, 4), range(12))
-    blocks = tuple(table.held(0))
-    assert [table.covering(n) for n in (5, 8, 9, 4, 0, 1)] == [
-        (blocks[:n],) for n in (2, 2, 3, 1, 0, 1)
-    ]
-    assert table.covering(6) is table.covering(8), "the same object while they stay"
-    table.trim(4)
-    table.grow(8)
-    assert table.covering(8) == (tuple(table.held(0)),)
+def test_a_table_tells_what_changed_once() -> None:
+    cache = PrefixCache((KVGroup(9), KVGroup(9, window=6)), 4)
+    table = BlockTable(cache.pools, 4)
+    table.grow(9)
+    first, window = table.held(0), table.held(1)
+    assert table.take_news() == [(0, 0, tuple(first)), (1, 0, tuple(window))]
+    assert table.take_news() == []
+    table.grow(13)
+    table.give_back(10)
+    other = BlockTable(cache.pools, 4)
+    other.grow(1)
+    table.replace(0, 0, other.at(0)[0])
+    news = [(0, 3, table.at(3)[:1]), (1, 3, table.at(3)[1:])]
+    assert table.take_news() == [*news, (1, 0, (NO_BLOCK,)), (0, 0, other.at(0)[:1])]
+    table.grow(17)
+    table.release()
+    assert table.take_news() == []
 
 
 def test_keys_follow_tokens_that_grow() -> None:
@@ -116,7 +125,7 @@ def test_full_blocks_and_a_part_of_the_next() -> None:
     hit = find(cache, range(14))
     assert (hit.tables, hit.source, hit.n_rows) == (((0, 1, 2),), (), 0)
     assert find(cache, [7, 1, 2]).n_rows == 0
-    assert find(cache, range(8), chain_root("engine", "salt")).tables == ((),)
+    assert find(cache, range(8), chain_root("engine", Context("salt"))).tables == ((),)
 
 
 def test_the_sibling_with_the_longest_common_part_is_taken() -> None:
@@ -136,7 +145,7 @@ SIBLINGS = [(5, 5, 5, 5), (5, 5, 6, 5), (5, 8, 5, 5), (300, 5, 5, 5), (70_000, 5
 def test_equal_blocks_become_one() -> None:
     cache = cache_of(8, 4)
     first, second = fill(cache, range(8)), fill(cache, range(8))
-    assert second.covering(8) == first.covering(8)
+    assert second.held(0) == first.held(0)
     assert cache.pools[0].n_used == 2
     first.release()
     assert (cache.pools[0].n_used, cache.pools[0].n_cached) == (2, 0)
@@ -157,7 +166,7 @@ def test_the_leaf_that_was_given_up_first_goes_first() -> None:
     assert cache.pools[0].cached() == (3, 2, 1, 0)
     taken = BlockTable(cache.pools, 4)
     taken.grow(12)
-    assert taken.covering(12) == ((3, 2, 1),)
+    assert taken.held(0) == [3, 2, 1]
     assert find(cache, range(8)).tables == ((0,),)
     cache.check()
 

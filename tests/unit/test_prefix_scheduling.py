@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as with_fields
 
-from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, RowOutput, StepPlan, StepResult
+from kvasir.core.request import Context, EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft
-from tests.planned import Checkers
+from tests.planned import Checkers, tables_after
+from tests.sizes import changed, config_of
 
 CHECKERS = Checkers()
 PARAMS = TokenParams(seed=0, max_tokens=2)
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=256,
     max_num_seqs=4,
     max_num_batched_tokens=32,
@@ -31,7 +33,7 @@ CONFIG = SchedulerConfig(
 
 
 def ask(i: int, prompt: range | list[int], *, salt: str = "", **changes: object) -> EngineRequest:
-    return EngineRequest(i, tuple(prompt), with_fields(PARAMS, **changes), cache_salt=salt)
+    return EngineRequest(i, tuple(prompt), with_fields(PARAMS, **changes), context=Context(salt))
 
 
 def step(made: Scheduler, token: int = 7) -> tuple[StepPlan, tuple[TokenEvent, ...]]:
@@ -64,7 +66,7 @@ def test_a_hit_begins_after_the_cached_blocks() -> None:
     made.add(ask(2, [*range(32), 200, 201]))
     plan, events = step(made)
     row = plan.rows[0]
-    assert (row.start, row.tokens, len(row.tables[0])) == (32, (200, 201), 3)
+    assert (row.start, row.tokens, len(tables_after(CONFIG, [plan])[0][0])) == (32, (200, 201), 3)
     assert plan.copies == ()
     assert events[0].n_cached == 32
     assert step(made)[1][0].n_cached == 0
@@ -79,8 +81,9 @@ def test_a_part_of_a_block_is_copied() -> None:
     plan, _ = step(made)
     row = plan.rows[0]
     assert (row.start, row.tokens) == (20, (200, 201))
-    assert plan.copies == (Copy((1,), (row.tables[0][1],), 4),)
-    assert row.tables[0][1] != 1
+    ((blocks,),) = tables_after(CONFIG, [plan])
+    assert plan.copies == (Copy((1,), (blocks[1],), 4),)
+    assert blocks[1] != 1
 
 
 def test_a_hit_stops_one_token_before_the_end() -> None:
@@ -118,7 +121,7 @@ def test_salts_never_share() -> None:
 
 @pytest.mark.parametrize(("salt", "n_rows"), [("a", 1), ("b", 2)])
 def test_salts_do_not_wait_for_each_other(salt: str, n_rows: int) -> None:
-    made = Scheduler(replace(CONFIG, max_num_batched_tokens=64))
+    made = Scheduler(changed(CONFIG, max_num_batched_tokens=64))
     made.add(ask(1, range(20), salt="a"))
     made.add(ask(2, range(20), salt=salt))
     assert len(step(made)[0].rows) == n_rows
@@ -145,7 +148,7 @@ def test_a_request_waits_for_the_one_that_computes_its_block() -> None:
 
 
 def test_others_pass_a_request_that_waits() -> None:
-    made = Scheduler(replace(CONFIG, max_num_batched_tokens=48))
+    made = Scheduler(changed(CONFIG, max_num_batched_tokens=48))
     made.add(ask(1, range(40)))
     made.add(ask(2, range(40)))
     made.add(ask(3, range(150, 158)))
@@ -160,7 +163,7 @@ def test_others_pass_a_request_that_waits() -> None:
 @pytest.mark.parametrize(("most", "starts_in"), [(0, 0), (1, 1), (256, 2)])
 def test_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch, most: int, starts_in: int) -> None:
     monkeypatch.setattr("kvasir.sched.queues.MAX_WAITS", most)
-    made = Scheduler(replace(CONFIG, max_num_batched_tokens=64))
+    made = Scheduler(changed(CONFIG, max_num_batched_tokens=64))
     made.add(ask(1, range(20), max_tokens=9))
     made.add(ask(2, range(20), max_tokens=9))
     first, second = made.plan(), made.plan()
@@ -176,7 +179,7 @@ def test_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch, most: int, starts_i
 
 
 def test_nobody_waits_for_a_cancelled_request() -> None:
-    made = Scheduler(replace(CONFIG, max_num_batched_tokens=8))
+    made = Scheduler(changed(CONFIG, max_num_batched_tokens=8))
     made.add(ask(1, range(64)))
     made.add(ask(2, range(64)))
     step(made)
@@ -212,7 +215,7 @@ def test_a_rejected_draft_is_not_cached() -> None:
 
 
 def test_a_preempted_request_finds_its_blocks_again() -> None:
-    made = Scheduler(replace(CONFIG, n_blocks=7, max_num_batched_tokens=64))
+    made = Scheduler(changed(CONFIG, n_blocks=7, max_num_batched_tokens=64))
     made.add(ask(1, range(30), max_tokens=40))
     made.add(ask(2, range(100, 120), max_tokens=40))
     plans = []
@@ -253,12 +256,12 @@ def test_what_waits_for_a_move_is_not_cached_yet() -> None:
 class _Sibling:
     """A wrong token, then right ones: the accepted path has to move."""
 
-    def propose(self, known: object, k: int) -> Draft:
-        return Draft((3, 8, 5), (-1, -1, 1))
+    def propose(self, requests: Sequence[object], k: int) -> list[Draft]:
+        return [Draft((3, 8, 5), (-1, -1, 1))] * len(requests)
 
 
 def test_not_finite_is_not_kept() -> None:
-    spec = ExecutorSpec(256, 256, 4, 32, 24, 16, "test")
+    spec = EngineSizes(256, 256, 4, 32, 24, 16)
     for overlap in (False, True):
         executor = FakeExecutor(spec, nonfinite={13: 0})
         made = Engine(executor, Scheduler(CONFIG), overlap=overlap)

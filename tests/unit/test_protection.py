@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kvasir.config.resolved import SharingConfig
-from kvasir.core.messages import PriorityClass
+from kvasir.core.request import PriorityClass
 from kvasir.sched.prefix import MAX_WAITS
 from tests.sharing import STEP_SECONDS, TOKEN_SECONDS, Load, request, sizes
+from tests.sizes import changed
 
 LONG = 100_000
 CHATS = 16
@@ -31,7 +32,7 @@ def p99(values: list[float]) -> float:
 
 
 def long_prompts() -> Load:
-    config = replace(
+    config = changed(
         sizes(n_slots=CHATS + 4, budget=512, cache=True, n_blocks=LONG // 16 + 256),
         max_model_len=LONG + 16,
         itl_target=0.0,
@@ -130,7 +131,7 @@ def test_a_shared_prefix_does_not_make_realtime_wait_for_batch() -> None:
 
 def test_a_wait_for_what_an_equal_computes_is_bounded() -> None:
     config = sizes(n_slots=4, n_blocks=2000, budget=17, cache=True)
-    load = Load(replace(config, max_model_len=16_000))
+    load = Load(changed(config, max_model_len=16_000))
     load.add(
         [request(0, n_prompt=15_000, first=7), request(1, n_prompt=15_000, first=7, tenant="b")]
     )

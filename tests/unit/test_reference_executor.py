@@ -10,12 +10,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Move, Row, SlotOpen, StepPlan
+from kvasir.core.plan import Move, SlotOpen
 from kvasir.exec.reference import ReferenceExecutor
 from kvasir.ir.ops import Rows
 from kvasir.ir.program import FloatArray, Op
 from tests import tiny
 from tests.loading import BLOCK, GREEDY, Loaded, load, reference, reference_logits
+from tests.planned import Placed, placed, step_plan
 
 PROMPT = tuple((23 * i + 5) % tiny.VOCAB for i in range(37))
 CLOSE = {"rtol": 1e-5, "atol": 2e-5}
@@ -49,10 +50,10 @@ def opened(slot: int, prompt: Sequence[int] = PROMPT) -> SlotOpen:
     return SlotOpen(slot, GREEDY, tuple(prompt))
 
 
-def row(slot: int, start: int, tokens: Sequence[int], blocks: tuple[int, ...]) -> Row:
+def row(slot: int, start: int, tokens: Sequence[int], blocks: tuple[int, ...]) -> Placed:
     """All tokens yield logits."""
     n = -(-(start + len(tokens)) // BLOCK)
-    return Row(slot, start, tuple(tokens), (blocks[:n],), n_logits=len(tokens))
+    return placed(slot, start, tuple(tokens), (blocks[:n],), n_logits=len(tokens))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16])
@@ -61,7 +62,7 @@ def test_chunks_and_scattered_blocks(model: Loaded, chunk: int) -> None:
     for step, start in enumerate(range(0, len(PROMPT), chunk)):
         tokens = PROMPT[start : start + chunk]
         opens = () if step else (opened(0),)
-        plan = StepPlan(step, (row(0, start, tokens, (9, 2, 5)),), opens)
+        plan = step_plan(step, (row(0, start, tokens, (9, 2, 5)),), opens)
         parts.append(logits_of(model, executor.trace(plan)))
     assert_allclose(np.concatenate(parts), reference_logits(model, PROMPT), **CLOSE)
 
@@ -69,7 +70,7 @@ def test_chunks_and_scattered_blocks(model: Loaded, chunk: int) -> None:
 def test_rows_of_a_step_do_not_see_each_other(model: Loaded) -> None:
     other = tuple(reversed(PROMPT))
     rows = (row(0, 0, PROMPT, (0, 1, 2)), row(1, 0, other, (3, 4, 5)))
-    plan = StepPlan(0, rows, (opened(0), opened(1, other)))
+    plan = step_plan(0, rows, (opened(0), opened(1, other)))
     found = logits_of(model, reference(model).trace(plan))
     assert_allclose(found[: len(PROMPT)], reference_logits(model, PROMPT), **CLOSE)
     assert_allclose(found[len(PROMPT) :], reference_logits(model, other), **CLOSE)
@@ -77,7 +78,7 @@ def test_rows_of_a_step_do_not_see_each_other(model: Loaded) -> None:
 
 def prefilled(model: Loaded) -> ReferenceExecutor:
     executor = reference(model)
-    executor.run(StepPlan(0, (row(0, 0, PROMPT, (0, 1, 2)),), (opened(0),)))
+    executor.run(step_plan(0, (row(0, 0, PROMPT, (0, 1, 2)),), (opened(0),)))
     return executor
 
 
@@ -88,8 +89,8 @@ PARENTS = (-1, 0, 0, 1, 2)
 
 def test_each_path_of_a_tree_is_a_chain(model: Loaded) -> None:
     start = len(PROMPT)
-    tree = Row(0, start, TREE, ((0, 1, 2),), n_logits=len(TREE), parents=PARENTS)
-    found = logits_of(model, prefilled(model).trace(StepPlan(1, (tree,))))
+    tree = placed(0, start, TREE, ((0, 1, 2),), n_logits=len(TREE), parents=PARENTS)
+    found = logits_of(model, prefilled(model).trace(step_plan(1, (tree,))))
     for path in ((0, 1, 3), (0, 2, 4)):
         chain = (*PROMPT, *(TREE[i] for i in path))
         assert_allclose(found[list(path)], reference_logits(model, chain)[start:], **CLOSE)
@@ -97,20 +98,20 @@ def test_each_path_of_a_tree_is_a_chain(model: Loaded) -> None:
 
 def test_an_accepted_branch_moves_to_its_place(model: Loaded) -> None:
     start, blocks = len(PROMPT), ((0, 1, 2),)
-    tree = Row(0, start, TREE, blocks, n_logits=len(TREE), parents=PARENTS)
+    tree = placed(0, start, TREE, blocks, n_logits=len(TREE), parents=PARENTS)
     executor = prefilled(model)
-    executor.run(StepPlan(1, (tree,)))
-    moves = (Move(blocks, start + 2, start + 1), Move(blocks, start + 4, start + 2))
-    plan = StepPlan(2, (row(0, start + 3, (99,), blocks[0]),), moves=moves)
+    executor.run(step_plan(1, (tree,)))
+    moves = (Move(0, start + 2, start + 1), Move(0, start + 4, start + 2))
+    plan = step_plan(2, (row(0, start + 3, (99,), blocks[0]),), moves=moves)
     expected = reference_logits(model, (*PROMPT, 11, 60, 61, 99))[-1:]
     assert_allclose(logits_of(model, executor.trace(plan)), expected, **CLOSE)
 
 
 def test_tokens_refer_to_the_previous_draw(llama: Loaded) -> None:
     executor = reference(llama)
-    first = executor.run(StepPlan(0, (Row(0, 0, PROMPT, ((0, 1, 2),)),), (opened(0),)))
+    first = executor.run(step_plan(0, (placed(0, 0, PROMPT, ((0, 1, 2),)),), (opened(0),)))
     drawn = first.outputs[0].token
-    plan = StepPlan(1, (Row(0, len(PROMPT), (-1,), ((0, 1, 2),), out_index=1),))
+    plan = step_plan(1, (placed(0, len(PROMPT), (-1,), ((0, 1, 2),), out_index=1),))
     expected = reference_logits(llama, (*PROMPT, drawn))[-1]
     assert drawn == reference_logits(llama, PROMPT)[-1].argmax()
     assert executor.run(plan).outputs[0].token == expected.argmax()
@@ -121,17 +122,19 @@ def test_penalties_count_commits(llama: Loaded) -> None:
     params = TokenParams(seed=0, max_tokens=4, temperature=0.0, frequency_penalty=1000.0)
     executor = reference(llama)
     opens = (SlotOpen(0, params, ()),)
-    first = executor.run(StepPlan(0, (Row(0, 0, PROMPT, ((0, 1, 2),)),), opens)).outputs[0].token
-    again = Row(0, len(PROMPT) - 1, PROMPT[-1:], ((0, 1, 2),), out_index=1)
-    second = executor.run(StepPlan(1, (again,), commits=((0, first),))).outputs[0].token
+    first = (
+        executor.run(step_plan(0, (placed(0, 0, PROMPT, ((0, 1, 2),)),), opens)).outputs[0].token
+    )
+    again = placed(0, len(PROMPT) - 1, PROMPT[-1:], ((0, 1, 2),), out_index=1)
+    second = executor.run(step_plan(1, (again,), commits=((0, first),))).outputs[0].token
     runner_up = np.argsort(reference_logits(llama, PROMPT)[-1])[-2]
     assert (first, second) == (reference_logits(llama, PROMPT)[-1].argmax(), runner_up)
 
 
 def test_targets_are_scored(llama: Loaded) -> None:
     targets = PROMPT[1:5]
-    plan = StepPlan(
-        0, (Row(0, 0, PROMPT[:5], ((0,),), n_logits=5, targets=(*targets, -1)),), (opened(0),)
+    plan = step_plan(
+        0, (placed(0, 0, PROMPT[:5], ((0,),), n_logits=5, targets=(*targets, -1)),), (opened(0),)
     )
     outputs = reference(llama).run(plan).outputs
     logits = reference_logits(llama, PROMPT[:5]).astype(np.float64)
@@ -149,7 +152,7 @@ def test_until_and_observe(llama: Loaded) -> None:
         assert len(outs) == len(op.outs)
         seen.append(op.kind)
 
-    plan = StepPlan(0, (row(0, 0, PROMPT, (0, 1, 2)),), (opened(0),))
+    plan = step_plan(0, (row(0, 0, PROMPT, (0, 1, 2)),), (opened(0),))
     values = reference(llama).trace(plan, until="l1.attn", observe=observe)
     assert seen[-1] == "attention"
     assert seen.count("attention") == 2

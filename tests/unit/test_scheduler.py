@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.core.request import EngineRequest, Standing
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
+from tests.sizes import config_of
 
 BASE = TokenParams(seed=0, max_tokens=8, repetition_penalty=1.1)
 """With a penalty, for which samplers are told what was emitted."""
@@ -26,7 +28,7 @@ def config(**changes: int) -> SchedulerConfig:
         "n_blocks": 16,
         "block_size": 16,
     }
-    return SchedulerConfig(**(values | changes))
+    return config_of(**(values | changes))
 
 
 def request(i: int, n_prompt: int, **changes: object) -> EngineRequest:
@@ -62,7 +64,13 @@ def test_a_prompt_becomes_chunks_and_then_single_tokens() -> None:
         (71, 1, 1),
     ]
     assert [row.out_index for row in rows[2:]] == [0, 1, 2]
-    assert [len(row.tables[0]) for row in rows] == [2, 4, 5, 5, 5]
+    assert [[(x.first, len(x.blocks)) for x in plan.tables] for plan in plans] == [
+        [(0, 5)],
+        [],
+        [],
+        [],
+        [],
+    ]
     assert plans[0].opens[0].prompt == tuple(range(100, 170))
     assert plans[4].commits == ((0, 7),)
     assert rows[3].tokens == (7,)
@@ -167,9 +175,10 @@ def test_a_prompt_that_fills_the_context_can_only_be_scored() -> None:
     with pytest.raises(RequestError, match="128 tokens and fills the limit of 128"):
         scheduler(request(1, 128))
     made = scheduler(request(1, 128, max_tokens=0, n_prompt_logprobs=0))
+    news: list[TokenEvent] = []
     while made.has_work:
-        _, events = step(made)
-    assert len(events[0].prompt_logprobs) == 127
+        news += step(made)[1]
+    assert sum(len(event.prompt_logprobs) for event in news) == 127
 
 
 def test_outputs_end_where_the_context_ends() -> None:
@@ -229,6 +238,46 @@ def test_prompt_scores_skip_nothing_and_cost_no_extra_token() -> None:
     assert rows[2].out_index + 1 == 0
 
 
+def test_prompt_scores_are_told_as_they_are_computed() -> None:
+    made = scheduler(request(1, 10, n_prompt_logprobs=0), max_num_batched_tokens=4)
+    news = [step(made)[1][0] for _ in range(3)]
+    assert [len(event.prompt_logprobs) for event in news] == [4, 4, 1]
+    assert [len(event.tokens) for event in news] == [0, 0, 1]
+
+
+def test_the_scores_of_a_step_are_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (
+        ("making.MAX_SCORES", 6),
+        ("prompts.MAX_SCORES", 6),
+        ("prompts.MAX_LOGPROBS", 1),
+    ):
+        monkeypatch.setattr(f"kvasir.sched.{name}", value)
+    plain = request(3, 9, max_tokens=1)
+    scored = [request(i, 5, max_tokens=0, n_prompt_logprobs=0) for i in (1, 2)]
+    made = scheduler(*scored, plain)
+    first, _ = step(made)
+    assert [row.n_logits for row in first.rows] == [4, 2, 1]
+    assert [len(row.tokens) for row in first.rows] == [4, 2, 9], "what is not scored has no bound"
+    second, events = step(made)
+    assert [row.targets for row in second.rows] == [(103, 104)]
+    assert (events[0].finish, len(events[0].prompt_logprobs)) == ("length", 2)
+
+
+def test_who_wants_scores_takes_no_slot_when_those_of_a_step_are_spent() -> None:
+    """195 tokens with 20 alternatives each."""
+    scored = [request(i, 120, max_tokens=0, n_prompt_logprobs=20) for i in range(1, 9)]
+    made = scheduler(
+        *scored,
+        replace(request(9, 3, max_tokens=1), standing=Standing(tenant="other")),
+        max_num_seqs=8,
+        max_num_batched_tokens=512,
+        n_blocks=80,
+    )
+    first, _ = step(made)
+    assert sorted(len(row.tokens) for row in first.rows) == [3, 76, 119]
+    assert (made.stats().n_running, made.stats().n_waiting) == (1, 6)
+
+
 def test_scoring_alone_leaves_the_last_token_out() -> None:
     made = scheduler(request(1, 5, max_tokens=0, n_prompt_logprobs=2))
     plan, events = step(made)
@@ -247,7 +296,7 @@ def test_a_request_without_work_ends_at_once(one: EngineRequest) -> None:
 
 
 def test_a_replayed_request_that_had_ended_ends_at_once() -> None:
-    made = scheduler(EngineRequest(1, (1, 2), replace(BASE, stop_ids=(5,)), (4, 5)))
+    made = scheduler(EngineRequest(1, (1, 2), replace(BASE, stop_ids=(5,)), emitted=(4, 5)))
     assert made.take_events() == (TokenEvent(1, finish="stop", stop_id=5),)
 
 
@@ -327,5 +376,4 @@ def test_a_preempted_request_leaves_no_moves_and_no_commits_behind() -> None:
     assert made.stats().n_preemptions == 1
     (reopened,) = plans[-1].opens
     assert reopened.slot not in {slot for slot, _ in plans[-1].commits}
-    rows = {block for row in plans[-1].rows for block in row.tables[0]}
-    assert rows >= {block for move in plans[-1].moves for block in move.tables[0]}
+    assert {row.slot for row in plans[-1].rows} >= {move.slot for move in plans[-1].moves}

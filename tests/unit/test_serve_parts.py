@@ -138,10 +138,11 @@ def test_plain_hosts_pass(host: bytes) -> None:
 
 
 def test_r107_labels_are_bounded() -> None:
-    metrics = Metrics("m", EngineStats)
+    metrics = Metrics()
+    measured = metrics.of("m", EngineStats)
     for i in range(1000):
         metrics.count_error(f"code{i}")
-        metrics.choice_done(f"finish{i}")
+        measured.choice_done(f"finish{i}")
     lines = metrics.text().decode().splitlines()
     assert 'kvasir:request_errors_total{code="other"} 1000.0' in lines
     assert len(lines) < 400
@@ -157,7 +158,9 @@ def test_both_metric_names() -> None:
         prefix_queries=40,
         prefix_hits=32,
     )
-    text = Metrics("m", lambda: stats).text().decode()
+    metrics = Metrics()
+    metrics.of("m", lambda: stats)
+    text = metrics.text().decode()
     for prefix in ("kvasir", "vllm"):
         assert f'{prefix}:num_requests_running{{model_name="m"}} 3.0' in text
         assert f'{prefix}:kv_cache_usage_perc{{model_name="m"}} 0.75' in text

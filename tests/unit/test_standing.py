@@ -7,16 +7,13 @@ import pytest
 from kvasir.config.options import EngineOptions
 from kvasir.config.sharing import parse_sharing
 from kvasir.core.errors import ConfigError, RequestError
-from kvasir.core.messages import EngineRequest
-from kvasir.core.params import TokenParams
-from kvasir.engine.tokenlog import decode, encode, open_log, replay
 from kvasir.sampling.standing import check_priorities, check_priority
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.sampling import standing_of
 
 
 def standing(**fields: object) -> tuple[int, str, str]:
-    found = standing_of(CompletionRequest(prompt="x", **fields))
+    found = standing_of(CompletionRequest(prompt="x", **fields), 0.0)
     return found.priority, found.priority_class, found.tenant
 
 
@@ -57,13 +54,6 @@ def test_a_list_of_priorities_has_one_for_each_prompt() -> None:
         check_priorities([1], 2)
     with pytest.raises(RequestError, match="a whole number, not bool"):
         check_priority(True)
-
-
-def test_a_replayed_request_keeps_its_place() -> None:
-    params = TokenParams(seed=1, max_tokens=2)
-    request = EngineRequest(4, (1, 2), params, priority=5, priority_class="batch", tenant="alice")
-    log = decode(encode(open_log(request, key_root="root", numerics_id="test")))
-    assert replay(log, key_root="root", numerics_id="test") == request
 
 
 def test_weights_are_read_from_text() -> None:

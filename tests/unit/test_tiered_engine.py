@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.groups import state_group
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
-from kvasir.engine.tiered import block_sizes
-from kvasir.exec.base import ExecutorSpec
+from kvasir.engine.saving import block_sizes
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
+from tests.sizes import changed, config_of
 
-SPEC = ExecutorSpec(97, 256, 4, 64, 32, 16, "test")
-CONFIG = SchedulerConfig(256, 4, 64, 32, 16, enable_prefix_caching=True)
+SIZES = EngineSizes(97, 256, 4, 64, 32, 16)
+CONFIG = config_of(256, 4, 64, 32, 16, enable_prefix_caching=True)
 
 
 class BigBlocks(FakeExecutor):
@@ -58,7 +58,7 @@ def finish(engine: Engine, prompt: range) -> int:
 
 
 def test_saving_is_done_in_parts_and_survives_a_reset(tmp_path: Path) -> None:
-    engine, disk = engine_of(tmp_path, BigBlocks(SPEC))
+    engine, disk = engine_of(tmp_path, BigBlocks(SIZES))
     finish(engine, range(80))
     assert engine.save(), "there is more"
     engine.reset_prefix_cache()
@@ -72,16 +72,16 @@ def test_saving_is_done_in_parts_and_survives_a_reset(tmp_path: Path) -> None:
         n_parts += 1
     assert n_parts >= 5
     engine.close()
-    again, disk = engine_of(tmp_path, BigBlocks(SPEC))
+    again, disk = engine_of(tmp_path, BigBlocks(SIZES))
     assert len(disk) == 5
     again.close()
 
 
 def test_closing_saves_what_is_cached(tmp_path: Path) -> None:
-    engine, _ = engine_of(tmp_path, FakeExecutor(SPEC))
+    engine, _ = engine_of(tmp_path, FakeExecutor(SIZES))
     finish(engine, range(80))
     engine.close()
-    again, disk = engine_of(tmp_path, FakeExecutor(SPEC))
+    again, disk = engine_of(tmp_path, FakeExecutor(SIZES))
     assert len(disk) == 5
     assert finish(again, range(80)) == 64
     again.close()
@@ -90,7 +90,7 @@ def test_closing_saves_what_is_cached(tmp_path: Path) -> None:
 def test_states_come_back_from_disk(tmp_path: Path) -> None:
     """The snapshot at the end of the hit is all that is loaded of them."""
     states = (state_group(40, 64),)
-    spec, config = replace(SPEC, windows=states), replace(CONFIG, windows=states)
+    spec, config = replace(SIZES, windows=states), changed(CONFIG, windows=states)
 
     def answer(folder: Path) -> tuple[list[int], int]:
         executor = FakeExecutor(spec)
@@ -110,11 +110,11 @@ def test_states_come_back_from_disk(tmp_path: Path) -> None:
 
 def test_after_a_fault_nothing_is_saved(tmp_path: Path) -> None:
     """A block may be known whose load the failed step has not done."""
-    engine, _ = engine_of(tmp_path, Failing(SPEC))
+    engine, _ = engine_of(tmp_path, Failing(SIZES))
     finish(engine, range(80))
     with pytest.raises(EngineFault):
         finish(engine, range(100, 180))
     engine.close()
-    again, disk = engine_of(tmp_path, FakeExecutor(SPEC))
+    again, disk = engine_of(tmp_path, FakeExecutor(SIZES))
     assert len(disk) == 0
     again.close()

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from kvasir.cli.trace import chrome_trace, request_text, steps_text
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, StepPlan, StepResult
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.core.timeline import Span, Story
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
-from kvasir.sched.timeline import Timeline
 from kvasir.serve.served import Served, ServedResponses
+from kvasir.timing.timeline import Timeline
+from tests.sizes import changed, config_of
 
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=256,
     max_num_seqs=4,
     max_num_batched_tokens=32,
@@ -35,7 +35,7 @@ CONFIG = SchedulerConfig(
 def engine(config: SchedulerConfig = CONFIG, timeline: Timeline | None = None) -> Engine:
     """Every look at the clock is a second later; a step takes half of one."""
     ticks = count(1)
-    spec = ExecutorSpec(101, 256, 4, 32, config.n_blocks, 16, "test")
+    spec = EngineSizes(101, 256, 4, 32, config.sizes.n_blocks, 16)
     clock = timeline or Timeline(lambda: float(next(ticks)))
     executor = FakeExecutor(spec, seconds=lambda plan: 0.5)
     return Engine(executor, Scheduler(config, timeline=clock))
@@ -93,7 +93,7 @@ def test_a_hit_is_shown_with_its_tokens() -> None:
 
 
 def test_a_preemption_is_shown_and_the_wait_after_it() -> None:
-    made = engine(replace(CONFIG, n_blocks=6, enable_prefix_caching=False))
+    made = engine(changed(CONFIG, n_blocks=6, enable_prefix_caching=False))
     for i in (1, 2):
         made.add(request(i, 30, 40))
     drain(made)
@@ -119,7 +119,7 @@ def test_what_came_from_disk_is_shown_as_a_part_of_the_hit() -> None:
 
 
 def test_state_of_waiting_running_cancelled_and_unknown() -> None:
-    made = engine(replace(CONFIG, max_num_seqs=1))
+    made = engine(changed(CONFIG, max_num_seqs=1))
     made.add(request(1, 10, 5))
     made.add(request(2, 10, 5))
     made.step()
@@ -134,7 +134,7 @@ def test_drafted_rows_are_decode_steps() -> None:
     timeline = Timeline(iter(range(100)).__next__)
     timeline.queued(1, 4)
     timeline.mark(1, "started")
-    draft = Row(0, 4, (5, 6, 7), (0,), n_logits=3, out_index=1)
+    draft = Row(0, 4, (5, 6, 7), n_logits=3, out_index=1)
     timeline.step(StepPlan(0, (draft,)), [1], StepResult(()), n_waiting=0, blocks_free=3)
     found = timeline.story(1)
     assert found is not None
@@ -143,7 +143,7 @@ def test_drafted_rows_are_decode_steps() -> None:
 
 
 def fill(timeline: Timeline, n_steps: int, ids: tuple[int, ...]) -> None:
-    rows = tuple(Row(slot, 9, (5,), (0,), out_index=2) for slot in range(len(ids)))
+    rows = tuple(Row(slot, 9, (5,), out_index=2) for slot in range(len(ids)))
     for step in range(n_steps):
         timeline.step(StepPlan(step, rows), ids, StepResult(()), n_waiting=0, blocks_free=3)
 
@@ -206,20 +206,20 @@ def test_what_the_ring_forgot_is_said() -> None:
 
 def test_a_response_is_known_to_its_owner_only_and_not_for_ever() -> None:
     served = ServedResponses(limit=2)
-    served.add(Served("cmpl-a", 1, 2, b"me"))
-    served.add(Served("cmpl-b", 3, 1, b"you"))
+    served.add(Served("cmpl-a", 1, 2, b"me", "m"))
+    served.add(Served("cmpl-b", 3, 1, b"you", "m"))
     assert served.get("cmpl-a", b"you") is None
-    assert served.get("cmpl-b", b"you") == Served("cmpl-b", 3, 1, b"you")
-    assert [served.names(b"me").name(i) for i in range(5)] == [
+    assert served.get("cmpl-b", b"you") == Served("cmpl-b", 3, 1, b"you", "m")
+    assert [served.names(b"me", "m").name(i) for i in range(5)] == [
         None,
         "cmpl-a/0",
         "cmpl-a/1",
         None,
         None,
     ]
-    served.add(Served("cmpl-c", 4, 1, b"me"))
+    served.add(Served("cmpl-c", 4, 1, b"me", "m"))
     assert served.get("cmpl-a", b"me") is None
-    assert served.names(b"me").name(4) == "cmpl-c"
+    assert served.names(b"me", "m").name(4) == "cmpl-c"
 
 
 STEPS = {
@@ -284,7 +284,7 @@ def _builtins(span: Span) -> dict[str, object]:
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 def test_every_step_is_recorded_in_both_loops(overlap: bool) -> None:
     scheduler = Scheduler(CONFIG)
-    spec = ExecutorSpec(101, 256, 4, 32, 40, 16, "test")
+    spec = EngineSizes(101, 256, 4, 32, 40, 16)
     made = Engine(FakeExecutor(spec), scheduler, overlap=overlap)
     for i in range(5):
         made.add(request(i, 20 + i, 6))

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
+from msgspec import structs
 
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import EngineRequest, TokenEvent
+from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
+from kvasir.core.request import Context, EngineRequest, Standing
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
 from kvasir.engine.tokenlog import ReplayError, TokenLog, decode, encode, open_log, replay
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sampling.reference import DRAWS
 from kvasir.sched.scheduler import Scheduler
+from tests.sizes import config_of
 
-SPEC = ExecutorSpec(101, 256, 4, 32, 40, 16, "test")
-ROOT = key_root("weights", SPEC, "bf16", "rope")
+SIZES = EngineSizes(101, 256, 4, 32, 40, 16)
+ROOT = key_root("weights", "test", SIZES, "bf16", "rope")
 REQUEST = EngineRequest(
     5,
     tuple(range(30)),
@@ -30,8 +31,8 @@ REQUEST = EngineRequest(
 
 def make_engine(n_tokens: int = 32) -> Engine:
     """Of steps of at most ``n_tokens``."""
-    config = SchedulerConfig(256, 4, n_tokens, 40, 16)
-    return Engine(FakeExecutor(SPEC), Scheduler(config))
+    config = config_of(256, 4, n_tokens, 40, 16)
+    return Engine(FakeExecutor(SIZES), Scheduler(config))
 
 
 def run(engine: Engine, request: EngineRequest, log: TokenLog, n: int = 1000) -> TokenLog:
@@ -78,20 +79,43 @@ def test_scores_that_were_told_are_not_told_again() -> None:
 
 def test_another_key_root_or_numerics_is_refused() -> None:
     with pytest.raises(ReplayError, match="ran with key root"):
-        replay(new_log(), key_root=key_root("other", SPEC, "bf16", "rope"), numerics_id="test")
+        replay(
+            new_log(), key_root=key_root("other", "test", SIZES, "bf16", "rope"), numerics_id="test"
+        )
     with pytest.raises(ReplayError, match="numerics 'test', the engine has 'fast'"):
         replay(new_log(), key_root=ROOT, numerics_id="fast")
     log = new_log()
-    log.version = 2
-    with pytest.raises(ReplayError, match="version 2, this is version 1"):
+    log.version = 1
+    with pytest.raises(ReplayError, match="version 1, this is version 2"):
         replay(log, key_root=ROOT, numerics_id="test")
 
 
 def test_a_log_of_another_sampler_is_refused() -> None:
-    fields = msgspec.msgpack.decode(encode(new_log()))
-    assert fields.pop("draws") == DRAWS
+    log = new_log()
+    log.draws = 1
     with pytest.raises(ReplayError, match=f"drawn by sampler 1, the engine has {DRAWS}"):
-        replay(decode(msgspec.msgpack.encode(fields)), key_root=ROOT, numerics_id="test")
+        replay(decode(encode(log)), key_root=ROOT, numerics_id="test")
+
+
+def test_a_replay_loses_nothing_of_its_request() -> None:
+    request = EngineRequest(
+        5,
+        (1, 2),
+        TokenParams(seed=3, max_tokens=20),
+        Context("salt", "adapter", ("image", "sound")),
+        Standing("batch", "alice", 5, ttft_by=1.0, answer_by=2.0),
+        emitted=(7,),
+        n_scored=1,
+        parent=4,
+        hold_seconds=9.0,
+    )
+    defaults = {field.name: field.default for field in structs.fields(request)}
+    assert all(getattr(request, name) != default for name, default in defaults.items())
+    log = decode(encode(open_log(request, key_root=ROOT, numerics_id="test")))
+    assert replay(log, key_root=ROOT, numerics_id="test") == request
+    log.record(TokenEvent(5, tokens=(8,)))
+    again = replay(log, key_root=ROOT, numerics_id="test")
+    assert again == structs.replace(request, emitted=(7, 8))
 
 
 def test_a_finished_choice_is_not_replayed() -> None:
@@ -114,12 +138,15 @@ def test_bytes_that_are_no_log_are_refused(data: bytes) -> None:
 def test_the_key_root_depends_on_all_that_changes_bits() -> None:
     roots = {
         ROOT,
-        key_root("other", SPEC, "bf16", "rope"),
-        key_root("weights", SPEC, "f32", "rope"),
-        key_root("weights", SPEC, "bf16", "rope2"),
-        key_root("weights", replace(SPEC, block_size=32), "bf16", "rope"),
-        key_root("weights", replace(SPEC, numerics_id="x"), "bf16", "rope"),
+        key_root("other", "test", SIZES, "bf16", "rope"),
+        key_root("weights", "test", SIZES, "f32", "rope"),
+        key_root("weights", "test", SIZES, "bf16", "rope2"),
+        key_root("weights", "test", replace(SIZES, block_size=32), "bf16", "rope"),
+        key_root("weights", "x", SIZES, "bf16", "rope"),
     }
     assert len(roots) == 6
-    assert key_root("weights", replace(SPEC, n_blocks=99, max_num_seqs=1), "bf16", "rope") == ROOT
+    assert (
+        key_root("weights", "test", replace(SIZES, n_blocks=99, max_num_seqs=1), "bf16", "rope")
+        == ROOT
+    )
     assert len(ROOT) == 64

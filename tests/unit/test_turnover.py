@@ -17,21 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvasir.bench.experiments.turnover import Turnover, Variant, variants
-from kvasir.config.resolved import SchedulerConfig, SharingConfig
-from kvasir.core.messages import EngineRequest
+from bench.experiments.turnover import Turnover, Variant, variants
+from kvasir.config.resolved import SharingConfig
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
+from kvasir.core.request import EngineRequest, Standing
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
-from kvasir.sched.backlog import Backlog
-from kvasir.sched.cost import CostModel, Costs
-from kvasir.sched.deadlines import MIN_KEPT, Deadlines
 from kvasir.sched.holds import Holds
-from kvasir.sched.outlook import start_after, start_behind
 from kvasir.sched.policy import MAX_GONE, Line
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.backlog import Backlog
+from kvasir.timing.cost import CostModel, Costs
+from kvasir.timing.deadlines import MIN_KEPT, Deadlines
+from kvasir.timing.outlook import start_after, start_behind
+from tests.sizes import config_of
 
 FEW, MANY = 300, 3000
 COSTS = Costs(step=0.01, row=1e-9, token=1e-3, pair=1e-12, entry=1e-12)
@@ -82,7 +83,7 @@ def test_an_arrival_or_an_end_costs_the_same_however_many_wait(act: str) -> None
 
 def _cost(act: str, n_waiting: int) -> int:
     now = 0.0
-    config = SchedulerConfig(1024, 4, 64, 256, 16)
+    config = config_of(1024, 4, 64, 256, 16)
     made = Scheduler(config, costs=CostModel(COSTS), clock=lambda: now)
     for i in range(n_waiting + 4):
         is_late = act == "expire" and i > n_waiting
@@ -103,7 +104,7 @@ def _cost(act: str, n_waiting: int) -> int:
 
 
 def _asked(i: int, **due: Any) -> EngineRequest:
-    return EngineRequest(i, (5,) * 10, TokenParams(seed=1, max_tokens=30), **due)
+    return EngineRequest(i, (5,) * 10, TokenParams(seed=1, max_tokens=30), standing=Standing(**due))
 
 
 def step(made: Scheduler) -> float:
@@ -182,7 +183,7 @@ def test_waits_are_foretold_within_a_quarter(
 ) -> None:
     """What the first token of one behind all waits for, beyond its own prompt."""
     for n_waiting in (1, n_slots // 2 + 1, 2 * n_slots, 10 * n_slots):
-        made = Scheduler(SchedulerConfig(2048, n_slots, 256, 4096, 16), costs=CostModel(COSTS))
+        made = Scheduler(config_of(2048, n_slots, 256, 4096, 16), costs=CostModel(COSTS))
         for i in range(n_slots + n_waiting):
             params = TokenParams(seed=i, max_tokens=lengths[i % len(lengths)])
             made.add(EngineRequest(i, (5,) * n_prompt, params))
@@ -200,7 +201,7 @@ def test_waits_are_foretold_within_a_quarter(
 
 def test_places_that_were_just_left_are_free() -> None:
     """Not taken for places that blocks lack for."""
-    made = Scheduler(SchedulerConfig(2048, 8, 256, 4096, 16), costs=CostModel(COSTS))
+    made = Scheduler(config_of(2048, 8, 256, 4096, 16), costs=CostModel(COSTS))
     for i in range(100):
         n_outputs = 500 if i == 7 else 20
         made.add(EngineRequest(i, (5,) * 10, TokenParams(seed=i, max_tokens=n_outputs)))
@@ -217,9 +218,7 @@ def test_places_that_were_just_left_are_free() -> None:
 )
 def test_places_that_nobody_asked_for_are_free(n_blocks: int, wait: float) -> None:
     """While somebody runs and nobody waits: unless there are no blocks for one more."""
-    config = SchedulerConfig(
-        1024, 8, 256, n_blocks, 16, sharing=SharingConfig(kv_policy="contiguous")
-    )
+    config = config_of(1024, 8, 256, n_blocks, 16, sharing=SharingConfig(kv_policy="contiguous"))
     made = Scheduler(config, costs=CostModel(COSTS))
     made.add(EngineRequest(1, (5,) * 10, TokenParams(seed=1, max_tokens=1000)))
     for _ in range(20):
@@ -242,7 +241,7 @@ def test_what_is_held_goes_in_the_order_of_its_time() -> None:
     pool = BlockPool(64)
     for i, seconds in enumerate((9.0, 3.0, 6.0, 1.0)):
         request = _waiting(i, 4, ())
-        request.table, request.hold_seconds = BlockTable((pool,), 16), seconds
+        request.table, request.share.hold_seconds = BlockTable((pool,), 16), seconds
         request.table.grow(9)
         request.n_computed = 9
         holds.keep(request)
@@ -262,7 +261,7 @@ def test_ended_requests_leave_the_deadlines_a_few_at_a_time() -> None:
     deadlines = Deadlines()
     requests = [_waiting(i, 4, ()) for i in range(1000)]
     for i, request in enumerate(requests):
-        request.ttft_by, request.answer_by = 10.0 + i, 2000.0
+        request.standing = Standing(ttft_by=10.0 + i, answer_by=2000.0)
         deadlines.add(request)
         if i % 2:
             request.finish = "stop"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from kvasir.core.errors import RequestError
-from kvasir.engine.turns import Abandoned, Turn, Turns
+from kvasir.offline.turns import Abandoned, Turn, Turns
 
 PATIENCE = 30.0
 
@@ -204,7 +204,7 @@ def test_the_interpreter_ends_while_a_call_is_in_native_code() -> None:
     program = (
         "import numpy as np, threading, time\n"
         "from kvasir import _native\n"
-        "from kvasir.engine.turns import Turns\n"
+        "from kvasir.offline.turns import Turns\n"
         "memory, turns = np.empty(1 << 30, np.uint8), Turns('t')\n"
         "work = lambda turn: _native.populate_pages(memory)\n"
         "threading.Thread(target=lambda: turns.call(work), daemon=True).start()\n"

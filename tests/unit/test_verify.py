@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kvasir.exec.cpu.passes import lower_passes
 from kvasir.ir.builder import Builder
 from kvasir.ir.fuse import fuse
-from kvasir.ir.passes_cpu import lower_passes
 from kvasir.ir.program import Attr, KVSpec, Op, Program, Value, freeze
 from kvasir.ir.verify import ProgramError, verify
 

@@ -6,23 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, state_group, window_blocks
-from kvasir.core.messages import EngineRequest
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.exec.base import ExecutorSpec
 from kvasir.exec.checks import refuse_states
 from kvasir.exec.fake import FakeExecutor
 from kvasir.kv.prefix import PrefixCache
 from kvasir.sched.scheduler import Scheduler
+from tests.planned import tables_after
+from tests.sizes import changed, config_of
 from tests.unit.test_prefix_cache import chain, fill
 
 WINDOW = 40
 BOUND = window_blocks(WINDOW, 16, n_seqs=3, n_tokens=64)
-CONFIG = SchedulerConfig(
+CONFIG = config_of(
     max_model_len=1024,
     max_num_seqs=3,
     max_num_batched_tokens=64,
@@ -56,9 +57,9 @@ def finish(made: Scheduler, *requests: EngineRequest) -> list[StepPlan]:
 
 def test_a_row_names_what_its_tokens_see() -> None:
     plans = finish(Scheduler(CONFIG), ask(1, 200))
-    for plan in plans:
+    for n, plan in enumerate(plans, 1):
         row = plan.rows[0]
-        full, window = row.tables
+        ((full, window),) = tables_after(CONFIG, plans[:n])
         assert NO_BLOCK not in full
         assert len(full) == len(window) == -(-(row.start + len(row.tokens)) // 16)
         n_gone = max(0, row.start - WINDOW + 1) // 16
@@ -68,7 +69,7 @@ def test_a_row_names_what_its_tokens_see() -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_memory_of_windowed_layers_does_not_grow_with_the_length(overlap: bool) -> None:
     """The pool holds the bound alone: three requests of 900 tokens never wait for a block."""
-    spec = ExecutorSpec(1000, 1024, 3, 64, 200, 16, "test", CONFIG.windows)
+    spec = EngineSizes(1000, 1024, 3, 64, 200, 16, CONFIG.sizes.windows)
     scheduler = Scheduler(CONFIG)
     made = Engine(FakeExecutor(spec), scheduler, overlap=overlap)
     made.submit([ask(i, 800, 100, first=10 * i) for i in range(3)])
@@ -87,7 +88,7 @@ def test_a_hit_needs_what_the_next_token_sees() -> None:
     cache = PrefixCache((KVGroup(9), KVGroup(9, window=6)), 4)
     table = fill(cache, range(20))
     table.give_back(20)
-    full, window = table.covering(20)
+    full, window = zip(*(table.at(i) for i in range(5)), strict=True)
     assert window == (NO_BLOCK, NO_BLOCK, NO_BLOCK, 3, 4)
     table.release()
     hit = cache.find(chain(range(20)), 20)
@@ -147,7 +148,7 @@ def test_the_next_turn_of_a_conversation_is_a_hit() -> None:
     assert (plans[0].rows[0].start, len(plans[0].rows[0].tokens)) == (304, 19)
 
 
-STATES = replace(CONFIG, windows=(state_group(40, 64),), enable_prefix_caching=True)
+STATES = changed(CONFIG, windows=(state_group(40, 64),), enable_prefix_caching=True)
 
 
 def test_a_hit_ends_where_a_snapshot_is() -> None:
@@ -156,13 +157,13 @@ def test_a_hit_ends_where_a_snapshot_is() -> None:
     plans = finish(made, ask(2, 100, first=0))
     assert [(row.start, len(row.tokens)) for plan in plans[:1] for row in plan.rows] == [(96, 4)]
     assert all(plan.copies == () for plan in plans)
-    full, state = plans[0].rows[0].tables
+    ((full, state),) = tables_after(STATES, plans[:1])
     assert NO_BLOCK not in full
     assert state[:5] == (NO_BLOCK,) * 5 and NO_BLOCK not in state[5:]
 
 
 def test_a_sequence_holds_one_state_between_steps() -> None:
-    made = Scheduler(replace(STATES, max_num_batched_tokens=16, enable_prefix_caching=False))
+    made = Scheduler(changed(STATES, max_num_batched_tokens=16, enable_prefix_caching=False))
     made.add(ask(1, 200, n_outputs=40))
     most = 0
     while made.has_work:
@@ -174,6 +175,6 @@ def test_a_sequence_holds_one_state_between_steps() -> None:
 def test_states_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ConfigError, match="cannot take rejected drafts back"):
         Scheduler(replace(STATES, max_draft_tokens=1))
-    spec = ExecutorSpec(50, 1024, 3, 64, 200, 16, "test", STATES.windows)
+    spec = EngineSizes(50, 1024, 3, 64, 200, 16, STATES.sizes.windows)
     with pytest.raises(KvasirError, match=r"has no op for state\(64\)"):
         refuse_states(spec)

@@ -15,15 +15,16 @@ from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
-from kvasir.exec.base import ExecutorSpec, in_order
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import refuse_states
-from kvasir.exec.cpu.inputs import MAX_TOP, StepArrays
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import Packer
+from kvasir.exec.inputs import MAX_TOP, StepArrays
+from kvasir.exec.local import LocalExecutor
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -43,26 +44,26 @@ class CpuSettings:
     huge_pages: bool = True
 
 
-class CpuExecutor:
-    """Runs plans of a lowered program (``ir.passes_cpu.lower_passes``) on the native core.
+class CpuExecutor(LocalExecutor):
+    """Runs plans of a lowered program (``exec.cpu.passes.lower_passes``) on the native core.
 
     Raises ModelError for heads of a size, ConfigError for blocks of one, ValueError for anything
     else, that the native core cannot compute.
     """
 
     def __init__(
-        self, program: Program, binding: Binding, spec: ExecutorSpec, settings: CpuSettings
+        self, program: Program, binding: Binding, sizes: EngineSizes, settings: CpuSettings
     ) -> None:
-        refuse_states(spec)
+        refuse_states(sizes)
         _refuse_heads(program)
-        _refuse_blocks(spec)
-        self._spec = spec
+        _refuse_blocks(sizes)
+        super().__init__(sizes)
         self._pool = new_pool(settings.threads, settings.affinity)
-        self._sampler = _native.Sampler(spec.max_num_seqs, spec.vocab_size)
-        self._kv = KVMemory.allocate(program.kv, spec)
-        self._arrays = StepArrays(spec)
+        self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
+        self._kv = KVMemory.allocate(program.kv, sizes)
+        self._arrays = StepArrays(sizes)
         self.lowered = lower(
-            program, max_tokens=spec.max_num_batched_tokens, logits_tile=_logits_tile(spec)
+            program, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
         )
         self.arena: NDArray[np.uint8] = np.zeros(self.lowered.arena_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
@@ -76,7 +77,7 @@ class CpuExecutor:
             self._pool,
             settings.isa,
             self._sampler,
-            _sizes(self.lowered, program, spec, settings),
+            _sizes(self.lowered, program, sizes, settings),
             pack_records(self.lowered.records),
             pack_buffers(self.lowered.buffers),
             packed.weights,
@@ -97,10 +98,6 @@ class CpuExecutor:
         """Spent inside the native call by all steps so far."""
 
     @property
-    def spec(self) -> ExecutorSpec:
-        return self._spec
-
-    @property
     def phases(self) -> int:
         """Groups of independent ops in a step; each waits for the one before."""
         return self._native.phases
@@ -113,16 +110,18 @@ class CpuExecutor:
         seconds: NDArray[np.float64] | None = None,
         logits: NDArray[np.float32] | None = None,
     ) -> StepResult:
-        """One step. For debugging: stop after record ``until``, add each phase's time to
-        ``seconds`` [phases], copy the raw logits to ``logits`` [logit rows, vocab]."""
+        """One step, on the caller's thread. For debugging: stop after record ``until``, add each
+        phase's time to ``seconds`` [phases], copy the raw logits to ``logits`` [logit rows,
+        vocab]."""
         began = time.monotonic()
         self._idle.since = inf
+        self.tables.apply(plan)
         for opened in plan.opens:
             self._sampler.open(opened.slot, opened.params, opened.prompt, opened.output)
         for slot, token in plan.commits:
             self._sampler.commit(slot, token)
-        in_order(plan, self._move, self._copy)
-        self._arrays.write(plan)
+        self.prepare(plan)
+        self._arrays.write(plan, self.tables)
         n_logits = plan.n_logits
         called = time.monotonic()
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
@@ -132,14 +131,14 @@ class CpuExecutor:
         self._idle.since = ended + PAUSE_SECONDS
         return StepResult(outputs, ended - began, began=began)
 
-    def _move(self, move: Move) -> None:
-        (source, from_row), (target, to_row) = (
-            divmod(index, self._spec.block_size) for index in (move.src, move.dst)
-        )
-        for group, blocks in enumerate(move.tables):
-            self._kv.copy(group, (blocks[source], from_row), (blocks[target], to_row))
+    def move(self, move: Move) -> None:
+        for group in range(len(self.sizes.groups)):
+            source, target = (
+                self.tables.place(group, move.slot, index) for index in (move.src, move.dst)
+            )
+            self._kv.copy(group, source, target)
 
-    def _copy(self, copy: Copy) -> None:
+    def copy(self, copy: Copy) -> None:
         self._kv.copy_blocks(copy.src, copy.dst)
 
     def read_block(self, group: int, block: int) -> bytes:
@@ -156,6 +155,7 @@ class CpuExecutor:
     def close(self) -> None:
         """Waits until packed weights are kept; then gives memory and threads back, whoever may keep
         a reference to this. Closing again does nothing."""
+        super().close()
         if self._keeping is not None:
             self._keeping.join()
         if hasattr(self, "_native"):
@@ -182,9 +182,9 @@ def _refuse_heads(program: Program) -> None:
             )
 
 
-def _refuse_blocks(spec: ExecutorSpec) -> None:
+def _refuse_blocks(sizes: EngineSizes) -> None:
     """K is kept in tiles of ``LANES`` tokens: a part of one would be written behind its block."""
-    size = spec.block_size
+    size = sizes.block_size
     if size < 1 or size % LANES:
         raise ConfigError(
             f"KV blocks of {size} tokens; the cpu executor takes multiples of {LANES}: "
@@ -192,12 +192,12 @@ def _refuse_blocks(spec: ExecutorSpec) -> None:
         )
 
 
-def _logits_tile(spec: ExecutorSpec) -> int:
-    return min(LOGITS_TILE, spec.max_num_batched_tokens)
+def _logits_tile(sizes: EngineSizes) -> int:
+    return min(LOGITS_TILE, sizes.max_num_batched_tokens)
 
 
 def _sizes(
-    lowered: Lowered, program: Program, spec: ExecutorSpec, settings: CpuSettings
+    lowered: Lowered, program: Program, sizes: EngineSizes, settings: CpuSettings
 ) -> Mapping[str, int | bool]:
     heads = [
         op.integer("n_heads") // op.integer("n_kv_heads")
@@ -205,15 +205,15 @@ def _sizes(
         if op.kind == "attention"
     ]
     return {
-        "max_tokens": spec.max_num_batched_tokens,
-        "max_logits": spec.max_num_batched_tokens,
-        "logits_tile": _logits_tile(spec),
+        "max_tokens": sizes.max_num_batched_tokens,
+        "max_logits": sizes.max_num_batched_tokens,
+        "logits_tile": _logits_tile(sizes),
         "top_k": lowered.top_k,
         "head_dim_max": max((kv.head_dim for kv in program.kv), default=16),
         "group_max": max(heads, default=1),
         "hashes": settings.hashes,
-        "max_seqs": spec.max_num_seqs,
-        "max_blocks": StepArrays.max_blocks(spec),
+        "max_seqs": sizes.max_num_seqs,
+        "max_blocks": sizes.max_blocks,
         "max_top": MAX_TOP,
-        "vocab": spec.vocab_size,
+        "vocab": sizes.vocab_size,
     }

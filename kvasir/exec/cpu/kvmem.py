@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvasir.core.groups import group_of
 from kvasir.core.kvtypes import KV_TYPES
-from kvasir.exec.base import ExecutorSpec
+from kvasir.core.sizes import EngineSizes
 from kvasir.ir.program import KVSpec
 
 LANES = 16
@@ -36,28 +36,28 @@ class KVMemory:
     layout: NDArray[np.int64]
 
     @staticmethod
-    def allocate(kv: Sequence[KVSpec], spec: ExecutorSpec) -> KVMemory:
-        places = [group_of(x.window, spec.groups) for x in kv]
+    def allocate(kv: Sequence[KVSpec], sizes: EngineSizes) -> KVMemory:
+        places = [group_of(x.window, sizes.groups) for x in kv]
         pages = [
-            2 * x.n_kv_heads * spec.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
+            2 * x.n_kv_heads * sizes.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
             for x in kv
         ]
         steps = [
             sum(page for page, place in zip(pages, places, strict=True) if place == group)
-            for group in range(len(spec.groups))
+            for group in range(len(sizes.groups))
         ]
-        sizes = [x.n_blocks * step for x, step in zip(spec.groups, steps, strict=True)]
-        *nexts, n_bytes = accumulate(sizes, initial=0)
+        lengths = [x.n_blocks * step for x, step in zip(sizes.groups, steps, strict=True)]
+        *nexts, n_bytes = accumulate(lengths, initial=0)
         memory = np.empty(n_bytes, np.uint8)
         groups = tuple(
             memory[begin : begin + size].reshape(x.n_blocks, step)
-            for begin, size, x, step in zip(nexts, sizes, spec.groups, steps, strict=True)
+            for begin, size, x, step in zip(nexts, lengths, sizes.groups, steps, strict=True)
         )
         rows = []
         for layer, place, page in zip(kv, places, pages, strict=True):
-            head = spec.block_size * layer.head_dim * KV_TYPES[layer.dtype].item_bytes
+            head = sizes.block_size * layer.head_dim * KV_TYPES[layer.dtype].item_bytes
             kind, heads = KV_TYPES[layer.dtype].code, layer.n_kv_heads
-            block = (spec.block_size, heads, layer.head_dim, kind)
+            block = (sizes.block_size, heads, layer.head_dim, kind)
             rows.append((nexts[place], steps[place], heads * head, head, *block, place))
             nexts[place] += page
         return KVMemory(memory, groups, np.array(rows, np.int64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,10 +65,10 @@ class PagedCache:
     def read(self, layer: int, slots: Indices) -> tuple[FloatArray, FloatArray]:
         return self._k[layer][slots], self._v[layer][slots]
 
-    def move(self, move: Move) -> None:
-        """Copies one entry in all layers."""
+    def move(self, move: Move, tables: Tables) -> None:
+        """Copies one entry in all layers, by the tables of its slot."""
         for layer in self._specs:
-            blocks = self.table(layer, move.tables)
+            blocks = self.table(layer, tables)
             src, dst = self.slots(blocks, np.array([move.src, move.dst]))
             self._k[layer][dst] = self._k[layer][src]
             self._v[layer][dst] = self._v[layer][src]
@@ -101,9 +101,10 @@ class PagedCache:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """A row of the plan and the index of its first token in the step."""
+    """A row of the plan, the tables of its slot, and the index of its first token in the step."""
 
     row: Row
+    tables: Tables
     first: int
 
     def ancestors(self, token: int) -> list[int]:
@@ -120,10 +121,16 @@ class RowLayout:
 class StepLayout:
     """All rows of a step; tokens are numbered through in the order of the plan."""
 
-    def __init__(self, rows: tuple[Row, ...], cache: PagedCache) -> None:
+    def __init__(
+        self, rows: tuple[Row, ...], tables: Mapping[int, Tables], cache: PagedCache
+    ) -> None:
+        """``tables``: by slot, of each row as far as its tokens."""
         self._cache = cache
         firsts = np.cumsum([0, *(len(row.tokens) for row in rows)])
-        self.rows = [RowLayout(row, int(first)) for row, first in zip(rows, firsts, strict=False)]
+        self.rows = [
+            RowLayout(row, tables[row.slot], int(first))
+            for row, first in zip(rows, firsts, strict=False)
+        ]
         self._owner = [layout for layout in self.rows for _ in layout.row.tokens]
 
     def positions(self) -> NDArray[np.int32]:
@@ -143,7 +150,7 @@ class StepLayout:
         """Physical place of every token of the step."""
         parts = [
             self._cache.slots(
-                self._cache.table(layer, layout.row.tables),
+                self._cache.table(layer, layout.tables),
                 layout.row.start + np.arange(len(layout.row.tokens)),
             )
             for layout in self.rows
@@ -156,7 +163,7 @@ class StepLayout:
         layout = self._owner[token]
         start = layout.row.start
         path = start + np.array(layout.ancestors(token - layout.first), np.int64)
-        blocks = self._cache.table(layer, layout.row.tables)
+        blocks = self._cache.table(layer, layout.tables)
         first = min(start, blocks.count(NO_BLOCK) * self._cache.block_size)
         indices = np.concatenate([np.arange(first, start, dtype=np.int64), path])
         k, v = self._cache.read(layer, self._cache.slots(blocks, indices))

@@ -11,9 +11,10 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
-from kvasir.exec.base import ExecutorSpec, in_order
+from kvasir.core.plan import Copy, Move, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_plan, refuse_states
+from kvasir.exec.local import LocalExecutor
 from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, logit_rows, resolve
@@ -62,7 +63,7 @@ class _Step:
         return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
 
 
-class ReferenceExecutor:
+class ReferenceExecutor(LocalExecutor):
     """Runs plans with the ops' references. The program decides the numerics.
 
     A raw program, or one lowered with dtype float32, computes with dequantized weights and f32
@@ -70,22 +71,18 @@ class ReferenceExecutor:
     """
 
     def __init__(
-        self, program: Program, weights: Mapping[str, FloatArray], spec: ExecutorSpec
+        self, program: Program, weights: Mapping[str, FloatArray], sizes: EngineSizes
     ) -> None:
-        refuse_states(spec)
+        super().__init__(sizes)
+        refuse_states(sizes)
         self.program = program
         self._weights = weights
-        self._spec = spec
-        self._cache = PagedCache(program.kv, spec.groups, spec.block_size)
+        self._cache = PagedCache(program.kv, sizes.groups, sizes.block_size)
         self._states: dict[int, SlotState] = {}
         self._drawn: tuple[int, ...] = ()
 
-    @property
-    def spec(self) -> ExecutorSpec:
-        return self._spec
-
     def run(self, plan: StepPlan) -> StepResult:
-        """Raises KvasirError when the plan breaks ``spec``."""
+        """Raises KvasirError when the plan breaks ``sizes``."""
         begin = time.monotonic()
         step, _ = self._run(plan, None, None)
         return StepResult(step.outputs, time.monotonic() - begin, began=begin)
@@ -105,18 +102,27 @@ class ReferenceExecutor:
     def write_block(self, group: int, block: int, data: bytes) -> None:
         self._cache.write_block(group, block, data)
 
+    def move(self, move: Move) -> None:
+        self._cache.move(move, self.tables.of(move.slot, max(move.src, move.dst) + 1))
+
+    def copy(self, copy: Copy) -> None:
+        self._cache.copy(copy)
+
     def close(self) -> None:
+        super().close()
         self._states.clear()
 
     def _run(
         self, plan: StepPlan, until: str | None, observe: Observer | None
     ) -> tuple[_Step, dict[str, Rows]]:
-        check_plan(plan, self._spec, self._states.keys(), len(self._drawn))
-        self._prepare(plan)
+        self.tables.apply(plan)
+        tables = self.tables.of_rows(plan)
+        check_plan(plan, self.sizes, tables, self._states.keys(), len(self._drawn))
+        self._open_slots(plan)
         rows = tuple(
             structs.replace(row, tokens=resolve(row.tokens, self._drawn)) for row in plan.rows
         )
-        layout = StepLayout(rows, self._cache)
+        layout = StepLayout(rows, tables, self._cache)
         step = _Step(
             constants=self.program.constants,
             layout=layout,
@@ -137,12 +143,12 @@ class ReferenceExecutor:
         self._drawn = tuple(output.token for output in step.outputs)
         return step, values
 
-    def _prepare(self, plan: StepPlan) -> None:
+    def _open_slots(self, plan: StepPlan) -> None:
         for opening in plan.opens:
             self._open(opening)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
-        in_order(plan, self._cache.move, self._cache.copy)
+        self.prepare(plan)
 
     def _open(self, opening: SlotOpen) -> None:
         self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)

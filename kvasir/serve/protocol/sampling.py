@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import DrawParams, SamplingParams
-from kvasir.engine.beam import MAX_BEAM_WIDTH, BeamSearchParams
+from kvasir.core.params import DrawParams, SamplingParams, after
+from kvasir.core.request import Context, Standing
 from kvasir.sampling.standing import (
-    Standing,
     check_class,
     check_priority,
     check_salt,
     check_user,
 )
 from kvasir.sampling.validate import check_bias_count
+from kvasir.text.beam import MAX_BEAM_WIDTH, BeamSearchParams
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,13 +127,20 @@ def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
     BeamSearchParams(beam_width=1, max_tokens=1, length_penalty=fields.length_penalty).check()
 
 
-def standing_of(fields: SamplingFields) -> Standing:
-    """Raises RequestError (400)."""
+def context_of(fields: SamplingFields, model: Context) -> Context:
+    """That of the ``model``, with the salt of the request. Raises RequestError (400)."""
+    return msgspec.structs.replace(model, salt=check_salt(fields.cache_salt))
+
+
+def standing_of(fields: SamplingFields, arrived: float) -> Standing:
+    """Its time limits, which are checked already, count from ``arrived``. Raises RequestError
+    (400)."""
     return Standing(
-        check_salt(fields.cache_salt),
-        check_priority(fields.priority),
         check_class(fields.priority_class, fields.service_tier),
         check_user(fields.user, fields.safety_identifier),
+        check_priority(fields.priority),
+        after(arrived, fields.ttft_ms),
+        after(arrived, fields.deadline_ms),
     )
 
 

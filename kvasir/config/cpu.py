@@ -1,0 +1,85 @@
+"""What the native executor runs with: threads and their places, ISA level, packed weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvasir.config.affinity import Affinity, decide, parse_affinity
+from kvasir.config.hardware import Hardware
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import CpuConfig
+from kvasir.config.sizes import parse_size
+from kvasir.core.errors import ConfigError
+
+PACKED_CACHE_OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlanner:
+    """Decides one value after the other and writes down why."""
+
+    options: EngineOptions
+    hardware: Hardware
+    reasons: dict[str, str]
+
+    def config(self, env_isa: str | None, cache: Path | None) -> CpuConfig:
+        """``env_isa``: the level that the environment asks for; ``cache``: the folder for what is
+        kept from start to start. Raises ConfigError."""
+        threads = self.threads()
+        return CpuConfig(
+            threads,
+            self.isa(env_isa),
+            self.packed_cache(cache),
+            parse_size(self.options.packed_cache_size, "packed_cache_size"),
+            self.affinity(threads),
+            self.huge_pages(),
+        )
+
+    def threads(self) -> int:
+        asked, machine = self.options.threads, self.hardware
+        why = f"cores among {machine.n_cpus} usable CPUs" if asked is None else "as asked"
+        listed = parse_affinity(self.options.cpu_affinity)
+        if asked is None and listed is not None:
+            asked, why = len(listed), "CPUs of cpu_affinity"
+        threads = machine.n_cores if asked is None else asked
+        self.reasons["threads"] = f"{threads}: {why}"
+        return threads
+
+    def isa(self, env_isa: str | None) -> str:
+        levels = self.hardware.isa_levels
+        level = self.options.isa or env_isa or levels[-1]
+        if level not in levels:
+            raise ConfigError(
+                f"isa {level!r} cannot run on this CPU: use one of {', '.join(levels)}"
+            )
+        by_env = "KVASIR_ISA" if env_isa else "the best of this CPU"
+        self.reasons["isa"] = f"{level}: {'as asked' if self.options.isa else by_env}"
+        return level
+
+    def affinity(self, threads: int) -> Affinity:
+        options = self.options
+        found = decide(options.cpu_affinity, options.numa, self.hardware.topology, threads)
+        self.reasons["cpu_affinity"], self.reasons["numa"] = found.why, found.memory
+        return found
+
+    def huge_pages(self) -> bool:
+        """Whether to ask for them."""
+        mode, asked = self.hardware.huge_pages, self.options.huge_pages
+        if asked == "none":
+            self.reasons["huge_pages"] = "refused: as asked"
+        elif mode in ("always", "madvise"):
+            self.reasons["huge_pages"] = f"asked for: the system gives them ({mode})"
+        else:
+            self.reasons["huge_pages"] = f"asked for: the system gives none ({mode or 'unknown'})"
+        return asked != "none"
+
+    def packed_cache(self, cache: Path | None) -> Path | None:
+        asked = self.options.packed_cache
+        if asked in (None, PACKED_CACHE_OFF):
+            folder = cache / "packed" if cache and asked is None else None
+        else:
+            folder = Path(str(asked)).expanduser()
+        why = "default" if asked is None else "as asked"
+        self.reasons["packed_cache"] = f"{folder or PACKED_CACHE_OFF}: {why}"
+        return folder

@@ -1,0 +1,37 @@
+"""What an engine was built for: one value, which scheduler and executor both hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir.core.groups import KVGroup, groups_of
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSizes:
+    """No plan exceeds them."""
+
+    vocab_size: int
+    max_model_len: int
+    """Tokens of one request, prompt and output together."""
+    max_num_seqs: int
+    """Requests of one step. Slots are 0 … max_num_seqs - 1."""
+    max_num_batched_tokens: int
+    """Tokens of one step."""
+    n_blocks: int
+    """KV blocks of the layers that keep every position, and of windowed ones without a group in
+    ``windows``; 0 when there are none."""
+    block_size: int
+    """Tokens of one KV block."""
+    windows: tuple[KVGroup, ...] = ()
+    """KV blocks of the layers that see a window only, for each window."""
+
+    @property
+    def groups(self) -> tuple[KVGroup, ...]:
+        """In the order of a slot's tables."""
+        return groups_of(self.n_blocks, self.windows)
+
+    @property
+    def max_blocks(self) -> int:
+        """Of one request, in each group."""
+        return -(-self.max_model_len // self.block_size)

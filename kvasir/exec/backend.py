@@ -1,0 +1,135 @@
+"""What belongs to one way of computing: from a model and a config to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvasir.config.hardware import Hardware
+from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.exec.base import Executor
+from kvasir.ir.numerics import MAX_ACT_BLOCK
+from kvasir.ir.program import Program
+from kvasir.models import build_program, is_ignorable
+from kvasir.models.loaded import LoadedModel, load_model, model_facts
+from kvasir.models.rope import rope_digest
+from kvasir.weights.bind import Binding, bind
+
+ARITHMETIC = 3
+"""Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What no option of an engine asks for."""
+
+    hashes: bool = False
+    """Record a hash of every logit row, where the executor can."""
+    act_block: int = MAX_ACT_BLOCK
+    """Most activations that share an int8 scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An executor, and what names its answers."""
+
+    executor: Executor
+    numerics_id: str
+    """Names the arithmetic: two executors with equal ids give equal bits."""
+    weights: str
+    """Names what the weights hold."""
+    rope: str
+    """Names the bits of the position encoding."""
+    program: Program | None = None
+    placement: str = ""
+    """How the weights lie, for people."""
+
+
+class Backend(Protocol):
+    """A value without state: one entry of ``exec.backends`` each."""
+
+    def probe(self) -> Hardware:
+        """The machine that it computes on, and its free memory."""
+        ...
+
+    def open(self, path: str | None) -> LoadedModel | None:
+        """Raises ModelError. None when there is nothing to open."""
+        ...
+
+    def facts(self, model: LoadedModel | None) -> ModelFacts: ...
+
+    def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built: ...
+
+
+class Passes(Protocol):
+    """Raw program -> the one that is executed; ``exec.cpu.passes`` says what the names mean."""
+
+    def __call__(
+        self,
+        program: Program,
+        *,
+        dtype: str,
+        formats: dict[str, str],
+        act_block: int,
+        kv_dtype: str,
+    ) -> Program: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramBackend:
+    """Runs the program of a model file."""
+
+    name: str
+    probed: Callable[[], Hardware]
+    passes: Passes
+    placement: Callable[[Program, Binding], str]
+    make: Callable[[Program, Binding, EngineConfig, Wishes], Executor]
+
+    def probe(self) -> Hardware:
+        return self.probed()
+
+    def open(self, path: str | None) -> LoadedModel:
+        return load_model(path)
+
+    def facts(self, model: LoadedModel | None) -> ModelFacts:
+        return model_facts(self._some(model))
+
+    def program(
+        self, model: LoadedModel, config: EngineConfig, act_block: int = MAX_ACT_BLOCK
+    ) -> tuple[Program, Binding]:
+        """The program of a model after all passes, and its weights."""
+        raw = build_program(model.config, max_positions=config.sizes.max_model_len)
+        binding = bind(raw, model.source, lambda tensor: is_ignorable(model.config, tensor))
+        program = self.passes(
+            raw,
+            dtype=config.model.dtype,
+            formats=binding.formats(),
+            act_block=act_block,
+            kv_dtype=config.kv.kind.short,
+        )
+        return program, binding
+
+    def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built:
+        model = self._some(model)
+        program, binding = self.program(model, config, wishes.act_block)
+        executor = self.make(program, binding, config, wishes)
+        weights = model.source.content_hash if config.disk else model.source.stamp_hash
+        model.source.check_unchanged()
+        model.source.release()
+        return Built(
+            executor,
+            self._numerics_id(config, wishes.act_block),
+            weights,
+            rope_digest(model.config),
+            program,
+            self.placement(program, binding),
+        )
+
+    def _numerics_id(self, config: EngineConfig, act_block: int) -> str:
+        """Backend and version, mode and KV type. Every ISA level computes the same bits."""
+        mode = f"int8/{act_block}" if config.model.dtype == "auto" else config.model.dtype
+        return f"{self.name}-{ARITHMETIC}:{mode}:{config.kv.kind.name}"
+
+    def _some(self, model: LoadedModel | None) -> LoadedModel:
+        return self.open(None) if model is None else model

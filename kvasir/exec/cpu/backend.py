@@ -1,0 +1,38 @@
+"""The native core as a backend."""
+
+from __future__ import annotations
+
+from kvasir import _native
+from kvasir.config.hardware import Hardware, probe
+from kvasir.config.resolved import CpuConfig, EngineConfig
+from kvasir.core.errors import ConfigError
+from kvasir.exec.backend import ProgramBackend, Wishes
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.cpu.passes import lower_passes
+from kvasir.exec.cpu.placement import placement
+from kvasir.ir.program import Program
+from kvasir.weights.bind import Binding
+
+
+def cpu_hardware() -> Hardware:
+    return probe(tuple(_native.levels()))
+
+
+def _make(program: Program, binding: Binding, config: EngineConfig, wishes: Wishes) -> CpuExecutor:
+    cpu = config.executor
+    if not isinstance(cpu, CpuConfig):
+        raise ConfigError(f"the cpu executor cannot run with {cpu}")
+    folder, limit = cpu.packed_cache, cpu.packed_cache_bytes
+    settings = CpuSettings(
+        cpu.threads,
+        cpu.isa,
+        PackedCache(folder, limit) if folder else None,
+        wishes.hashes,
+        cpu.affinity,
+        cpu.huge_pages,
+    )
+    return CpuExecutor(program, binding, config.sizes, settings)
+
+
+CPU = ProgramBackend("cpu", cpu_hardware, lower_passes, placement, _make)

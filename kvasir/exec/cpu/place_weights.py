@@ -1,0 +1,135 @@
+"""Chooses the packed layout of every weight, and the activation type that each linear reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
+from kvasir.ir.layouts import LAYOUTS
+from kvasir.ir.numerics import MAX_ACT_BLOCK, act_block
+from kvasir.ir.program import Op, Program, Weight, freeze
+from kvasir.ir.rewrite import graph, with_ops
+
+MATRIX_OPS = ("linear", "lm_head", "expert_linear")
+
+
+def place_weights(
+    program: Program, *, dtype: str, formats: Mapping[str, str], act_limit: int = MAX_ACT_BLOCK
+) -> Program:
+    """Sets ``Weight.layout`` and makes norms and casts give what the linears read.
+
+    ``dtype`` "auto" keeps every format as it is stored, "bfloat16" and "float32" bring all matrices
+    to one layout. ``formats``: file format of each weight. Router, norm and bias weights stay f32.
+    Raises ValueError on unknown dtypes and formats.
+    """
+    weights = _layouts(program, dtype, formats)
+    wanted = _wanted(program, weights, act_limit)
+    return with_ops(program, _insert_casts(program, wanted), weights)
+
+
+def _layouts(program: Program, dtype: str, formats: Mapping[str, str]) -> dict[str, Weight]:
+    routers = _router_weights(program)
+    matrices = {
+        name
+        for op in program.ops
+        for name in matrix_weights(op)
+        if op.kind in (*MATRIX_OPS, "embed") and name not in routers
+    }
+    layouts = {name: "f32" for name in program.weights}
+    layouts |= {name: layout_for(name, formats[name], dtype) for name in matrices}
+    for op in program.ops:
+        names = matrix_weights(op)
+        found = {layouts[name] for name in names}
+        if op.kind in MATRIX_OPS and (_interleaves(op) or len({LAYOUTS[n].act for n in found}) > 1):
+            # One op reads one activation type, and tiles of gate and up lie side by side.
+            layouts |= dict.fromkeys(names, common_layout(found))
+    return {name: replace(weight, layout=layouts[name]) for name, weight in program.weights.items()}
+
+
+def _interleaves(op: Op) -> bool:
+    return op.kind in ("linear", "expert_linear") and op.word("epilogue") == "gated"
+
+
+def matrix_weights(op: Op) -> tuple[str, ...]:
+    """The weights of a matrix op that are not biases."""
+    return op.weights[: op.integer("n_segments")] if op.kind == "linear" else op.weights
+
+
+def layout_for(name: str, format: str, dtype: str) -> str:
+    """The layout of a matrix stored as ``format``."""
+    if dtype == "float32":
+        return "f32"
+    if dtype == "bfloat16":
+        return "bf16"
+    if dtype != "auto":
+        raise ValueError(f"dtype {dtype!r}: expected auto, bfloat16 or float32")
+    if format not in LAYOUT_OF_FORMAT:
+        raise ValueError(
+            f"weight {name}: no layout for format {format}; known: {', '.join(LAYOUT_OF_FORMAT)}"
+        )
+    return LAYOUT_OF_FORMAT[format]
+
+
+def _router_weights(program: Program) -> set[str]:
+    links = graph(program)
+    logits = [op.ins[0] for op in program.ops if op.kind == "route"]
+    return {name for value in logits for name in program.ops[links.makers[value]].weights}
+
+
+Wanted = dict[tuple[int, str], tuple[str, int]]
+"""(op index, value) -> (dtype, block) that the op reads the value as."""
+
+
+def _wanted(program: Program, weights: Mapping[str, Weight], act_limit: int) -> Wanted:
+    wanted: Wanted = {}
+    for index, op in enumerate(program.ops):
+        if op.kind not in MATRIX_OPS:
+            continue
+        dtype = LAYOUTS[weights[op.weights[0]].layout].act
+        k = weights[op.weights[0]].shape[-1]
+        wanted[index, op.ins[0]] = (dtype, act_block(k, act_limit) if dtype == "q8" else 0)
+    return wanted
+
+
+def _insert_casts(program: Program, wanted: Wanted) -> list[Op]:
+    links = graph(program)
+    whole: dict[str, tuple[str, int]] = {}
+    for value, users in links.users.items():
+        types = {wanted.get((user, value), ("f32", 0)) for user in users}
+        maker = links.makers.get(value)
+        if len(types) == 1 and maker is not None and _gives(program.ops[maker], *next(iter(types))):
+            whole[value] = types.pop()
+    ops: list[Op] = []
+    casts: dict[tuple[str, str, int], str] = {}
+    for index, op in enumerate(program.ops):
+        if op.outs and op.outs[0] in whole:
+            dtype, block = whole[op.outs[0]]
+            op = replace(op, attrs=freeze({**op.attrs, "to": dtype, "block": block}))
+        if op.kind in MATRIX_OPS and op.ins[0] not in whole:
+            op = _with_cast(op, wanted[index, op.ins[0]], casts, ops)
+        ops.append(op)
+    return ops
+
+
+def _gives(op: Op, dtype: str, block: int) -> bool:
+    """Whether ``op`` can give rows of this type itself: whole blocks in each part of its work."""
+    if op.kind == "attention":
+        heads = op.integer("n_heads") // op.integer("n_kv_heads")
+        return dtype != "q8" or heads * op.integer("head_dim") % block == 0
+    return op.kind == "norm" or (op.kind == "linear" and _interleaves(op))
+
+
+def _with_cast(
+    op: Op, want: tuple[str, int], casts: dict[tuple[str, str, int], str], ops: list[Op]
+) -> Op:
+    """``op`` reading its first input as ``want``; appends a missing cast to ``ops``."""
+    dtype, block = want
+    if dtype == "f32":
+        return op
+    source = op.ins[0]
+    key = (source, dtype, block)
+    if key not in casts:
+        casts[key] = f"{source}.{dtype}"
+        ops.append(Op("cast", (source,), (casts[key],), (), freeze({"to": dtype, "block": block})))
+    return replace(op, ins=(casts[key], *op.ins[1:]))

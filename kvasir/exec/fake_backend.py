@@ -1,0 +1,33 @@
+"""The fake executor as a backend: there is no model."""
+
+from __future__ import annotations
+
+from kvasir.config.hardware import Hardware, probe
+from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.exec.backend import Built, Wishes
+from kvasir.exec.fake import FakeExecutor
+from kvasir.models.loaded import LoadedModel
+
+FAKE_FACTS = ModelFacts(
+    name="fake",
+    vocab_size=256,
+    context_length=4096,
+    kv_values_per_token=16,
+    weight_bytes=0,
+    weight_dtype="float32",
+    kv_vectors_per_token=2,
+)
+
+
+class FakeBackend:
+    def probe(self) -> Hardware:
+        return probe(())
+
+    def open(self, path: str | None) -> None:
+        """Whatever the path."""
+
+    def facts(self, model: LoadedModel | None) -> ModelFacts:
+        return FAKE_FACTS
+
+    def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built:
+        return Built(FakeExecutor(config.sizes), "fake", "fake", "")

@@ -1,0 +1,116 @@
+"""A step plan written into arrays that a program reads, and the results read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.groups import NO_BLOCK
+from kvasir.core.plan import Row, RowOutput, StepPlan
+from kvasir.core.sizes import EngineSizes
+from kvasir.exec.rows import depths, logit_rows
+from kvasir.exec.tables import SlotTables
+
+MAX_TOP = 32
+"""Alternatives that a logit row can report."""
+MAX_PATH = 64
+"""Drafted tokens before a logit row, on average over a step."""
+
+
+class StepArrays:
+    """Arrays of the planned maxima, allocated once and shared with what computes."""
+
+    def __init__(self, sizes: EngineSizes) -> None:
+        t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
+        i32 = np.int32
+        self.arrays: dict[str, NDArray[np.generic]] = {
+            **{name: np.zeros(t, i32) for name in ("tokens", "pos", "store", "seq", "parent")},
+            **{name: np.zeros(t, i32) for name in ("logit_token", "logit_slot", "logit_target")},
+            **{name: np.zeros(t, i32) for name in ("drawn", "rank", "top_count")},
+            "seq_begin": np.zeros(s + 1, i32),
+            "seq_start": np.zeros(s, i32),
+            "seq_tree": np.zeros(s, np.uint8),
+            "tables": np.full((len(sizes.groups), s, max_blocks), NO_BLOCK, i32),
+            "logit_out_index": np.zeros(t, np.int64),
+            "path": np.zeros(t * MAX_PATH, i32),
+            "path_begin": np.zeros(t + 1, i32),
+            "logprob": np.zeros(t, np.float32),
+            "hash": np.zeros(t, np.uint64),
+            "top_ids": np.zeros((t, MAX_TOP), i32),
+            "top_logprobs": np.zeros((t, MAX_TOP), np.float32),
+        }
+        self._written = [0] * s
+        """Per sequence the version of its tables: unchanged ones are not written again."""
+
+    def _set(self, name: str, values: Sequence[int]) -> None:
+        self.arrays[name][: len(values)] = values
+
+    def write(self, plan: StepPlan, tables: SlotTables) -> None:
+        rows = plan.rows
+        lengths = [len(row.tokens) for row in rows]
+        begins = [0, *accumulate(lengths)]
+        self._set("tokens", [token for row in rows for token in row.tokens])
+        self._set("store", [row.start + j for row in rows for j in range(len(row.tokens))])
+        self._set("pos", [row.start + depth for row in rows for depth in depths(row)])
+        self._set("seq", [s for s, n in enumerate(lengths) for _ in range(n)])
+        self._set(
+            "parent",
+            [p for row, begin in zip(rows, begins, strict=False) for p in _parents(row, begin)],
+        )
+        self._set("seq_begin", begins)
+        self._set("seq_start", [row.start for row in rows])
+        self._set("seq_tree", [bool(row.parents) for row in rows])
+        self._write_tables(rows, tables)
+        self._write_logit_rows(rows, begins)
+
+    def _write_tables(self, rows: Sequence[Row], tables: SlotTables) -> None:
+        written, versions = self._written, tables.versions
+        for s, row in enumerate(rows):
+            if written[s] != versions[row.slot]:
+                self.arrays["tables"][:, s] = tables.blocks[:, row.slot]
+                written[s] = versions[row.slot]
+
+    def _write_logit_rows(self, rows: Sequence[Row], begins: Sequence[int]) -> None:
+        wanted = [
+            (row, begin, item)
+            for row, begin in zip(rows, begins, strict=False)
+            for item in logit_rows(row)
+        ]
+        self._set("logit_token", [begin + item.token for _, begin, item in wanted])
+        self._set("logit_slot", [row.slot for row, _, _ in wanted])
+        self._set("logit_target", [item.target for _, _, item in wanted])
+        self._set("logit_out_index", [item.out_index for _, _, item in wanted])
+        self._set("path_begin", [0, *accumulate(len(item.path) for _, _, item in wanted)])
+        paths = [token for _, _, item in wanted for token in item.path]
+        if len(paths) > self.arrays["path"].size:
+            raise ValueError(
+                f"drafts of {len(paths)} path tokens exceed {self.arrays['path'].size}"
+            )
+        self._set("path", paths)
+
+    def read(self, n: int) -> tuple[RowOutput, ...]:
+        """Outputs of the first ``n`` logit rows."""
+        a = self.arrays
+        columns = [
+            a[name][:n].tolist() for name in ("drawn", "logprob", "rank", "hash", "top_count")
+        ]
+        outputs = []
+        for row, (token, logprob, rank, digest, n_top) in enumerate(zip(*columns, strict=True)):
+            top: tuple[tuple[int, float], ...] = ()
+            if n_top:
+                ids, values = (
+                    a["top_ids"][row, :n_top].tolist(),
+                    a["top_logprobs"][row, :n_top].tolist(),
+                )
+                top = tuple(zip(ids, values, strict=True))
+            outputs.append(RowOutput(token, logprob, top, rank, digest))
+        return tuple(outputs)
+
+
+def _parents(row: Row, begin: int) -> tuple[int, ...]:
+    if not row.parents:
+        return (-1,) * len(row.tokens)
+    return tuple(begin + parent if parent >= 0 else -1 for parent in row.parents)

@@ -1,0 +1,55 @@
+"""A model file, opened: what it computes, and what planning needs to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir.config.resolved import ModelFacts
+from kvasir.core.errors import ModelError
+from kvasir.formats.types import FORMATS
+from kvasir.models.families import config_from
+from kvasir.models.spec import ModelConfig
+from kvasir.weights.default import default_model
+from kvasir.weights.source import ModelSource, open_model
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model file and what it computes."""
+
+    source: ModelSource
+    config: ModelConfig
+
+
+def load_model(path: str | None) -> LoadedModel:
+    """Opens a GGUF file or Hugging Face folder, the default model without ``path``. Raises
+    ModelError."""
+    source = open_model(path if path is not None else default_model())
+    return LoadedModel(source, config_from(source))
+
+
+def model_facts(model: LoadedModel) -> ModelFacts:
+    """What planning needs to know of a model."""
+    config, tensors = model.config, model.source.tensors
+    formats = {info.format for info in tensors.values() if len(info.shape) > 1}
+    if not formats:
+        raise ModelError(
+            f"{model.source.path}: none of its {len(tensors)} tensors is a matrix: the embeddings "
+            "and layers are missing"
+        )
+    return ModelFacts(
+        name=model.source.name,
+        vocab_size=config.vocab_size,
+        context_length=config.max_positions,
+        kv_values_per_token=2 * config.n_layers * config.n_kv_heads * config.head_dim,
+        weight_bytes=sum(info.data.nbytes for info in tensors.values()),
+        weight_dtype=_weight_dtype(formats),
+        kv_vectors_per_token=2 * config.n_layers * config.n_kv_heads,
+        windows=config.windows,
+    )
+
+
+def _weight_dtype(formats: set[str]) -> str:
+    if any(FORMATS[name].split for name in formats):
+        return "quantized"
+    return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")

@@ -1,0 +1,1 @@
+"""``LLM``: an engine in the process of its user."""

@@ -1,0 +1,1 @@
+"""From token events to text: choices, and beams."""

@@ -1,0 +1,1 @@
+"""What steps cost, when requests start and end, and what happened when."""

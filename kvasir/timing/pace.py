@@ -1,0 +1,43 @@
+"""How much of a prompt a step takes on while streams wait for its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir.timing.cost import CostModel, Load
+
+MIN_CHUNK_TOKENS = 16
+"""Every step may compute this many tokens of prompts however slow it is; after a long context as
+many as cost the same, so that attention cannot stretch the step."""
+MIN_SHARE = 0.5
+"""Of what the decodes of a step take, its prompts may take as much, whatever the target: they
+advance with a third of the machine, and streams keep two thirds of their speed."""
+AUTO_SHARE = 0.7
+"""The same without a target in seconds, for each prompt that is to be computed: one alone slows
+streams to a little less than half of their speed, and what many wait for is not held up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    costs: CostModel
+    seconds: float
+    """That a step with decodes should take at most."""
+    share: float = 0.0
+    """Of what its decodes take, that each prompt may add."""
+
+    def room(self, load: Load, decodes: Load, start: int, n_most: int, n_prompts: int = 1) -> int:
+        """Tokens, at most ``n_most``, that may follow ``start`` others in a step of ``load``, of
+        which ``decodes`` were not chunks of prompts. At least one if there are no other chunks.
+        ``n_prompts``: to be computed in all."""
+        alone = self.costs.step_seconds(decodes)
+        share = max(MIN_SHARE, self.share * n_prompts)
+        least = max(self.costs.chunk_seconds(MIN_CHUNK_TOKENS, 0), share * alone)
+        n_fitting = self.costs.fit(load, start, n_most, max(self.seconds, alone + least))
+        return max(n_fitting, min(n_most, int(load == decodes)))
+
+
+def make_pace(costs: CostModel, target: float | None) -> Pace | None:
+    """``target``: of ``SchedulerConfig.itl_target``. None: prompts use all that decodes leave."""
+    if target is None:
+        return None
+    return Pace(costs, target, 0.0 if target else AUTO_SHARE)

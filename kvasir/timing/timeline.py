@@ -1,0 +1,227 @@
+"""What was computed when: a bounded ring of steps, and the turning points of every request.
+
+A step costs a few microseconds. Steps whose decoding requests are those of the step before share
+one tuple of ids, so that a long generation needs about 200 bytes a step whatever its batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from msgspec import structs
+
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.timeline import Mark, Span, StepRecord, Story
+from kvasir.timing.story import Life, spans_of
+
+MAX_STEPS = 32_768
+MAX_ENTRIES = 131_072
+"""Ids and chunks that the ring holds over all its steps: with them at most 24 MB (measured)."""
+MAX_FINISHED = 4096
+"""Finished requests whose turning points are kept."""
+MAX_MARKS = 256
+"""Turning points of one request."""
+
+
+@dataclass(slots=True)
+class _Life:
+    first: int
+    """Steps recorded when it arrived."""
+    marks: list[Mark]
+    n_dropped: int = 0
+    end: int = -1
+    """Steps recorded when it finished; -1 before."""
+
+
+class Timeline:
+    """Not thread-safe. ``clock`` gives seconds; all times here are its.
+
+    What happens is told to ``listener``, if there is one; another timeline whose ``add`` is given
+    the same, in the same order, is a copy.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        max_steps: int = MAX_STEPS,
+        max_entries: int = MAX_ENTRIES,
+        max_finished: int = MAX_FINISHED,
+    ) -> None:
+        self.clock = clock
+        self.listener: Callable[[StepRecord | Mark], object] | None = None
+        self._max_steps = max_steps
+        self._max_entries = max_entries
+        self._max_finished = max_finished
+        self._ring: deque[tuple[StepRecord, int]] = deque()
+        self._n_entries = 0
+        self._n_recorded = 0
+        self._decodes: tuple[int, ...] = ()
+        self._live: dict[int, _Life] = {}
+        self._finished: OrderedDict[int, _Life] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    @property
+    def n_entries(self) -> int:
+        return self._n_entries
+
+    def queued(self, request_id: int, n_prompt: int) -> None:
+        """A request arrived."""
+        self._tell(Mark(request_id, self.clock(), "queued", n_prompt))
+
+    def mark(self, request_id: int, kind: str, n_tokens: int = 0, detail: str = "") -> None:
+        """A turning point; ``kind`` is "started", or one of ``Span``'s without duration."""
+        if request_id in self._live:
+            self._tell(Mark(request_id, self.clock(), kind, n_tokens, detail))
+
+    def finished(self, request_id: int, reason: str) -> None:
+        """A request ended; it is remembered until ``max_finished`` others have ended after it."""
+        self.mark(request_id, "finished", 0, reason)
+
+    def add(self, item: StepRecord | Mark) -> None:
+        """What happened next."""
+        if isinstance(item, StepRecord):
+            self._add_step(item)
+        else:
+            self._add_mark(item)
+
+    def step(
+        self,
+        plan: StepPlan,
+        ids: Sequence[int],
+        result: StepResult,
+        *,
+        n_waiting: int,
+        blocks_free: int,
+        n_decodes: int = 0,
+    ) -> None:
+        """A step was computed; ``ids`` names the request of each row. ``n_decodes``: rows at the
+        start of which the caller knows that they decode one token."""
+        decodes, chunks, drafts = list(ids[:n_decodes]), [], []
+        for request_id, row in zip(ids[n_decodes:], plan.rows[n_decodes:], strict=True):
+            n_tokens = len(row.tokens)
+            if row.out_index and n_tokens == 1:
+                decodes.append(request_id)
+            elif row.n_logits == n_tokens > 1 and not row.targets:
+                drafts.append((request_id, n_tokens))
+            else:
+                chunks.append((request_id, row.start, n_tokens))
+        at = result.began or self.clock() - result.seconds
+        record = StepRecord(
+            plan.step,
+            at,
+            result.seconds,
+            tuple(decodes),
+            tuple(chunks),
+            tuple(drafts),
+            n_waiting,
+            blocks_free,
+        )
+        self._tell(record)
+
+    def recent(self, n_steps: int) -> tuple[StepRecord, ...]:
+        """The last ``n_steps`` steps that are remembered, oldest first."""
+        return self._slice(self._n_recorded - n_steps, self._n_recorded)
+
+    def story(self, request_id: int) -> Story | None:
+        """What happened to a request; None when it is not known, or no more."""
+        telling = self.telling((request_id,))
+        while True:
+            try:
+                next(telling)
+            except StopIteration as end:
+                (story,) = end.value
+                found: Story | None = story
+                return found
+
+    def telling(self, ids: Collection[int]) -> Generator[None, None, list[Story | None]]:
+        """``story`` of each request, in pieces of a fraction of a millisecond: all of them in one
+        pass over their steps. What happens between two pieces is no part of it."""
+        known = {i: x for i in ids if (x := self._live.get(i) or self._finished.get(i))}
+        oldest = self._n_recorded - len(self._ring)
+        start = max(oldest, min((life.first for life in known.values()), default=oldest))
+        stop = max((self._end(life) for life in known.values()), default=start)
+        steps = self._slice(start, stop)
+        lives = {
+            i: Life(tuple(life.marks), life.first - start, self._end(life) - start)
+            for i, life in known.items()
+        }
+        truncated = {i for i, life in known.items() if life.first < oldest or life.n_dropped}
+        spans = yield from spans_of(lives, steps)
+        stories: list[Story | None] = []
+        for i in ids:
+            told = i in lives
+            stories.append(_story(i, lives[i].marks, spans[i], i in truncated) if told else None)
+            yield
+        return stories
+
+    def _end(self, life: _Life) -> int:
+        """Steps recorded when it ended, so far for one that lives."""
+        return self._n_recorded if life.end < 0 else life.end
+
+    def _tell(self, item: StepRecord | Mark) -> None:
+        self.add(item)
+        if self.listener is not None:
+            self.listener(item)
+
+    def _add_step(self, record: StepRecord) -> None:
+        size = 1 + len(record.chunks) + len(record.drafts)
+        if record.decodes == self._decodes:
+            record = structs.replace(record, decodes=self._decodes)
+        else:
+            self._decodes = record.decodes
+            size += len(record.decodes)
+        self._ring.append((record, size))
+        self._n_recorded += 1
+        self._n_entries += size
+        while len(self._ring) > self._max_steps or self._n_entries > self._max_entries:
+            self._n_entries -= self._ring.popleft()[1]
+
+    def _add_mark(self, mark: Mark) -> None:
+        if mark.kind == "queued":
+            self._finished.pop(mark.id, None)
+            self._live[mark.id] = _Life(self._n_recorded, [mark])
+            return
+        life = self._live.get(mark.id)
+        if life is None:
+            return
+        if len(life.marks) < MAX_MARKS or mark.kind == "finished":
+            life.marks.append(mark)
+        else:
+            life.n_dropped += 1
+        if mark.kind == "finished":
+            self._forget(mark.id)
+
+    def _forget(self, request_id: int) -> None:
+        """A request ended, and the one that ended longest ago is not remembered any more."""
+        life = self._live.pop(request_id)
+        life.end = self._n_recorded
+        self._finished[request_id] = life
+        while len(self._finished) > self._max_finished:
+            self._finished.popitem(last=False)
+
+    def _slice(self, first: int, end: int) -> tuple[StepRecord, ...]:
+        """Steps [first, end) in the order of recording, as far as they are remembered."""
+        oldest = self._n_recorded - len(self._ring)
+        start, stop = max(0, first - oldest), max(0, end - oldest)
+        return tuple(record for record, _ in islice(self._ring, start, stop))
+
+
+def _story(
+    request_id: int, marks: tuple[Mark, ...], spans: tuple[Span, ...], is_truncated: bool
+) -> Story:
+    queued = marks[0]
+    return Story(request_id, queued.at, queued.n_tokens, _state(marks), spans, is_truncated)
+
+
+def _state(marks: Sequence[Mark]) -> str:
+    if marks[-1].kind == "finished":
+        return "finished"
+    last = next(m.kind for m in reversed(marks) if m.kind != "prefix_hit")
+    return "waiting" if last in ("queued", "preempted") else "running"

@@ -1,0 +1,75 @@
+"""Who speculates waits for its newest token, and nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import StepPlan
+from kvasir.core.request import EngineRequest
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.oracle import OracleProposer
+from tests.sizes import config_of
+
+CONFIG = config_of(256, 4, 64, 64, 16, vocab_size=97, max_draft_tokens=4)
+N_OUTPUTS = 30
+
+
+class Idle:
+    """Never drafts; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.n_asked = 0
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        assert k == 4
+        self.n_asked += 1
+        return [Draft() for _ in requests]
+
+
+def drive(proposer: Proposer | None) -> tuple[int, list[StepPlan], dict[int, tuple[int, ...]]]:
+    """Four requests, each step planned while the one before runs: steps that were, all plans, and
+    the answers."""
+    made, executor = Scheduler(CONFIG, proposer), FakeExecutor(CONFIG.sizes)
+    for i in range(4):
+        params = TokenParams(seed=i, max_tokens=N_OUTPUTS)
+        made.add(EngineRequest(i, tuple(range(i, i + 5)), params))
+    n_overlapped, plans = 0, []
+    answers: dict[int, tuple[int, ...]] = {}
+    running = made.plan()
+    while running is not None:
+        plans.append(running)
+        following = made.plan()
+        n_overlapped += following is not None
+        for event in made.commit(running, executor.run(running)):
+            answers[event.id] = answers.get(event.id, ()) + event.tokens
+        running = following or made.plan()
+    executor.close()
+    assert not made.has_work
+    return n_overlapped, plans, answers
+
+
+def test_a_proposer_that_drafts_nothing_ends_no_overlap() -> None:
+    n_overlapped, plans, answers = drive(None)
+    assert n_overlapped == len(plans) - 1 == N_OUTPUTS - 1
+    idle = Idle()
+    assert drive(idle) == (n_overlapped, plans, answers)
+    assert 0 < idle.n_asked <= len(plans) + 1, "once a step, for all requests"
+
+
+@pytest.mark.parametrize("n_siblings", [0, 1])
+def test_others_go_on_while_one_waits_for_its_newest_token(n_siblings: int) -> None:
+    _, _, answers = drive(None)
+    known = {2: answers[2]}
+    n_overlapped, plans, drafted = drive(OracleProposer(known, 97, n_siblings=n_siblings))
+    assert drafted == answers
+    drafting = [row for plan in plans for row in plan.rows if row.n_logits > 1]
+    assert drafting and len({row.slot for row in drafting}) == 1
+    others = {row.slot for plan in plans for row in plan.rows} - {drafting[0].slot}
+    rows = [{row.slot for row in plan.rows} for plan in plans[1:]]
+    assert all(others <= slots for slots in rows[: N_OUTPUTS - 2]), "in every step"
+    assert n_overlapped == len(plans) - 1
