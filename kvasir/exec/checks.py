@@ -58,7 +58,8 @@ def _check_row(row: Row, sizes: EngineSizes, n_drawn: int) -> None:
     need(end <= sizes.max_model_len, f"storage up to {end}, the limit is {sizes.max_model_len}")
     need(
         all(-n_drawn <= token < sizes.vocab_size for token in row.tokens),
-        f"tokens {row.tokens} outside {sizes.vocab_size} words and {n_drawn} references",
+        f"tokens {min(row.tokens)} to {max(row.tokens)} outside {sizes.vocab_size} words and "
+        f"{n_drawn} references",
     )
     need(0 <= row.n_logits <= len(row.tokens), f"{row.n_logits} logit rows")
     need(len(row.targets) in (0, row.n_logits), f"{len(row.targets)} targets")

@@ -189,8 +189,6 @@ class Scheduler:
         if len(ready) < len(running):
             others = [request for request in running if not request.is_decoding]
         self._plan_decodes(making, ready, self._policy.claims(others))
-        if making.rows:
-            making.keep_pace(min(owner.rank for owner in making.owners))
         # some in each plan, so that none takes long
         self._policy.computed(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
         may_start = self._queues.n_preemptions == n_preemptions
@@ -291,6 +289,8 @@ class Scheduler:
         making.decode([x for x in ready if x not in rows] if rows else ready)
         for request, row in rows.items():
             making.draft(request, row)
+        if ready:
+            making.keep_pace(ready[0].rank)
 
     def _draft_rows(
         self, n_spare: int, ready: list[Request], drafts: dict[Request, Draft]

@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, Move, Row, SlotOpen, StepPlan, TableChange, Transfer
+from kvasir.core.request import EngineRequest
+from kvasir.exec.fake import FakeExecutor
+from kvasir.sched.scheduler import Scheduler
+from tests.sizes import config_of
 
 SMALL = st.integers(0, 1 << 20)
 TOKENS = st.lists(st.integers(-(1 << 10), 1 << 20), max_size=5).map(tuple)
@@ -41,8 +45,22 @@ def test_a_plan_comes_back_as_it_was(plan: StepPlan) -> None:
     assert msgspec.msgpack.decode(data)["type"] == "step_plan"
 
 
-def test_a_step_of_many_long_requests_is_a_small_message() -> None:
+def test_steps_of_many_long_requests_are_small_messages() -> None:
     """A block table of 512 blocks for each of 64 requests would be a hundred kilobytes."""
-    rows = tuple(Row(slot, 8191, (100_000 + slot,), out_index=8000) for slot in range(64))
-    tables = tuple(TableChange(slot, 0, 511, (30_000 + slot,)) for slot in range(0, 64, 16))
-    assert len(msgspec.msgpack.encode(StepPlan(100_000, rows, (), tables))) < 2048
+    n_requests, n_prompt, n_outputs = 64, 8128, 64
+    config = config_of(8192, n_requests, 65_536, n_requests * 512, 16, vocab_size=97)
+    made, executor = Scheduler(config), FakeExecutor(config.sizes)
+    for i in range(n_requests):
+        params = TokenParams(seed=i, max_tokens=n_outputs)
+        made.add(EngineRequest(i, (i, *[5] * (n_prompt - 1)), params))
+    sizes: list[int] = []
+    n_told = 0
+    while plan := made.plan():
+        if len(plan.rows) == n_requests and not plan.opens:
+            sizes.append(len(msgspec.msgpack.encode(plan)))
+            n_told += sum(len(change.blocks) for change in plan.tables)
+        made.commit(plan, executor.run(plan))
+    executor.close()
+    assert max(sizes) < 4096
+    assert 0 < n_told <= n_requests * n_outputs // 16, "new blocks, and no others"
+    assert len(sizes) > n_outputs // 2

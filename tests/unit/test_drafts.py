@@ -8,7 +8,7 @@ import pytest
 
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
-from kvasir.core.request import EngineRequest
+from kvasir.core.request import EngineRequest, Standing
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
@@ -73,3 +73,26 @@ def test_others_go_on_while_one_waits_for_its_newest_token(n_siblings: int) -> N
     rows = [{row.slot for row in plan.rows} for plan in plans[1:]]
     assert all(others <= slots for slots in rows[: N_OUTPUTS - 2]), "in every step"
     assert n_overlapped == len(plans) - 1
+
+
+def test_a_stream_that_drafts_keeps_its_pace() -> None:
+    """A prompt of a class below the drafting stream's and above the other one's."""
+    config = config_of(1024, 4, 512, 256, 16, vocab_size=97, max_draft_tokens=4, itl_target=1e-6)
+    executor = FakeExecutor(config.sizes)
+    made = Scheduler(config, OracleProposer({0: (1,) * N_OUTPUTS}, 97))
+
+    def add(i: int, n_prompt: int, standing: Standing) -> None:
+        params = TokenParams(seed=i, max_tokens=N_OUTPUTS)
+        made.add(EngineRequest(i, (5,) * n_prompt, params, standing=standing))
+
+    add(0, 4, Standing("realtime"))
+    add(1, 4, Standing("batch"))
+    for _ in range(2):
+        plan = made.plan()
+        assert plan is not None
+        made.commit(plan, executor.run(plan))
+    add(2, 900, Standing("standard"))
+    plan = made.plan()
+    assert plan is not None
+    executor.close()
+    assert sorted(len(row.tokens) for row in plan.rows) == [1, 5, 16]
