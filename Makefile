@@ -11,7 +11,7 @@ TESTS ?= tests
 ARGS ?=
 # Processes that share the tests; many of them start servers, which wait more than they work.
 WORKERS ?= 2
-# Mutated model files and mutated requests of `make fuzz`, and the seed of the first.
+# Mutated model files and mutated requests of `make fuzz`, and the seed of the first, which is that of `make test-mix`, too.
 CASES ?= 100000
 FIRST ?= 0
 MIX ?= 10000
@@ -71,7 +71,7 @@ test-quiet: $(VENV)/.built $(VENV)/.dev
 	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py $(ARGS)
 
 test-mix: $(VENV)/.built $(VENV)/.dev
-	KVASIR_QUIET=1 MIX=$(MIX) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
+	KVASIR_QUIET=1 MIX=$(MIX) FIRST=$(FIRST) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
 
 env: $(VENV)/.built $(VENV)/.dev
 

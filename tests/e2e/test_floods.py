@@ -17,7 +17,7 @@ from tests import tiny
 from tests.e2e import pulse
 from tests.e2e.canaries import Watch, watching
 from tests.e2e.harness import Server, connect, exchange, head, post_bytes, running_server, step_back
-from tests.e2e.mixes import run_mix
+from tests.e2e.mixes import Outcome, run_mix
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 N_SLOTS = 64
@@ -216,10 +216,11 @@ def check(watch: Watch, attack: Callable[[Server], None]) -> None:
 def test_a_random_mix_beside_two_streams(watch: Watch) -> None:
     """``make test-mix`` sends 10,000. Each attack before it has left a little."""
     watch.forget_rest()
-    n_requests, outcomes = int(os.environ.get("MIX", "150")), []
+    n_requests, first = int(os.environ.get("MIX", "150")), int(os.environ.get("FIRST", "0"))
+    outcomes: list[Outcome] = []
 
     def mix(server: Server) -> None:
-        outcomes.append(run_mix(server, n_requests, seed=len(outcomes)))
+        outcomes.append(run_mix(server, n_requests, seed=first + len(outcomes)))
 
     try:
         check(watch, mix)
