@@ -69,7 +69,7 @@ def _ask(
         outcome.wrong.append(f"no answer to {str(body)[:300]}")
         return
     outcome.statuses[reply.status] = outcome.statuses.get(reply.status, 0) + 1
-    is_late = reply.status == 504 and "deadline_ms" in body
+    is_late = reply.status == 504 and body.keys() & {"deadline_ms", "ttft_ms"}
     if reply.status not in (200, 429) and not is_late:
         outcome.wrong.append(f"{reply.status} {reply.body[:300]!r} to {str(body)[:300]}")
 
