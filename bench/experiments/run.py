@@ -12,7 +12,7 @@ from bench.experiments.plot import draw
 from kvasir.bench.ceilings import measure_ceilings
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.planned import planned_executor
-from kvasir.bench.report import report, write
+from kvasir.bench.report import command_line, report, write
 
 TABLE = "README.md"
 
@@ -45,6 +45,7 @@ def _document(
         "foreign": meter.foreign,
     }
     more: Json = {"title": experiment.title, "quick": settings.quick}
+    more["command"] = command_line("python -m bench.experiments")
     more["row"] = {
         "claim": experiment.claim,
         "target": experiment.target,

@@ -60,6 +60,7 @@ def test_a_quick_run_gives_json_and_a_row(name: str, model: str, tmp_path: Path)
     assert results["identical"] is not False
     assert (results["identical"] is None) == (name in ("e13-kv-types", "scheduler-cost"))
     assert document["machine"]["cpus"] >= 1
+    assert document["command"].startswith("python -m bench.experiments")
     assert document["row"]["measured"]
     chart = experiment.chart
     for point in results["points"]:
