@@ -44,9 +44,6 @@ class Job:
         """Of its prompt: what the prompt cost is what its first choice cost."""
         return choice % self.params.n == 0
 
-    def prompt_of(self, choice: int) -> tuple[int, ...]:
-        return self.prompts[choice // self.params.n]
-
 
 class RequestTimeout(KvasirError):
     """The server's own limit on the time of an answer."""
