@@ -1,6 +1,7 @@
 """Native core (nanobind). Arrays are C-contiguous NumPy arrays unless said otherwise."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +63,7 @@ def measure_missing(kind: str) -> str:
 class Program:
     """A lowered program over shared arrays; see native/program/program.h and exec/cpu.
 
-    Raises ValueError when a record, buffer or array does not have the native size.
+    Raises ValueError when a record names what is not there or an array does not have its size.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Program:
         buffers: NDArray[np.uint8],
         weights: list[tuple[NDArray[np.uint8], int, int, int, int]],
         kv: NDArray[np.uint8],
-        kv_layout: NDArray[np.int64],
+        kv_places: NDArray[np.uint8],
         tables: list[NDArray[np.float32]],
         arena: NDArray[np.uint8],
         arrays: Mapping[str, NDArray[np.generic]],
@@ -113,9 +114,6 @@ def packs(format: str, layout: int) -> bool:
 def tile_bytes(layout: int, K: int) -> int:
     """Bytes of a packed tile of 16 columns."""
 
-def record_sizes() -> tuple[int, int]:
-    """Bytes of the native Record and Buffer."""
-
 class Rows:
     """Rows of activations over ``data`` [rows, K]: float32, uint16 (bf16) or int8 (q8).
 
@@ -130,8 +128,8 @@ class Rows:
         sums: NDArray[np.float32] | None = None,
     ) -> None: ...
 
-class KvPages:
-    """KV pages of one layer, K of all heads before V; see KvLayer in native/kernels.h."""
+class KvBlocks:
+    """KV blocks of one layer, K of all heads before V; see KvLayer in native/kernels.h."""
 
     def __init__(
         self,
@@ -209,7 +207,7 @@ class Kernels:
         q_norm: NDArray[np.float32] | None,
         k_norm: NDArray[np.float32] | None,
         eps: float,
-        kv: KvPages,
+        kv: KvBlocks,
         step: StepRows,
         m0: int,
         m1: int,
@@ -221,7 +219,7 @@ class Kernels:
         scale: float,
         softcap: float,
         window: int,
-        kv: KvPages,
+        kv: KvBlocks,
         step: StepRows,
         seq: int,
         t0: int,
@@ -289,6 +287,14 @@ class Kernels:
         m1: int,
     ) -> None: ...
 
+ENUMS: Mapping[str, Mapping[str, int]]
+"""Numbers by the names that native/ has for them: "Act", "DType", "Epilogue", "KvType", "Layout",
+"Op" (the kinds of records), "RowsOf"."""
+STRUCTS: Mapping[str, Any]
+"""What ``numpy.dtype`` makes the structs of that Python fills: "Record", "Buffer", "KvPlace" of
+native/program/spec.h."""
+KV_TYPE_SIZES: Mapping[str, tuple[int, int]]
+"""By type of cache entries the bytes of an element and of a head's scale."""
 LAYOUT_VERSION: int
 """Changes with the bytes of any packed layout."""
 MAX_HEAD_DIM: int

@@ -22,7 +22,20 @@ constexpr int kAttnTile = 64;  // logical KV positions of one online-softmax til
 // Logical positions of one attention segment; segments are combined in order.
 constexpr int kAttnSplit = 1024;
 
-enum class DType : int32_t { f32 = 0, bf16 = 1, q8 = 2 };
+// An enumeration that counts from 0, its names in that order and how many they are. Python looks numbers up
+// by name, so that each stands here alone.
+constexpr int count_names(const char* names) {
+  int n = 1;
+  for (; *names; names++) n += *names == ',';
+  return n;
+}
+#define KVASIR_ENUM(Name, ...)                         \
+  enum class Name : int32_t { __VA_ARGS__ };           \
+  constexpr const char* k##Name##Names = #__VA_ARGS__; \
+  constexpr int k##Name##s = count_names(k##Name##Names)
+
+// Of values. i32: ids and places, which no kernel casts to.
+KVASIR_ENUM(DType, f32, bf16, q8, i32);
 
 // Packed weights are kept on disk under this number: raise it whenever the bytes of a layout below, or the
 // order in which matrices are packed together, change. Files of another number are packed again.
@@ -63,35 +76,8 @@ constexpr int kLayoutVersion = 2;
 //  tq2: two bits; value = d * (digit - 1)                                                            [TQ2_0]
 //  tq1: 13 x 64 bytes for the block, five digits of base 3 a byte; value = d * (digit - 1)           [TQ1_0]
 // clang-format on
-enum class Layout : int32_t {
-  f32 = 0,
-  bf16 = 1,
-  q8 = 2,
-  q4z = 3,
-  q4m = 4,
-  q4k = 5,
-  q5k = 6,
-  q6k = 7,
-  q5z = 8,
-  q5m = 9,
-  iq4 = 10,
-  q8s = 11,
-  q8m = 12,
-  q2k = 13,
-  q3k = 14,
-  iq4xs = 15,
-  mxfp4 = 16,
-  iq2xxs = 17,
-  iq2xs = 18,
-  iq2s = 19,
-  iq3xxs = 20,
-  iq3s = 21,
-  iq1s = 22,
-  iq1m = 23,
-  tq1 = 24,
-  tq2 = 25
-};
-constexpr int kLayouts = 26;
+KVASIR_ENUM(Layout, f32, bf16, q8, q4z, q4m, q4k, q5k, q6k, q5z, q5m, iq4, q8s, q8m, q2k, q3k, iq4xs, mxfp4,
+            iq2xxs, iq2xs, iq2s, iq3xxs, iq3s, iq1s, iq1m, tq1, tq2);
 struct LayoutSize {
   int elements, bytes;  // of a row's run, and of the 16 columns that hold it
 };
@@ -119,8 +105,8 @@ struct Rows {
   int32_t* sums;  // q8: [rows, K / 32, 2]
 };
 
-enum class Act : int32_t { none = 0, silu = 1, gelu_tanh = 2, gelu = 3 };
-enum class Epilogue : int32_t { none = 0, add = 1, gated = 2 };
+KVASIR_ENUM(Act, none, silu, gelu_tanh, gelu);
+KVASIR_ENUM(Epilogue, none, add, gated);
 // Of the output of tiles from `tile` on; two tiles of a gated linear give one tile's columns.
 constexpr int64_t first_column(Epilogue epilogue, int64_t tile) {
   return (epilogue == Epilogue::gated ? tile / 2 : tile) * kTileCols;
@@ -170,18 +156,22 @@ struct CastArgs {
 constexpr int kMaxHeadDim = 256;
 constexpr bool is_head_dim(int64_t size) { return size > 0 && size <= kMaxHeadDim && size % 16 == 0; }
 
-// Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). int8 and e4m3 have a bf16 scale
+// Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). Types with scales have a bf16 one
 // per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
-enum class KvType : int32_t { f32 = 0, bf16 = 1, int8 = 2, e4m3 = 3, e5m2 = 4 };
+KVASIR_ENUM(KvType, f32, bf16, int8, fp8_e4m3, fp8_e5m2);
+struct KvTypeSize {
+  int element, scale;  // bytes; no scale: 0
+};
+constexpr KvTypeSize kKvTypeSizes[kKvTypes] = {{4, 0}, {2, 0}, {1, 2}, {1, 2}, {1, 0}};
 
-// Paged KV memory of one layer. A page (block) holds `block_size` tokens (multiple of 16) of all KV heads:
+// KV memory of one layer. A block holds `block_size` tokens (multiple of 16) of all KV heads:
 //  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; after V of all
 //  heads, for types with scales, K's scales [heads][block_size], then V's.
 struct KvLayer {
-  uint8_t* base;       // page 0 of this layer
-  int64_t page_bytes;  // distance between pages
-  int64_t v_offset;    // bytes from K to V inside a page
-  int64_t head_bytes;  // bytes of one head's K (= one head's V) inside a page
+  uint8_t* base;        // block 0 of this layer
+  int64_t block_bytes;  // distance between blocks
+  int64_t v_offset;     // bytes from K to V inside a block
+  int64_t head_bytes;   // bytes of one head's K (= one head's V) inside a block
   int32_t block_size, n_kv_heads, head_dim;
   KvType dtype;
 };
@@ -202,7 +192,7 @@ struct StepRows {
 };
 
 // Splits qkv rows [q heads | k heads | v heads], applies per-head RMS norm (when q_norm/k_norm are given),
-// rotates q and k, writes q to `q` and k, v to the pages. table: [positions, rotary_dim] = cos[rotary_dim/2]
+// rotates q and k, writes q to `q` and k, v to the blocks. table: [positions, rotary_dim] = cos[rotary_dim/2]
 // | sin[rotary_dim/2].
 //  neox: pairs (i, i + rotary_dim/2); interleaved: pairs (2i, 2i+1). Elements past rotary_dim pass through.
 struct RopeWriteArgs {

@@ -13,9 +13,7 @@ class KVType:
     name: str
     """As an option."""
     short: str
-    """In programs: the ``dtype`` of a ``KVSpec``."""
-    code: int
-    """``KvType`` of native/kernels.h."""
+    """In programs: the ``dtype`` of a ``KVSpec``; ``KvType`` of native/kernels.h."""
     item_bytes: int
     scale_bytes: int = 0
     """Of the bf16 scale of a (token, KV head), one for K and one for V; 0 without."""
@@ -32,11 +30,11 @@ class KVType:
 
 
 _ALL = (
-    KVType("float32", "f32", 0, 4),
-    KVType("bfloat16", "bf16", 1, 2),
-    KVType("int8", "int8", 2, 1, 2, 127.0),
-    KVType("fp8_e4m3", "fp8_e4m3", 3, 1, 2, 448.0, 3, -6),
-    KVType("fp8_e5m2", "fp8_e5m2", 4, 1, 0, 57344.0, 2, -14),
+    KVType("float32", "f32", 4),
+    KVType("bfloat16", "bf16", 2),
+    KVType("int8", "int8", 1, 2, 127.0),
+    KVType("fp8_e4m3", "fp8_e4m3", 1, 2, 448.0, 3, -6),
+    KVType("fp8_e5m2", "fp8_e5m2", 1, 0, 57344.0, 2, -14),
 )
 KV_TYPES = {kind.short: kind for kind in _ALL}
 """By the short name. fp8 as in Micikevicius et al. 2022 (OCP 8-bit floating point). E4M3 ends at

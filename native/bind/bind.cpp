@@ -6,6 +6,7 @@ NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);  // a script may keep its LLM until the interpreter ends
   kvasir::bind_levels(m);
   kvasir::bind_pool(m);
+  kvasir::bind_tables(m);
   kvasir::bind_sampler(m);
   kvasir::bind_kernels(m);
   kvasir::bind_measure(m);

@@ -4,6 +4,7 @@
 namespace kvasir {
 void bind_levels(nanobind::module_& m);
 void bind_pool(nanobind::module_& m);
+void bind_tables(nanobind::module_& m);
 void bind_sampler(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_measure(nanobind::module_& m);

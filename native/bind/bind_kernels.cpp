@@ -12,6 +12,7 @@
 #include <string>
 
 #include "bind/bind.h"
+#include "bind/kv_layer.h"
 #include "cpu/pack.h"
 #include "cpu/select.h"
 
@@ -77,7 +78,7 @@ void make_rows(BoundRows* self, nb::ndarray<nb::ndim<2>, nb::c_contig, nb::devic
   new (self) BoundRows{nb::cast(data), scales, sums, rows, n, K};
 }
 
-// KV pages of one layer, K of all heads before V of all heads.
+// KV blocks of one layer, K of all heads before V of all heads.
 struct BoundKv {
   Bytes memory;
   KvLayer layer;
@@ -86,17 +87,10 @@ struct BoundKv {
 
 void make_kv(BoundKv* self, Bytes memory, int64_t n_blocks, int block_size, int n_kv_heads, int head_dim,
              int dtype) {
-  require(block_size > 0 && block_size % 16 == 0, "block_size is a multiple of 16");
-  require(is_head_dim(head_dim), "head_dim is a multiple of 16 up to 256");
-  require(dtype >= 0 && dtype <= int(KvType::e5m2), "no such type of cache entries");
-  const KvType type = KvType(dtype);
-  const int64_t item = type == KvType::f32 ? 4 : type == KvType::bf16 ? 2 : 1;
-  const int64_t scale = type == KvType::int8 || type == KvType::e4m3 ? 2 : 0;
-  const int64_t head = int64_t(block_size) * head_dim * item, half = head * n_kv_heads;
-  const int64_t page = 2 * (half + block_size * n_kv_heads * scale);
-  require(n_kv_heads > 0 && int64_t(memory.size()) >= n_blocks * page, "memory is shorter than its pages");
-  new (self)
-      BoundKv{memory, {memory.data(), page, half, head, block_size, n_kv_heads, head_dim, type}, n_blocks};
+  KvLayer layer = kv_layer(memory.data(), {0, 0, 0, block_size, n_kv_heads, head_dim, dtype, 0});
+  layer.block_bytes = layer_bytes(layer);
+  require(int64_t(memory.size()) >= n_blocks * layer.block_bytes, "memory is shorter than its blocks");
+  new (self) BoundKv{memory, layer, n_blocks};
 }
 
 struct BoundStep {
@@ -130,8 +124,8 @@ void make_step(BoundStep* self, Array<const int32_t, 1> seq, Array<const int32_t
   new (self) BoundStep{seq, pos, store, parent, seq_begin, seq_start, seq_tree, tables, rows};
 }
 
-// Every block that the step's tokens reach is one of the pages.
-void require_pages(const BoundKv& kv, const BoundStep& step) {
+// Every block that the step's tokens reach is there.
+void require_blocks(const BoundKv& kv, const BoundStep& step) {
   const StepRows& r = step.rows;
   for (int64_t t = 0; t < r.n_tokens; t++) {
     require(r.seq[t] >= 0 && r.seq[t] < r.n_seqs && r.pos[t] >= 0 && r.store[t] >= 0,
@@ -140,8 +134,8 @@ void require_pages(const BoundKv& kv, const BoundStep& step) {
     const int64_t last = r.store[t] / kv.layer.block_size;
     require(last < r.max_blocks, "a token is stored past its table");
     for (int64_t b = 0; b <= last; b++) {
-      const int32_t page = r.tables[r.seq[t] * r.max_blocks + b];
-      require(page >= 0 && page < kv.n_blocks, "a table names a page that does not exist");
+      const int32_t block = r.tables[r.seq[t] * r.max_blocks + b];
+      require(block >= 0 && block < kv.n_blocks, "a table names a block that does not exist");
     }
   }
 }
@@ -200,7 +194,7 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
                 MaybeVector<float> q_norm, MaybeVector<float> k_norm, float eps, const BoundKv& kv,
                 const BoundStep& step, int64_t m0, int64_t m1) {
   const int hd = kv.layer.head_dim, n_kv = kv.layer.n_kv_heads;
-  require_pages(kv, step);
+  require_blocks(kv, step);
   require_range(m0, m1, step.rows.n_tokens);
   require_range(m0, m1, qkv.shape(0));
   require_range(m0, m1, q.shape(0));
@@ -227,7 +221,7 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
                const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head,
                MaybeVector<float> sinks, bool split) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
-  require_pages(kv, step);
+  require_blocks(kv, step);
   require(seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
               t1 <= step.rows.seq_begin[seq + 1] && t1 <= int64_t(q.shape(0)),
           "[t0, t1) are tokens of the sequence");
@@ -329,7 +323,7 @@ void bind_kernels(nb::module_& m) {
   nb::class_<BoundRows>(m, "Rows",
                         "Rows of activations: float32, uint16 (bf16) or int8 (q8) with scales and sums.")
       .def("__init__", &make_rows, "data"_a, "block"_a = 0, "scales"_a = nb::none(), "sums"_a = nb::none());
-  nb::class_<BoundKv>(m, "KvPages", "KV pages of one layer.")
+  nb::class_<BoundKv>(m, "KvBlocks", "KV blocks of one layer.")
       .def("__init__", &make_kv, "memory"_a, "n_blocks"_a, "block_size"_a, "n_kv_heads"_a, "head_dim"_a,
            "dtype"_a);
   nb::class_<BoundStep>(m, "StepRows", "The rows of one step; see native/kernels.h.")

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "bind/kv_layer.h"
 #include "cpu/pack.h"
 #include "cpu/select.h"
 #include "program/program.h"
@@ -27,7 +28,6 @@ using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ReadOnlyBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Longs = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Logits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <class T>
@@ -67,7 +67,7 @@ StepArrays step_arrays(nb::dict d) {
 
 template <class T>
 std::vector<T> structs(const ReadOnlyBytes& bytes) {
-  if (bytes.size() % sizeof(T)) throw std::invalid_argument("record size differs from the native one");
+  if (bytes.size() % sizeof(T)) throw std::invalid_argument("bytes are no whole structs");
   std::vector<T> out(bytes.size() / sizeof(T));
   std::memcpy(static_cast<void*>(out.data()), bytes.data(), bytes.size());
   return out;
@@ -96,25 +96,20 @@ ProgramSpec spec_of(nb::dict sizes, const ReadOnlyBytes& records, const ReadOnly
   return spec;
 }
 
-// Rows of `layers`: offset of page 0, page bytes, V offset, head bytes, block size, KV heads, head dim,
-// dtype, group.
-void add_kv_layers(ProgramSpec* spec, uint8_t* base, const Longs& layers) {
-  if (layers.shape(1) != 9) throw std::invalid_argument("a KV layer has 9 numbers");
-  for (size_t l = 0; l < layers.shape(0); l++) {
-    const int64_t* n = layers.data() + 9 * l;
-    if (!is_head_dim(n[6]))
-      throw std::invalid_argument("heads of " + std::to_string(n[6]) +
-                                  " numbers: the kernels take multiples of 16 up to " +
-                                  std::to_string(kMaxHeadDim));
-    spec->kv.push_back(
-        {base + n[0], n[1], n[2], n[3], int32_t(n[4]), int32_t(n[5]), int32_t(n[6]), KvType(n[7])});
-    spec->kv_groups.push_back(int32_t(n[8]));
+void add_kv_layers(ProgramSpec* spec, uint8_t* memory, const ReadOnlyBytes& places) {
+  for (const KvPlace& place : structs<KvPlace>(places)) {
+    const KvLayer layer = kv_layer(memory, place);
+    if (layer_bytes(layer) != place.layer_bytes)
+      throw std::invalid_argument("a KV layer of " + std::to_string(place.layer_bytes) +
+                                  " bytes a block; the kernels have " + std::to_string(layer_bytes(layer)));
+    spec->kv.push_back(layer);
+    spec->kv_groups.push_back(int32_t(place.group));
   }
 }
 
 void make_program(BoundProgram* self, Pool& pool, const std::string& level, Sampler& sampler, nb::dict sizes,
                   ReadOnlyBytes records, ReadOnlyBytes buffers, std::vector<WeightTuple> weights, Bytes kv,
-                  Longs kv_layout, std::vector<Floats> tables, Bytes arena, nb::dict arrays) {
+                  ReadOnlyBytes kv_places, std::vector<Floats> tables, Bytes arena, nb::dict arrays) {
   ProgramSpec spec = spec_of(sizes, records, buffers);
   new (self) BoundProgram();
   for (const auto& [bytes, layout, N, K, tiles] : weights) {
@@ -125,7 +120,7 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
     self->owners.push_back(nb::cast(table));
     spec.tables.push_back(table.data());
   }
-  add_kv_layers(&spec, kv.data(), kv_layout);
+  add_kv_layers(&spec, kv.data(), kv_places);
   StepArrays a = step_arrays(arrays);
   a.max_seqs = nb::cast<int64_t>(sizes["max_seqs"]);
   a.max_blocks = nb::cast<int64_t>(sizes["max_blocks"]);
@@ -177,7 +172,7 @@ void pack_rows(Pool& pool, int layout, const std::string& format, ReadOnlyBytes 
 void bind_program(nb::module_& m) {
   nb::class_<BoundProgram>(m, "Program")
       .def("__init__", &make_program, nb::arg("pool"), nb::arg("level"), nb::arg("sampler"), nb::arg("sizes"),
-           nb::arg("records"), nb::arg("buffers"), nb::arg("weights"), nb::arg("kv"), nb::arg("kv_layout"),
+           nb::arg("records"), nb::arg("buffers"), nb::arg("weights"), nb::arg("kv"), nb::arg("kv_places"),
            nb::arg("tables"), nb::arg("arena"), nb::arg("arrays"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 4>())
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
@@ -197,9 +192,6 @@ void bind_program(nb::module_& m) {
   m.def(
       "tile_bytes", [](int layout, int64_t K) { return tile_bytes(Layout(layout), K); }, nb::arg("layout"),
       nb::arg("K"));
-  m.attr("LAYOUT_VERSION") = kLayoutVersion;
-  m.attr("MAX_HEAD_DIM") = kMaxHeadDim;
-  m.def("record_sizes", [] { return std::make_tuple(sizeof(Record), sizeof(Buffer)); });
 }
 
 }  // namespace kvasir

@@ -19,7 +19,7 @@ template <class T>
 struct Tile {
   const T* k[kSubs];
   const T* v[kSubs];
-  // Where the same subtiles of the next tile lie; fetched meanwhile, because pages lie anywhere and what
+  // Where the same subtiles of the next tile lie; fetched meanwhile, because blocks lie anywhere and what
   // fetches ahead by itself stops at their ends. The tile itself where there is none.
   const T* next_k[kSubs];
   const T* next_v[kSubs];

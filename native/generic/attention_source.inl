@@ -1,4 +1,4 @@
-// Where the keys and values of a tile come from: the pages themselves, a packed copy of them, or, for tree
+// Where the keys and values of a tile come from: the blocks themselves, a packed copy of them, or, for tree
 // rows, what was gathered from them. Include after what attention_tile.inl needs.
 #pragma once
 #include "generic/attention_item.inl"
@@ -35,7 +35,7 @@ KVASIR_INLINE void fetch_sub(const SubTile<T>& sub, int head_dim) {
   }
 }
 
-// Points at the pages' own subtiles for the positions [low, high) of the tile.
+// Points at the blocks' own subtiles for the positions [low, high) of the tile.
 template <class T>
 KVASIR_INLINE Tile<T> paged_tile(const Item& item, int64_t start, int64_t low, int64_t high) {
   const AttentionArgs& a = *item.a;

@@ -1,4 +1,4 @@
-// Where a token's K and V lie in the pages, and the types of their elements. Include after vec.h.
+// Where a token's K and V lie in the blocks, and the types of their elements. Include after vec.h.
 #pragma once
 #include "kernels.h"
 
@@ -49,9 +49,9 @@ KVASIR_INLINE void with_element(KvType type, F f) {
       return f(uint16_t());
     case KvType::int8:
       return f(int8_t());
-    case KvType::e4m3:
+    case KvType::fp8_e4m3:
       return f(E4m3());
-    case KvType::e5m2:
+    case KvType::fp8_e5m2:
       return f(E5m2());
   }
 }
@@ -123,9 +123,9 @@ struct SubTile {
 template <class T>
 KVASIR_INLINE SubTile<T> sub_tile(const KvLayer& kv, const StepRows& rows, int64_t seq, int64_t index,
                                   int head) {
-  const int64_t page = rows.tables[seq * rows.max_blocks + index / kv.block_size];
+  const int64_t block = rows.tables[seq * rows.max_blocks + index / kv.block_size];
   const int64_t within = index % kv.block_size / kSub * kSub;
-  uint8_t* base = kv.base + page * kv.page_bytes;
+  uint8_t* base = kv.base + block * kv.block_bytes;
   T* k = reinterpret_cast<T*>(base + head * kv.head_bytes) + within * kv.head_dim;
   T* v = reinterpret_cast<T*>(base + kv.v_offset + head * kv.head_bytes) + within * kv.head_dim;
   if constexpr (!Element<T>::kScaled) return {k, v, nullptr, nullptr};

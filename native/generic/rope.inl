@@ -1,4 +1,4 @@
-// rope_write: splits qkv rows, norms and rotates q and k heads, writes q out and k, v to the pages. Include
+// rope_write: splits qkv rows, norms and rotates q and k heads, writes q out and k, v to the blocks. Include
 // after vec.h.
 #pragma once
 #include "generic/kv.inl"

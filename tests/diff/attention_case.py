@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
-from kvasir.core.kvtypes import KV_TYPES
+from kvasir.exec.cpu.codes import KV_TYPE_CODES
 from kvasir.ir.kvtypes import round_kv
 from tests import kv_codes
 
@@ -95,10 +95,10 @@ class Pages:
                 out[page, half] = kv_codes.decode(codes, scale, s.dtype)
         return out
 
-    def native(self) -> _native.KvPages:
+    def native(self) -> _native.KvBlocks:
         s = self.shape
         sizes = (self.n_pages, s.block_size, s.n_kv_heads, s.head_dim)
-        return _native.KvPages(self.memory.reshape(-1), *sizes, KV_TYPES[s.dtype].code)
+        return _native.KvBlocks(self.memory.reshape(-1), *sizes, KV_TYPE_CODES[s.dtype])
 
 
 @dataclass(frozen=True)

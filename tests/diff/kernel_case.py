@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.weights import Target, pack_rows
 from kvasir.formats import types
 from kvasir.ir import layouts
@@ -120,7 +121,7 @@ def pack_format(
 ) -> NDArray[np.uint8]:
     """As ``pack``: rows of any format that the layout takes."""
     tiles = -(-n // 16) * len(parts)
-    out = np.zeros(tiles * _native.tile_bytes(layouts.LAYOUTS[layout].code, K), np.uint8)
+    out = np.zeros(tiles * _native.tile_bytes(LAYOUT_CODES[layout], K), np.uint8)
     pool = _native.Pool(1)
     for i, rows in enumerate(parts):
         target = Target(pool, layout, K, out, i, len(parts))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES, LAYOUT_CODES
 from tests.diff.kernel_case import (
     FORMATS,
     LAYOUTS,
@@ -21,8 +22,8 @@ from tests.diff.kernel_case import (
 )
 from tests.kv_codes import from_bf16, to_bf16
 
-NONE, ADD, GATED = 0, 1, 2
-SILU = 1
+NONE, ADD, GATED = (EPILOGUE_CODES[name] for name in ("none", "add", "gated"))
+SILU = ACT_CODES["silu"]
 
 
 class Activations:
@@ -55,6 +56,7 @@ def linear_case(
     K = fitting(layout, K)
     rng = rng_of(layout, M, N, K)
     parts = [file_rows(rng, FORMATS[layout], N, K) for _ in range(2 if epilogue == GATED else 1)]
+    code = LAYOUT_CODES[LAYOUTS[layout]]
     w = pack(layout, [raw for raw, _ in parts], N, K)
     n_all, tiles = N * len(parts), -(-N // 16) * len(parts)
     bias = normal(rng, n_all) if biased else None
@@ -67,7 +69,7 @@ def linear_case(
         out = np.zeros((M, N), np.float32)
         for a, b in ranges:
             t, m = ((a, b), (0, M)) if by_tiles else ((0, tiles), (a, b))
-            k.linear(layout, w, n_all, x.rows, out, *t, *m, epilogue, SILU, residual, bias, index)
+            k.linear(code, w, n_all, x.rows, out, *t, *m, epilogue, SILU, residual, bias, index)
         return (out,)
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
@@ -106,7 +108,7 @@ EXTREME = {
 
 def extreme_case(name: str, M: int, N: int = 33, K: int = 256) -> Case:
     """Codes and activations at their ends, where sums of products reach the bounds of int16."""
-    layout = LAYOUTS.index(name)
+    layout, code = LAYOUTS.index(name), LAYOUT_CODES[name]
     rng = rng_of(layout, M, N, K)
     raw, values = with_codes(
         FORMATS[layout], file_rows(rng, FORMATS[layout], N, K)[0], N, *EXTREME[name]
@@ -118,7 +120,7 @@ def extreme_case(name: str, M: int, N: int = 33, K: int = 256) -> Case:
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
         out = np.zeros((M, N), np.float32)
         for a, b in ranges:
-            k.linear(layout, w, N, x.rows, out, 0, -(-N // 16), a, b, NONE, SILU, None, None, None)
+            k.linear(code, w, N, x.rows, out, 0, -(-N // 16), a, b, NONE, SILU, None, None, None)
         return (out,)
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:

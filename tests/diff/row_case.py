@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.codes import ACT_CODES, LAYOUT_CODES
 from tests.diff.attention_case import Pages, Shape, chain_step
 from tests.diff.kernel_case import (
     FORMATS,
@@ -28,7 +29,7 @@ from tests.diff.kernel_case import (
 from tests.kv_codes import from_bf16, to_bf16
 
 EPS = 2.0**-24
-SILU, GELU_TANH, GELU = 1, 2, 3
+SILU, GELU_TANH, GELU = (ACT_CODES[name] for name in ("silu", "gelu_tanh", "gelu"))
 ROWS = 11
 
 
@@ -193,7 +194,7 @@ def embed_case(layout: int, N: int, K: int) -> Case:
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
         out = np.zeros((ROWS, K), np.float32)
         for a, b in ranges:
-            k.embed(layout, w, ids, 1.5, out, a, b)
+            k.embed(LAYOUT_CODES[LAYOUTS[layout]], w, ids, 1.5, out, a, b)
         return (out,)
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:

@@ -8,15 +8,16 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUTS
 from tests.diff.kernel_case import normal, pack_format, rng_of
 from tests.diff.linear_case import ADD, SILU, Activations
 from tests.format_blocks import HALVES, random_blocks
 
 Bytes = NDArray[np.uint8]
-COMPACT = [name for name, layout in LAYOUT_OF_FORMAT.items() if LAYOUTS[layout].code >= 13]
+FIRST = LAYOUT_CODES["q2k"]
+COMPACT = [name for name, used in LAYOUT_OF_FORMAT.items() if LAYOUT_CODES[used] >= FIRST]
 TWO_RUNS = {"Q2_K": "q8m", "Q3_K": "q8s", "IQ2_XS": "q8s", "IQ2_S": "q8s", "IQ1_M": "q8s"}
 """Formats with scales for 16 elements, and the layout that keeps such as 8-bit integers."""
 ROWS = (1, 2, 5, 15, 16, 37, 133)
@@ -62,7 +63,7 @@ def test_equals_the_8_bit_layout(name: str, level: str) -> None:
         results = []
         for used, tiles in both:
             out = np.full((M, N), np.nan, np.float32)
-            code = LAYOUTS[used].code
+            code = LAYOUT_CODES[used]
             kernels.linear(code, tiles, N, x.rows, out, 0, 3, 0, M, ADD, SILU, residual, None, None)
             results.append(out)
         assert_array_equal(*results)
@@ -72,4 +73,4 @@ def test_wide_activation_blocks_are_refused() -> None:
     tiles = pack_format("q2k", "Q2_K", [blocks_of("Q2_K")], N, K)
     x, out = Activations("q2k", normal(rng_of(1), 1, K), 640), np.zeros((1, N), np.float32)
     with pytest.raises(ValueError, match="longer than a compact layout takes"):
-        _native.Kernels("scalar").linear(LAYOUTS["q2k"].code, tiles, N, x.rows, out, 0, 3, 0, 1)
+        _native.Kernels("scalar").linear(LAYOUT_CODES["q2k"], tiles, N, x.rows, out, 0, 3, 0, 1)

@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvasir import _native
 from kvasir.exec.cpu import place_weights
 from kvasir.exec.cpu.passes import lower_passes
-from kvasir.exec.cpu.records import BUFFER, RECORD
 from kvasir.ir.program import Op
 from tests import tiny
 from tests.loading import Loaded, load, reference_logits
-from tests.native import BEST, LEVELS, native_logits
+from tests.native import LEVELS, native_logits
 from tests.tiny import TinyModel
 
 FAMILIES = (tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3)
@@ -87,8 +85,3 @@ def test_int8_blocks_beside_items_of_many_tiles(
     assert len(apart.program.ops) > len(together.program.ops)
     expected = native_logits(apart, PROMPT, threads=1)
     assert np.array_equal(native_logits(together, PROMPT, threads=1), expected)
-
-
-def test_records_have_the_native_size() -> None:
-    assert _native.record_sizes() == (RECORD.itemsize, BUFFER.itemsize)
-    assert BEST in LEVELS

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from kvasir import _native
 from kvasir.core.params import TokenParams
 from kvasir.exec.backend import ARITHMETIC
+from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
@@ -94,14 +95,14 @@ def linears(level: str) -> dict[str, str]:
     """Of one row and of many, by layout."""
     kernels = _native.Kernels(level)
     found = {}
-    for name, layout in LAYOUTS.items():
+    for name in LAYOUTS:
         outs, w = [], _tiles(name)
         for M in (1, 37):
             x = Activations(name, tiny.uniform(f"rows {M}", (M, K), 1.0), 64)
             out = np.zeros((M, N), np.float32)
             tiles = (0, -(-N // 16))
             kernels.linear(
-                layout.code, w, N, x.rows, out, *tiles, 0, M, NONE, SILU, None, None, None
+                LAYOUT_CODES[name], w, N, x.rows, out, *tiles, 0, M, NONE, SILU, None, None, None
             )
             outs.append(out)
         found[name] = _digest(*outs)

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir import _native
+from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.exec.cpu.weights import Target, pack_rows
 from kvasir.formats.types import FORMATS
-from kvasir.ir.layouts import LAYOUTS
 from tests.format_blocks import random_blocks
 
-COMPACT = [name for name, layout in LAYOUT_OF_FORMAT.items() if LAYOUTS[layout].code >= 13]
+FIRST = LAYOUT_CODES["q2k"]
+COMPACT = [name for name, used in LAYOUT_OF_FORMAT.items() if LAYOUT_CODES[used] >= FIRST]
 
 
 @pytest.mark.parametrize("name", COMPACT)
@@ -37,7 +38,7 @@ def test_values_survive(
         rows = raw.reshape(-1, form.block_bytes)
         middle = slice(4, form.block_bytes - 8) if form.block == 256 else slice(1, None)
         rows[:, middle] = same
-    code = LAYOUTS[LAYOUT_OF_FORMAT[name]].code
+    code = LAYOUT_CODES[LAYOUT_OF_FORMAT[name]]
     tiles = np.zeros(-(-n // 16) * _native.tile_bytes(code, k), np.uint8)
     target = Target(_native.Pool(1), LAYOUT_OF_FORMAT[name], k, tiles, 0, 1)
     pack_rows(target, name, raw.reshape(n, -1))

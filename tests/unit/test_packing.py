@@ -9,6 +9,7 @@ import pytest
 
 from kvasir import _native
 from kvasir.exec.cpu import weights
+from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
 from kvasir.exec.cpu.placement import placement
 from kvasir.exec.cpu.weights import Target, pack_rows
@@ -26,7 +27,7 @@ def unpacked(format_name: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
     """Values through the packed layout, and the decoder's."""
     raw = random_blocks(format_name, N * K // max(FORMATS[format_name].block, 1))
     raw = raw[: N * FORMATS[format_name].n_bytes((K,))]
-    code = LAYOUTS[layout].code
+    code = LAYOUT_CODES[layout]
     out = np.zeros(-(-N // 16) * _native.tile_bytes(code, K), np.uint8)
     pack_rows(Target(_native.Pool(1), layout, K, out, 0, 1), format_name, raw.reshape(N, -1))
     values = np.zeros((N, K), np.float32)
@@ -61,11 +62,12 @@ def test_floats_do_not_widen() -> None:
 
 
 def test_table_is_the_native_one() -> None:
-    for layout in LAYOUTS.values():
-        assert _native.tile_bytes(layout.code, 256) * 8 == layout.bits * 256 * 16
-    for name, layout in LAYOUT_OF_FORMAT.items():
-        assert _native.packs(name, LAYOUTS[layout].code)
-        assert not FORMATS[name].split or not _native.packs(name, LAYOUTS["q8m"].code)
+    assert LAYOUTS.keys() == LAYOUT_CODES.keys()
+    for name, layout in LAYOUTS.items():
+        assert _native.tile_bytes(LAYOUT_CODES[name], 256) * 8 == layout.bits * 256 * 16
+    for name, used in LAYOUT_OF_FORMAT.items():
+        assert _native.packs(name, LAYOUT_CODES[used])
+        assert not FORMATS[name].split or not _native.packs(name, LAYOUT_CODES["q8m"])
 
 
 def test_nothing_grows() -> None:

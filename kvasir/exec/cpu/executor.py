@@ -82,7 +82,7 @@ class CpuExecutor(LocalExecutor):
             pack_buffers(self.lowered.buffers),
             packed.weights,
             self._kv.memory,
-            self._kv.layout,
+            self._kv.layout.view(np.uint8),
             [
                 np.ascontiguousarray(program.constants[name], np.float32)
                 for name in self.lowered.tables

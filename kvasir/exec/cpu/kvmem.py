@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from kvasir.core.groups import group_of
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.sizes import EngineSizes
+from kvasir.exec.cpu.codes import KV_PLACE, KV_TYPE_CODES
 from kvasir.ir.program import KVSpec
 
 LANES = 16
-SCALED = frozenset(kind.code for kind in KV_TYPES.values() if kind.scale_bytes)
+_FIELDS = ["offset", "block_bytes", "block_size", "n_kv_heads", "head_dim", "dtype"]
+_TYPES = {KV_TYPE_CODES[name]: kind for name, kind in KV_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +26,24 @@ class KVMemory:
     layer after layer; of a layer K of every head [block/16, head_dim, 16], then V of every head
     [block, head_dim]; for types with scales K's [KV heads, block], then V's.
 
-    ``layout`` [layers, 9]: offset in block 0 of the group, bytes of its blocks, V offset, bytes of
-    a head, block size, KV heads, head size, dtype, as native/kernels.h's KvLayer, and the group.
-    The offset counts from the start of the memory.
+    ``layout`` [layers]: ``KvPlace`` of native/program/spec.h.
     """
 
     memory: NDArray[np.uint8]
     """All bytes, one axis."""
     groups: tuple[NDArray[np.uint8], ...]
     """Views of it, per group [n_blocks, block bytes]."""
-    layout: NDArray[np.int64]
+    layout: NDArray[np.void]
 
     @staticmethod
     def allocate(kv: Sequence[KVSpec], sizes: EngineSizes) -> KVMemory:
         places = [group_of(x.window, sizes.groups) for x in kv]
-        pages = [
+        layers = [
             2 * x.n_kv_heads * sizes.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
             for x in kv
         ]
         steps = [
-            sum(page for page, place in zip(pages, places, strict=True) if place == group)
+            sum(size for size, place in zip(layers, places, strict=True) if place == group)
             for group in range(len(sizes.groups))
         ]
         lengths = [x.n_blocks * step for x, step in zip(sizes.groups, steps, strict=True)]
@@ -53,14 +53,14 @@ class KVMemory:
             memory[begin : begin + size].reshape(x.n_blocks, step)
             for begin, size, x, step in zip(nexts, lengths, sizes.groups, steps, strict=True)
         )
-        rows = []
-        for layer, place, page in zip(kv, places, pages, strict=True):
-            head = sizes.block_size * layer.head_dim * KV_TYPES[layer.dtype].item_bytes
-            kind, heads = KV_TYPES[layer.dtype].code, layer.n_kv_heads
-            block = (sizes.block_size, heads, layer.head_dim, kind)
-            rows.append((nexts[place], steps[place], heads * head, head, *block, place))
-            nexts[place] += page
-        return KVMemory(memory, groups, np.array(rows, np.int64))
+        layout = np.zeros(len(kv), KV_PLACE)
+        for row, layer, place, size in zip(layout, kv, places, layers, strict=True):
+            row["offset"], row["group"] = nexts[place], place
+            row["block_bytes"], row["layer_bytes"] = steps[place], size
+            row["block_size"], row["n_kv_heads"] = sizes.block_size, layer.n_kv_heads
+            row["head_dim"], row["dtype"] = layer.head_dim, KV_TYPE_CODES[layer.dtype]
+            nexts[place] += size
+        return KVMemory(memory, groups, layout)
 
     def copy_blocks(self, source: Sequence[int], target: Sequence[int]) -> None:
         """Copy a block of every group, in every layer, whatever rows matter."""
@@ -71,11 +71,12 @@ class KVMemory:
         """Copy one token's K and V of every layer of a group from (block, row) to (block, row)."""
         (from_block, from_row), (to_block, to_row) = source, target
         (from_tile, from_lane), (to_tile, to_lane) = divmod(from_row, LANES), divmod(to_row, LANES)
-        for start, step, values, head_bytes, block, heads, dim, kind, of in self.layout.tolist():
-            if of != group:
-                continue
+        layers = self.layout[self.layout["group"] == group][_FIELDS]
+        for start, step, block, heads, dim, code in layers.tolist():
             at = [start + index * step for index in (from_block, to_block)]
-            if kind in SCALED:
+            kind = _TYPES[code]
+            item, values = kind.item_bytes, heads * block * dim * kind.item_bytes
+            if kind.scale_bytes:
                 read, written = (
                     self.memory[x + 2 * values : x + 2 * values + 4 * heads * block]
                     .view(np.uint16)
@@ -83,7 +84,6 @@ class KVMemory:
                     for x in at
                 )
                 written[:, to_row] = read[:, from_row]
-            item = head_bytes // (block * dim)
             k_shape = (heads, block // LANES, dim, LANES, item)
             k_from, k_to = (self.memory[x : x + values].reshape(k_shape) for x in at)
             k_to[:, to_tile, :, to_lane] = k_from[:, from_tile, :, from_lane]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from kvasir.exec.cpu.records import ACTS, EPILOGUES, Buffer, Record
+from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES
+from kvasir.exec.cpu.records import Buffer, Record
 from kvasir.ir.memory import aligned, plan_memory
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
@@ -126,24 +127,24 @@ class _Lowering:
 
     def _embed(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])
-        return [replace(base, weights=(weight,), floats=(op.number("scale"),))]
+        return [replace(base, weights=(weight,), numbers=_numbers(op, "scale"))]
 
     def _norm(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("vector", op.weights[0])
-        return [replace(base, weights=(weight,), floats=(op.number("eps"),))]
+        return [replace(base, weights=(weight,), numbers=_numbers(op, "eps"))]
 
     def _scale(self, op: Op, base: Record) -> list[Record]:
-        return [replace(base, floats=(op.number("factor"), op.number("softcap")))]
+        numbers = {"scale": op.number("factor"), "softcap": op.number("softcap")}
+        return [replace(base, numbers=numbers)]
 
     def _lm_head(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])
-        return [replace(base, kind="linear", weights=(weight,), ints=(0, 0, 0))]
+        return [replace(base, kind="linear", weights=(weight,))]
 
     def _attention(self, op: Op, base: Record) -> list[Record]:
-        ints = (0, 0, 0, op.integer("layer"), op.integer("n_heads"), op.integer("window"))
-        floats = (op.number("scale"), op.number("softcap"))
+        numbers = _integers(op, "layer", "n_heads", "window") | _numbers(op, "scale", "softcap")
         sinks = tuple(self._weight("vector", name) for name in op.weights)
-        return [replace(base, weights=sinks, ints=ints, floats=floats)]
+        return [replace(base, weights=sinks, numbers=numbers)]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)
@@ -154,46 +155,40 @@ class _Lowering:
     def _linear(self, op: Op, base: Record) -> list[Record]:
         n = op.integer("n_segments")
         matrices, biases = op.weights[:n], op.weights[n:]
-        epilogue, act = EPILOGUES[op.word("epilogue")], ACTS[op.word("act")]
         if op.word("epilogue") == "gated":
             bias = (self._weight("vector", *biases),) if biases else ()
             weights = (self._weight("gated", *matrices), *bias)
-            return [replace(base, weights=weights, ints=(0, epilogue, act))]
+            return [replace(base, weights=weights, numbers=_epilogue(op))]
         records, column = [], 0
         for index, name in enumerate(matrices):
             bias = (self._weight("vector", biases[index]),) if biases else ()
             weights = (self._weight("matrix", name), *bias)
-            records.append(replace(base, weights=weights, ints=(column, epilogue, act)))
+            numbers = {**_epilogue(op), "column": column}
+            records.append(replace(base, weights=weights, numbers=numbers))
             column += self.program.weights[name].shape[0]
         return records
 
     def _rope_write(self, op: Op, base: Record) -> list[Record]:
         norms = tuple(self._weight("vector", name) for name in op.weights)
         table = self.tables.setdefault(op.word("table"), len(self.tables))
-        neox = int(op.word("style") == "neox")
-        ints = (
-            0,
-            0,
-            0,
-            op.integer("layer"),
-            op.integer("n_heads"),
-            op.integer("rotary_dim"),
-            neox,
-            table,
-        )
-        return [replace(base, weights=norms, ints=ints, floats=(op.number("eps"),))]
+        numbers = {
+            **_integers(op, "layer", "n_heads", "rotary_dim"),
+            **_numbers(op, "eps"),
+            "neox": int(op.word("style") == "neox"),
+            "table": table,
+        }
+        return [replace(base, weights=norms, numbers=numbers)]
 
     def _route(self, op: Op, base: Record) -> list[Record]:
-        experts, k = op.integer("n_experts"), op.integer("top_k")
-        ints = (experts, k, int(op.flag("normalize")))
-        pairs = self.maxima["P"]
+        experts, pairs = op.integer("n_experts"), self.maxima["P"]
+        numbers = _integers(op, "n_experts", "top_k") | {"normalize": int(op.flag("normalize"))}
         groups = (self._extra(pairs), self._extra(pairs), self._extra(experts + 1))
         ids, weights = op.outs
         self.groups[ids] = self.groups[weights] = groups
         group = Record(
-            "group_pairs", base.phase + 1, "T", base.tail, self._ids((ids,)), groups, (), ints
+            "group_pairs", base.phase + 1, "T", base.tail, self._ids((ids,)), groups, (), numbers
         )
-        return [replace(base, ints=ints), group]
+        return [replace(base, numbers=numbers), group]
 
     def _extra(self, n: int) -> int:
         """A buffer of ``n`` int32 behind the planned values."""
@@ -205,17 +200,30 @@ class _Lowering:
         token, _, offsets = self.groups[op.ins[1]]
         gated = op.word("epilogue") == "gated"
         weight = self._weight("gated" if gated else "matrix", *op.weights)
-        experts = self.program.weights[op.weights[0]].shape[0]
-        ints = (
-            0,
-            EPILOGUES[op.word("epilogue")],
-            ACTS[op.word("act")],
-            int(op.flag("per_pair")),
-            experts,
-        )
+        numbers = {
+            **_epilogue(op),
+            "per_pair": int(op.flag("per_pair")),
+            "n_experts": self.program.weights[op.weights[0]].shape[0],
+        }
         ins = (base.ins[0], token, offsets)
-        return [replace(base, ins=ins, weights=(weight,), ints=ints)]
+        return [replace(base, ins=ins, weights=(weight,), numbers=numbers)]
 
     def _combine(self, op: Op, base: Record) -> list[Record]:
         place = self.groups[op.ins[1]][1]
-        return [replace(base, ins=(*base.ins, place), ints=(0, op.integer("top_k")))]
+        return [replace(base, ins=(*base.ins, place), numbers=_integers(op, "top_k"))]
+
+
+def _integers(op: Op, *names: str) -> dict[str, int | float]:
+    """Fields of a record that are named as the op's attributes are."""
+    return {name: op.integer(name) for name in names}
+
+
+def _numbers(op: Op, *names: str) -> dict[str, int | float]:
+    return {name: op.number(name) for name in names}
+
+
+def _epilogue(op: Op) -> dict[str, int | float]:
+    return {
+        "epilogue": EPILOGUE_CODES[op.word("epilogue")],
+        "act": ACT_CODES[op.word("act")],
+    }

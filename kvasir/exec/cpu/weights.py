@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
+from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.packing import Packing, packing_of
@@ -42,7 +43,7 @@ class PackedShape:
     n_bytes: int
 
     def native(self, packed: Bytes) -> NativeWeight:
-        return packed, LAYOUTS[self.layout].code, self.n, self.k, self.tiles
+        return packed, LAYOUT_CODES[self.layout], self.n, self.k, self.tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Packer:
         layout, shape = layouts.pop(), weights[0].shape
         experts, (n, k) = (1 if len(shape) == 2 else shape[0]), shape[-2:]
         tiles = -(-n // TILE) * len(weights)
-        n_bytes = experts * tiles * _native.tile_bytes(LAYOUTS[layout].code, k)
+        n_bytes = experts * tiles * _native.tile_bytes(LAYOUT_CODES[layout], k)
         return PackedShape(layout, n * len(weights), k, tiles, experts, n_bytes)
 
     def pack(self, use: WeightUse) -> Bytes:
@@ -152,7 +153,7 @@ class Target:
 
 def pack_rows(target: Target, format_name: str, rows: Bytes) -> None:
     """``rows`` [N, bytes of a row] in a file format."""
-    if _native.packs(format_name, LAYOUTS[target.layout].code):
+    if _native.packs(format_name, LAYOUT_CODES[target.layout]):
         _native_rows(target, format_name, rows, 0)
         return
     # A slice of rows at a time: what decoding needs beside the packed weight stays small.
@@ -169,7 +170,7 @@ def pack_rows(target: Target, format_name: str, rows: Bytes) -> None:
 def _native_rows(target: Target, format_name: str, rows: Bytes, tile: int) -> None:
     _native.pack_rows(
         target.pool,
-        LAYOUTS[target.layout].code,
+        LAYOUT_CODES[target.layout],
         format_name,
         rows.reshape(-1),
         len(rows),

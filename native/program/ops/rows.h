@@ -1,0 +1,88 @@
+// Ops that compute rows apart from each other. Each reads its operands from its record once; an item is a few
+// neighbouring rows.
+#pragma once
+#include <algorithm>
+
+#include "program/share.h"
+#include "program/workspace.h"
+
+namespace kvasir {
+
+constexpr int64_t kRowsPerItem = 8;
+
+// A kernel over the rows [m0, m1) of `args`.
+template <class Args>
+struct RowOp {
+  void (*kernel)(const Args&);
+  Args args;
+  RowCount rows;
+
+  int64_t items(const Extent& e) const { return ceil_div(rows(e), kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int) const { kernel(of_item(e, item, kRowsPerItem)); }
+
+ protected:
+  Args of_item(const Extent& e, int64_t item, int64_t n) const {
+    Args one = args;
+    one.m0 = item * n;
+    one.m1 = std::min(one.m0 + n, rows(e));
+    return one;
+  }
+};
+
+// in: none; out: f32; weight: the matrix of ids; scale.
+struct Embed : RowOp<EmbedArgs> {
+  static constexpr const char* kName = "embed";
+  Embed(const Record& r, const Workspace& w);
+};
+
+// in: f32; out: rows of any type; weight: vector or none; eps.
+struct Norm : RowOp<NormArgs> {
+  static constexpr const char* kName = "norm";
+  Norm(const Record& r, const Workspace& w);
+};
+
+// in: f32; out: rows of any type.
+struct Cast : RowOp<CastArgs> {
+  static constexpr const char* kName = "cast";
+  Cast(const Record& r, const Workspace& w);
+  void run(const Extent& e, int64_t item, int thread) const;
+};
+
+// in: rows of q, k and v; out: q; weights: norms of q and k or none; layer, n_heads, rotary_dim, neox, table,
+// eps.
+struct RopeWrite : RowOp<RopeWriteArgs> {
+  static constexpr const char* kName = "rope_write";
+  RopeWrite(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(rows(e), rows_per_item(e)); }
+  void run(const Extent& e, int64_t item, int) const { kernel(of_item(e, item, rows_per_item(e))); }
+  int64_t rows_per_item(const Extent& e) const;
+
+  int64_t n_threads;
+};
+
+// in: two of f32; out: f32.
+struct Add : RowOp<AddArgs> {
+  static constexpr const char* kName = "add";
+  Add(const Record& r, const Workspace& w);
+};
+
+// in: f32; out: f32; scale, softcap.
+struct Scale : RowOp<ScaleArgs> {
+  static constexpr const char* kName = "scale";
+  Scale(const Record& r, const Workspace& w);
+};
+
+// in: f32 of all tokens; out: f32 of the logit rows.
+struct GatherRows {
+  static constexpr const char* kName = "gather_rows";
+  GatherRows(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(e.logits, kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  const float* from;
+  float* to;
+  int64_t columns;
+  const int32_t* token;  // of each logit row of the step
+};
+
+}  // namespace kvasir

@@ -1,0 +1,118 @@
+#include "program/workspace.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "program/ops/tiles.h"
+
+namespace kvasir {
+namespace {
+
+template <class T>
+const T& at(const std::vector<T>& all, int64_t id, const char* what) {
+  if (id < 0 || id >= int64_t(all.size()))
+    throw std::invalid_argument("a record names " + std::string(what) + " " + std::to_string(id) + " of " +
+                                std::to_string(all.size()));
+  return all[size_t(id)];
+}
+
+}  // namespace
+
+Workspace::Workspace(int n_threads, const Kernels& kernels, const Sampler& sampler, ProgramSpec spec,
+                     uint8_t* arena, StepArrays arrays)
+    : n_threads(n_threads),
+      kernels(kernels),
+      sampler(sampler),
+      spec(std::move(spec)),
+      arrays(arrays),
+      cut(this->spec, arrays, n_threads),
+      arena_(arena) {
+  int32_t n_groups = 1;
+  for (const int32_t group : this->spec.kv_groups) n_groups = std::max(n_groups, group + 1);
+  step_rows_.resize(size_t(n_groups));
+  previous_.reserve(size_t(this->spec.max_logits));
+  paths_.reserve(size_t(arrays.max_path));
+  plan_scratch();
+}
+
+void Workspace::plan_scratch() {
+  for (const Buffer& buffer : spec.buffers)
+    if (DType(buffer.dtype) == DType::q8 && buffer.block > kMaxCompactBlock)
+      throw std::invalid_argument("int8 rows in blocks of " + std::to_string(buffer.block) +
+                                  ": the kernels take at most " + std::to_string(kMaxCompactBlock));
+  const int64_t tokens = cut.most_tokens(), group = spec.group_max, head_dim = spec.head_dim_max;
+  output_at_ = attention_scratch(tokens, group, head_dim);
+  // a gated item has half a tile's columns, so that the largest block fits as well
+  const int64_t columns = kItemTiles * kTileCols;
+  static_assert(kItemTiles * kTileCols >= kMaxCompactBlock);
+  const int64_t floats = output_at_ + std::max(tokens * group * head_dim, kLinearRows * columns);
+  for (int t = 0; t < n_threads; t++) scratch_.emplace_back(floats);
+}
+
+void Workspace::begin(StepSize size, float* logits) {
+  const StepArrays& a = arrays;
+  for (size_t g = 0; g < step_rows_.size(); g++)
+    step_rows_[g] = {
+        size.tokens, size.seqs,   a.seq,       a.pos,      a.store,
+        a.parent,    a.seq_begin, a.seq_start, a.seq_tree, a.tables + int64_t(g) * a.max_seqs * a.max_blocks,
+        a.max_blocks};
+  logits_out = logits;
+  resolve_references(size);
+  cut.begin(size);
+}
+
+void Workspace::end(StepSize size) { previous_.assign(arrays.drawn, arrays.drawn + size.logits); }
+
+void Workspace::resolve_references(StepSize size) {
+  const auto resolve = [this](int32_t token) -> int32_t {
+    if (token >= 0) return token;
+    const size_t row = size_t(-1 - token);
+    // a row that was not finite drew -1: its request ends at commit, any id will do until then
+    return row < previous_.size() ? std::max(previous_[row], 0) : 0;
+  };
+  for (int64_t t = 0; t < size.tokens; t++) arrays.tokens[t] = resolve(arrays.tokens[t]);
+  const int32_t n = size.logits ? arrays.path_begin[size.logits] : 0;
+  paths_.resize(size_t(n));
+  for (int32_t i = 0; i < n; i++) paths_[size_t(i)] = resolve(arrays.path[i]);
+}
+
+RowCount Workspace::rows_of(const Record& r) const {
+  if (r.tail) return {0, 1};
+  return {RowsOf(r.rows_of) == RowsOf::pairs ? spec.top_k : 1, 0};
+}
+
+const Buffer& Workspace::buffer_of(int32_t id) const { return at(spec.buffers, id, "buffer"); }
+
+Rows Workspace::view(int32_t id) const {
+  const Buffer& b = buffer_of(id);
+  Rows rows{DType(b.dtype), b.block, arena_ + b.offset, b.columns, nullptr, nullptr};
+  if (rows.dtype == DType::q8) {
+    const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
+    uint8_t* scales = arena_ + b.offset + aligned(int64_t(b.max_rows) * b.columns);
+    rows.scales = reinterpret_cast<float*>(scales);
+    rows.sums = reinterpret_cast<int32_t*>(scales + aligned(int64_t(b.max_rows) * (b.columns / b.block) * 4));
+  }
+  return rows;
+}
+
+float* Workspace::floats(int32_t id) const { return reinterpret_cast<float*>(arena_ + buffer_of(id).offset); }
+int32_t* Workspace::ints(int32_t id) const {
+  return reinterpret_cast<int32_t*>(arena_ + buffer_of(id).offset);
+}
+const Weight& Workspace::weight(int32_t id) const { return at(spec.weights, id, "weight"); }
+const float* Workspace::vector(int32_t id) const {
+  return id < 0 ? nullptr : reinterpret_cast<const float*>(weight(id).data);
+}
+const KvLayer& Workspace::kv(int32_t layer) const { return at(spec.kv, layer, "KV layer"); }
+const StepRows& Workspace::rows(int32_t layer) const {
+  return at(step_rows_, at(spec.kv_groups, layer, "KV layer"), "KV group");
+}
+const float* Workspace::table(int32_t id) const { return at(spec.tables, id, "table"); }
+
+std::span<const int32_t> Workspace::path(int64_t row) const {
+  const int32_t begin = arrays.path_begin[row];
+  return {paths_.data() + begin, size_t(arrays.path_begin[row + 1] - begin)};
+}
+
+}  // namespace kvasir
