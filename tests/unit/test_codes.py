@@ -13,6 +13,7 @@ from kvasir.exec.cpu import codes
 from kvasir.exec.cpu.records import ROWS_OF, Buffer, Record, pack_buffers, pack_records
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops.linear import EPILOGUES
+from kvasir.ir.ops.rows import ACTIVATIONS
 from kvasir.ir.program import DTYPES, SYMBOLS
 
 NAMES = {
@@ -20,6 +21,7 @@ NAMES = {
     "KvType": KV_TYPES,
     "DType": DTYPES,
     "Epilogue": EPILOGUES,
+    "Act": ("none", *ACTIVATIONS),
     "RowsOf": ROWS_OF.values(),
 }
 """By native table what Python calls its entries."""
