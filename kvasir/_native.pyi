@@ -242,15 +242,6 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
-    def gated(
-        self,
-        gate: NDArray[np.float32],
-        up: NDArray[np.float32],
-        out: NDArray[np.float32],
-        act: int,
-        m0: int,
-        m1: int,
-    ) -> None: ...
     def add(
         self,
         a: NDArray[np.float32],

@@ -269,16 +269,6 @@ struct EmbedArgs {
 };
 
 // Elementwise over [m0, m1) rows of N columns.
-struct GatedArgs {
-  const float* gate;
-  const float* up;
-  int64_t ldx;
-  float* out;
-  int64_t ldo;
-  int32_t N;
-  Act act;
-  int64_t m0, m1;
-};
 struct AddArgs {
   const float* a;
   const float* b;
@@ -329,7 +319,6 @@ struct Kernels {
   void (*attention)(const AttentionArgs&);
   void (*attention_combine)(const AttentionArgs&);
   void (*embed)(const EmbedArgs&);
-  void (*gated)(const GatedArgs&);
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
   void (*route)(const RouteArgs&);

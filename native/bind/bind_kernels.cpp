@@ -274,13 +274,6 @@ void embed(const Kernels& k, int layout, ConstBytes w, Array<const int32_t, 1> i
   k.embed({w.data(), Layout(layout), int32_t(K), ids.data(), scale, out.data(), K, m0, m1});
 }
 
-void gated(const Kernels& k, ConstMatrix gate, ConstMatrix up, Matrix out, int act, int64_t m0, int64_t m1) {
-  const int64_t N = out.shape(1);
-  require(int64_t(gate.shape(1)) == N && int64_t(up.shape(1)) == N, "gate, up and out share N");
-  for (int64_t n : {gate.shape(0), up.shape(0), out.shape(0)}) require_range(m0, m1, n);
-  k.gated({gate.data(), up.data(), N, out.data(), N, int32_t(N), Act(act), m0, m1});
-}
-
 void add(const Kernels& k, ConstMatrix a, ConstMatrix b, Matrix out, int64_t m0, int64_t m1) {
   const int64_t N = out.shape(1);
   require(int64_t(a.shape(1)) == N && int64_t(b.shape(1)) == N, "a, b and out share N");
@@ -345,7 +338,6 @@ void bind_kernels(nb::module_& m) {
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
            "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false)
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
-      .def("gated", &gated, "gate"_a, "up"_a, "out"_a, "act"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)
       .def("route", &route, "logits"_a, "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a)

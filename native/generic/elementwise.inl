@@ -1,4 +1,4 @@
-// gated, add, scale, combine: independent elements. Include after vec.h.
+// add, scale, combine: independent elements. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
 #include "generic/math.inl"
@@ -11,15 +11,6 @@ KVASIR_INLINE void each_column(float* out, int N, const F& f) {
   const int full = N & ~15;
   for (int n = 0; n < full; n += 16) store(out + n, f(n, 16));
   if (full < N) store_n(out + full, f(full, N - full), N - full);
-}
-
-void gated(const GatedArgs& a) {
-  for (int64_t m = a.m0; m < a.m1; m++) {
-    const float *gate = a.gate + m * a.ldx, *up = a.up + m * a.ldx;
-    each_column(a.out + m * a.ldo, a.N, [&](int n, int count) {
-      return mul(activate(a.act, load_n(gate + n, count)), load_n(up + n, count));
-    });
-  }
 }
 
 void add_rows(const AddArgs& a) {

@@ -14,7 +14,6 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.attention = attention;
   k.attention_combine = attention_combine;
   k.embed = embed;
-  k.gated = gated;
   k.add = add_rows;
   k.scale = scale_rows;
   k.route = route;

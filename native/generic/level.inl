@@ -16,7 +16,6 @@ void attention(const AttentionArgs& a);
 void attention_combine(const AttentionArgs& a);
 void embed(const EmbedArgs& a);
 void embed_compact(const uint8_t* tile, Layout layout, int c, int64_t K, float scale, float* out);
-void gated(const GatedArgs& a);
 void add_rows(const AddArgs& a);
 void scale_rows(const ScaleArgs& a);
 void route(const RouteArgs& a);

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kvasir import _native
 from tests.diff.kernel_case import Case, Ranges, empty_q8, normal, rng_of
 from tests.diff.linear_case import linear_cases
-from tests.diff.row_case import GELU, GELU_TANH, SILU, row_cases
+from tests.diff.row_case import GELU, GELU_TANH, SILU, Gate, row_cases
 from tests.kv_codes import from_bf16, to_bf16
 
 LEVELS = _native.levels(emulated=True)
@@ -94,8 +94,7 @@ def test_not_finite_poisons_its_block_only(level: str, bad: float) -> None:
 @pytest.mark.parametrize("act", [SILU, GELU_TANH, GELU])
 def test_activations_at_the_ends(act: int, level: str) -> None:
     x = np.array([[-1e30, -200, -95, -20, -0.0, 0.0, 1e-30, 20, 95, 1e12]], np.float32)
-    out = np.full_like(x, np.nan)
-    _native.Kernels(level).gated(x, np.ones_like(x), out, act, 0, 1)
+    out = Gate(x.shape[1]).run(_native.Kernels(level), x, np.ones_like(x), act, [(0, 1)])
     assert_array_equal(out[0, :3], 0)
     assert_array_equal(out[0, 8:], x[0, 8:])
     assert np.abs(out[0, 3:7]).max() < 1e-7
