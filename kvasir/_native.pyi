@@ -40,11 +40,17 @@ class Sampler:
         path: list[int],
         target: int,
         columns: int = 0,
+        mask: NDArray[np.uint32] | None = None,
     ) -> tuple[int, float, int, list[tuple[int, float]]]:
         """(token, logprob, rank, top); overwrites ``logits`` [vocab].
 
         ``columns``: as if the LM head had found the largest logit of each so many; 0: it has not.
         """
+
+def fill_mask(
+    masks: NDArray[np.uint32], ready: NDArray[np.int32], row: int, mask: NDArray[np.uint32]
+) -> None:
+    """Write a row of ``masks`` [rows, words] and raise its flag, while a step waits for it."""
 
 def hash_row(row: NDArray[np.float32]) -> int: ...
 def philox(seed: int, out_index: int, token: int) -> int:
@@ -91,8 +97,10 @@ class Program:
         until: int = -1,
         seconds: NDArray[np.float64] | None = None,
         out: NDArray[np.float32] | None = None,
+        masks: tuple[NDArray[np.uint32], NDArray[np.int32], float] | None = None,
     ) -> None:
-        """One step over the filled arrays; releases the GIL."""
+        """One step over the filled arrays; releases the GIL. ``masks``: [logits, words], a flag for
+        each row (``exec.masks``), and the seconds that rows wait for theirs at most."""
 
 def pack_rows(
     pool: Pool,

@@ -28,8 +28,10 @@ from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.sched.scheduler import Scheduler
 from kvasir.text.beam import BeamSearchParams, Search
 from kvasir.timing.timeline import Timeline
+from tests.automaton import Ring
 from tests.engine_world import (
     EOS,
+    VOCAB,
     Clock,
     Contents,
     Drafter,
@@ -93,7 +95,7 @@ class Beams:
 class Machine:
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng = random.Random(seed)
-        self.world = make_world(self.rng)
+        self.world = make_world(self.rng, has_constraints=seed % 3 == 2)
         self.drawn: Drawn = {}
         self.oracle = Oracle(self.world, self.drawn)
         self.folder = folder
@@ -133,7 +135,8 @@ class Machine:
         is_late = rng.random() < 0.5
         self.patches.close()
         self.patches.enter_context(patch("kvasir.exec.local.StepThread", lambda: Later(is_late)))
-        self.engine = Engine(executor, scheduler, overlap=rng.random() < 0.6, disk=self.disk)
+        overlap, masks = rng.random() < 0.6, Ring(VOCAB)
+        self.engine = Engine(executor, scheduler, overlap=overlap, disk=self.disk, masks=masks)
 
     def play(self) -> None:
         """One operation."""

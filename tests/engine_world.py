@@ -17,20 +17,23 @@ from kvasir.config.resolved import SchedulerConfig, SharingConfig
 from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import RowOutput
+from kvasir.core.plan import RowOutput, StepPlan
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.disk.directory import Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.masks import StepMasks
 from kvasir.exec.rows import LogitRow
 from kvasir.kv.tier import Fetch
+from kvasir.sampling.masks import Bits
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known
 from kvasir.speculate.oracle import OracleProposer
+from tests.automaton import Ring
 from tests.exactness import Answer, answer_of
-from tests.request_sets import KINDS
+from tests.request_sets import FREE
 from tests.sizes import config_of
 
 VOCAB = 23
@@ -53,6 +56,8 @@ class World:
     trunks: tuple[tuple[int, ...], ...]
     nonfinite: dict[int, int]
     """Seeds of requests that fail."""
+    constraints: tuple[str, ...]
+    """Of some requests; the last allows nothing."""
 
     @property
     def has_states(self) -> bool:
@@ -69,7 +74,7 @@ class World:
         return n_blocks * self.has_full, tuple(windows)
 
 
-def make_world(rng: random.Random) -> World:
+def make_world(rng: random.Random, *, has_constraints: bool) -> World:
     length = rng.choice((40, 64, 96))
     windows = rng.choice(((), (), (), (), (9,), (20, 40), (1, 30), (STATE,)))
     return World(
@@ -79,6 +84,7 @@ def make_world(rng: random.Random) -> World:
         has_full=not windows or rng.random() < 0.7,
         trunks=tuple(tuple(rng.choices(range(VOCAB), k=length)) for _ in range(3)),
         nonfinite={rng.getrandbits(32): rng.randrange(6) for _ in range(2)},
+        constraints=("3:1", "7:3", "23:9", "5:0") if has_constraints else (),
     )
 
 
@@ -112,14 +118,14 @@ class Remembering(FakeExecutor):
         super().__init__(sizes, **options)
         self._draws = drawn
 
-    def _sample(self, row: LogitRow, seen: int) -> RowOutput:
+    def _sample(self, row: LogitRow, seen: int, mask: Bits | None) -> RowOutput:
         params = self._states[row.slot].params
-        if params.has_penalties:
-            return super()._sample(row, seen)
+        if params.has_penalties or mask is not None:
+            return super()._sample(row, seen, mask)
         key = seen, params, row.out_index, row.target
         output = self._draws.get(key)
         if output is None:
-            output = self._draws[key] = super()._sample(row, seen)
+            output = self._draws[key] = super()._sample(row, seen, mask)
         return output
 
 
@@ -144,7 +150,7 @@ class Oracle:
         size = self._world.block_size
         config = config_of(length, 1, length, n_blocks, size, vocab_size=VOCAB, windows=windows)
         executor = FakeExecutor(config.sizes, nonfinite=self._world.nonfinite, is_checked=False)
-        engine = Engine(executor, Scheduler(config))
+        engine = Engine(executor, Scheduler(config), masks=Ring(VOCAB))
         engine.add(EngineRequest(0, prompt, params))
         events: list[TokenEvent] = []
         while engine.has_work:
@@ -168,10 +174,13 @@ class Later:
         self._is_late = is_late
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
-    def submit(self, call: Callable[..., Any], *args: object) -> Future[Any]:
+    def submit(
+        self, call: Callable[..., Any], plan: StepPlan, masks: StepMasks | None
+    ) -> Future[Any]:
+        """A step that waits for masks is run late: nobody would bring them meanwhile."""
         future = _Lazy(self)
-        self._queue.append((future, partial(call, *args)))
-        if not self._is_late:
+        self._queue.append((future, partial(call, plan)))
+        if not self._is_late and masks is None:
             self.run(future)
         return future
 
@@ -286,8 +295,10 @@ def make_prompt(
 def make_params(world: World, rng: random.Random) -> TokenParams:
     seed = rng.choice((*world.nonfinite, *range(40))) if rng.random() < 0.5 else rng.getrandbits(64)
     params = TokenParams(seed=seed, max_tokens=rng.choice((1, 2, 5, 9, 17, 30)))
-    kind = rng.choice(KINDS) if rng.random() < 0.25 else KINDS[0]
+    kind = rng.choice(FREE) if rng.random() < 0.25 else FREE[0]
     params = kind(params, rng, VOCAB)
+    if world.constraints and rng.random() < 0.3:
+        params = with_fields(params, constraint=rng.choice(world.constraints))
     if params.n_prompt_logprobs >= 0 and seed in world.nonfinite:
         return with_fields(params, seed=0)  # which row fails would depend on the chunks
     return params

@@ -27,6 +27,7 @@ from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
+from tests.automaton import Ring
 from tests.damage import damage
 from tests.request_sets import forking, mixed
 from tests.sizes import config_of
@@ -336,7 +337,8 @@ class _Client:
         executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
         scheduler = Scheduler(config, proposer, disk=disk)
-        return Engine(executor, scheduler, overlap=self._variant.overlap, disk=disk)
+        masks = Ring(self._sizes.vocab_size)
+        return Engine(executor, scheduler, overlap=self._variant.overlap, disk=disk, masks=masks)
 
     def _open_disk(self, executor: Executor) -> DiskStore:
         sizes = block_sizes(executor)

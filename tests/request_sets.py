@@ -15,7 +15,8 @@ from kvasir.sched.forks import common_prefix
 def make_requests(
     n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 40, max_tokens: int = 24
 ) -> list[EngineRequest]:
-    """A mix of what requests can ask for: greedy, seeded, filtered, penalised, stopped, scored."""
+    """A mix of what requests can ask for: greedy, seeded, filtered, penalised, stopped, scored,
+    constrained."""
     rng = random.Random(seed)
     requests = []
     for i in range(n):
@@ -116,7 +117,20 @@ def _scored_only(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
     return replace(p, n_prompt_logprobs=1, max_tokens=0)
 
 
-KINDS: tuple[Kind, ...] = (
+def _constrained(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    """For engines whose masks are those of ``tests.automaton``."""
+    return replace(
+        p,
+        constraint=rng.choice(("3:1", "7:3")),
+        temperature=rng.choice((0.0, 1.0)),
+        top_k=rng.choice((0, 5)),
+        frequency_penalty=rng.choice((0.0, 0.5)),
+        stop_ids=(rng.randrange(vocab),),
+        n_logprobs=rng.choice((-1, 2)),
+    )
+
+
+FREE: tuple[Kind, ...] = (
     _greedy,
     _sampled,
     _filtered,
@@ -126,6 +140,7 @@ KINDS: tuple[Kind, ...] = (
     _scored,
     _scored_only,
 )
+KINDS = (*FREE, _constrained)
 
 
 def mixed(i: int, request: EngineRequest) -> EngineRequest:

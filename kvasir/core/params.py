@@ -105,6 +105,8 @@ class TokenParams(DrawParams, frozen=True, kw_only=True):
     """-1 none, 0 the chosen token's, k also the k likeliest."""
     n_prompt_logprobs: int = -1
     """As ``n_logprobs``, for the prompt's tokens."""
+    constraint: str = ""
+    """What outputs must keep to, in words of the engine's ``Masks``; empty: nothing."""
 
     @property
     def has_penalties(self) -> bool:

@@ -20,6 +20,7 @@ from kvasir.exec.disk.directory import Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.models.loaded import LoadedModel
+from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
@@ -60,11 +61,13 @@ def build_engine(
     max_draft_tokens: int = 0,
     hashes: bool = False,
     act_block: int = MAX_ACT_BLOCK,
+    masks: Masks | None = None,
 ) -> BuiltEngine:
     """Everything from options to an engine ready for requests.
 
     ``hashes``: record a hash of every logit row, where the executor can. ``act_block``: most
-    activations that share an int8 scale. Raises ModelError and ConfigError.
+    activations that share an int8 scale. ``masks``: of constrained requests. Raises ModelError and
+    ConfigError.
     """
     backend = BACKENDS[options.executor]
     model = loaded or backend.open(options.model)
@@ -81,7 +84,7 @@ def build_engine(
         limits = Limits(config.disk.n_bytes, block_sizes(executor))
         disk = DiskStore(config.disk.path, limits)
     scheduler = Scheduler(config.scheduler, proposer, root, costs, disk=disk)
-    engine = Engine(executor, scheduler, overlap=config.loop.overlap, disk=disk)
+    engine = Engine(executor, scheduler, overlap=config.loop.overlap, disk=disk, masks=masks)
     return BuiltEngine(engine, executor, config, numerics_id, root)
 
 

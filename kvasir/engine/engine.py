@@ -12,9 +12,11 @@ from kvasir.core.plan import Transfer
 from kvasir.core.request import EngineRequest
 from kvasir.core.timeline import Holding
 from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop
+from kvasir.engine.masking import Masking
 from kvasir.engine.saving import Saving
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.store import DiskStore
+from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.timeline import Timeline
 
@@ -36,13 +38,18 @@ class Engine:
         *,
         overlap: bool = False,
         disk: DiskStore | None = None,
+        masks: Masks | None = None,
     ) -> None:
-        """``disk``: the one that the scheduler plans with; it is closed with the engine."""
+        """``disk``: the one that the scheduler plans with; it is closed with the engine.
+        ``masks``: what it knows of constraints; without, constrained requests are refused."""
         self._saving = None if disk is None else Saving(executor, disk)
         self._executor = executor
         self._scheduler = scheduler
+        self._masking: Masking | None = None
+        if masks is not None:
+            self._masking = Masking(masks, scheduler, executor.sizes.vocab_size)
         make = OverlappedLoop if overlap else PlainLoop
-        self._loop: Loop = make(self._executor, scheduler)
+        self._loop: Loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
         self._process = os.getpid()
@@ -57,6 +64,7 @@ class Engine:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
         _check_context(request)
+        _check_constraint(request, has_masks=self._masking is not None)
         self._whole(self._scheduler.add, request)
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
@@ -110,8 +118,9 @@ class Engine:
         return self._scheduler.timeline
 
     def holdings(self) -> tuple[Holding, ...]:
-        """What running requests hold now."""
-        return self._scheduler.holdings()
+        """What running requests have of the KV blocks now, in the order of seniority."""
+        running = self._scheduler.running
+        return tuple(Holding(x.id, x.n_computed, len(x.table.held(0))) for x in running)
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks; what runs goes on."""
@@ -129,6 +138,8 @@ class Engine:
         if self._saving is not None and self.is_sound and not self.has_work:
             self._saving.save_all(self._scheduler.unsaved())
         self._executor.close()
+        if self._masking is not None:
+            self._masking.close()
         if self._saving is not None:
             self._saving.close()
         self._failure = self._failure or "it is closed"
@@ -172,3 +183,8 @@ def _check_context(request: EngineRequest) -> None:
     """Nothing here computes with an adapter or media: entries would be kept under a wrong name."""
     if request.context.adapter or request.context.media:
         raise RequestError("this engine has no adapters and reads no media: send tokens alone")
+
+
+def _check_constraint(request: EngineRequest, *, has_masks: bool) -> None:
+    if request.params.constraint and not has_masks:
+        raise RequestError("this engine has no masks: send requests without a constraint")

@@ -10,6 +10,7 @@ from typing import Protocol
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.plan import StepPlan, StepResult
+from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor, Handle
 from kvasir.sched.scheduler import Scheduler
 
@@ -38,38 +39,53 @@ class _Flight:
             return self.handle.result()
 
 
-class PlainLoop:
-    """Plan, run, commit: the readable specification of the overlapped loop."""
+class _Steps:
+    """What both loops do with a step."""
 
-    def __init__(self, executor: Executor, scheduler: Scheduler) -> None:
+    def __init__(self, executor: Executor, scheduler: Scheduler, masking: Masking | None) -> None:
         self._executor = executor
         self._scheduler = scheduler
-
-    def step(self) -> tuple[TokenEvent, ...]:
-        plan = self._scheduler.plan()
-        if plan is None:
-            return self._scheduler.take_events()
-        return self._scheduler.commit(plan, _start(self._executor, plan).result())
-
-
-class OverlappedLoop:
-    """Step n+1 is planned while n runs, and queued behind it before n is committed."""
-
-    def __init__(self, executor: Executor, scheduler: Scheduler) -> None:
-        self._executor = executor
-        self._scheduler = scheduler
-        self._flight: _Flight | None = None
-
-    def step(self) -> tuple[TokenEvent, ...]:
-        running = self._flight or self._launch()
-        if running is None:
-            return self._scheduler.take_events()
-        self._flight = self._launch()
-        return self._scheduler.commit(running.plan, running.result())
+        self._masking = masking
 
     def _launch(self) -> _Flight | None:
         plan = self._scheduler.plan()
         return None if plan is None else _start(self._executor, plan)
+
+    def _fill(self, flight: _Flight | None) -> _Flight | None:
+        """Bring the masks that it waits for: what was launched before is committed."""
+        if self._masking is not None and flight is not None:
+            self._masking.fill(flight.plan, flight.handle)
+        return flight
+
+    def _commit(self, flight: _Flight) -> tuple[TokenEvent, ...]:
+        result = flight.result()
+        events = self._scheduler.commit(flight.plan, result)
+        if self._masking is not None:
+            self._masking.drew(flight.plan, result)
+        return events
+
+
+class PlainLoop(_Steps):
+    """Plan, run, commit: the readable specification of the overlapped loop."""
+
+    def step(self) -> tuple[TokenEvent, ...]:
+        flight = self._fill(self._launch())
+        return self._scheduler.take_events() if flight is None else self._commit(flight)
+
+
+class OverlappedLoop(_Steps):
+    """Step n+1 is planned while n runs, and queued behind it before n is committed."""
+
+    _flight: _Flight | None = None
+
+    def step(self) -> tuple[TokenEvent, ...]:
+        running = self._flight or self._fill(self._launch())
+        if running is None:
+            return self._scheduler.take_events()
+        self._flight = self._launch()
+        events = self._commit(running)
+        self._fill(self._flight)
+        return events
 
 
 def _start(executor: Executor, plan: StepPlan) -> _Flight:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
+from kvasir.sampling.masks import Bits
 
 
 class BlockStore(Protocol):
@@ -22,6 +23,12 @@ class BlockStore(Protocol):
 
 class Handle(Protocol):
     """A step that was started."""
+
+    def fill(self, row: int, bits: Bits) -> None:
+        """The mask of a logit row that is drawn under a constraint (``exec.masks``), once for each,
+        from the thread that started the step; the row waits for it, the rest of the step does not.
+        Keeps a copy."""
+        ...
 
     def result(self) -> StepResult:
         """Waits for it. Raises what the step raised."""
@@ -48,5 +55,6 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait for the steps that were started and give everything back."""
+        """Wait for the steps that were started and give everything back. Rows that still wait for a
+        mask draw nothing."""
         ...

@@ -7,9 +7,9 @@ changes the answers, and thousands of steps run per second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve
+from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 
 U64 = NDArray[np.uint64]
@@ -131,8 +132,9 @@ class FakeExecutor(LocalExecutor):
         self.prepare(plan)
         if self._checker is not None:
             self._checker.rows()
+        wanted = count()
         outputs = tuple(
-            output for row in plan.rows for output in self._run_row(row, tables[row.slot])
+            output for row in plan.rows for output in self._run_row(row, tables[row.slot], wanted)
         )
         if self._checker is not None:
             self._checker.drew(outputs)
@@ -174,10 +176,14 @@ class FakeExecutor(LocalExecutor):
         size = self.sizes.block_size
         return blocks[index // size], index % size
 
-    def _run_row(self, row: Row, tables: Tables) -> list[RowOutput]:
+    def _run_row(self, row: Row, tables: Tables, wanted: Iterator[int]) -> list[RowOutput]:
+        """``wanted``: counts the logit rows of the step."""
         tokens = resolve(row.tokens, self._drawn)
         seen = self._write(row, tables, tokens)
-        return [self._sample(item, seen[item.token]) for item in logit_rows(row)]
+        return [
+            self._sample(item, seen[item.token], None if self.masks is None else self.masks.wait(i))
+            for item, i in zip(logit_rows(row), wanted, strict=False)
+        ]
 
     def _write(self, row: Row, tables: Tables, tokens: tuple[int, ...]) -> list[int]:
         """Write the row's entries; per token the hash of all it sees, itself included."""
@@ -209,12 +215,13 @@ class FakeExecutor(LocalExecutor):
             return _Past(row, int(np.add.reduce(before, dtype=np.uint64)))
         return _Window(row, before.tolist(), positions, window)
 
-    def _sample(self, row: LogitRow, seen: int) -> RowOutput:
+    def _sample(self, row: LogitRow, seen: int, mask: Bits | None) -> RowOutput:
         state = self._states[row.slot]
         logits = self._logits(seen)
         if self._nonfinite.get(state.params.seed) == row.out_index:
             logits[:] = np.nan
-        drawn = sample_row(logits, state, row.out_index, resolve(row.path, self._drawn), row.target)
+        path = resolve(row.path, self._drawn)
+        drawn = sample_row(logits, state, row.out_index, path, row.target, mask)
         digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
         return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)
 

@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.base import BlockStore, Handle
+from kvasir.exec.masks import ConstrainedSlots, StepMasks
 from kvasir.exec.order import before_rows
 from kvasir.exec.steps import StepThread
 from kvasir.exec.tables import SlotTables
+from kvasir.sampling.masks import Bits
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    future: Future[StepResult]
+    masks: StepMasks | None
+
+    def fill(self, row: int, bits: Bits) -> None:
+        if self.masks is None:
+            raise KvasirError("no row of the step waits for a mask")
+        self.masks.fill(row, bits)
+
+    def result(self) -> StepResult:
+        return self.future.result()
 
 
 class LocalExecutor(ABC):
     """Steps run one after the other on a thread of its own, which begins with the first."""
+
+    new_masks: type[StepMasks] = StepMasks
 
     def __init__(self, sizes: EngineSizes) -> None:
         self.sizes = sizes
         self._steps = StepThread()
         self._store: BlockStore | None = None
         self.tables = SlotTables(sizes)
+        self._constrained = ConstrainedSlots()
+        self.masks: StepMasks | None = None
+        """Of the running step; None when none of its rows has one."""
 
     def attach(self, store: BlockStore) -> None:
         self._store = store
 
     def start(self, plan: StepPlan) -> Handle:
-        return self._steps.submit(self.run, plan)
+        rows = self._constrained.rows(plan)
+        masks = self.new_masks(plan.n_logits, rows, self.sizes.vocab_size) if rows else None
+        return _Started(self._steps.submit(partial(self._step, masks), plan, masks), masks)
+
+    def _step(self, masks: StepMasks | None, plan: StepPlan) -> StepResult:
+        self.masks = masks
+        return self.run(plan)
 
     @abstractmethod
     def run(self, plan: StepPlan) -> StepResult:

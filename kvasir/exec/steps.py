@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 
 from kvasir.core.plan import StepPlan, StepResult
+from kvasir.exec.masks import StepMasks
 
 Run = Callable[[StepPlan], StepResult]
 _Task = tuple["Future[StepResult]", Run, StepPlan]
@@ -22,24 +23,32 @@ class StepThread:
     def __init__(self) -> None:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._awaited: list[StepMasks] = []
         self._process = os.getpid()
 
-    def submit(self, run: Run, plan: StepPlan) -> Future[StepResult]:
-        """The step, behind all that were submitted before."""
+    def submit(
+        self, run: Run, plan: StepPlan, masks: StepMasks | None = None
+    ) -> Future[StepResult]:
+        """The step, behind all that were submitted before. ``masks``: what it waits for."""
         handle: Future[StepResult] = Future()
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="kvasir-step", daemon=True)
             self._thread.start()
             # The interpreter's end may not find the thread inside native code.
             atexit.register(self.close)
+        if masks is not None:
+            self._awaited = [*(one for one in self._awaited if not one.is_full), masks]
         self._tasks.put((handle, run, plan))
         return handle
 
     def close(self) -> None:
-        """Waits for what was submitted. Does nothing in a child of fork."""
+        """Waits for what was submitted, and lets it wait for nothing. Does nothing in a child of
+        fork."""
         if self._thread is None or os.getpid() != self._process:
             return
         atexit.unregister(self.close)
+        for masks in self._awaited:
+            masks.abandon()
         self._tasks.put(None)
         self._thread.join()
         self._thread = None

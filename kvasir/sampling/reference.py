@@ -4,9 +4,9 @@ Stages, in the order of vLLM V1:
 
 1. raw logits with NaN or +inf, or without any finite entry: token ``NOT_FINITE``;
 2. log-probabilities are those of the raw logits;
-3. logit bias; stop ids banned before ``min_tokens``; repetition penalty over prompt and output;
-   frequency and presence penalties over the output; a penalised logit saturates at the largest
-   float;
+3. what a mask forbids has logit -inf; logit bias; stop ids banned before ``min_tokens``;
+   repetition penalty over prompt and output; frequency and presence penalties over the output; a
+   penalised logit saturates at the largest float;
 4. nothing left to draw: token ``NOTHING_LEFT``;
 5. temperature 0: the largest logit, ties to the lowest id;
 6. z = (logit - largest) / temperature, so that a tiny temperature leaves the largest logits only;
@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput
-from kvasir.sampling import numerics
+from kvasir.sampling import masks, numerics
+from kvasir.sampling.masks import Bits
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.philox import noise
 
@@ -70,18 +71,24 @@ class SlotState:
 
 
 def sample_row(
-    logits: F32, state: SlotState, out_index: int, path: Sequence[int] = (), target: int = -1
+    logits: F32,
+    state: SlotState,
+    out_index: int,
+    path: Sequence[int] = (),
+    target: int = -1,
+    mask: Bits | None = None,
 ) -> RowOutput:
     """Draw from logits float32 [V], or score ``target`` >= 0 instead; ``logits`` is left as it was.
 
-    ``path``: tokens drawn or drafted after the committed ones, before this row.
+    ``path``: tokens drawn or drafted after the committed ones, before this row. ``mask``: which
+    tokens may be drawn; None allows all.
     """
     params = state.params
     if not is_distribution(logits):
         return RowOutput(NOT_FINITE)
     if target >= 0:
         return _report(logits, target, max(params.n_prompt_logprobs, 0))
-    x = _processed(logits, state, out_index, path)
+    x = _processed(logits, state, out_index, path, mask)
     best = int(np.argmax(x))
     if x[best] == -np.inf:
         return RowOutput(NOTHING_LEFT)
@@ -116,9 +123,13 @@ def _report(logits: F32, token: int, n_top: int) -> RowOutput:
     return RowOutput(token, float(values[token]), top, 1 + int(np.count_nonzero(ahead)))
 
 
-def _processed(logits: F32, state: SlotState, out_index: int, path: Sequence[int]) -> F32:
+def _processed(
+    logits: F32, state: SlotState, out_index: int, path: Sequence[int], mask: Bits | None
+) -> F32:
     params = state.params
     x = logits.astype(np.float32, copy=True)
+    if mask is not None:
+        masks.apply(x, mask)
     for token, bias in params.logit_bias:
         x[token] += np.float32(bias)
     if out_index < params.min_tokens:

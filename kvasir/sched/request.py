@@ -150,7 +150,7 @@ class Request:
             why = "the model's logits are not finite; --dtype float32 may help"
         else:
             code = "no_token_left"
-            why = "every token is banned; relax logit_bias or min_tokens"
+            why = "every token is banned; relax logit_bias, min_tokens or the constraint"
         self.error = KvasirError(f"token {len(self.tokens)} cannot be drawn: {why}", code=code)
 
     def ending(self) -> str | None:

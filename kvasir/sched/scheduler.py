@@ -16,7 +16,6 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import EngineRequest
-from kvasir.core.timeline import Holding
 from kvasir.kv.prefix import PrefixCache
 from kvasir.kv.table import BlockTable
 from kvasir.kv.tier import Disk, DiskTier
@@ -152,11 +151,15 @@ class Scheduler:
         request = self._requests.get(request_id)
         if request is None:
             return False
-        request.finish = "cancelled"
-        self._close(request)
         self._counters.n_cancelled += 1
-        self._events.append(TokenEvent(request_id, finish="cancelled"))
+        self._close(request, TokenEvent(request_id, finish="cancelled"))
         return True
+
+    def fail(self, request: Request, error: KvasirError) -> None:
+        """End a running request now, as ``cancel`` does."""
+        self._counters.n_failed += 1
+        news = TokenEvent(request.id, finish="error", error=error.message, error_code=error.code)
+        self._close(request, news)
 
     def release(self, request_id: int) -> None:
         """Nobody goes on with an ended request any more: its blocks are not held longer."""
@@ -171,10 +174,7 @@ class Scheduler:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
         self._holds.expire()
         for news in self._timekeeper.late():
-            request = self._requests[news.id]
-            request.finish = news.finish
-            self._events.append(news)
-            self._close(request)
+            self._close(self._requests[news.id], news)
         self._making = making = Making(self.config.sizes.max_num_batched_tokens, self._pace)
         n_preemptions = self._queues.n_preemptions
         self._queues.begin_plan()
@@ -255,11 +255,10 @@ class Scheduler:
         """Something is left to plan, to commit or to tell."""
         return bool(self._requests or self._flights or self._events)
 
-    def holdings(self) -> tuple[Holding, ...]:
-        """What each running request has of the KV blocks, in the order of seniority."""
-        return tuple(
-            Holding(x.id, x.n_computed, len(x.table.held(0))) for x in self._queues.running
-        )
+    @property
+    def running(self) -> Sequence[Request]:
+        """In the order of seniority; read only."""
+        return self._queues.running
 
     def stats(self) -> EngineStats:
         return self._counters.stats(self._queues, self._prefixes, self._timekeeper)
@@ -383,7 +382,11 @@ class Scheduler:
         if self.config.sizes.windows:
             request.news_at = min(request.news_at, request.table.give_back(n_tokens))
 
-    def _close(self, request: Request) -> None:
+    def _close(self, request: Request, news: TokenEvent | None = None) -> None:
+        """``news``: its last, when no result of a step is."""
+        if news is not None:
+            request.finish = news.finish
+            self._events.append(news)
         request.plain_until = 0
         if request.slot < 0 and not request.epoch:
             self._counters.tokens_waiting -= request.n_prompt

@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -28,6 +29,8 @@ using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ReadOnlyBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Words = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Flags = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Logits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <class T>
@@ -131,16 +134,30 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
       std::make_unique<Program>(pool, kernels_for(level.c_str()), sampler, std::move(spec), arena.data(), a);
 }
 
+using MaskTuple = std::tuple<Words, Flags, double>;  // bits, ready, seconds that a row waits at most
+
+StepMasks step_masks(const std::optional<MaskTuple>& masks, int64_t logits, int64_t vocab) {
+  if (!masks) return {};
+  const auto& [bits, ready, seconds] = *masks;
+  if (int64_t(ready.size()) < logits || int64_t(bits.shape(0)) < logits ||
+      int64_t(bits.shape(1)) * 32 < vocab)
+    throw std::invalid_argument("masks need [rows, vocab / 32] words and a flag for each row");
+  const auto wait =
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  return {bits.data(), ready.data(), int64_t(bits.shape(1)), std::chrono::steady_clock::now() + wait};
+}
+
 void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64_t until,
-         std::optional<Doubles> seconds, std::optional<Logits> out) {
+         std::optional<Doubles> seconds, std::optional<Logits> out, std::optional<MaskTuple> masks) {
   if (seconds && int64_t(seconds->size()) < self.program->phases())
     throw std::invalid_argument("seconds needs one entry per phase");
   if (out && (int64_t(out->shape(0)) < logits || int64_t(out->shape(1)) != self.vocab))
     throw std::invalid_argument("logits needs [rows, vocab]");
   double* times = seconds ? seconds->data() : nullptr;
   float* rows = out ? out->data() : nullptr;
+  const StepMasks own = step_masks(masks, logits, self.vocab);
   nb::gil_scoped_release release;
-  self.program->run({tokens, seqs, logits}, until, times, rows);
+  self.program->run({tokens, seqs, logits}, own, until, times, rows);
 }
 
 Format format_named(const std::string& name) {
@@ -176,7 +193,7 @@ void bind_program(nb::module_& m) {
            nb::arg("tables"), nb::arg("arena"), nb::arg("arrays"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 4>())
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
-           nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none())
+           nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none())
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
   m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"),
         nb::arg("N"), nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0, nb::arg("tile_step") = 1);

@@ -1,11 +1,14 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "bind/bind.h"
+#include "sample/masks.h"
 #include "sample/rows.h"
 #include "sample/sampler.h"
 
@@ -17,21 +20,35 @@ namespace {
 
 using Row = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstRow = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Mask = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Masks = nb::ndarray<uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Flags = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ids = std::vector<int32_t>;
 using Scored = std::vector<std::pair<int32_t, float>>;
 using Answer = std::tuple<int32_t, float, int32_t, Scored>;
 
 Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index, const Ids& path,
-            int32_t target, int64_t columns) {
+            int32_t target, int64_t columns, std::optional<Mask> mask) {
   if (int64_t(logits.shape(0)) != sampler.vocab())
     throw nb::value_error("logits must have one entry per token of the vocabulary");
   if (columns < 0) throw nb::value_error("columns must not be negative");
+  if (mask && int64_t(mask->shape(0)) * 32 < sampler.vocab())
+    throw nb::value_error("a mask must have one bit per token of the vocabulary");
   nb::gil_scoped_release unlocked;
   std::vector<RowMax> runs;
   for (int64_t at = 0; columns > 0 && at < sampler.vocab(); at += columns)
     runs.push_back(row_max(logits.data() + at, std::min(columns, sampler.vocab() - at)));
-  Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target, {runs, columns});
+  Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target, {runs, columns},
+                               mask ? mask->data() : nullptr);
   return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
+}
+
+void fill_mask(Masks masks, Flags ready, int64_t row, Mask mask) {
+  if (row < 0 || row >= int64_t(ready.shape(0)) || row >= int64_t(masks.shape(0)))
+    throw nb::index_error("no such logit row");
+  if (mask.shape(0) != masks.shape(1)) throw nb::value_error("a mask must have the words of a row");
+  std::copy_n(mask.data(), mask.shape(0), masks.data() + row * int64_t(masks.shape(1)));
+  raise_flag(ready.data(), row);
 }
 
 void open(Sampler& sampler, int32_t slot, nb::handle params, const Ids& prompt, const Ids& output) {
@@ -51,10 +68,11 @@ void bind_sampler(nb::module_& m) {
       .def("open", &open, "slot"_a, "params"_a, "prompt"_a, "output"_a)
       .def("commit", &Sampler::commit, "slot"_a, "token"_a)
       .def("sample", &draw, "slot"_a, "logits"_a.noconvert(), "out_index"_a, "path"_a, "target"_a,
-           "columns"_a = 0);
+           "columns"_a = 0, "mask"_a = nb::none());
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);
+  m.def("fill_mask", &fill_mask, "masks"_a.noconvert(), "ready"_a.noconvert(), "row"_a, "mask"_a);
   m.def("philox", &philox_word, "seed"_a, "out_index"_a, "token"_a);
 }
 

@@ -59,7 +59,7 @@ void Program::connect_head() {
   sample->maxima = maxima_.get();
 }
 
-void Program::run(StepSize size, int64_t until, double* seconds, float* logits) {
+void Program::run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits) {
   const ProgramSpec& spec = workspace_.spec;
   if (size.tokens < 1 || size.tokens > spec.max_tokens || size.seqs < 1 || size.seqs > size.tokens ||
       size.logits < 0 || size.logits > spec.max_logits)
@@ -68,7 +68,7 @@ void Program::run(StepSize size, int64_t until, double* seconds, float* logits) 
   seconds_ = seconds;
   size_ = size;
   reset();
-  workspace_.begin(size, logits);
+  workspace_.begin(size, masks, logits);
   pool_.run(enter, this);
   if (failure_) std::rethrow_exception(failure_);
   workspace_.end(size);

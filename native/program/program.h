@@ -21,7 +21,7 @@ class Program {
           StepArrays arrays);
   // until: index of the last record to run, -1 for all. seconds: [phases] or null, time per phase. logits:
   // [R, vocab] or null.
-  void run(StepSize size, int64_t until, double* seconds, float* logits);
+  void run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits);
   int64_t phases() const { return int64_t(phases_.size()); }
 
  private:

@@ -50,13 +50,14 @@ void Workspace::plan_scratch() {
   for (int t = 0; t < n_threads; t++) scratch_.emplace_back(floats);
 }
 
-void Workspace::begin(StepSize size, float* logits) {
+void Workspace::begin(StepSize size, const StepMasks& step_masks, float* logits) {
   const StepArrays& a = arrays;
   for (size_t g = 0; g < step_rows_.size(); g++)
     step_rows_[g] = {
         size.tokens, size.seqs,   a.seq,       a.pos,      a.store,
         a.parent,    a.seq_begin, a.seq_start, a.seq_tree, a.tables + int64_t(g) * a.max_seqs * a.max_blocks,
         a.max_blocks};
+  masks = step_masks;
   logits_out = logits;
   resolve_references(size);
   cut.begin(size);

@@ -8,6 +8,7 @@
 #include "program/aligned.h"
 #include "program/attention_cut.h"
 #include "program/spec.h"
+#include "sample/masks.h"
 #include "sample/sampler.h"
 
 namespace kvasir {
@@ -34,7 +35,7 @@ class Workspace {
 
   // The step that runs next: its rows, its references resolved, its attention cut. logits: [R, vocab] or
   // null.
-  void begin(StepSize size, float* logits);
+  void begin(StepSize size, const StepMasks& masks, float* logits);
   // What the step drew is what the next one refers to.
   void end(StepSize size);
 
@@ -68,7 +69,9 @@ class Workspace {
   const ProgramSpec spec;
   const StepArrays arrays;
   AttentionCut cut;
-  float* logits_out = nullptr;  // of the running step
+  // of the running step
+  StepMasks masks;
+  float* logits_out = nullptr;
 
  private:
   const Buffer& buffer_of(int32_t id) const;

@@ -101,6 +101,14 @@ KVASIR_CLONES RowMax row_max(const float* x, int64_t n) {
   return result;
 }
 
+KVASIR_CLONES void mask_row(const float* x, int64_t n, const uint32_t* mask, float* out) {
+  for (int64_t start = 0; start < n; start += 32) {
+    const uint32_t word = mask[start / 32];
+    const int count = static_cast<int>(std::min<int64_t>(32, n - start));
+    for (int i = 0; i < count; ++i) out[start + i] = value_if(word >> i & 1, x[start + i]);
+  }
+}
+
 KVASIR_CLONES int32_t first_equal(const float* x, int64_t n, float value) {
   int64_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {

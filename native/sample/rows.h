@@ -27,6 +27,8 @@ struct Draw {
 };
 
 RowMax row_max(const float* x, int64_t n);
+// `out` [n] is `x`, and -inf where the bit in `mask` [ceil(n / 32)] is 0.
+void mask_row(const float* x, int64_t n, const uint32_t* mask, float* out);
 int32_t first_equal(const float* x, int64_t n, float value);
 // Sum of exp(x - largest): lanes within tiles, tiles in order.
 float exp_sum(const float* x, int64_t n, float largest);

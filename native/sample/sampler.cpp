@@ -19,6 +19,7 @@ struct Scratch {
   Selector selector;
   std::vector<float> maxima;
   std::vector<std::pair<int32_t, float>> saved;  // logits as they were, oldest first
+  std::vector<float> allowed;                    // logits of what a mask allows
 };
 
 void check_id(int32_t id, int32_t vocab, const char* what) {
@@ -83,6 +84,13 @@ Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, i
     }
   }
   return drawn;
+}
+
+// What `mask` allows, in a row of its own: the distribution that is reported stays as it was.
+float* allowed(const float* logits, int32_t vocab, const uint32_t* mask, Scratch& scratch) {
+  scratch.allowed.resize(static_cast<size_t>(vocab));
+  mask_row(logits, vocab, mask, scratch.allowed.data());
+  return scratch.allowed.data();
 }
 
 int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParams& params, int64_t out_index,
@@ -168,7 +176,7 @@ void Sampler::commit(int32_t slot, int32_t token) {
 }
 
 Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path,
-                      int32_t target, Maxima maxima) const {
+                      int32_t target, Maxima maxima, const uint32_t* mask) const {
   thread_local Scratch scratch;
   const auto& state = slots_.at(static_cast<size_t>(slot));
   if (!state) throw std::invalid_argument("slot " + std::to_string(slot) + " was never opened");
@@ -180,14 +188,15 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   if (target >= 0)
     return report(logits, vocab_, raw.value, target, std::max(params.n_prompt_logprobs, 0), scratch);
 
-  Editor editor(logits, scratch.saved);
+  float* x = mask == nullptr ? logits : allowed(logits, vocab_, mask, scratch);
+  Editor editor(x, scratch.saved);
   state->process(editor, out_index, path);
-  if (editor.changed()) maxima = {};
-  const float largest = editor.changed() ? row_max(logits, vocab_).value : raw.value;
+  const bool is_raw = x == logits && !editor.changed();
+  if (!is_raw) maxima = {};
+  const float largest = is_raw ? raw.value : row_max(x, vocab_).value;
   if (largest == -kInfinity) return {kNothingLeft, 0, 0, {}};
-  const int32_t token = params.temperature == 0
-                            ? first_largest(logits, vocab_, largest, maxima)
-                            : draw_token(logits, vocab_, largest, params, out_index, scratch);
+  const int32_t token = params.temperature == 0 ? first_largest(x, vocab_, largest, maxima)
+                                                : draw_token(x, vocab_, largest, params, out_index, scratch);
   if (params.n_logprobs < 0) return {token, 0, 0, {}};
   editor.restore();
   return report(logits, vocab_, raw.value, token, params.n_logprobs, scratch);

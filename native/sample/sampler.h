@@ -67,9 +67,10 @@ class Sampler {
   // One emitted token, for the penalties' counts.
   void commit(int32_t slot, int32_t token);
   // `logits` [vocab] is overwritten. `path`: tokens drawn or drafted after the committed ones, before this
-  // row. target >= 0 scores that token instead of drawing. Distinct rows may run on distinct threads at once.
+  // row. target >= 0 scores that token instead of drawing. `mask`: a bit of each token that may be drawn, in
+  // words of 32; null allows all. Distinct rows may run on distinct threads at once.
   Drawn sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path, int32_t target,
-               Maxima maxima = {}) const;
+               Maxima maxima = {}, const uint32_t* mask = nullptr) const;
 
   int32_t vocab() const { return vocab_; }
 

@@ -9,32 +9,37 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kvasir import _native
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput
 from kvasir.sampling import philox, reference
+from kvasir.sampling.masks import Bits, allows, n_words
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
+
+History = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Prompt, output, and what was committed since."""
 
 
 def native_row(
     logits: F32,
     params: TokenParams,
-    prompt: Sequence[int] = (),
-    output: Sequence[int] = (),
-    commits: Sequence[int] = (),
+    history: History = ((), (), ()),
     out_index: int = 0,
     path: Sequence[int] = (),
     target: int = -1,
+    mask: Bits | None = None,
 ) -> RowOutput:
     """What is drawn, whether or not the largest logits of each so many columns are known."""
     sampler = _native.Sampler(1, logits.size)
+    prompt, output, commits = history
     sampler.open(0, params, prompt, output)
     for token in commits:
         sampler.commit(0, token)
     found = [
-        sampler.sample(0, logits.copy(), out_index, list(path), target, columns)
+        sampler.sample(0, logits.copy(), out_index, list(path), target, columns, mask)
         for columns in (0, 16, 48, 512)
     ]
     assert all(one == found[0] for one in found), found
@@ -45,17 +50,17 @@ def native_row(
 def reference_row(
     logits: F32,
     params: TokenParams,
-    prompt: Sequence[int] = (),
-    output: Sequence[int] = (),
-    commits: Sequence[int] = (),
+    history: History = ((), (), ()),
     out_index: int = 0,
     path: Sequence[int] = (),
     target: int = -1,
+    mask: Bits | None = None,
 ) -> RowOutput:
+    prompt, output, commits = history
     state = SlotState.open(params, prompt, output)
     for token in commits:
         state.commit(token)
-    return sample_row(logits, state, out_index, path, target)
+    return sample_row(logits, state, out_index, path, target, mask)
 
 
 def make_logits(rng: np.random.Generator, vocab: int) -> F32:
@@ -99,6 +104,19 @@ def make_params(rng: np.random.Generator, vocab: int) -> TokenParams:
     )
 
 
+def make_mask(rng: np.random.Generator, vocab: int) -> Bits:
+    """Some words, none or all; bits past the vocabulary are anything."""
+    bits = rng.integers(2**32, size=n_words(vocab), dtype=np.uint32)
+    kind = rng.integers(4)
+    if kind == 1:
+        bits &= rng.integers(2**32, size=bits.size, dtype=np.uint32) & 0x11111111
+    elif kind == 2:
+        bits[rng.random(bits.size) < 0.9] = 0
+    elif kind == 3:
+        bits[:] = rng.choice([0, 2**32 - 1])
+    return bits
+
+
 @pytest.mark.parametrize("vocab", [1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 1024, 1025, 5000, 49152])
 def test_native_equals_reference(vocab: int) -> None:
     rng = np.random.default_rng(vocab)
@@ -109,7 +127,8 @@ def test_native_equals_reference(vocab: int) -> None:
         )
         target = int(rng.integers(vocab)) if rng.random() < 0.1 else -1
         out_index = int(rng.choice([0, 1, 3, 17, 2**31, 2**35 + 5]))
-        args = (logits, params, prompt, output, commits, out_index, path, target)
+        mask = make_mask(rng, vocab) if rng.random() < 0.4 else None
+        args = (logits, params, (prompt, output, commits), out_index, path, target, mask)
         assert native_row(*args) == reference_row(*args), (params, prompt, output, commits, path)
 
 
@@ -164,6 +183,25 @@ def test_everything_banned() -> None:
         assert native_row(logits, params, out_index=1).token >= 0
 
 
+def test_a_mask_forbids_before_all_else_and_changes_no_logprob() -> None:
+    rng = np.random.default_rng(3)
+    for vocab in (5, 64, 1000):
+        for _ in range(40):
+            logits, mask = make_logits(rng, vocab), make_mask(rng, vocab)
+            params = structs.replace(make_params(rng, vocab), n_logprobs=3, n_prompt_logprobs=3)
+            drawn = native_row(logits, params, mask=mask)
+            if drawn.token >= 0:
+                assert allows(mask, drawn.token)
+                assert drawn == native_row(logits, params, target=drawn.token)
+    open_mask, none = np.full(1, 2**32 - 1, np.uint32), np.zeros(1, np.uint32)
+    row, params = np.zeros(32, np.float32), TokenParams(seed=1, max_tokens=1)
+    assert native_row(row, params, mask=open_mask) == native_row(row, params)
+    assert native_row(row, params, mask=none).token == reference.NOTHING_LEFT
+    one = np.array([1 << 9], np.uint32)
+    biased = structs.replace(params, logit_bias=((3, 100.0),), top_k=1)
+    assert native_row(row, biased, mask=one).token == 9
+
+
 def test_v_of_one_is_excluded() -> None:
     """A word that rounds to 2**32 must not win: find one, its noise is finite and the same."""
     seed, vocab = 0, 1 << 16
@@ -196,6 +234,8 @@ def test_refuses_ids_outside_the_vocabulary() -> None:
         sampler.sample(0, np.zeros(8, np.float32), 0, [], 9)
     with pytest.raises(ValueError, match="path token 9"):
         sampler.sample(0, np.zeros(8, np.float32), 0, [9], -1)
+    with pytest.raises(ValueError, match="one bit per token"):
+        sampler.sample(0, np.zeros(8, np.float32), 0, [], -1, 0, np.zeros(0, np.uint32))
     with pytest.raises(ValueError, match="one entry per token"):
         sampler.sample(0, np.zeros(7, np.float32), 0, [], -1)
 

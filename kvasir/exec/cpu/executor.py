@@ -25,7 +25,9 @@ from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import Packer
 from kvasir.exec.inputs import MAX_TOP, StepArrays
 from kvasir.exec.local import LocalExecutor
+from kvasir.exec.masks import WAIT_SECONDS, StepMasks
 from kvasir.ir.program import Program
+from kvasir.sampling.masks import Bits
 from kvasir.weights.bind import Binding
 
 LOGITS_TILE = 64
@@ -44,12 +46,21 @@ class CpuSettings:
     huge_pages: bool = True
 
 
+class _Masks(StepMasks):
+    """Read by threads that take no lock."""
+
+    def write(self, row: int, bits: Bits) -> None:
+        _native.fill_mask(self.bits, self.ready, row, bits)
+
+
 class CpuExecutor(LocalExecutor):
     """Runs plans of a lowered program (``exec.cpu.passes.lower_passes``) on the native core.
 
     Raises ModelError for heads of a size, ConfigError for blocks of one, ValueError for anything
     else, that the native core cannot compute.
     """
+
+    new_masks = _Masks
 
     def __init__(
         self, program: Program, binding: Binding, sizes: EngineSizes, settings: CpuSettings
@@ -124,7 +135,10 @@ class CpuExecutor(LocalExecutor):
         self._arrays.write(plan, self.tables)
         n_logits = plan.n_logits
         called = time.monotonic()
-        self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits)
+        masks = None
+        if self.masks is not None:
+            masks = self.masks.bits, self.masks.ready, WAIT_SECONDS
+        self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks)
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
         ended = time.monotonic()

@@ -15,6 +15,7 @@ from kvasir.core.plan import Copy, Move, RowOutput, SlotOpen, StepPlan, StepResu
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_plan, refuse_states
 from kvasir.exec.local import LocalExecutor
+from kvasir.exec.masks import StepMasks
 from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, logit_rows, resolve
@@ -43,6 +44,7 @@ class _Step:
     cache: PagedCache
     states: Mapping[int, SlotState]
     logit_rows: tuple[LogitRow, ...]
+    masks: StepMasks | None
     outputs: tuple[RowOutput, ...] = ()
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
@@ -53,12 +55,14 @@ class _Step:
 
     def sample(self, logits: FloatArray) -> NDArray[np.int32]:
         self.outputs = tuple(
-            self._draw(row, values) for row, values in zip(self.logit_rows, logits, strict=True)
+            self._draw(i, row, values)
+            for i, (row, values) in enumerate(zip(self.logit_rows, logits, strict=True))
         )
         return np.array([output.token for output in self.outputs], np.int32)
 
-    def _draw(self, row: LogitRow, logits: FloatArray) -> RowOutput:
-        output = sample_row(logits, self.states[row.slot], row.out_index, row.path, row.target)
+    def _draw(self, i: int, row: LogitRow, logits: FloatArray) -> RowOutput:
+        state, mask = self.states[row.slot], None if self.masks is None else self.masks.wait(i)
+        output = sample_row(logits, state, row.out_index, row.path, row.target, mask)
         digest = blake2b(logits.tobytes(), digest_size=8).digest()
         return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
 
@@ -133,6 +137,7 @@ class ReferenceExecutor(LocalExecutor):
                 for row in plan.rows
                 for found in logit_rows(row)
             ),
+            masks=self.masks,
         )
         inputs: dict[str, Rows] = {
             "tokens": np.array([token for row in rows for token in row.tokens], np.int32),

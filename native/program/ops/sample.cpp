@@ -14,9 +14,9 @@ void Sample::run(const Extent& e, int64_t item, int) const {
   float* own = logits + item * vocab;
   if (workspace.spec.hashes) a.hash[row] = hash_row(own, vocab);
   if (workspace.logits_out) std::memcpy(workspace.logits_out + row * vocab, own, size_t(vocab) * 4);
-  const Drawn drawn =
-      workspace.sampler.sample(a.logit_slot[row], own, a.logit_out_index[row], workspace.path(row),
-                               a.logit_target[row], maxima ? maxima->of(e, item) : Maxima{});
+  const Drawn drawn = workspace.sampler.sample(
+      a.logit_slot[row], own, a.logit_out_index[row], workspace.path(row), a.logit_target[row],
+      maxima ? maxima->of(e, item) : Maxima{}, workspace.masks.of(row));
   a.drawn[row] = drawn.token;
   a.logprob[row] = drawn.logprob;
   a.rank[row] = drawn.rank;

@@ -1,0 +1,93 @@
+"""Which logit rows of a step wait for a mask, and the masks as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.plan import StepPlan
+from kvasir.exec.rows import LogitRow, logit_rows
+from kvasir.sampling.masks import Bits, n_words
+
+WAIT_SECONDS = 60.0
+"""That a step waits for its masks: whoever would bring them has died."""
+NONE, COMING, HERE = range(3)
+"""Of a logit row: it has no mask, waits for it, has it. ``native/sample/masks.h`` has them too."""
+
+
+class ConstrainedSlots:
+    """Follows plans, in their order."""
+
+    def __init__(self) -> None:
+        self._slots: set[int] = set()
+
+    def rows(self, plan: StepPlan) -> Mapping[int, LogitRow]:
+        """The rows of ``plan`` that are drawn under a constraint, by their index among its logit
+        rows. Their paths are what follows the outputs that the plan before gave."""
+        for opening in plan.opens:
+            if opening.params.constraint:
+                self._slots.add(opening.slot)
+            elif self._slots:
+                self._slots.discard(opening.slot)
+        return self._rows(plan) if self._slots else {}
+
+    def _rows(self, plan: StepPlan) -> dict[int, LogitRow]:
+        found: dict[int, LogitRow] = {}
+        first = 0
+        for row in plan.rows:
+            if row.slot in self._slots:
+                drawn = ((i, own) for i, own in enumerate(logit_rows(row), first) if own.target < 0)
+                found.update((i, replace(own, path=_drafted(own.path))) for i, own in drawn)
+            first += row.n_logits
+        return found
+
+
+def _drafted(path: tuple[int, ...]) -> tuple[int, ...]:
+    """Without the reference that it may begin with: known when the masks are made."""
+    return path[1:] if path and path[0] < 0 else path
+
+
+class StepMasks:
+    """Of one step. Filled by the thread that started it, read by those that compute it."""
+
+    def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
+        """``rows``: those that have a mask, of ``n_logits``. Of the others no memory is touched."""
+        self.bits = np.empty((n_logits, n_words(vocab_size)), np.uint32)
+        self.ready = np.zeros(n_logits, np.int32)
+        self.ready[list(rows)] = COMING
+        self._changed = threading.Condition()
+
+    @property
+    def is_full(self) -> bool:
+        return not (self.ready == COMING).any()
+
+    def fill(self, row: int, bits: Bits) -> None:
+        """Raises KvasirError for a row that waits for none."""
+        if self.ready[row] != COMING:
+            raise KvasirError(f"logit row {row} waits for no mask")
+        with self._changed:
+            self.write(row, bits)
+            self._changed.notify_all()
+
+    def write(self, row: int, bits: Bits) -> None:
+        self.bits[row] = bits
+        self.ready[row] = HERE
+
+    def abandon(self) -> None:
+        """Nobody will fill the others: they draw nothing."""
+        for row in np.flatnonzero(self.ready == COMING):
+            self.fill(int(row), np.zeros_like(self.bits[row]))
+
+    def wait(self, row: int) -> Bits | None:
+        """The mask of a row; None when it has none. Raises KvasirError when it does not come."""
+        if self.ready[row] == NONE:
+            return None
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.ready[row] == HERE, WAIT_SECONDS):
+                raise KvasirError(f"the mask of logit row {row} did not come")
+        mask: Bits = self.bits[row]
+        return mask

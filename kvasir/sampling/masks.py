@@ -1,0 +1,57 @@
+"""Who says which tokens may come next: structured output as the engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bits = NDArray[np.uint32]
+"""uint32 [ceil(vocabulary / 32)]: token t may be drawn when bit t % 32 of word t // 32 is 1. Bits
+past the vocabulary are ignored."""
+
+
+class Masks(Protocol):
+    """Follows the outputs of constrained requests, by slot.
+
+    What a constraint means is known here alone. A mask is a function of the constraint and the
+    outputs before it and of nothing else, so that an answer does not depend on how it is computed.
+    Whether a token may end the answer is for the mask to say as for any other. Only tokens that the
+    client gets are accepted; a draft is asked for as a path and leaves no trace, so that nothing is
+    ever taken back. What a method raises ends the request in that slot.
+    """
+
+    def open(self, slot: int, constraint: str, outputs: Sequence[int]) -> None:
+        """Give a closed ``slot`` to a request; ``outputs``: drawn before it was preempted or
+        replayed. When it raises, the slot stays closed."""
+        ...
+
+    def accept(self, slot: int, tokens: Sequence[int]) -> None:
+        """Outputs that follow those so far."""
+        ...
+
+    def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
+        """Set in ``bits``, which are 0, what may follow the outputs so far and ``path``: tokens of
+        a draft, each of which may follow those before it."""
+        ...
+
+    def close(self, slot: int) -> None:
+        """Nothing is asked of an open ``slot`` any more. May not raise."""
+        ...
+
+
+def n_words(vocab_size: int) -> int:
+    """Of a mask."""
+    return -(-vocab_size // 32)
+
+
+def allows(bits: Bits, token: int) -> bool:
+    return bool(bits[token // 32] >> np.uint32(token % 32) & 1)
+
+
+def apply(logits: NDArray[np.float32], bits: Bits) -> None:
+    """Set the logits float32 [V] of what ``bits`` forbid to -inf."""
+    allowed = np.unpackbits(bits.astype("<u4").view(np.uint8), bitorder="little")[: logits.size]
+    logits[allowed == 0] = -np.inf

@@ -1,0 +1,37 @@
+#include "sample/masks.h"
+
+#include <immintrin.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace kvasir {
+namespace {
+
+constexpr int kSpins = 1000;                   // tens of microseconds
+constexpr std::chrono::microseconds kNap{50};  // leaves the core to who makes the mask
+
+}  // namespace
+
+const uint32_t* StepMasks::wait(int64_t row) const {
+  const std::atomic_ref<int32_t> flag(ready[row]);
+  if (flag.load(std::memory_order_relaxed) == kNone) return nullptr;
+  for (int spins = 0; flag.load(std::memory_order_acquire) == kComing; spins++) {
+    if (spins < kSpins) {
+      _mm_pause();
+      continue;
+    }
+    if (std::chrono::steady_clock::now() >= until)
+      throw std::runtime_error("the mask of logit row " + std::to_string(row) + " did not come");
+    std::this_thread::sleep_for(kNap);
+  }
+  return bits + row * words;
+}
+
+void raise_flag(int32_t* ready, int64_t row) {
+  std::atomic_ref<int32_t>(ready[row]).store(StepMasks::kHere, std::memory_order_release);
+}
+
+}  // namespace kvasir

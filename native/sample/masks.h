@@ -1,0 +1,26 @@
+// The masks of a step: written by who started it, while it runs.
+#pragma once
+#include <chrono>
+#include <cstdint>
+
+namespace kvasir {
+
+struct StepMasks {
+  static constexpr int32_t kNone = 0, kComing = 1, kHere = 2;  // of `ready`
+
+  const uint32_t* bits = nullptr;  // [R, words]
+  int32_t* ready = nullptr;        // [R]; null: no row of the step has a mask
+  int64_t words = 0;
+  std::chrono::steady_clock::time_point until{};  // nobody waits longer
+
+  // The mask of a row when it is there; null when it has none. Throws std::runtime_error when it does not
+  // come.
+  const uint32_t* of(int64_t row) const { return ready == nullptr ? nullptr : wait(row); }
+
+  const uint32_t* wait(int64_t row) const;
+};
+
+// Says that a row's mask, written before by the same thread, is there.
+void raise_flag(int32_t* ready, int64_t row);
+
+}  // namespace kvasir
