@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvasir.core.plan import Row
@@ -19,15 +18,6 @@ class LogitRow:
     """Outputs before this row that the sampler's state does not count: ids, or references."""
     target: int
     """Token to score; -1 draws."""
-
-
-def resolve(tokens: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
-    """``tokens`` with references filled in from ``drawn``, the previous plan's logit rows.
-
-    A reference to a row that drew nothing (its logits were not finite) becomes token 0: its request
-    has failed by the time this row is committed, and the row is dropped.
-    """
-    return tuple(token if token >= 0 else max(0, drawn[-1 - token]) for token in tokens)
 
 
 def depths(row: Row) -> tuple[int, ...]:
