@@ -5,9 +5,9 @@ What the native core does inside its one call, for executors in Python.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kvasir.core.plan import Row, RowOutput
 from kvasir.exec.rows import LogitRow
@@ -24,10 +24,8 @@ class DraftRow(NamedTuple):
     row."""
 
 
-class DraftStep(Protocol):
-    def __call__(self, rows: Sequence[DraftRow]) -> Sequence[int]:
-        """What the draft program draws for each; negative where it cannot."""
-        ...
+DraftStep = Callable[[Sequence[DraftRow]], Sequence[int]]
+"""What the draft program draws for each; negative where it cannot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,95 @@
+"""Bundles of two tiny programs: a target and a draft that is as good as it is told to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from kvasir.core.sizes import EngineSizes
+from kvasir.exec.cpu.passes import lower_bundle
+from kvasir.exec.reference import ReferenceExecutor, load_weights
+from kvasir.ir.bundle import Bundle, bundle
+from kvasir.ir.program import Op, Program, Value
+from kvasir.ir.rewrite import with_ops
+from kvasir.weights.bind import Binding
+from tests import tiny
+from tests.loading import Loaded, load
+
+HIDDEN = "l2.x.mlp"
+"""What the target's last layer makes."""
+ENDS = ("embed", "final_norm", "lm_head")
+"""Weights that a shallow draft has in common with the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toy:
+    target: Program
+    """Alone, lowered."""
+    bundle: Bundle
+    binding: Binding
+
+    def reference(self, sizes: EngineSizes) -> ReferenceExecutor:
+        return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)
+
+
+def equal(folder: Path) -> tuple[Loaded, Bundle, Binding]:
+    """The draft is the target, with entries of its own."""
+    model = load(tiny.write_hf(tiny.llama(), folder))
+    return model, bundle(model.program, shared=model.program.weights, draft=model.program), model.binding
+
+
+def shallow(folder: Path) -> tuple[Loaded, Bundle, Binding]:
+    """The draft is the target without its last layer: embedding, last norm and head are shared."""
+    model, draft, binding = _cut(folder, 2)
+    return model, bundle(model.program, shared=ENDS, draft=draft), binding
+
+
+def reading(folder: Path) -> tuple[Loaded, Bundle, Binding]:
+    """A draft of one layer that adds the target's last hidden states to its embeddings."""
+    model, draft, binding = _cut(folder, 1)
+    target = replace(model.program, outputs=(*model.program.outputs, HIDDEN))
+    joined = bundle(target, shared=ENDS, draft=_reading(draft, target.values[HIDDEN]))
+    return model, joined, binding
+
+
+TOYS: dict[str, Callable[[Path], tuple[Loaded, Bundle, Binding]]] = {
+    "equal": equal,
+    "shallow": shallow,
+    "reading": reading,
+}
+
+
+def make_toy(name: str, folder: Path, dtype: str = "float32") -> Toy:
+    model, joined, binding = TOYS[name](folder)
+    lowered = lower_bundle(joined, dtype=dtype, formats=binding.formats())
+    alone = load(folder / "target", dtype) if (folder / "target").exists() else load(folder, dtype)
+    return Toy(alone.program, lowered, binding)
+
+
+def _cut(folder: Path, n_layers: int) -> tuple[Loaded, Program, Binding]:
+    """A target, and the program and weights of its first layers as a draft's."""
+    whole = tiny.llama()
+    cut = tiny.TinyModel("tiny-draft", {**whole.config, "num_hidden_layers": n_layers}, whole.tensors)
+    tensors = {x: t for x, t in whole.tensors.items() if _layer(x) < n_layers}
+    model = load(tiny.write_hf(whole, folder / "target"))
+    draft = load(tiny.write_hf(replace(cut, tensors=tensors), folder / "draft"))
+    own = {f"draft.{name}": bound for name, bound in draft.binding.weights.items()}
+    return model, draft.program, Binding({**model.binding.weights, **own})
+
+
+def _layer(tensor: str) -> int:
+    """-1 for what belongs to no layer."""
+    parts = tensor.split(".")
+    return int(parts[2]) if parts[1] == "layers" else -1
+
+
+def _reading(program: Program, export: Value) -> Program:
+    first, *rest = program.ops
+    (x,) = first.outs
+    values = MappingProxyType({**program.values, export.name: export})
+    wider = replace(program, inputs=(*program.inputs, export.name), values=values)
+    add = Op("add", (x, export.name), (f"{x}.read",))
+    moved = [replace(op, ins=tuple(add.outs[0] if i == x else i for i in op.ins)) for op in rest]
+    return with_ops(wider, [first, add, *moved])
