@@ -8,17 +8,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.cpu.passes import lower_bundle
+from kvasir.exec.cpu.passes import lower_bundle, lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.bundle import Bundle, bundle
 from kvasir.ir.program import Op, Program, Value
 from kvasir.ir.rewrite import with_ops
 from kvasir.weights.bind import Binding
 from tests import tiny
-from tests.loading import Loaded, load
+from tests.loading import load
 
 HIDDEN = "l2.x.mlp"
 """What the target's last layer makes."""
+Joined = tuple[Program, Bundle, Binding]
+"""The target alone and with its draft, raw, and the weights of both."""
 ENDS = ("embed", "final_norm", "lm_head")
 """Weights that a shallow draft has in common with the target."""
 
@@ -34,27 +36,31 @@ class Toy:
         return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)
 
 
-def equal(folder: Path) -> tuple[Loaded, Bundle, Binding]:
+def equal(folder: Path) -> Joined:
     """The draft is the target, with entries of its own."""
     model = load(tiny.write_hf(tiny.llama(), folder))
-    return model, bundle(model.program, shared=model.program.weights, draft=model.program), model.binding
+    return (
+        model,
+        bundle(model.program, shared=model.program.weights, draft=model.program),
+        model.binding,
+    )
 
 
-def shallow(folder: Path) -> tuple[Loaded, Bundle, Binding]:
+def shallow(folder: Path) -> Joined:
     """The draft is the target without its last layer: embedding, last norm and head are shared."""
-    model, draft, binding = _cut(folder, 2)
-    return model, bundle(model.program, shared=ENDS, draft=draft), binding
+    target, draft, binding = _cut(folder, 2)
+    return target, bundle(target, shared=ENDS, draft=draft), binding
 
 
-def reading(folder: Path) -> tuple[Loaded, Bundle, Binding]:
+def reading(folder: Path) -> Joined:
     """A draft of one layer that adds the target's last hidden states to its embeddings."""
-    model, draft, binding = _cut(folder, 1)
-    target = replace(model.program, outputs=(*model.program.outputs, HIDDEN))
-    joined = bundle(target, shared=ENDS, draft=_reading(draft, target.values[HIDDEN]))
-    return model, joined, binding
+    target, draft, binding = _cut(folder, 1)
+    exporting = replace(target, outputs=(*target.outputs, HIDDEN))
+    draft = _reading(draft, target.values[HIDDEN])
+    return target, bundle(exporting, shared=ENDS, draft=draft), binding
 
 
-TOYS: dict[str, Callable[[Path], tuple[Loaded, Bundle, Binding]]] = {
+TOYS: dict[str, Callable[[Path], Joined]] = {
     "equal": equal,
     "shallow": shallow,
     "reading": reading,
@@ -62,21 +68,23 @@ TOYS: dict[str, Callable[[Path], tuple[Loaded, Bundle, Binding]]] = {
 
 
 def make_toy(name: str, folder: Path, dtype: str = "float32") -> Toy:
-    model, joined, binding = TOYS[name](folder)
-    lowered = lower_bundle(joined, dtype=dtype, formats=binding.formats())
-    alone = load(folder / "target", dtype) if (folder / "target").exists() else load(folder, dtype)
-    return Toy(alone.program, lowered, binding)
+    target, joined, binding = TOYS[name](folder)
+    formats = binding.formats()
+    alone = lower_passes(target, dtype=dtype, formats=formats)
+    return Toy(alone, lower_bundle(joined, dtype=dtype, formats=formats), binding)
 
 
-def _cut(folder: Path, n_layers: int) -> tuple[Loaded, Program, Binding]:
+def _cut(folder: Path, n_layers: int) -> tuple[Program, Program, Binding]:
     """A target, and the program and weights of its first layers as a draft's."""
     whole = tiny.llama()
-    cut = tiny.TinyModel("tiny-draft", {**whole.config, "num_hidden_layers": n_layers}, whole.tensors)
+    cut = tiny.TinyModel(
+        "tiny-draft", {**whole.config, "num_hidden_layers": n_layers}, whole.tensors
+    )
     tensors = {x: t for x, t in whole.tensors.items() if _layer(x) < n_layers}
     model = load(tiny.write_hf(whole, folder / "target"))
     draft = load(tiny.write_hf(replace(cut, tensors=tensors), folder / "draft"))
     own = {f"draft.{name}": bound for name, bound in draft.binding.weights.items()}
-    return model, draft.program, Binding({**model.binding.weights, **own})
+    return model.program, draft.program, Binding({**model.binding.weights, **own})
 
 
 def _layer(tensor: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kvasir.exec.reference import ReferenceExecutor, load_weights
@@ -30,7 +28,5 @@ def test_reference(toy: Toy) -> None:
             continue
         counted = Counted(toy.reference)
         got = run(counted, FEW, SIZES, variant).answers
-        assert [got[i].tokens for i in range(8)] == [
-            expected.answers[i].tokens for i in range(8)
-        ]
+        assert [got[i].tokens for i in range(8)] == [expected.answers[i].tokens for i in range(8)]
         print(counted.n_accepted, counted.n_verified)
