@@ -39,11 +39,8 @@ class Toy:
 def equal(folder: Path) -> Joined:
     """The draft is the target, with entries of its own."""
     model = load(tiny.write_hf(tiny.llama(), folder))
-    return (
-        model,
-        bundle(model.program, shared=model.program.weights, draft=model.program),
-        model.binding,
-    )
+    target = model.program
+    return target, bundle(target, shared=target.weights, draft=target), model.binding
 
 
 def shallow(folder: Path) -> Joined:
