@@ -31,7 +31,7 @@ DRAFT_VARIANTS: tuple[Variant, ...] = (
         "swapped out and in",
         overlap=True,
         n_seqs=16,
-        n_spare_blocks=2,
+        n_spare_blocks=1,
         cache=True,
         disk=True,
         preemption_mode="swap",

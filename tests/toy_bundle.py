@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kvasir.core.sizes import EngineSizes
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_bundle, lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.bundle import Bundle, bundle
@@ -16,21 +17,32 @@ from kvasir.ir.rewrite import with_ops
 from kvasir.weights.bind import Binding
 from tests import tiny
 from tests.loading import load
+from tests.native import BEST
 
 HIDDEN = "l2.x.mlp"
 """What the target's last layer makes."""
 Joined = tuple[Program, Bundle, Binding]
 """The target alone and with its draft, raw, and the weights of both."""
+WINDOW = 24
 ENDS = ("embed", "final_norm", "lm_head")
 """Weights that a shallow draft has in common with the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toy:
+    name: str
     target: Program
     """Alone, lowered."""
     bundle: Bundle
     binding: Binding
+
+    def native(self, sizes: EngineSizes, threads: int = 2) -> CpuExecutor:
+        return CpuExecutor(
+            self.bundle, self.binding, sizes, CpuSettings(threads, BEST, hashes=True)
+        )
+
+    def native_alone(self, sizes: EngineSizes) -> CpuExecutor:
+        return CpuExecutor(self.target, self.binding, sizes, CpuSettings(2, BEST, hashes=True))
 
     def reference(self, sizes: EngineSizes) -> ReferenceExecutor:
         return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)
@@ -39,6 +51,13 @@ class Toy:
 def equal(folder: Path) -> Joined:
     """The draft is the target, with entries of its own."""
     model = load(tiny.write_hf(tiny.llama(), folder))
+    target = model.program
+    return target, bundle(target, shared=target.weights, draft=target), model.binding
+
+
+def windowed(folder: Path) -> Joined:
+    """As ``equal``, with windows in some layers."""
+    model = load(tiny.write_hf(tiny.gemma3(sliding_window=WINDOW), folder))
     target = model.program
     return target, bundle(target, shared=target.weights, draft=target), model.binding
 
@@ -61,6 +80,7 @@ TOYS: dict[str, Callable[[Path], Joined]] = {
     "equal": equal,
     "shallow": shallow,
     "reading": reading,
+    "windowed": windowed,
 }
 
 
@@ -68,7 +88,7 @@ def make_toy(name: str, folder: Path, dtype: str = "float32") -> Toy:
     target, joined, binding = TOYS[name](folder)
     formats = binding.formats()
     alone = lower_passes(target, dtype=dtype, formats=formats)
-    return Toy(alone, lower_bundle(joined, dtype=dtype, formats=formats), binding)
+    return Toy(name, alone, lower_bundle(joined, dtype=dtype, formats=formats), binding)
 
 
 def _cut(folder: Path, n_layers: int) -> tuple[Program, Program, Binding]:

@@ -9,6 +9,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.core.plan import Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
+from kvasir.ir.bundle import DRAFT, TARGET, Bundle
 
 
 def check_plan(
@@ -119,6 +120,13 @@ def refuse_states(sizes: EngineSizes) -> None:
     states = [group.kind for group in sizes.groups if group.state_bytes]
     if states:
         raise KvasirError(f"this executor has no op for {', '.join(states)}")
+
+
+def refuse_programs(bundle: Bundle) -> None:
+    """Raises KvasirError on a program that no step runs."""
+    others = [name for name in bundle.programs if name not in (TARGET, DRAFT)]
+    if others:
+        raise KvasirError(f"no executor runs a program beside a target as {', '.join(others)}")
 
 
 def need(is_kept: bool, what: str) -> None:

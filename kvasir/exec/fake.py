@@ -8,12 +8,10 @@ changes the answers, and thousands of steps run per second.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate
 
 import numpy as np
-from msgspec import structs
 from numpy.typing import NDArray
 
 from kvasir.core.drawn import Drawn
@@ -24,7 +22,7 @@ from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan, need
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
-from kvasir.exec.rows import LogitRow, depths, logit_rows
+from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
 from kvasir.sampling.reference import SlotState, sample_row
 
 U64 = NDArray[np.uint64]
@@ -155,12 +153,7 @@ class FakeExecutor(LocalExecutor):
         if not any(row.n_drafts for row in plan.rows):
             return ()
         need(self._misses is not None, "a row asks for drafts, and there is no draft program")
-        rows = [structs.replace(x, tokens=self._drawn.resolve(x.tokens)) for x in plan.rows]
-        wanted = [
-            replace(item, path=self._drawn.resolve(item.path))
-            for row in plan.rows
-            for item in logit_rows(row)
-        ]
+        rows, wanted = with_ids(plan, self._drawn)
         return drafts_of(rows, wanted, outputs, self._draft_step)
 
     def _draft_step(self, rows: Sequence[DraftRow]) -> list[int]:

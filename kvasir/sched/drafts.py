@@ -9,6 +9,7 @@ from itertools import takewhile
 from msgspec import structs
 
 from kvasir.core.drawn import Drawn
+from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Row, StepPlan, StepResult
 from kvasir.sched.request import Request
 from kvasir.sched.rows import draft_row, is_draft
@@ -66,6 +67,8 @@ class Drafts:
 
     def ran(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
         """A plan is committed: what the executor drafted has ids from now on."""
+        if not result.drafts and any(row.n_drafts for row in plan.rows):
+            raise KvasirError("rows ask for drafts, and the executor has no draft program")
         self._drawn = Drawn.by(plan, result.outputs, result.drafts)
         for request, row, drafts in zip(owners, plan.rows, result.drafts, strict=False):
             n_known = len(request.tokens) if is_draft(row) else row.end - row.n_drafts + 1

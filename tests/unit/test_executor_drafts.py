@@ -92,9 +92,17 @@ def test_no_more_is_asked_for_than_can_be_used(changes: dict[str, int], n_asked:
     found = []
     for token in (10, 11):
         plan = planned(made)
-        found += [row.n_drafts for row in plan.rows]
-        made.commit(plan, result(token))
+        (row,) = plan.rows
+        found.append(row.n_drafts)
+        made.commit(plan, result(token, drafts=(12, 13, 14)[: row.n_drafts]))
     assert found == n_asked
+
+
+def test_an_executor_that_ignores_what_it_is_asked_for_is_a_fault() -> None:
+    made = scheduler()
+    made.commit(planned(made), result(10))
+    with pytest.raises(KvasirError, match="the executor has no draft program"):
+        made.commit(planned(made), result(11))
 
 
 def test_references_to_drafts_stand_for_ids() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from kvasir.core.drawn import Drawn
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.checks import check_plan, need, refuse_states
+from kvasir.exec.checks import check_plan, need, refuse_programs, refuse_states
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
-from kvasir.exec.rows import LogitRow, logit_rows
+from kvasir.exec.rows import LogitRow, with_ids
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
@@ -79,6 +79,7 @@ class ReferenceExecutor(LocalExecutor):
         super().__init__(sizes)
         refuse_states(sizes)
         self._bundle = as_bundle(program)
+        refuse_programs(self._bundle)
         self.program = self._bundle.target
         self._weights = weights
         self._cache = PagedCache(self._bundle.kv, sizes.groups, sizes.block_size)
@@ -127,26 +128,14 @@ class ReferenceExecutor(LocalExecutor):
         tables = self.tables.of_rows(plan)
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._open_slots(plan)
-        return self._compute(
-            self.program, self._rows(plan), self._wanted(plan), {}, until=until, observe=observe
-        )
-
-    def _rows(self, plan: StepPlan) -> list[Row]:
-        """With ids for references."""
-        return [structs.replace(row, tokens=self._drawn.resolve(row.tokens)) for row in plan.rows]
-
-    def _wanted(self, plan: StepPlan) -> list[LogitRow]:
-        return [
-            replace(found, path=self._drawn.resolve(found.path))
-            for row in plan.rows
-            for found in logit_rows(row)
-        ]
+        rows, wanted = with_ids(plan, self._drawn)
+        return self._compute(self.program, rows, wanted, {}, until=until, observe=observe)
 
     def _draft(
         self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]
     ) -> tuple[tuple[int, ...], ...]:
         """The draft program over all tokens of the plan, and as often as rows ask for drafts."""
-        draft, rows = self._bundle.draft, self._rows(plan)
+        draft, (rows, wanted) = self._bundle.draft, with_ids(plan, self._drawn)
         asks = any(row.n_drafts for row in rows)
         need(draft is not None or not asks, "a row asks for drafts, and there is no draft program")
         if draft is None:
@@ -163,7 +152,7 @@ class ReferenceExecutor(LocalExecutor):
             )
             return [output.token for output in step.outputs]
 
-        return drafts_of(rows, self._wanted(plan), step.outputs, draft_step) if asks else ()
+        return drafts_of(rows, wanted, step.outputs, draft_step) if asks else ()
 
     def _compute(
         self,
