@@ -87,6 +87,16 @@ class Program:
         arena: NDArray[np.uint8],
         arrays: Mapping[str, NDArray[np.generic]],
     ) -> None: ...
+    def draft_with(
+        self,
+        draft: Program,
+        n_drafts: NDArray[np.generic],
+        drafts: NDArray[np.generic],
+        exports: Sequence[int],
+    ) -> None:
+        """From now on each step goes on with the draft program, whose arrays are this one's but for
+        its results: over all tokens, then ``n_drafts`` [sequences] steps of one token, which give
+        ``drafts`` [sequences, drafts]. ``exports``: ids of the buffers that it reads."""
     @property
     def phases(self) -> int: ...
     def run(
@@ -294,6 +304,8 @@ STRUCTS: Mapping[str, Any]
 native/program/spec.h."""
 KV_TYPE_SIZES: Mapping[str, tuple[int, int]]
 """By type of cache entries the bytes of an element and of a head's scale."""
+MAX_LOGIT_ROWS: int
+"""Of a step; references name drafts beyond it."""
 LAYOUT_VERSION: int
 """Changes with the bytes of any packed layout."""
 MAX_HEAD_DIM: int

@@ -47,14 +47,14 @@ check() (
 
 memory="libasan.so libubsan.so" threads=libtsan.so
 pool="tests/unit/test_pool.py tests/unit/test_packing.py tests/diff/test_native_programs.py"
-engine="tests/diff/test_long_context.py tests/diff/test_native_exactness.py"
+engine="tests/diff/test_long_context.py tests/diff/test_native_exactness.py tests/diff/test_bundle_exactness.py"
 # shellcheck disable=SC2086 # lists of words
 if [ "$form" = short ]; then
   build memory address,undefined address
   check memory "$memory" tests/unit/test_pool.py tests/diff/test_sampling.py tests/diff/test_kernels.py \
     tests/diff/test_attention.py $engine "$@" \
     -k "test_pool or share_a_context or (Q4_1 and replayed and overlapped and computed) \
-or (test_sampling and 1025) or cut_anywhere or cut_items"
+or (test_sampling and 1025) or cut_anywhere or cut_items or (test_bundle and reading and chunks and staggered)"
 else
   build memory address,undefined
   build threads thread

@@ -26,6 +26,7 @@ from kvasir.engine.engine import Engine
 from kvasir.engine.saving import block_sizes
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.executor import ExecutorProposer
 from kvasir.text.beam import BeamSearchParams, Search
 from kvasir.timing.timeline import Timeline
 from tests.automaton import Ring
@@ -93,7 +94,9 @@ class Beams:
 
 
 class Machine:
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, misses: int | None = None) -> None:
+        """``misses``: the executor drafts (``FakeExecutor``)."""
+        self.misses = misses
         self.rng = random.Random(seed)
         self.world = make_world(self.rng, has_constraints=seed % 3 == 2)
         self.drawn: Drawn = {}
@@ -122,6 +125,7 @@ class Machine:
             self.drawn,
             nonfinite=self.world.nonfinite,
             seconds=lambda plan: 1e-3,
+            misses=self.misses,
         )
         sizes = block_sizes(executor)
         n_bytes = N_SEGMENTS * (4096 + rng.choice((1, 2, 8)) * max(sizes))
@@ -129,7 +133,7 @@ class Machine:
         self.disk = None
         if rng.random() < 0.9:
             self.disk = SteppedStore(self.folder, Limits(n_bytes, sizes), rate, self.contents)
-        proposer = Drafter(self.answers, rng)
+        proposer = Drafter(self.answers, rng) if self.misses is None else ExecutorProposer()
         timeline = Timeline(self.clock)
         scheduler = Scheduler(config, proposer, timeline=timeline, disk=self.disk, clock=self.clock)
         is_late = rng.random() < 0.5
@@ -339,10 +343,10 @@ OPERATIONS = (
 """How often each is done; all else are steps."""
 
 
-def run(seed: int, n_operations: int) -> Counter[str]:
+def run(seed: int, n_operations: int, misses: int | None = None) -> Counter[str]:
     """What was done. Raises whatever goes wrong, with the seed and the operation as a note."""
     with TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None) as folder:
-        machine = Machine(seed, Path(folder))
+        machine = Machine(seed, Path(folder), misses)
         try:
             for _ in range(n_operations):
                 machine.play()
@@ -362,7 +366,7 @@ def main() -> None:
     total: Counter[str] = Counter()
     began, per_seed = time.monotonic(), -(-args.operations // args.seeds)
     for i, seed in enumerate(range(args.first, args.first + args.seeds), start=1):
-        total += run(seed, per_seed)
+        total += run(seed, per_seed, 3 if seed % 4 == 3 else None)
         seconds = time.monotonic() - began
         print(f"seed {seed}: {i * per_seed} operations in {seconds:.0f} s", file=sys.stderr)
     print(dict(sorted(total.items())))

@@ -26,6 +26,8 @@ from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
+from kvasir.speculate.base import Proposer
+from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.automaton import Ring
 from tests.damage import damage
@@ -61,6 +63,16 @@ class Drafts:
     k: int
     n_siblings: int = 0
     wrong_depths: frozenset[int] = frozenset()
+    by_executor: bool = False
+    """The executor drafts instead."""
+
+    def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
+        if self.by_executor:
+            return ExecutorProposer()
+        answers = {i: answer.tokens for i, answer in known.items()}
+        return OracleProposer(
+            answers, vocab_size, n_siblings=self.n_siblings, wrong_depths=self.wrong_depths
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +338,7 @@ class _Client:
 
     def _make_engine(self) -> Engine:
         config, drafts = self._config, self._variant.drafts
-        proposer = None
-        if drafts is not None:
-            proposer = OracleProposer(
-                {i: answer.tokens for i, answer in self._known.items()},
-                self._sizes.vocab_size,
-                n_siblings=drafts.n_siblings,
-                wrong_depths=drafts.wrong_depths,
-            )
+        proposer = drafts and drafts.proposer(self._known, self._sizes.vocab_size)
         executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
         scheduler = Scheduler(config, proposer, disk=disk)

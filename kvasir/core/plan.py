@@ -8,6 +8,21 @@ import msgspec
 
 from kvasir.core.params import TokenParams
 
+MAX_LOGIT_ROWS = 1 << 20
+"""Of one step."""
+
+
+def reference(row: int, draft: int = 0) -> int:
+    """The negative token that stands for what logit row ``row`` of the previous plan draws, or for
+    the ``draft``-th token, counted from 1, that the executor drafts to follow it."""
+    return -1 - row - draft * MAX_LOGIT_ROWS
+
+
+def referred(token: int) -> tuple[int, int]:
+    """(row, draft) of a reference."""
+    draft, row = divmod(-1 - token, MAX_LOGIT_ROWS)
+    return row, draft
+
 
 class SlotOpen(msgspec.Struct, frozen=True):
     """Gives ``slot`` to a request: the sampler's state before its next token.
@@ -76,8 +91,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     slot: int
     start: int
     tokens: tuple[int, ...]
-    """Ids. A negative value -1-r stands for what logit row r of the previous plan draws
-    (overlapped loop)."""
+    """Ids. A negative one is a ``reference``: -1-r stands for what logit row r of the previous plan
+    draws (overlapped loop)."""
     n_logits: int = 1
     out_index: int = 0
     """Output index (Philox counter) drawn by the first logit row; a deeper row adds its depth
@@ -87,6 +102,15 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     targets: tuple[int, ...] = ()
     """Empty: sample. Else per logit row the token whose logprob is wanted instead of a draw; -1
     samples."""
+    n_drafts: int = 0
+    """Tokens that the executor drafts to follow what the row draws: after the drafts of its own
+    that the target draws too, for a chain with a logit row each; else after its only logit row.
+    Their entries lie at the positions from there on."""
+
+    @property
+    def end(self) -> int:
+        """Behind the last storage index that the row may write."""
+        return self.start + len(self.tokens) + self.n_drafts
 
 
 class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
@@ -152,3 +176,6 @@ class StepResult:
     """Wall time inside the executor."""
     began: float = 0.0
     """When the executor began, seconds of ``time.monotonic``; 0 when it does not tell."""
+    drafts: tuple[tuple[int, ...], ...] = ()
+    """Per row of the plan its ``n_drafts`` tokens; -1 from where nothing could be drawn. Empty when
+    no row asked for any."""

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
+from kvasir.core.drawn import Drawn
 from kvasir.core.groups import Tables
 from kvasir.core.plan import Copy, Move, Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.base import BlockStore
 from kvasir.exec.checks import need
 from kvasir.exec.order import before_rows
-from kvasir.exec.rows import depths, resolve
+from kvasir.exec.rows import depths
 from kvasir.exec.tables import SlotTables
 from kvasir.sched.rows import accepted, is_draft
 
@@ -42,7 +44,7 @@ class PlanChecker:
         self._slots: dict[int, U64] = {}
         """Per slot the marks of its known tokens."""
         self._plan: StepPlan | None = None
-        self._drawn: tuple[int, ...] = ()
+        self._drawn = Drawn()
         self._writers: dict[tuple[int, int], str] = {}
         """(group, block) to what writes it in the plan that is checked."""
 
@@ -70,8 +72,9 @@ class PlanChecker:
         for row in self._plan.rows:
             self._write(row, tables[row.slot])
 
-    def drew(self, outputs: Sequence[RowOutput]) -> None:
-        """The checked plan has run: which drafts were right is known."""
+    def drew(self, outputs: Sequence[RowOutput], drafts: Sequence[tuple[int, ...]] = ()) -> None:
+        """The checked plan has run: which drafts were right is known. ``drafts``: new ones, as in a
+        ``StepResult``."""
         if self._plan is None:
             return
         first = 0
@@ -79,11 +82,12 @@ class PlanChecker:
             own = tuple(outputs[first : first + row.n_logits])
             first += row.n_logits
             if is_draft(row):
+                row = structs.replace(row, tokens=self._drawn.resolve(row.tokens))
                 path = (0, *accepted(row, own))
                 known = self._slots[row.slot]
                 tokens = [row.tokens[node] for node in path]
                 self._slots[row.slot] = _go_on(known[: row.start], tokens)
-        self._drawn = tuple(output.token for output in outputs)
+        self._drawn = Drawn.by(self._plan, outputs, drafts)
 
     def read_block(self, group: int, block: int) -> bytes:
         """What the entries of a block stand for."""
@@ -151,12 +155,12 @@ class PlanChecker:
     def _write(self, row: Row, tables: Tables) -> None:
         size, end = self._size, row.start + len(row.tokens)
         for g, blocks in enumerate(tables):
-            for i in range(row.start // size, -(-end // size)):
+            for i in range(row.start // size, -(-row.end // size)):
                 writer = self._writers.get((g, blocks[i]))
                 is_own = writer == "a copy" and i * size <= row.start
                 need(not writer or is_own, f"{writer} and a row write block {blocks[i]}")
         known = self._slots[row.slot]
-        new = _marks_after(known[: row.start], row, resolve(row.tokens, self._drawn))
+        new = _marks_after(known[: row.start], row, self._drawn.resolve(row.tokens))
         if not row.parents:
             told = known[row.start : end]
             need(
@@ -173,6 +177,8 @@ class PlanChecker:
                     marks[held[at // size]] = mark
             else:
                 marks[held[places // size], places % size] = new
+                drafted = np.arange(end, row.end)
+                marks[held[drafted // size], drafted % size] = NOTHING
 
 
 def marks_of(tokens: Sequence[int]) -> U64:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.core.plan import Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
+from kvasir.ir.bundle import DRAFT, TARGET, Bundle
 
 
 def check_plan(
@@ -15,12 +17,12 @@ def check_plan(
     sizes: EngineSizes,
     tables: Mapping[int, Tables],
     open_slots: Collection[int],
-    n_drawn: int,
+    drawn: Drawn,
 ) -> None:
     """Raises KvasirError naming the first broken promise.
 
-    ``tables``: of the slot of each row, as far as its tokens.
-    ``open_slots``: slots opened by earlier plans. ``n_drawn``: logit rows of the previous plan.
+    ``tables``: of the slot of each row, as far as its tokens and those that it drafts.
+    ``open_slots``: slots opened by earlier plans. ``drawn``: by the previous plan.
     """
     slots = {*open_slots, *(opening.slot for opening in plan.opens)}
     rows = [row.slot for row in plan.rows]
@@ -33,7 +35,8 @@ def check_plan(
     for copy in plan.copies:
         _check_copy(copy, sizes)
     for row in plan.rows:
-        _check_row(row, sizes, n_drawn)
+        _check_row(row, sizes, drawn)
+        _check_drafts(row)
         for blocks, one in zip(tables[row.slot], sizes.groups, strict=True):
             _check_table(row, blocks, one, sizes.block_size)
     for group in range(len(sizes.groups)):
@@ -52,14 +55,16 @@ def _check_copy(copy: Copy, sizes: EngineSizes) -> None:
     need(0 < copy.n_rows <= sizes.block_size, f"{copy.n_rows} rows of {sizes.block_size} copied")
 
 
-def _check_row(row: Row, sizes: EngineSizes, n_drawn: int) -> None:
-    end = row.start + len(row.tokens)
+def _check_row(row: Row, sizes: EngineSizes, drawn: Drawn) -> None:
+    end = row.end
     need(bool(row.tokens) and row.start >= 0, f"row of {len(row.tokens)} at {row.start}")
     need(end <= sizes.max_model_len, f"storage up to {end}, the limit is {sizes.max_model_len}")
     need(
-        all(-n_drawn <= token < sizes.vocab_size for token in row.tokens),
+        all(
+            token < sizes.vocab_size and (token >= 0 or drawn.knows(token)) for token in row.tokens
+        ),
         f"tokens {min(row.tokens)} to {max(row.tokens)} outside {sizes.vocab_size} words and "
-        f"{n_drawn} references",
+        f"{len(drawn.tokens)} references",
     )
     need(0 <= row.n_logits <= len(row.tokens), f"{row.n_logits} logit rows")
     need(len(row.targets) in (0, row.n_logits), f"{len(row.targets)} targets")
@@ -74,9 +79,22 @@ def _check_row(row: Row, sizes: EngineSizes, n_drawn: int) -> None:
     )
 
 
+def _check_drafts(row: Row) -> None:
+    """One chain of draws, whose end is where drafts go on."""
+    need(
+        not row.n_drafts
+        or (
+            row.n_drafts > 0
+            and not (row.parents or row.targets)
+            and row.n_logits in (1, len(row.tokens))
+        ),
+        f"{row.n_drafts} drafts after {row}",
+    )
+
+
 def _check_table(row: Row, blocks: tuple[int, ...], group: KVGroup, block_size: int) -> None:
     """Blocks are missing only where the row's window has left them."""
-    end, unseen = row.start + len(row.tokens), first_block(row.start, group.window, block_size)
+    end, unseen = row.end, first_block(row.start, group.window, block_size)
     n_gone = blocks[:unseen].count(NO_BLOCK)
     held = blocks[n_gone:]
     need(
@@ -102,6 +120,13 @@ def refuse_states(sizes: EngineSizes) -> None:
     states = [group.kind for group in sizes.groups if group.state_bytes]
     if states:
         raise KvasirError(f"this executor has no op for {', '.join(states)}")
+
+
+def refuse_programs(bundle: Bundle) -> None:
+    """Raises KvasirError on a program that no step runs."""
+    others = [name for name in bundle.programs if name not in (TARGET, DRAFT)]
+    if others:
+        raise KvasirError(f"no executor runs a program beside a target as {', '.join(others)}")
 
 
 def need(is_kept: bool, what: str) -> None:

@@ -7,20 +7,22 @@ changes the answers, and thousands of steps run per second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate, count
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.drawn import Drawn
 from kvasir.core.groups import NO_BLOCK, Tables
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checker import PlanChecker
-from kvasir.exec.checks import check_plan
+from kvasir.exec.checks import check_plan, need
+from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
-from kvasir.exec.rows import LogitRow, depths, logit_rows, resolve
+from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -95,7 +97,8 @@ class FakeExecutor(LocalExecutor):
     """``nonfinite``: seed of a request to the output index whose logits are NaN.
 
     ``seconds``: virtual time of a step, reported and not slept. ``is_checked``: a plan that breaks
-    a promise is refused, instead of giving other answers.
+    a promise is refused, instead of giving other answers. ``misses``: the executor drafts, with a
+    program that has entries of its own, and sees one in so many contexts wrongly; 0: none.
     """
 
     def __init__(
@@ -105,24 +108,30 @@ class FakeExecutor(LocalExecutor):
         nonfinite: Mapping[int, int] | None = None,
         seconds: Callable[[StepPlan], float] | None = None,
         is_checked: bool = True,
+        misses: int | None = None,
     ) -> None:
         super().__init__(sizes)
         self._nonfinite = dict(nonfinite or {})
         self._seconds = seconds
+        self._misses = misses
+        n_programs = 1 if misses is None else 2
         self._kv = [
-            _mix_array(np.arange(n * sizes.block_size, dtype=np.uint64)).reshape(n, -1)
+            _mix_array(np.arange(n_programs * n * sizes.block_size, dtype=np.uint64)).reshape(
+                n_programs, n, -1
+            )
             for n in (group.n_blocks for group in sizes.groups)
         ]
+        """Per group [programs, blocks, entries of a block]."""
         self._checker = PlanChecker(sizes, self.tables) if is_checked else None
         self._ids = np.arange(sizes.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
         self._states: dict[int, SlotState] = {}
-        self._drawn: tuple[int, ...] = ()
+        self._drawn = Drawn()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes`` or names what it may not."""
         self.tables.apply(plan)
         tables = self.tables.of_rows(plan)
-        check_plan(plan, self.sizes, tables, self._states.keys(), len(self._drawn))
+        check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         if self._checker is not None:
             self._checker.begin(plan)
         for opening in plan.opens:
@@ -136,19 +145,37 @@ class FakeExecutor(LocalExecutor):
         outputs = tuple(
             output for row in plan.rows for output in self._run_row(row, tables[row.slot], wanted)
         )
+        drafts = self._draft(plan, outputs)
         if self._checker is not None:
-            self._checker.drew(outputs)
-        self._drawn = tuple(output.token for output in outputs)
-        return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0)
+            self._checker.drew(outputs, drafts)
+        self._drawn = Drawn.by(plan, outputs, drafts)
+        return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0, drafts=drafts)
+
+    def _draft(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> tuple[tuple[int, ...], ...]:
+        if not any(row.n_drafts for row in plan.rows):
+            return ()
+        need(self._misses is not None, "a row asks for drafts, and there is no draft program")
+        rows, wanted = with_ids(plan, self._drawn)
+        return drafts_of(rows, wanted, outputs, self._draft_step)
+
+    def _draft_step(self, rows: Sequence[DraftRow]) -> list[int]:
+        return [self._draft_token(row, logits) for row, logits, _ in rows]
+
+    def _draft_token(self, row: Row, wanted: LogitRow) -> int:
+        (seen,) = self._write(row, self.tables.of(row.slot, row.end), row.tokens, program=1)
+        if self._misses and _mix(seen) % self._misses == 0:
+            seen += 1
+        state = self._states[row.slot]
+        return sample_row(self._logits(seen), state, wanted.out_index, wanted.path).token
 
     def read_block(self, group: int, block: int) -> bytes:
         """With what the checker knows of it."""
         marks = b"" if self._checker is None else self._checker.read_block(group, block)
-        return bytes(self._kv[group][block]) + marks
+        return bytes(self._kv[group][:, block]) + marks
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
-        kv = self._kv[group][block]
-        kv[:] = np.frombuffer(data, np.uint64, len(kv))
+        kv = self._kv[group][:, block]
+        kv[:] = np.frombuffer(data, np.uint64, kv.size).reshape(kv.shape)
         if self._checker is not None:
             self._checker.write_block(group, block, data[kv.nbytes :])
 
@@ -164,13 +191,13 @@ class FakeExecutor(LocalExecutor):
             self._checker.move(move)
         for group, kv in enumerate(self._kv):
             src, dst = (self.tables.place(group, move.slot, i) for i in (move.src, move.dst))
-            kv[dst] = kv[src]
+            kv[:, *dst] = kv[:, *src]
 
     def copy(self, copy: Copy) -> None:
         if self._checker is not None:
             self._checker.copy(copy)
         for kv, src, dst in zip(self._kv, copy.src, copy.dst, strict=True):
-            kv[dst, : copy.n_rows] = kv[src, : copy.n_rows]
+            kv[:, dst, : copy.n_rows] = kv[:, src, : copy.n_rows]
 
     def _at(self, blocks: tuple[int, ...], index: int) -> tuple[int, int]:
         size = self.sizes.block_size
@@ -178,22 +205,27 @@ class FakeExecutor(LocalExecutor):
 
     def _run_row(self, row: Row, tables: Tables, wanted: Iterator[int]) -> list[RowOutput]:
         """``wanted``: counts the logit rows of the step."""
-        tokens = resolve(row.tokens, self._drawn)
+        tokens = self._drawn.resolve(row.tokens)
         seen = self._write(row, tables, tokens)
+        if self._misses is not None:
+            self._write(row, tables, tokens, program=1)
         return [
             self._sample(item, seen[item.token], None if self.masks is None else self.masks.wait(i))
             for item, i in zip(logit_rows(row), wanted, strict=False)
         ]
 
-    def _write(self, row: Row, tables: Tables, tokens: tuple[int, ...]) -> list[int]:
+    def _write(
+        self, row: Row, tables: Tables, tokens: tuple[int, ...], program: int = 0
+    ) -> list[int]:
         """Write the row's entries; per token the hash of all it sees, itself included."""
         positions = [row.start + depth for depth in depths(row)]
-        pasts = [self._past(row, blocks, positions, g) for g, blocks in enumerate(tables)]
+        kvs = [kv[program] for kv in self._kv]
+        pasts = [self._past(row, blocks, positions, g, kvs[g]) for g, blocks in enumerate(tables)]
         seen: list[int] = []
         for i, token in enumerate(tokens):
             context = sum(past.seen(i) for past in pasts)
             entry = _mix(context ^ _mix(token * _GOLDEN + positions[i]))
-            for past, kv, blocks in zip(pasts, self._kv, tables, strict=True):
+            for past, kv, blocks in zip(pasts, kvs, tables, strict=True):
                 past.add(entry)
                 if isinstance(past, _State):
                     kv[blocks[(row.start + i) // self.sizes.block_size]] = past.state
@@ -202,15 +234,17 @@ class FakeExecutor(LocalExecutor):
             seen.append((context + entry) & _MASK)
         return seen
 
-    def _past(self, row: Row, blocks: tuple[int, ...], positions: list[int], group: int) -> _Past:
+    def _past(
+        self, row: Row, blocks: tuple[int, ...], positions: list[int], group: int, kv: U64
+    ) -> _Past:
         window = self.sizes.groups[group].window
         if self.sizes.groups[group].state_bytes:
             before_row = (row.start - 1) // self.sizes.block_size
-            return _State(row, int(self._kv[group][blocks[before_row], 0]) if row.start else 0)
+            return _State(row, int(kv[blocks[before_row], 0]) if row.start else 0)
         n_gone = blocks.count(NO_BLOCK)
         first = n_gone * self.sizes.block_size
         n_blocks = -(-row.start // self.sizes.block_size)
-        before = self._kv[group][list(blocks[n_gone:n_blocks])].reshape(-1)[: row.start - first]
+        before = kv[list(blocks[n_gone:n_blocks])].reshape(-1)[: row.start - first]
         if not window:
             return _Past(row, int(np.add.reduce(before, dtype=np.uint64)))
         return _Window(row, before.tolist(), positions, window)
@@ -220,7 +254,7 @@ class FakeExecutor(LocalExecutor):
         logits = self._logits(seen)
         if self._nonfinite.get(state.params.seed) == row.out_index:
             logits[:] = np.nan
-        path = resolve(row.path, self._drawn)
+        path = self._drawn.resolve(row.path)
         drawn = sample_row(logits, state, row.out_index, path, row.target, mask)
         digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
         return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)

@@ -16,6 +16,8 @@ from kvasir.exec.tables import SlotTables
 
 MAX_TOP = 32
 """Alternatives that a logit row can report."""
+MAX_DRAFTS = 16
+"""Tokens that an executor drafts behind a row."""
 MAX_PATH = 64
 """Drafted tokens before a logit row, on average over a step."""
 
@@ -23,13 +25,14 @@ MAX_PATH = 64
 class StepArrays:
     """Arrays of the planned maxima, allocated once and shared with what computes."""
 
-    def __init__(self, sizes: EngineSizes) -> None:
+    def __init__(self, sizes: EngineSizes, max_drafts: int = 0) -> None:
+        """``max_drafts``: behind a row; 0 where nobody drafts."""
         t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
             **{name: np.zeros(t, i32) for name in ("tokens", "pos", "store", "seq", "parent")},
             **{name: np.zeros(t, i32) for name in ("logit_token", "logit_slot", "logit_target")},
-            **{name: np.zeros(t, i32) for name in ("drawn", "rank", "top_count")},
+            **result_arrays(t),
             "seq_begin": np.zeros(s + 1, i32),
             "seq_start": np.zeros(s, i32),
             "seq_tree": np.zeros(s, np.uint8),
@@ -37,11 +40,11 @@ class StepArrays:
             "logit_out_index": np.zeros(t, np.int64),
             "path": np.zeros(t * MAX_PATH, i32),
             "path_begin": np.zeros(t + 1, i32),
-            "logprob": np.zeros(t, np.float32),
-            "hash": np.zeros(t, np.uint64),
-            "top_ids": np.zeros((t, MAX_TOP), i32),
-            "top_logprobs": np.zeros((t, MAX_TOP), np.float32),
         }
+        self._max_drafts = max_drafts
+        if max_drafts:
+            self.arrays["n_drafts"] = np.zeros(s, i32)
+            self.arrays["drafts"] = np.zeros((s, max_drafts), i32)
         self._written = [0] * s
         """Per sequence the version of its tables: unchanged ones are not written again."""
 
@@ -63,6 +66,8 @@ class StepArrays:
         self._set("seq_begin", begins)
         self._set("seq_start", [row.start for row in rows])
         self._set("seq_tree", [bool(row.parents) for row in rows])
+        if self._max_drafts:
+            self._set("n_drafts", [row.n_drafts for row in rows])
         self._write_tables(rows, tables)
         self._write_logit_rows(rows, begins)
 
@@ -108,6 +113,25 @@ class StepArrays:
                 top = tuple(zip(ids, values, strict=True))
             outputs.append(RowOutput(token, logprob, top, rank, digest))
         return tuple(outputs)
+
+    def read_drafts(self, plan: StepPlan) -> tuple[tuple[int, ...], ...]:
+        """Of a ``StepResult``."""
+        asked = [row.n_drafts for row in plan.rows] if self._max_drafts else ()
+        if not any(asked):
+            return ()
+        drafts = self.arrays["drafts"][: len(asked)].tolist()
+        return tuple(tuple(x[:n]) for x, n in zip(drafts, asked, strict=True))
+
+
+def result_arrays(n: int) -> dict[str, NDArray[np.generic]]:
+    """What ``n`` logit rows give."""
+    return {
+        **{name: np.zeros(n, np.int32) for name in ("drawn", "rank", "top_count")},
+        "logprob": np.zeros(n, np.float32),
+        "hash": np.zeros(n, np.uint64),
+        "top_ids": np.zeros((n, MAX_TOP), np.int32),
+        "top_logprobs": np.zeros((n, MAX_TOP), np.float32),
+    }
 
 
 def _parents(row: Row, begin: int) -> tuple[int, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kvasir.core.plan import Row
+from msgspec import structs
+
+from kvasir.core.drawn import Drawn
+from kvasir.core.plan import Row, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +21,6 @@ class LogitRow:
     """Outputs before this row that the sampler's state does not count: ids, or references."""
     target: int
     """Token to score; -1 draws."""
-
-
-def resolve(tokens: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
-    """``tokens`` with references filled in from ``drawn``, the previous plan's logit rows.
-
-    A reference to a row that drew nothing (its logits were not finite) becomes token 0: its request
-    has failed by the time this row is committed, and the row is dropped.
-    """
-    return tuple(token if token >= 0 else max(0, drawn[-1 - token]) for token in tokens)
 
 
 def depths(row: Row) -> tuple[int, ...]:
@@ -55,6 +48,13 @@ def logit_rows(row: Row) -> tuple[LogitRow, ...]:
         target = row.targets[i] if row.targets else -1
         rows.append(LogitRow(row.slot, token, out_index, path, target))
     return tuple(rows)
+
+
+def with_ids(plan: StepPlan, drawn: Drawn) -> tuple[list[Row], list[LogitRow]]:
+    """The rows of a plan and their logit rows, without references."""
+    rows = [structs.replace(row, tokens=drawn.resolve(row.tokens)) for row in plan.rows]
+    wanted = [item for row in plan.rows for item in logit_rows(row)]
+    return rows, [replace(item, path=drawn.resolve(item.path)) for item in wanted]
 
 
 def _path(row: Row, token: int, first: int) -> tuple[int, ...]:

@@ -40,8 +40,8 @@ class SlotTables:
             self.versions[slot] = next(self._next)
 
     def of_rows(self, plan: StepPlan) -> dict[int, Tables]:
-        """By slot, of each row as far as its tokens."""
-        return {row.slot: self.of(row.slot, row.start + len(row.tokens)) for row in plan.rows}
+        """By slot, of each row as far as its tokens, and those that it drafts."""
+        return {row.slot: self.of(row.slot, row.end) for row in plan.rows}
 
     def of(self, slot: int, n_tokens: int) -> Tables:
         """Per KV group the blocks of storage indices [0, n_tokens)."""

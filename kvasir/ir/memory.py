@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import GROUP
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Program, Value
@@ -64,13 +65,27 @@ def _reread(program: Program) -> list[str]:
     return [op.ins[0] for op in program.ops if op.kind == "gather_rows" and op.ins[0] in made]
 
 
-def plan_memory(program: Program, maxima: Mapping[str, int]) -> MemoryPlan:
-    """Largest value first, each at the lowest offset that no value alive at the same time covers.
+def _spans(bundle: Bundle) -> dict[str, tuple[int, int]]:
+    """``lifetimes`` of programs that run one after the other: what one exports lives to the end,
+    because a later one may run again and again."""
+    spans: dict[str, tuple[int, int]] = {}
+    begin = 0
+    for program in bundle.programs.values():
+        spans |= {x: (a + begin, b + begin) for x, (a, b) in lifetimes(program).items()}
+        begin = 1 + max((last for _, last in spans.values()), default=-1)
+    return spans | {name: (spans[name][0], begin) for name in bundle.exports}
+
+
+def plan_memory(programs: Program | Bundle, maxima: Mapping[str, int]) -> MemoryPlan:
+    """One arena. Largest value first, each at the lowest offset that no value alive at the same
+    time covers.
 
     ``maxima`` gives the largest value of every symbol ("T", "R", "P").
     """
-    spans = lifetimes(program)
-    sizes = {name: value_bytes(program.values[name], maxima) for name in spans}
+    bundle = as_bundle(programs)
+    spans = _spans(bundle)
+    values = {x: value for p in bundle.programs.values() for x, value in p.values.items()}
+    sizes = {name: value_bytes(values[name], maxima) for name in spans}
     offsets: dict[str, int] = {}
     for name in sorted(spans, key=lambda item: (-sizes[item], spans[item], item)):
         first, last = spans[name]

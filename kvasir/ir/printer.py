@@ -5,12 +5,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
+from kvasir.ir.bundle import Bundle
 from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Transform, Value, Weight
 
 
 def render(program: Program) -> str:
     """One line for each input, KV layer, constant, weight and op, in program order."""
     return "\n".join(_lines(program)) + "\n"
+
+
+def render_bundle(bundle: Bundle) -> str:
+    """What they have in common, then each program under its name."""
+    exports = f"exports {', '.join(bundle.exports) or 'nothing'}"
+    head = f"bundle {', '.join(bundle.programs)}\n{exports}\n"
+    texts = [f"{name} is {render(program)}" for name, program in bundle.programs.items()]
+    return "\n".join([head, *texts])
 
 
 def _lines(program: Program) -> Iterator[str]:

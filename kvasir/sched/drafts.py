@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
 
+from msgspec import structs
+
+from kvasir.core.drawn import Drawn
+from kvasir.core.errors import KvasirError
+from kvasir.core.plan import Row, StepPlan, StepResult
 from kvasir.sched.request import Request
+from kvasir.sched.rows import draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
 
 MIN_OUTPUTS = 2
@@ -19,19 +27,62 @@ class Drafts:
         self._proposer = proposer
         self._max_tokens = max_tokens
         self._max_model_len = max_model_len
+        self._drawn = Drawn()
 
     def asked(self, ready: Sequence[Request]) -> dict[Request, Draft]:
-        """What may follow the committed tokens of those for whom anything is proposed.
-
-        Whoever's newest token is still being drawn cannot speculate in this step, and is left out
-        of it to speculate in the next; all others go on without waiting.
-        """
+        """What may follow the tokens of those for whom anything is proposed; all others go on
+        without waiting."""
         able = [x for x in ready if x.max_outputs - x.n_drawn >= MIN_OUTPUTS]
         drafts = self._proposer.propose(able, self._max_tokens) if able else ()
-        return {x: draft for x, draft in zip(able, drafts, strict=True) if draft.tokens}
+        found = zip(able, drafts, strict=True)
+        return {x: draft for x, draft in found if draft.tokens or draft.n_asked}
 
     def fitting(self, request: Request, draft: Draft, n_spare: int) -> Draft:
         """The part of ``draft`` within ``n_spare`` tokens, context and free blocks."""
-        room = min(request.table.room(), self._max_model_len)
-        draft = draft.head(max(0, min(n_spare, self._max_tokens, room - request.n_known)))
-        return draft if draft.parents else draft.head(request.max_outputs - request.n_drawn - 1)
+        room = min(request.table.room(), self._max_model_len) - request.n_known
+        draft = draft.head(max(0, min(n_spare, self._max_tokens, room)))
+        n_left = request.max_outputs - request.n_drawn - 1
+        draft = draft if draft.parents else draft.head(n_left)
+        n_asked = min(draft.n_asked, room - len(draft.tokens), n_left - 1)
+        if request.params.constraint:  # nobody makes masks for what the executor alone knows
+            n_asked = 0
+        return replace(draft, n_asked=max(0, n_asked)) if draft.n_asked else draft
+
+    def rows(
+        self, n_spare: int, ready: Sequence[Request], drafts: Mapping[Request, Draft]
+    ) -> dict[Request, Row]:
+        """Of those whose drafts fit; ``n_spare``: tokens of the budget that are left for them."""
+        rows: dict[Request, Row] = {}
+        for request in ready:
+            if request not in drafts:
+                continue
+            draft = self.fitting(request, drafts[request], n_spare)
+            if draft.tokens or draft.n_asked:
+                n_spare -= len(draft.tokens)
+                request.table.grow(request.n_known + len(draft.tokens) + draft.n_asked)
+                rows[request] = draft_row(request, draft)
+        return rows
+
+    def resolved(self, row: Row) -> Row:
+        """A row of the oldest uncommitted plan with ids in the places of references."""
+        return structs.replace(row, tokens=self._drawn.resolve(row.tokens))
+
+    def ran(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
+        """A plan is committed: what the executor drafted has ids from now on."""
+        if not result.drafts and any(row.n_drafts for row in plan.rows):
+            raise KvasirError("rows ask for drafts, and the executor has no draft program")
+        self._drawn = Drawn.by(plan, result.outputs, result.drafts)
+        for request, row, drafts in zip(owners, plan.rows, result.drafts, strict=False):
+            n_known = len(request.tokens) if is_draft(row) else row.end - row.n_drafts + 1
+            if drafts and n_known >= request.executor_draft[0]:
+                sound = takewhile(lambda token: token >= 0, drafts)
+                request.executor_draft = n_known, tuple(sound)
+
+
+def can_name(request: Request, draft: Draft) -> bool:
+    """Whether a row can name the newest token, which ``draft`` follows.
+
+    While it is still being drawn, nobody knows what may follow it but the executor, whose drafts
+    are named as it is. All others are left out of this step, to speculate in the next.
+    """
+    return request.n_known == len(request.tokens) or draft.n_asked > 0

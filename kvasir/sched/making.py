@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvasir.core.plan import Copy, Row, SlotOpen, TableChange, Transfer
+from kvasir.core.plan import Copy, Row, SlotOpen, TableChange, Transfer, reference
 from kvasir.core.request import PRIORITY_CLASSES
 from kvasir.kv.table import BlockTable
 from kvasir.sched.prefix import Brought
@@ -141,9 +141,17 @@ class Making:
         return tuple(commits)
 
     def draft(self, request: Request, row: Row) -> None:
-        """A row that speculates: how far ``request`` gets is not known before it is committed."""
+        """A row that speculates: how far ``request`` gets is not known before it is committed. One
+        that only asks for drafts gets as far as it is long."""
         self._add(request, row)
-        request.is_drafting = True
+        if row.n_logits > 1:
+            request.is_drafting = True
+            return
+        request.n_computed += 1
+        request.n_drawn += 1
+        request.draw = self.n_logits - 1
+        drafts = tuple(reference(request.draw, j + 1) for j in range(row.n_drafts))
+        request.executor_draft = request.n_known, drafts
 
     def _tell(self, request: Request) -> None:
         """What changed in the tables of a request that has a row."""

@@ -54,6 +54,8 @@ class Request:
     plain_until: int = 0
     """Tokens before which an output is a token and nothing else, unless it is a special one."""
     moves: list[Move] = field(default_factory=list)
+    executor_draft: tuple[int, tuple[int, ...]] = (0, ())
+    """Known tokens, and what the executor drafts to follow so many."""
     finish: str | None = None
     error: KvasirError | None = None
     rank: int = field(init=False)
@@ -74,6 +76,13 @@ class Request:
     @property
     def n_known(self) -> int:
         return self.n_prompt + self.n_drawn
+
+    @property
+    def drafted(self) -> tuple[int, ...]:
+        """What the executor drafts to follow the known tokens: ids, or references where the newest
+        of these is still being drawn."""
+        n_known, tokens = self.executor_draft
+        return tokens if n_known == self.n_known else ()
 
     @property
     def n_left(self) -> int:

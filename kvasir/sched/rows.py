@@ -35,15 +35,17 @@ def _targets(request: Request, start: int, end: int) -> tuple[int, ...]:
 
 
 def draft_row(request: Request, draft: Draft) -> Row:
-    """The newest token and what may follow it, one logit row for each."""
+    """The newest token and what may follow it, one logit row for each; what the executor is to
+    draft behind them."""
     start, n_tokens = request.n_computed, 1 + len(draft.tokens)
     return Row(
         slot=request.slot,
         start=start,
-        tokens=(request.tokens[start], *draft.tokens),
+        tokens=(*request.named(start, start + 1), *draft.tokens),
         n_logits=n_tokens,
         out_index=request.n_drawn,
         parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
+        n_drafts=draft.n_asked,
     )
 
 

@@ -22,7 +22,7 @@ from kvasir.kv.tier import Disk, DiskTier
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_draft, n_settled
 from kvasir.sched.counters import Counters
-from kvasir.sched.drafts import Drafts
+from kvasir.sched.drafts import Drafts, can_name
 from kvasir.sched.forks import Forks, Parent
 from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
@@ -31,8 +31,8 @@ from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import PromptLists, Request, decoding, new_request
-from kvasir.sched.rows import draft_row, is_draft
-from kvasir.speculate.base import Draft, Proposer
+from kvasir.sched.rows import is_draft
+from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
 from kvasir.timing.outlook import Outlook
 from kvasir.timing.pace import make_pace
@@ -227,6 +227,8 @@ class Scheduler:
             first += row.n_logits
             if request.finish is None:
                 self._book(request, row, outputs, request.epoch == epoch)
+        if self._drafts is not None:
+            self._drafts.ran(plan, making.owners, result)
         return self.take_events()
 
     def reset_prefix_cache(self) -> None:
@@ -282,29 +284,16 @@ class Scheduler:
             ready = ready[: max(n_higher, making.budget - n_claimed)]
         drafts = {} if self._drafts is None else self._drafts.asked(ready)
         if drafts:
-            ready = [x for x in ready if x.n_known == len(x.tokens) or x not in drafts]
+            ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
-        rows = self._draft_rows(making.budget - len(ready), ready, drafts) if drafts else {}
+        rows: dict[Request, Row] = {}
+        if self._drafts is not None and drafts:
+            rows = self._drafts.rows(making.budget - len(ready), ready, drafts)
         making.decode([x for x in ready if x not in rows] if rows else ready)
         for request, row in rows.items():
             making.draft(request, row)
         if ready:
             making.keep_pace(ready[0].rank)
-
-    def _draft_rows(
-        self, n_spare: int, ready: list[Request], drafts: dict[Request, Draft]
-    ) -> dict[Request, Row]:
-        """Of those whose drafts fit; ``n_spare``: tokens of the budget that are left for them."""
-        rows: dict[Request, Row] = {}
-        for request in ready:
-            if self._drafts is None or request not in drafts:
-                continue
-            draft = self._drafts.fitting(request, drafts[request], n_spare)
-            if draft.tokens:
-                n_spare -= len(draft.tokens)
-                request.table.grow(request.n_known + len(draft.tokens))
-                rows[request] = draft_row(request, draft)
-        return rows
 
     def _parent(self, request_id: int) -> Parent | None:
         """A running request, as far as the plans before the one in the making compute it."""
@@ -357,6 +346,8 @@ class Scheduler:
         """``is_current``: not preempted since the row was planned."""
         event: TokenEvent | None
         if is_draft(row):
+            if self._drafts is not None:
+                row = self._drafts.resolved(row)
             event = book_draft(request, row, outputs, is_current)
         else:
             event = book(request, row, outputs)

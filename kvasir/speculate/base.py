@@ -17,6 +17,8 @@ class Draft:
     parents: tuple[int, ...] = ()
     """Empty: a chain. Else per token the index of its parent in ``tokens``; -1 is the last known
     token. Parents come before their children and no two siblings are equal."""
+    n_asked: int = 0
+    """Tokens that the executor is to draft behind these, of a chain."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -30,7 +32,7 @@ class Draft:
 
     def head(self, n: int) -> Draft:
         """The first ``n`` tokens: a valid draft again."""
-        return Draft(self.tokens[:n], self.parents[:n])
+        return Draft(self.tokens[:n], self.parents[:n], self.n_asked)
 
 
 class Known(Protocol):
@@ -46,6 +48,12 @@ class Known(Protocol):
 
     @property
     def n_prompt(self) -> int: ...
+
+    @property
+    def drafted(self) -> Sequence[int]:
+        """What the executor drafted to follow the newest token: ids, or references where that token
+        is still being drawn."""
+        ...
 
 
 class Proposer(Protocol):

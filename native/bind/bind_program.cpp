@@ -18,6 +18,7 @@
 #include "bind/kv_layer.h"
 #include "cpu/pack.h"
 #include "cpu/select.h"
+#include "program/drafter.h"
 #include "program/program.h"
 
 namespace nb = nanobind;
@@ -76,11 +77,14 @@ std::vector<T> structs(const ReadOnlyBytes& bytes) {
   return out;
 }
 
+using Ints = nb::ndarray<int32_t, nb::c_contig, nb::device::cpu>;
+
 using WeightTuple = std::tuple<nb::object, int, int64_t, int64_t, int64_t>;  // bytes, layout, N, K, tiles
 
 // Keeps every array that the program points into.
 struct BoundProgram {
   std::unique_ptr<Program> program;
+  std::unique_ptr<Drafter> drafter;
   std::vector<nb::object> owners;
   int64_t vocab;
 };
@@ -157,7 +161,22 @@ void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64
   float* rows = out ? out->data() : nullptr;
   const StepMasks own = step_masks(masks, logits, self.vocab);
   nb::gil_scoped_release release;
-  self.program->run({tokens, seqs, logits}, own, until, times, rows);
+  const StepSize size{tokens, seqs, logits};
+  self.program->run(size, own, until, times, rows);
+  if (self.drafter && until < 0) self.drafter->run(size);
+}
+
+void draft_with(BoundProgram& self, nb::object draft, Ints n_drafts, Ints drafts,
+                const std::vector<int32_t>& exports) {
+  const int64_t seqs = self.program->arrays().max_seqs;
+  if (int64_t(n_drafts.size()) < seqs || drafts.ndim() != 2 || int64_t(drafts.shape(0)) < seqs)
+    throw std::invalid_argument("drafts need [sequences] and [sequences, drafts]");
+  std::vector<Export> found;
+  for (const int32_t buffer : exports) found.push_back(self.program->exported(buffer));
+  self.drafter = std::make_unique<Drafter>(
+      *self.program, *nb::cast<BoundProgram&>(draft).program,
+      DraftArrays{n_drafts.data(), drafts.data(), int64_t(drafts.shape(1))}, std::move(found));
+  for (nb::object owner : {draft, nb::cast(n_drafts), nb::cast(drafts)}) self.owners.push_back(owner);
 }
 
 Format format_named(const std::string& name) {
@@ -187,6 +206,7 @@ void pack_rows(Pool& pool, int layout, const std::string& format, ReadOnlyBytes 
 }  // namespace
 
 void bind_program(nb::module_& m) {
+  m.attr("MAX_LOGIT_ROWS") = kMaxLogitRows;
   nb::class_<BoundProgram>(m, "Program")
       .def("__init__", &make_program, nb::arg("pool"), nb::arg("level"), nb::arg("sampler"), nb::arg("sizes"),
            nb::arg("records"), nb::arg("buffers"), nb::arg("weights"), nb::arg("kv"), nb::arg("kv_places"),
@@ -194,6 +214,8 @@ void bind_program(nb::module_& m) {
            nb::keep_alive<1, 4>())
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
            nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none())
+      .def("draft_with", &draft_with, nb::arg("draft"), nb::arg("n_drafts"), nb::arg("drafts"),
+           nb::arg("exports"))
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
   m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"),
         nb::arg("N"), nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0, nb::arg("tile_step") = 1);

@@ -61,8 +61,8 @@ void Program::connect_head() {
 
 void Program::run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits) {
   const ProgramSpec& spec = workspace_.spec;
-  if (size.tokens < 1 || size.tokens > spec.max_tokens || size.seqs < 1 || size.seqs > size.tokens ||
-      size.logits < 0 || size.logits > spec.max_logits)
+  if (size.tokens < 1 || size.tokens > spec.max_tokens || size.seqs < 1 ||
+      size.seqs > workspace_.arrays.max_seqs || size.logits < 0 || size.logits > spec.max_logits)
     throw std::invalid_argument("step larger than planned");
   until_ = until;
   seconds_ = seconds;

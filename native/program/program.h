@@ -15,6 +15,12 @@ namespace kvasir {
 
 class Pool;
 
+// f32 rows of the arena [T, columns] that another program reads.
+struct Export {
+  float* rows;
+  int64_t columns;
+};
+
 class Program {
  public:
   Program(Pool& pool, const Kernels& kernels, const Sampler& sampler, ProgramSpec spec, uint8_t* arena,
@@ -23,6 +29,14 @@ class Program {
   // [R, vocab] or null.
   void run(StepSize size, const StepMasks& masks, int64_t until, double* seconds, float* logits);
   int64_t phases() const { return int64_t(phases_.size()); }
+  const StepArrays& arrays() const { return workspace_.arrays; }
+  Export exported(int32_t buffer) const { return {workspace_.floats(buffer), workspace_.columns(buffer)}; }
+  // Of the step that ran.
+  std::span<const int32_t> path(int64_t logit_row) const { return workspace_.path(logit_row); }
+  void keep_drafts(int64_t n) { workspace_.keep_drafts(n); }
+  void set_draft(int64_t logit_row, int64_t draft, int32_t token) {
+    workspace_.set_draft(logit_row, draft, token);
+  }
 
  private:
   // Ops [begin, end), which do not depend on each other.

@@ -90,9 +90,13 @@ struct Weight {
   int64_t N, K, tiles;  // tiles per expert
 };
 
+// Of one step, as core/plan.py has it.
+constexpr int32_t kMaxLogitRows = 1 << 20;
+
 // Arrays of one step, filled in place by the caller before run(). Sizes are the planned maxima.
 struct StepArrays {
-  int32_t* tokens;  // [T]; -1 - r: what logit row r of the previous step drew
+  // [T]; -1 - r - j * kMaxLogitRows: what logit row r of the previous step drew, or draft j behind it
+  int32_t* tokens;
   int32_t *pos, *store, *seq, *parent;
   int32_t *seq_begin, *seq_start;
   uint8_t* seq_tree;

@@ -65,17 +65,28 @@ void Workspace::begin(StepSize size, const StepMasks& step_masks, float* logits)
 
 void Workspace::end(StepSize size) { previous_.assign(arrays.drawn, arrays.drawn + size.logits); }
 
+void Workspace::keep_drafts(int64_t n) {
+  max_drafts_ = n;
+  drafts_.assign(size_t(spec.max_logits * n), 0);
+}
+
+void Workspace::set_draft(int64_t row, int64_t draft, int32_t token) {
+  drafts_[size_t(row * max_drafts_ + draft)] = token;
+}
+
+// A row that was not finite drew -1: its request ends at commit, any id will do until then.
+int32_t Workspace::resolved(int32_t token) const {
+  if (token >= 0) return token;
+  const int64_t row = (-1 - token) % kMaxLogitRows, draft = (-1 - token) / kMaxLogitRows;
+  if (row >= int64_t(previous_.size()) || draft > max_drafts_) return 0;
+  return std::max(draft ? drafts_[size_t(row * max_drafts_ + draft - 1)] : previous_[size_t(row)], 0);
+}
+
 void Workspace::resolve_references(StepSize size) {
-  const auto resolve = [this](int32_t token) -> int32_t {
-    if (token >= 0) return token;
-    const size_t row = size_t(-1 - token);
-    // a row that was not finite drew -1: its request ends at commit, any id will do until then
-    return row < previous_.size() ? std::max(previous_[row], 0) : 0;
-  };
-  for (int64_t t = 0; t < size.tokens; t++) arrays.tokens[t] = resolve(arrays.tokens[t]);
+  for (int64_t t = 0; t < size.tokens; t++) arrays.tokens[t] = resolved(arrays.tokens[t]);
   const int32_t n = size.logits ? arrays.path_begin[size.logits] : 0;
   paths_.resize(size_t(n));
-  for (int32_t i = 0; i < n; i++) paths_[size_t(i)] = resolve(arrays.path[i]);
+  for (int32_t i = 0; i < n; i++) paths_[size_t(i)] = resolved(arrays.path[i]);
 }
 
 RowCount Workspace::rows_of(const Record& r) const {

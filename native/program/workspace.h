@@ -38,6 +38,9 @@ class Workspace {
   void begin(StepSize size, const StepMasks& masks, float* logits);
   // What the step drew is what the next one refers to.
   void end(StepSize size);
+  // References may name so many drafts of a logit row.
+  void keep_drafts(int64_t n);
+  void set_draft(int64_t logit_row, int64_t draft, int32_t token);
 
   RowCount rows_of(const Record& r) const;
   int32_t columns(int32_t buffer) const { return buffer_of(buffer).columns; }
@@ -77,13 +80,16 @@ class Workspace {
   const Buffer& buffer_of(int32_t id) const;
   void plan_scratch();
   void resolve_references(StepSize size);
+  int32_t resolved(int32_t token) const;
 
   uint8_t* arena_;
   int64_t output_at_ = 0;               // of a scratch: floats that an item computes before it casts them
   std::vector<AlignedFloats> scratch_;  // per thread
   std::vector<int32_t> previous_;       // tokens drawn by the previous step
-  std::vector<int32_t> paths_;          // paths with references resolved
-  std::vector<StepRows> step_rows_;     // per KV group: they differ in the tables alone
+  int64_t max_drafts_ = 0;
+  std::vector<int32_t> drafts_;      // [R, max_drafts_] tokens drafted behind them
+  std::vector<int32_t> paths_;       // paths with references resolved
+  std::vector<StepRows> step_rows_;  // per KV group: they differ in the tables alone
 };
 
 }  // namespace kvasir

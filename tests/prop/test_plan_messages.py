@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Copy, Move, Row, SlotOpen, StepPlan, TableChange, Transfer
+from kvasir.core.plan import (
+    MAX_LOGIT_ROWS,
+    Copy,
+    Move,
+    Row,
+    SlotOpen,
+    StepPlan,
+    TableChange,
+    Transfer,
+    reference,
+    referred,
+)
 from kvasir.core.request import EngineRequest
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
@@ -27,7 +38,7 @@ PARAMS = st.builds(
 PLANS = st.builds(
     StepPlan,
     SMALL,
-    st.lists(st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS)).map(tuple),
+    st.lists(st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS, SMALL)).map(tuple),
     st.lists(st.builds(SlotOpen, SMALL, PARAMS, TOKENS, TOKENS), max_size=3).map(tuple),
     st.lists(st.builds(TableChange, SMALL, SMALL, SMALL, BLOCKS)).map(tuple),
     st.lists(st.tuples(SMALL, SMALL)).map(tuple),
@@ -36,6 +47,14 @@ PLANS = st.builds(
     st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
     st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
 )
+
+
+@given(st.integers(0, MAX_LOGIT_ROWS - 1), st.integers(0, 1000))
+def test_a_reference_says_which_draft_of_which_row(row: int, draft: int) -> None:
+    token = reference(row, draft)
+    assert referred(token) == (row, draft)
+    assert -(1 << 31) <= token < 0
+    assert draft or token == -1 - row
 
 
 @given(PLANS)

@@ -24,6 +24,12 @@ def test_every_answer_is_the_one_that_the_request_gets_alone(seed: int) -> None:
     assert done["length"] > 30
 
 
+@pytest.mark.parametrize("seed", (0, 1, 2, 3))
+def test_drafts_of_the_executor_change_no_answer(seed: int) -> None:
+    done = run(seed, N_OPERATIONS, misses=3)
+    assert done["length"] > 30
+
+
 def test_a_source_that_nobody_holds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hold_source = PrefixCache.hold_source
 

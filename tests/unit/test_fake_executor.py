@@ -7,13 +7,14 @@ import time
 import pytest
 from msgspec import structs
 
+from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import Tables
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, Row, RowOutput, SlotOpen
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.fake import FakeExecutor
-from kvasir.exec.rows import logit_rows, resolve
+from kvasir.exec.rows import logit_rows
 from tests.planned import Placed, placed, step_plan
 
 SIZES = EngineSizes(50, 64, 4, 32, 8, 16)
@@ -121,7 +122,7 @@ def test_paths_hold_what_the_sampler_was_not_told() -> None:
     assert [(row.out_index, row.path) for row in tree] == [(4, ()), (5, (7,)), (5, (8,))]
     referring = logit_rows(Row(0, 3, (-2,), out_index=4))
     assert referring[0].path == (-2,)
-    assert resolve(referring[0].path, (11, 22)) == (22,)
+    assert Drawn((11, 22)).resolve(referring[0].path) == (22,)
     scored = logit_rows(
         placed(0, 0, (9, 7), ((5,),), n_logits=2, out_index=-1, targets=(7, -1)).row
     )

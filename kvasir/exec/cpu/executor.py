@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -16,16 +17,17 @@ from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.checks import refuse_states
+from kvasir.exec.checks import refuse_programs, refuse_states
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
-from kvasir.exec.cpu.lower import Lowered, lower
+from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.records import pack_buffers, pack_records
-from kvasir.exec.cpu.weights import Packer
-from kvasir.exec.inputs import MAX_TOP, StepArrays
+from kvasir.exec.cpu.weights import NativeWeight, Packer
+from kvasir.exec.inputs import MAX_DRAFTS, MAX_TOP, StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, StepMasks
+from kvasir.ir.bundle import DRAFT, TARGET, Bundle, as_bundle
 from kvasir.ir.program import Program
 from kvasir.sampling.masks import Bits
 from kvasir.weights.bind import Binding
@@ -63,50 +65,78 @@ class CpuExecutor(LocalExecutor):
     new_masks = _Masks
 
     def __init__(
-        self, program: Program, binding: Binding, sizes: EngineSizes, settings: CpuSettings
+        self,
+        program: Program | Bundle,
+        binding: Binding,
+        sizes: EngineSizes,
+        settings: CpuSettings,
     ) -> None:
+        bundle = as_bundle(program)
         refuse_states(sizes)
-        _refuse_heads(program)
+        refuse_programs(bundle)
+        _refuse_heads(bundle)
         _refuse_blocks(sizes)
         super().__init__(sizes)
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
-        self._kv = KVMemory.allocate(program.kv, sizes)
-        self._arrays = StepArrays(sizes)
-        self.lowered = lower(
-            program, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
+        self._kv = KVMemory.allocate(bundle.kv, sizes)
+        self._arrays = StepArrays(sizes, 0 if bundle.draft is None else MAX_DRAFTS)
+        lowered = lower(
+            bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
         )
-        self.arena: NDArray[np.uint8] = np.zeros(self.lowered.arena_bytes, np.uint8)
+        self.lowered = lowered[TARGET]
+        n_bytes = max(each.arena_bytes for each in lowered.values())
+        self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
             place(memory, settings.affinity, settings.huge_pages)
-        packer = Packer(self._pool, program.weights, binding)
+        packer = Packer(self._pool, bundle.weights, binding)
+        uses = list(dict.fromkeys(use for each in lowered.values() for use in each.weights))
         with spread(settings.affinity):
-            packed = packer.pack_all(self.lowered.weights, settings.packed_cache)
+            packed = packer.pack_all(uses, settings.packed_cache)
         for weight, *_ in packed.weights:
             _native.advise_huge_pages(weight, settings.huge_pages)
-        self._native = _native.Program(
-            self._pool,
-            settings.isa,
-            self._sampler,
-            _sizes(self.lowered, program, sizes, settings),
-            pack_records(self.lowered.records),
-            pack_buffers(self.lowered.buffers),
-            packed.weights,
-            self._kv.memory,
-            self._kv.layout.view(np.uint8),
-            [
-                np.ascontiguousarray(program.constants[name], np.float32)
-                for name in self.lowered.tables
-            ],
-            self.arena,
-            self._arrays.arrays,
-        )
+        weights = dict(zip(uses, packed.weights, strict=True))
+        arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
+        make = partial(self._program, settings, weights)
+        self._native = make(bundle.target, self.lowered, arrays, n_logits)
+        if bundle.draft is not None:
+            arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
+            self._draft_with(make(bundle.draft, lowered[DRAFT], arrays, n_logits), bundle.exports)
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
         self._stop_touching = weakref.finalize(self, self._touching.stop)
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
+
+    def _program(
+        self,
+        settings: CpuSettings,
+        weights: Mapping[WeightUse, NativeWeight],
+        program: Program,
+        lowered: Lowered,
+        arrays: Mapping[str, NDArray[np.generic]],
+        n_logits: int,
+    ) -> _native.Program:
+        """``n_logits``: most logit rows of a step."""
+        return _native.Program(
+            self._pool,
+            settings.isa,
+            self._sampler,
+            {**_sizes(lowered, program, self.sizes, settings), "max_logits": n_logits},
+            pack_records(lowered.records),
+            pack_buffers(lowered.buffers),
+            [weights[use] for use in lowered.weights],
+            self._kv.memory,
+            self._kv.layout.view(np.uint8),
+            [np.ascontiguousarray(program.constants[x], np.float32) for x in lowered.tables],
+            self.arena,
+            arrays,
+        )
+
+    def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
+        arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]
+        self._native.draft_with(draft, arrays["n_drafts"], arrays["drafts"], buffers)
 
     @property
     def phases(self) -> int:
@@ -141,9 +171,10 @@ class CpuExecutor(LocalExecutor):
         self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks)
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
+        drafts = self._arrays.read_drafts(plan)
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
-        return StepResult(outputs, ended - began, began=began)
+        return StepResult(outputs, ended - began, began, drafts)
 
     def move(self, move: Move) -> None:
         for group in range(len(self.sizes.groups)):
@@ -187,8 +218,8 @@ class _Idle:
         return time.monotonic() >= self.since
 
 
-def _refuse_heads(program: Program) -> None:
-    for kv in program.kv:
+def _refuse_heads(bundle: Bundle) -> None:
+    for kv in bundle.kv:
         if kv.head_dim % 16 or kv.head_dim > _native.MAX_HEAD_DIM:
             raise ModelError(
                 f"layer {kv.layer} has heads of {kv.head_dim} numbers; the cpu executor takes "
@@ -220,7 +251,6 @@ def _sizes(
     ]
     return {
         "max_tokens": sizes.max_num_batched_tokens,
-        "max_logits": sizes.max_num_batched_tokens,
         "logits_tile": _logits_tile(sizes),
         "top_k": lowered.top_k,
         "head_dim_max": max((kv.head_dim for kv in program.kv), default=16),

@@ -9,7 +9,8 @@ from math import prod
 
 from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES
 from kvasir.exec.cpu.records import Buffer, Record
-from kvasir.ir.memory import aligned, plan_memory
+from kvasir.ir.bundle import Bundle, as_bundle
+from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
 
@@ -36,6 +37,7 @@ class Lowered:
     tables: tuple[str, ...]
     """Rope constants by table id."""
     arena_bytes: int
+    """Of this program and those before it in a bundle."""
     top_k: int
     """Experts per token, 1 without experts."""
     op_of_record: tuple[int, ...]
@@ -44,10 +46,21 @@ class Lowered:
     """Buffer id of each value."""
 
 
-def lower(program: Program, *, max_tokens: int, logits_tile: int) -> Lowered:
-    """``max_tokens``: rows of a step; ``logits_tile``: logit rows computed at a time."""
-    maxima = {"T": max_tokens, "R": logits_tile, "P": max_tokens * program.top_k}
-    return _Lowering(program, maxima).run(program.top_k)
+def lower(
+    programs: Program | Bundle, *, max_tokens: int, logits_tile: int
+) -> Mapping[str, Lowered]:
+    """Every program by its name, over one arena. ``max_tokens``: rows of a step; ``logits_tile``:
+    logit rows computed at a time."""
+    bundle = as_bundle(programs)
+    maxima = {"T": max_tokens, "R": logits_tile, "P": max_tokens * bundle.top_k}
+    memory = plan_memory(bundle, maxima)
+    n_bytes = aligned(memory.size)
+    lowered: dict[str, Lowered] = {}
+    for name, program in bundle.programs.items():
+        lowering = _Lowering(program, maxima, arena_bytes=n_bytes)
+        lowered[name] = lowering.run(memory, program.top_k)
+        n_bytes = lowered[name].arena_bytes
+    return lowered
 
 
 @dataclass(slots=True)
@@ -61,11 +74,10 @@ class _Lowering:
     groups: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     arena_bytes: int = 0
 
-    def run(self, top_k: int) -> Lowered:
-        memory = plan_memory(self.program, self.maxima)
-        self.arena_bytes = aligned(memory.size)
+    def run(self, memory: MemoryPlan, top_k: int) -> Lowered:
         for name, offset in memory.offsets.items():
-            self._add_value(name, offset)
+            if name in self.program.values:
+                self._add_value(name, offset)
         tail = self._tail()
         rows: list[tuple[Record, int]] = []
         for index, (op, phase) in enumerate(

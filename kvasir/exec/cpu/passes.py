@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvasir.exec.cpu.place_weights import place_weights
+from kvasir.ir.bundle import Bundle, verify_bundle
 from kvasir.ir.fuse import fuse
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.program import Program
@@ -34,4 +35,15 @@ def lower_passes(
     cache = kv_dtype or ("f32" if dtype == "float32" else "bf16")
     lowered = replace(placed, kv=tuple(replace(spec, dtype=cache) for spec in placed.kv))
     verify(lowered, "lowered")
+    return lowered
+
+
+def lower_bundle(
+    bundle: Bundle, *, dtype: str, formats: Mapping[str, str], kv_dtype: str | None = None
+) -> Bundle:
+    """``lower_passes`` of every program, and what they share verified."""
+    lowered = bundle.map(
+        lambda program: lower_passes(program, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
+    )
+    verify_bundle(lowered, "lowered")
     return lowered

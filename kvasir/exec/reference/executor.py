@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from kvasir.core.plan import Copy, Move, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.core.drawn import Drawn
+from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.checks import check_plan, refuse_states
+from kvasir.exec.checks import check_plan, need, refuse_programs, refuse_states
+from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import StepMasks
 from kvasir.exec.reference.cache import PagedCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
-from kvasir.exec.rows import LogitRow, logit_rows, resolve
+from kvasir.exec.rows import LogitRow, with_ids
+from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
@@ -26,7 +29,7 @@ from kvasir.sampling.reference import SlotState, sample_row
 from kvasir.weights.bind import Binding
 
 
-def load_weights(program: Program, binding: Binding) -> dict[str, FloatArray]:
+def load_weights(program: Program | Bundle, binding: Binding) -> dict[str, FloatArray]:
     """All weights as f32; those of layout "bf16" hold bf16 values."""
     weights = {}
     for name, weight in program.weights.items():
@@ -75,21 +78,25 @@ class ReferenceExecutor(LocalExecutor):
     """
 
     def __init__(
-        self, program: Program, weights: Mapping[str, FloatArray], sizes: EngineSizes
+        self, program: Program | Bundle, weights: Mapping[str, FloatArray], sizes: EngineSizes
     ) -> None:
         super().__init__(sizes)
         refuse_states(sizes)
-        self.program = program
+        self._bundle = as_bundle(program)
+        refuse_programs(self._bundle)
+        self.program = self._bundle.target
         self._weights = weights
-        self._cache = PagedCache(program.kv, sizes.groups, sizes.block_size)
+        self._cache = PagedCache(self._bundle.kv, sizes.groups, sizes.block_size)
         self._states: dict[int, SlotState] = {}
-        self._drawn: tuple[int, ...] = ()
+        self._drawn = Drawn()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
         begin = time.monotonic()
-        step, _ = self._run(plan, None, None)
-        return StepResult(step.outputs, time.monotonic() - begin, began=begin)
+        step, values = self._run(plan, None, None)
+        drafts = self._draft(plan, step, values)
+        self._drawn = Drawn.by(plan, step.outputs, drafts)
+        return StepResult(step.outputs, time.monotonic() - begin, begin, drafts)
 
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
@@ -98,7 +105,9 @@ class ReferenceExecutor(LocalExecutor):
 
         ``until`` names the last value to compute, ``observe`` sees each op and its outputs.
         """
-        return self._run(plan, until, observe)[1]
+        step, values = self._run(plan, until, observe)
+        self._drawn = Drawn.by(plan, step.outputs)
+        return values
 
     def read_block(self, group: int, block: int) -> bytes:
         return self._cache.read_block(group, block)
@@ -121,32 +130,58 @@ class ReferenceExecutor(LocalExecutor):
     ) -> tuple[_Step, dict[str, Rows]]:
         self.tables.apply(plan)
         tables = self.tables.of_rows(plan)
-        check_plan(plan, self.sizes, tables, self._states.keys(), len(self._drawn))
+        check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._open_slots(plan)
-        rows = tuple(
-            structs.replace(row, tokens=resolve(row.tokens, self._drawn)) for row in plan.rows
+        rows, wanted = with_ids(plan, self._drawn)
+        return self._compute(
+            self.program, rows, wanted, {}, masks=self.masks, until=until, observe=observe
         )
-        layout = StepLayout(rows, tables, self._cache)
-        step = _Step(
-            constants=self.program.constants,
-            layout=layout,
-            cache=self._cache,
-            states=self._states,
-            logit_rows=tuple(
-                replace(found, path=resolve(found.path, self._drawn))
-                for row in plan.rows
-                for found in logit_rows(row)
-            ),
-            masks=self.masks,
-        )
+
+    def _draft(
+        self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]
+    ) -> tuple[tuple[int, ...], ...]:
+        """The draft program over all tokens of the plan, and as often as rows ask for drafts."""
+        draft, (rows, wanted) = self._bundle.draft, with_ids(plan, self._drawn)
+        asks = any(row.n_drafts for row in rows)
+        need(draft is not None or not asks, "a row asks for drafts, and there is no draft program")
+        if draft is None:
+            return ()
+        exports = {name: values[name] for name in self._bundle.exports}
+        silent = [structs.replace(row, n_logits=0, targets=()) for row in rows]
+        self._compute(draft, silent, (), exports)
+
+        def draft_step(chosen: Sequence[DraftRow]) -> list[int]:
+            after = np.array([x.after for x in chosen])
+            found = {name: np.asarray(value)[after] for name, value in exports.items()}
+            step, _ = self._compute(
+                draft, [x.row for x in chosen], [x.logits for x in chosen], found
+            )
+            return [output.token for output in step.outputs]
+
+        return drafts_of(rows, wanted, step.outputs, draft_step) if asks else ()
+
+    def _compute(
+        self,
+        program: Program,
+        rows: Sequence[Row],
+        wanted: Sequence[LogitRow],
+        exports: Mapping[str, Rows],
+        *,
+        masks: StepMasks | None = None,
+        until: str | None = None,
+        observe: Observer | None = None,
+    ) -> tuple[_Step, dict[str, Rows]]:
+        """One pass of a program over ``rows`` with ids alone, and all its values."""
+        tables = {row.slot: self.tables.of(row.slot, row.end) for row in rows}
+        layout = StepLayout(tuple(rows), tables, self._cache)
+        step = _Step(program.constants, layout, self._cache, self._states, tuple(wanted), masks)
         inputs: dict[str, Rows] = {
             "tokens": np.array([token for row in rows for token in row.tokens], np.int32),
             "positions": layout.positions(),
             "logit_rows": layout.logit_rows(),
+            **exports,
         }
-        values = interpret(self.program, inputs, self._weights, step, until=until, observe=observe)
-        self._drawn = tuple(output.token for output in step.outputs)
-        return step, values
+        return step, interpret(program, inputs, self._weights, step, until=until, observe=observe)
 
     def _open_slots(self, plan: StepPlan) -> None:
         for opening in plan.opens:

@@ -1,0 +1,79 @@
+"""Draft steps: what follows a plan's rows, one token of a draft program at a time.
+
+What the native core does inside its one call, for executors in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kvasir.core.plan import Row, RowOutput
+from kvasir.exec.rows import LogitRow
+from kvasir.sched.rows import accepted, is_draft
+
+
+class DraftRow(NamedTuple):
+    """One token of a request in a draft step."""
+
+    row: Row
+    logits: LogitRow
+    after: int
+    """Index in the plan's tokens of the newest one that the target computed: exports hold its
+    row."""
+
+
+DraftStep = Callable[[Sequence[DraftRow]], Sequence[int]]
+"""What the draft program draws for each; negative where it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The newest token of a request, which the target drew, and what was drafted behind it."""
+
+    row: Row
+    last: LogitRow
+    """That drew the newest token."""
+    after: int
+    tokens: list[int]
+
+    def next(self) -> DraftRow:
+        n, last = len(self.tokens), self.last
+        start = self.row.start + last.token + n
+        row = Row(self.row.slot, start, (max(0, self.tokens[-1]),))
+        path = (*last.path, *(max(0, token) for token in self.tokens))
+        return DraftRow(row, LogitRow(row.slot, 0, last.out_index + n, path, -1), self.after)
+
+
+def drafts_of(
+    rows: Sequence[Row],
+    wanted: Sequence[LogitRow],
+    outputs: Sequence[RowOutput],
+    step: DraftStep,
+) -> tuple[tuple[int, ...], ...]:
+    """The drafts of a ``StepResult``. ``rows`` of a plan and its logit rows ``wanted``, all
+    references resolved; ``outputs``: what the target drew. For plans in which a row asks."""
+    chains = _chains(rows, wanted, outputs)
+    while going := [x for x in chains if len(x.tokens) <= x.row.n_drafts]:
+        for chain, token in zip(going, step([x.next() for x in going]), strict=True):
+            chain.tokens.append(-1 if min(token, chain.tokens[-1]) < 0 else token)
+    return tuple(tuple(chain.tokens[1:]) for chain in chains)
+
+
+def _chains(
+    rows: Sequence[Row], wanted: Sequence[LogitRow], outputs: Sequence[RowOutput]
+) -> list[_Chain]:
+    chains = []
+    draw = first = 0
+    for row in rows:
+        own = tuple(outputs[draw : draw + row.n_logits])
+        if row.n_drafts:
+            n = len(accepted(row, own)) if is_draft(row) else 0
+            last = wanted[draw + n]
+            chains.append(_Chain(row, last, first + last.token, [own[n].token]))
+        else:
+            chains.append(_Chain(row, LogitRow(row.slot, 0, 0, (), -1), first, [0]))
+        draw += row.n_logits
+        first += len(row.tokens)
+    return chains

@@ -1,0 +1,176 @@
+"""Several programs as one value: a target and what runs beside it, over one table of weights and
+one KV memory.
+
+Every name stands for one thing in all programs: a value is made in one place, a weight is one
+tensor, a KV layer belongs to one program. So one arena, one packed table and one pair of block
+tables serve all, and a block holds the entries of every program for the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Value, Weight, freeze
+from kvasir.ir.verify import ProgramError, verify
+
+T = TypeVar("T")
+
+TARGET, DRAFT = "target", "draft"
+STEP_INPUTS = ("tokens", "positions", "logit_rows")
+"""What every program may read of a step; any other input is an export."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Programs by name, in the order in which a step runs them; the first is the target."""
+
+    programs: Mapping[str, Program]
+
+    @property
+    def target(self) -> Program:
+        return next(iter(self.programs.values()))
+
+    @property
+    def draft(self) -> Program | None:
+        """Of the tokens that the executor drafts."""
+        return self.programs.get(DRAFT)
+
+    @property
+    def exports(self) -> tuple[str, ...]:
+        """Outputs of one program that a later one reads as inputs."""
+        inputs = {name for program in self.programs.values() for name in program.inputs}
+        return tuple(x for p in self.programs.values() for x in p.outputs if x in inputs)
+
+    @property
+    def kv(self) -> tuple[KVSpec, ...]:
+        return tuple(spec for program in self.programs.values() for spec in program.kv)
+
+    @property
+    def weights(self) -> Mapping[str, Weight]:
+        return _merged(program.weights for program in self.programs.values())
+
+    @property
+    def constants(self) -> Mapping[str, FloatArray]:
+        return _merged(program.constants for program in self.programs.values())
+
+    @property
+    def top_k(self) -> int:
+        return max(program.top_k for program in self.programs.values())
+
+    def map(self, change: Callable[[Program], Program]) -> Bundle:
+        """The bundle with every program changed: what a pass makes of it."""
+        return of_programs({name: change(program) for name, program in self.programs.items()})
+
+
+def of_programs(programs: Mapping[str, Program]) -> Bundle:
+    return Bundle(MappingProxyType(dict(programs)))
+
+
+def as_bundle(program: Program | Bundle) -> Bundle:
+    """A program alone is the target of a bundle without others."""
+    return program if isinstance(program, Bundle) else of_programs({TARGET: program})
+
+
+def bundle(target: Program, *, shared: Collection[str] = (), **others: Program) -> Bundle:
+    """Programs that were recorded alone, joined.
+
+    Names of all but the target get that of their program in front, and their KV layers go on
+    counting; but weights in ``shared`` are the target's, and an input that an earlier program has
+    as output is its export.
+    """
+    programs = {TARGET: target}
+    for name, program in others.items():
+        n_layers = sum(len(known.kv) for known in programs.values())
+        given = {*STEP_INPUTS, *(x for known in programs.values() for x in known.outputs)}
+        kept = {*shared, *(x for x in program.inputs if x in given)}
+        programs[name] = _Renaming(f"{name}.", n_layers, kept).of(program)
+    return of_programs(programs)
+
+
+def verify_bundle(bundle: Bundle, stage: str) -> None:
+    """Raises ProgramError on the first broken rule of a program (``verify``), or between them."""
+    made: set[str] = set()
+    exported: dict[str, Value] = {}
+    for name, program in bundle.programs.items():
+        verify(program, stage)
+        for given in program.inputs:
+            if given not in STEP_INPUTS:
+                _check_export(name, program.values[given], exported)
+        for value in (value for op in program.ops for value in op.outs):
+            if value in made:
+                raise ProgramError(f"{name}: {value} is made by another program as well")
+            made.add(value)
+        exported |= {value: program.values[value] for value in program.outputs}
+    _check_shared(bundle)
+    layers = [spec.layer for spec in bundle.kv]
+    if len(bundle.programs) > 1 and layers != list(range(len(layers))):
+        raise ProgramError(f"KV layers {layers} are not those of one memory, in its order")
+
+
+def _check_export(name: str, value: Value, exported: Mapping[str, Value]) -> None:
+    found = exported.get(value.name)
+    if found is None:
+        raise ProgramError(f"{name}: input {value.name} is an output of no program before")
+    if found.type != value.type:
+        raise ProgramError(f"{name}: input {value.name} is {value.type}, exported as {found.type}")
+    if value.dtype != "f32" or value.shape[0] != "T":
+        raise ProgramError(f"{name}: {value.name} is {value.type}; exports are f32 rows of tokens")
+
+
+def _check_shared(bundle: Bundle) -> None:
+    weights, constants = bundle.weights, bundle.constants
+    for name, program in bundle.programs.items():
+        for weight in program.weights.values():
+            if weights[weight.name] != weight:
+                raise ProgramError(f"{name}: {weights[weight.name]} is {weight} here")
+        for constant, array in program.constants.items():
+            if constants[constant] is not array:
+                raise ProgramError(f"{name}: constant {constant} is another's")
+
+
+def _merged(tables: Iterable[Mapping[str, T]]) -> Mapping[str, T]:
+    """The first of equal names."""
+    merged: dict[str, T] = {}
+    for table in tables:
+        merged = {**table, **merged} if merged else dict(table)
+    return MappingProxyType(merged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Renaming:
+    prefix: str
+    first_layer: int
+    kept: Collection[str]
+
+    def of(self, program: Program) -> Program:
+        values = [replace(x, name=self._name(x.name)) for x in program.values.values()]
+        weights = [replace(x, name=self._name(x.name)) for x in program.weights.values()]
+        constants = {self._name(name): array for name, array in program.constants.items()}
+        return replace(
+            program,
+            ops=tuple(map(self._op, program.ops)),
+            values=MappingProxyType({x.name: x for x in values}),
+            weights=MappingProxyType({x.name: x for x in weights}),
+            kv=tuple(replace(x, layer=x.layer + self.first_layer) for x in program.kv),
+            constants=MappingProxyType(constants),
+            inputs=self._names(program.inputs),
+            outputs=self._names(program.outputs),
+        )
+
+    def _op(self, op: Op) -> Op:
+        attrs: dict[str, Attr] = dict(op.attrs)
+        if "layer" in attrs:
+            attrs["layer"] = op.integer("layer") + self.first_layer
+        if "table" in attrs:
+            attrs["table"] = self._name(op.word("table"))
+        ins, outs, weights = map(self._names, (op.ins, op.outs, op.weights))
+        return Op(op.kind, ins, outs, weights, freeze(attrs))
+
+    def _names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(self._name, names))
+
+    def _name(self, name: str) -> str:
+        return name if name in self.kept else self.prefix + name

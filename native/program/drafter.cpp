@@ -1,0 +1,104 @@
+#include "program/drafter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace kvasir {
+
+Drafter::Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports)
+    : target_(target), draft_(draft), a_(target.arrays()), drafts_(arrays), exports_(std::move(exports)) {
+  chains_.reserve(size_t(a_.max_seqs));
+  target_.keep_drafts(drafts_.max_drafts);
+}
+
+void Drafter::run(StepSize size) {
+  find_chains(size);
+  draft_.run({size.tokens, size.seqs, 0}, {}, -1, nullptr, nullptr);
+  for (int32_t j = 0;; j++) {
+    const int64_t n = write(j, size.seqs);
+    if (n == 0) return;
+    draft_.run({n, size.seqs, n}, {}, -1, nullptr, nullptr);
+    read(j);
+  }
+}
+
+void Drafter::find_chains(StepSize size) {
+  chains_.clear();
+  for (int64_t s = 0, r = 0; s < size.seqs; s++) {
+    const int64_t first = r;
+    while (r < size.logits && a_.logit_token[r] < a_.seq_begin[s + 1]) r++;
+    const int32_t n = drafts_.n_drafts[s];
+    if (n < 0 || n > drafts_.max_drafts || (n > 0 && r == first))
+      throw std::invalid_argument("a row asks for more drafts than there can be, or draws nothing");
+    if (n > 0) chains_.push_back(chain_of(s, first, r));
+  }
+}
+
+Drafter::Chain Drafter::chain_of(int64_t seq, int64_t first, int64_t end) const {
+  int64_t row = first;  // goes on along the drafts that the target drew as well
+  while (row + 1 < end && a_.tokens[a_.logit_token[row + 1]] == a_.drawn[row]) row++;
+  const int32_t token = a_.logit_token[row];
+  return {seq,
+          end - 1,
+          token,
+          a_.logit_slot[row],
+          drafts_.n_drafts[seq],
+          a_.drawn[row],
+          a_.drawn[row],
+          a_.pos[token] + 1,
+          a_.logit_out_index[row],
+          target_.path(row)};
+}
+
+int64_t Drafter::write(int32_t j, int64_t seqs) {
+  int32_t n = 0, path = 0;
+  auto chain = chains_.begin();
+  for (int64_t s = 0; s < seqs; s++) {
+    a_.seq_begin[s] = n;
+    if (chain == chains_.end() || chain->seq != s) continue;
+    if (j < chain->n_drafts) write_row(*chain, j, n++, path);
+    chain++;
+  }
+  a_.seq_begin[seqs] = n;
+  a_.path_begin[n] = path;
+  return n;
+}
+
+void Drafter::write_row(Chain& chain, int32_t j, int32_t i, int32_t& path) {
+  a_.tokens[i] = std::max(chain.newest, 0);
+  a_.pos[i] = a_.store[i] = a_.seq_start[chain.seq] = chain.position + j;
+  a_.seq[i] = int32_t(chain.seq);
+  a_.parent[i] = -1;
+  a_.seq_tree[chain.seq] = 0;
+  a_.logit_token[i] = i;
+  a_.logit_slot[i] = chain.slot;
+  a_.logit_target[i] = -1;
+  a_.logit_out_index[i] = chain.out_index + 1 + j;
+  if (path + int64_t(chain.path.size()) + 1 + j > a_.max_path)
+    throw std::invalid_argument("drafts of more path tokens than a step has room for");
+  a_.path_begin[i] = path;
+  int32_t* end = std::copy(chain.path.begin(), chain.path.end(), a_.path + path);
+  *end++ = std::max(chain.first, 0);
+  const int32_t* own = drafts_.drafts + chain.seq * drafts_.max_drafts;
+  end = std::transform(own, own + j, end, [](int32_t token) { return std::max(token, 0); });
+  path = int32_t(end - a_.path);
+  // sequences ascend, so that no row is overwritten before it is read
+  for (const Export& e : exports_)
+    std::memmove(e.rows + i * e.columns, e.rows + chain.at * e.columns, size_t(e.columns) * sizeof(float));
+  chain.at = i;
+}
+
+void Drafter::read(int32_t j) {
+  int64_t i = 0;
+  for (Chain& chain : chains_) {
+    if (j >= chain.n_drafts) continue;
+    const int32_t drawn = draft_.arrays().drawn[i++];
+    chain.newest = std::min(chain.newest, drawn) < 0 ? -1 : drawn;
+    drafts_.drafts[chain.seq * drafts_.max_drafts + j] = chain.newest;
+    target_.set_draft(chain.name, j, chain.newest);
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,54 @@
+// Draft steps behind a step of the target, in the same call: what exec/drafting.py says, without allocation.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "program/program.h"
+
+namespace kvasir {
+
+// What rows ask for and are told, beside the arrays of the target's step.
+struct DraftArrays {
+  const int32_t* n_drafts;  // [S]
+  int32_t* drafts;          // [S, max_drafts]; -1 from where nothing could be drawn
+  int64_t max_drafts;
+};
+
+class Drafter {
+ public:
+  // The draft program reads the target's arrays, which its steps overwrite, and has results of its own. Both
+  // programs stay where they are.
+  Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports);
+  // All tokens of the target's step, which has run, then as many steps as rows ask for.
+  void run(StepSize size);
+
+ private:
+  // The newest token of a sequence, and what is drafted behind it.
+  struct Chain {
+    int64_t seq;
+    int64_t name;  // last logit row of the sequence, by which references name its drafts
+    int64_t at;    // of the exports: the row of the newest token that the target computed
+    int32_t slot, n_drafts;
+    int32_t first, newest;          // tokens: the target drew the first
+    int32_t position;               // of the first
+    int64_t out_index;              // of the first
+    std::span<const int32_t> path;  // before the first
+  };
+
+  void find_chains(StepSize size);
+  Chain chain_of(int64_t seq, int64_t first_row, int64_t end_row) const;
+  // Of the rows of draft step j; how many there are.
+  int64_t write(int32_t j, int64_t seqs);
+  void write_row(Chain& chain, int32_t j, int32_t i, int32_t& path);
+  void read(int32_t j);
+
+  Program& target_;
+  Program& draft_;
+  const StepArrays& a_;
+  const DraftArrays drafts_;
+  const std::vector<Export> exports_;
+  std::vector<Chain> chains_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,95 @@
+"""Two programs over one pool, sampler and KV memory give the answers of the target alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from msgspec import structs
+
+from kvasir import _native
+from kvasir.core.plan import MAX_LOGIT_ROWS
+from kvasir.core.sizes import EngineSizes
+from kvasir.exec.local import LocalExecutor
+from kvasir.exec.reference import ReferenceExecutor, load_weights
+from tests import tiny
+from tests.draft_variants import DRAFT_VARIANTS, Counted
+from tests.exactness import Outcome, Sizes, Variant, baseline, run
+from tests.request_sets import make_requests, make_sharing_requests
+from tests.toy_bundle import WINDOW, Toy, make_toy
+
+SIZES = Sizes(tiny.VOCAB, max_model_len=128)
+FEW = make_requests(8, tiny.VOCAB, seed=4, max_prompt=24, max_tokens=24)
+MANY = [
+    *make_requests(16, tiny.VOCAB, seed=4, max_prompt=60, max_tokens=40),
+    *make_sharing_requests(16, tiny.VOCAB, seed=5, max_prompt=60, max_tokens=40),
+]
+MANY = [structs.replace(request, id=i) for i, request in enumerate(MANY)]
+BY_REFERENCE = ("batch, shuffled", "overlapped, chunks of 7, staggered", "overlapped, preempted")
+
+
+@pytest.fixture(scope="module", params=("equal", "shallow", "reading"))
+def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return make_toy(request.param, tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def expected(toy: Toy) -> Outcome:
+    return baseline(toy.native_alone, MANY, SIZES)
+
+
+def judge(counted: Counted, toy: Toy) -> None:
+    """A draft that is the target is accepted always, another one now and then."""
+    share = counted.n_accepted / counted.n_verified
+    assert share == 1 if toy.name == "equal" else share < 0.5
+    assert share > 0.04 or toy.name == "reading"
+
+
+@pytest.mark.parametrize("variant", DRAFT_VARIANTS, ids=lambda variant: variant.name)
+def test_answers_are_those_of_the_target_alone(
+    toy: Toy, expected: Outcome, variant: Variant
+) -> None:
+    counted = Counted(toy.native)
+    outcome = run(counted, MANY, SIZES, variant)
+    for request in MANY:
+        assert outcome.answers[request.id] == expected.answers[request.id], request.params
+    judge(counted, toy)
+    assert (counted.n_named > 0) == variant.overlap
+    if variant.n_spare_blocks is not None:
+        assert outcome.stats.n_preemptions > 0
+
+
+@pytest.mark.parametrize("variant", BY_REFERENCE)
+def test_the_reference_answers_and_drafts_the_same(toy: Toy, variant: str) -> None:
+    weights = load_weights(toy.target, toy.binding)
+
+    def alone(sizes: EngineSizes) -> LocalExecutor:
+        return ReferenceExecutor(toy.target, weights, sizes)
+
+    chosen = next(x for x in DRAFT_VARIANTS if x.name == variant)
+    wanted = baseline(alone, FEW, SIZES).answers
+    by_reference, by_native = Counted(toy.reference), Counted(toy.native)
+    for counted in (by_reference, by_native):
+        got = run(counted, FEW, SIZES, chosen).answers
+        assert [got[i].tokens for i in wanted] == [answer.tokens for answer in wanted.values()]
+        judge(counted, toy)
+    assert by_native.drafts == by_reference.drafts
+    assert len(by_native.drafts) > 12
+
+
+@pytest.mark.parametrize("variant", DRAFT_VARIANTS[5:9], ids=lambda variant: variant.name)
+@pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
+def test_windows_and_smaller_weights(
+    variant: Variant, dtype: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    toy = make_toy("windowed", tmp_path_factory.mktemp("windowed"), dtype)
+    grouped = replace(SIZES, windows=(WINDOW,))
+    wanted = baseline(toy.native_alone, MANY[:20], grouped).answers
+    counted = Counted(partial(toy.native, threads=1))
+    assert run(counted, MANY[:20], grouped, variant).answers == wanted
+    assert counted.n_accepted == counted.n_verified > 0
+
+
+def test_references_are_read_as_they_are_written() -> None:
+    assert _native.MAX_LOGIT_ROWS == MAX_LOGIT_ROWS
