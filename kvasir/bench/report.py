@@ -42,7 +42,7 @@ def describe_engine(loaded: LoadedModel, built: BuiltEngine) -> dict[str, Any]:
         "weight_bytes": sum(info.data.nbytes for info in tensors),
         "weights_hash": loaded.source.content_hash,
         "numerics_id": built.numerics_id,
-        "resolved": built.config.reasons,
+        "resolved": {name: without_home(why) for name, why in built.config.reasons.items()},
     }
 
 
@@ -51,6 +51,11 @@ def command_line(program: str, words: Sequence[str] | None = None) -> str:
     working folder shrink to file names: they mean nothing on another machine."""
     chosen = sys.argv[1:] if words is None else words
     return shlex.join([*program.split(), *map(_without_folder, chosen)])
+
+
+def without_home(text: str) -> str:
+    """Where somebody's home lies is nobody's business."""
+    return text.replace(str(Path.home()), "~")
 
 
 def _without_folder(word: str) -> str:

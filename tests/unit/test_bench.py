@@ -18,7 +18,7 @@ from kvasir.bench.latency import LatencySettings, measure_latency
 from kvasir.bench.measured import decode_read
 from kvasir.bench.memory import _huge_bytes, memory_of, weight_files
 from kvasir.bench.planned import planned_executor
-from kvasir.bench.report import command_line, is_disturbed, summary, write
+from kvasir.bench.report import command_line, is_disturbed, summary, without_home, write
 from kvasir.bench.start import flags
 from kvasir.bench.throughput import ThroughputSettings, measure_throughput
 from kvasir.bench.workload import Timeline, Workload
@@ -163,6 +163,11 @@ def test_a_command_keeps_file_names_of_paths_that_lead_out() -> None:
     words = ["--url", "http://127.0.0.1:80/v1", "--no-numa", "bench/results/y.json", "~/z.gguf"]
     kept = "--url http://127.0.0.1:80/v1 --no-numa bench/results/y.json z.gguf"
     assert command_line("python -m bench.peers", words) == f"python -m bench.peers {kept}"
+
+
+def test_a_result_does_not_say_whose_home_it_was_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert without_home("/home/somebody/.cache/packed: default") == "~/.cache/packed: default"
 
 
 def test_what_is_measured_without_an_engine_is_planned_as_with_one() -> None:
