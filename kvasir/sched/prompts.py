@@ -52,7 +52,6 @@ class Prompts:
 
     def _open(self, making: Making, newcomer: Newcomer) -> None:
         making.opens.append(newcomer.opening)
-        making.bring(newcomer.brought)
         request = newcomer.request
         self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
         self._timeline.mark(request.id, "started", request.n_computed)

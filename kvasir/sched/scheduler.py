@@ -16,18 +16,17 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import EngineRequest
-from kvasir.kv.prefix import PrefixCache
+from kvasir.kv.cache import PrefixCache
+from kvasir.kv.holders import Holder
+from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.table import BlockTable
 from kvasir.kv.tier import Disk, DiskTier
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_draft, n_settled
 from kvasir.sched.counters import Counters
 from kvasir.sched.drafts import Drafts, can_name
-from kvasir.sched.forks import Forks, Parent
-from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
 from kvasir.sched.policies import check_priority, make_policy
-from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import PromptLists, Request, decoding, new_request
@@ -77,18 +76,14 @@ class Scheduler:
         tier = None if disk is None else self._make_tier(disk, clock)
         on_evict = None if tier is None else tier.evicted
         self._cache = PrefixCache(config.sizes.groups, config.sizes.block_size, on_evict)
+        is_caching = config.enable_prefix_caching
+        self._kv = KVCacheManager(
+            self._cache, key_root, clock, self._n_ready, tier, is_caching=is_caching
+        )
         self._requests: dict[int, Request] = {}
-        self._holds = Holds(clock)
-        forks = Forks(self._cache, self._holds, self._parent)
-        self._prefixes = Prefixes(self._cache, key_root, forks, config, tier)
         self._policy = make_policy(config.sharing, self.costs)
         self._queues = Queues(
-            self._prefixes,
-            self._holds,
-            self._policy,
-            self.timeline,
-            config.sizes.max_num_seqs,
-            config.sharing.preemption_threshold,
+            self._kv, self._policy, self.timeline, config.sizes.max_num_seqs, config.sharing
         )
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
@@ -136,7 +131,7 @@ class Scheduler:
             stop_id = state.tokens[-1] if state.finish == "stop" else None
             self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
             return
-        n_cached = self._prefixes.n_cached(state) if state.standing.has_deadline else 0
+        n_cached = self._kv.n_cached(state, state.n_given) if state.standing.has_deadline else 0
         if (refusal := self._timekeeper.refusal(state, n_cached)) is not None:
             self._events.append(refusal)
             return
@@ -163,7 +158,7 @@ class Scheduler:
 
     def release(self, request_id: int) -> None:
         """Nobody goes on with an ended request any more: its blocks are not held longer."""
-        self._holds.let_go(request_id)
+        self._kv.holders.let_go(request_id)
 
     def plan(self) -> StepPlan | None:
         """The next step; None when nothing can be computed before a running step is committed.
@@ -172,7 +167,7 @@ class Scheduler:
         """
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
-        self._holds.expire()
+        self._kv.holders.expire()
         for news in self._timekeeper.late():
             self._close(self._requests[news.id], news)
         self._making = making = Making(self.config.sizes.max_num_batched_tokens, self._pace)
@@ -207,8 +202,7 @@ class Scheduler:
         if len(result.outputs) != making.n_logits:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
         self._flights.popleft()
-        for table in making.sources:
-            table.release()
+        self._kv.committed()
         self.costs.observe(making.load, result.seconds)
         self.timeline.step(
             plan,
@@ -233,12 +227,11 @@ class Scheduler:
 
     def reset_prefix_cache(self) -> None:
         """Requests from now on find nothing of what was computed before."""
-        self._holds.clear()
-        self._prefixes.reset()
+        self._kv.reset()
 
     def unsaved(self) -> Iterator[Transfer]:
         """Cached blocks that are not on disk. Nothing may be planned meanwhile."""
-        tier = self._prefixes.tier
+        tier = self._kv.tier
         return iter(()) if tier is None else tier.unsaved(self._cache.cached())
 
     def take_events(self) -> tuple[TokenEvent, ...]:
@@ -249,7 +242,7 @@ class Scheduler:
     @property
     def is_stalled(self) -> bool:
         """Nothing can be computed before blocks have come from disk."""
-        tier = self._prefixes.tier
+        tier = self._kv.tier
         return tier is not None and tier.is_loading and not (self._flights or self._queues.running)
 
     @property
@@ -263,17 +256,16 @@ class Scheduler:
         return self._queues.running
 
     def stats(self) -> EngineStats:
-        return self._counters.stats(self._queues, self._prefixes, self._timekeeper)
+        return self._counters.stats(self._queues, self._kv, self._timekeeper)
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
-        sources = [table for _, making in self._flights for table in making.sources]
-        self._queues.check(sources)
+        self._queues.check()
         queued = {request.id for request in (*self._queues.running, *self._policy)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
         n_used = sum(pool.n_used for pool in self._cache.pools)
-        if n_used and not (queued or sources or len(self._holds)):
+        if n_used and not (queued or self._flights or self._kv.holders.n_kept):
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
     def _plan_decodes(self, making: Making, ready: list[Request], n_claimed: int) -> None:
@@ -295,15 +287,12 @@ class Scheduler:
         if ready:
             making.keep_pace(ready[0].rank)
 
-    def _parent(self, request_id: int) -> Parent | None:
-        """A running request, as far as the plans before the one in the making compute it."""
-        request = self._requests.get(request_id)
-        if request is None or request.slot < 0:
-            return None
-        n_computed = min(len(request.tokens), self._making.start_of(request))
-        return Parent(request.tokens, request.table, n_computed, request.share.context, True)
+    def _n_ready(self, request: Holder) -> int:
+        """Tokens of a running request that the plans before the one in the making compute."""
+        return self._making.start_of(request)
 
     def _close_plan(self, making: Making) -> StepPlan:
+        saves, loads, copies = self._kv.take_transfers()
         plan = StepPlan(
             step=self._n_plans,
             rows=tuple(making.rows),
@@ -311,9 +300,9 @@ class Scheduler:
             tables=tuple(making.tables),
             commits=making.commits(self._uncommitted),
             moves=self._queues.take_moves() if self._drafts is not None else (),
-            copies=tuple(making.copies),
-            saves=() if self._prefixes.tier is None else self._prefixes.tier.take_saves(),
-            loads=tuple(making.loads),
+            copies=copies,
+            saves=saves,
+            loads=loads,
         )
         self._uncommitted.clear()
         self._n_plans += 1
@@ -334,7 +323,7 @@ class Scheduler:
                 tell(TokenEvent(request.id, (token,)))
                 n_told += 1
                 if n_tokens >= request.news_at and request.epoch == making.epochs[i]:
-                    self._settle(request, n_tokens, is_proven=True)
+                    self._kv.commit(request, n_tokens, is_proven=True)
             elif request.finish is None:
                 is_current = request.epoch == making.epochs[i]
                 self._book(request, making.rows[i], (output,), is_current)
@@ -360,18 +349,11 @@ class Scheduler:
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)
             if n_tokens >= request.news_at:
-                self._settle(request, n_tokens, is_proven=bool(outputs))
+                self._kv.commit(request, n_tokens, is_proven=bool(outputs))
         elif request.error is not None and request.error.code == "model_numerics":
-            self._prefixes.distrust(request)
+            self._kv.distrust(request)
         if request.finish is not None:
             self._close(request)
-
-    def _settle(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
-        """The entries of the first ``n_tokens`` are in their places: what is full is told to the
-        cache, and what windows have left is given back."""
-        self._prefixes.commit(request, n_tokens, is_proven=is_proven)
-        if self.config.sizes.windows:
-            request.news_at = min(request.news_at, request.table.give_back(n_tokens))
 
     def _close(self, request: Request, news: TokenEvent | None = None) -> None:
         """``news``: its last, when no result of a step is."""
@@ -382,8 +364,6 @@ class Scheduler:
         if request.slot < 0 and not request.epoch:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
-        if request.share.hold_seconds > 0 and request.finish != "error" and request.slot >= 0:
-            self._holds.keep(request)
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

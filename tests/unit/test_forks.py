@@ -7,7 +7,7 @@ from msgspec.structs import replace as with_fields
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, RowOutput, StepPlan, StepResult
 from kvasir.core.request import Context, EngineRequest
-from kvasir.sched.forks import common_prefix
+from kvasir.kv.fork import common_prefix
 from kvasir.sched.scheduler import Scheduler
 from tests.planned import Checkers, tables_after
 from tests.sizes import changed, config_of

@@ -15,7 +15,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.checks import refuse_states
 from kvasir.exec.fake import FakeExecutor
-from kvasir.kv.prefix import PrefixCache
+from kvasir.kv.cache import PrefixCache
 from kvasir.sched.scheduler import Scheduler
 from tests.planned import tables_after
 from tests.sizes import changed, config_of
@@ -92,7 +92,7 @@ def test_a_hit_needs_what_the_next_token_sees() -> None:
     assert window == (NO_BLOCK, NO_BLOCK, NO_BLOCK, 3, 4)
     table.release()
     hit = cache.find(chain(range(20)), 20)
-    assert (hit.tables, hit.n_rows) == ((full, window), 0)
+    assert (hit.tables, hit.n_part) == ((full, window), 0)
     assert cache.find(chain([*range(12), 99]), 13).tables == ((0, 1, 2), (NO_BLOCK, 1, 2))
 
 
@@ -105,10 +105,10 @@ def test_without_the_last_window_a_shorter_prefix_is_found() -> None:
     cache.pools[1].allocate(5)
     hit = cache.find(chain(range(20)), 20)
     assert (hit.node.depth, hit.tables) == (4, ((0, 1, 2, 3), (NO_BLOCK, NO_BLOCK, 2, 3)))
-    assert (hit.source, hit.n_rows) == ((), 0)
+    assert (hit.source, hit.n_part) == ((), 0)
     cache.pools[1].allocate(2)
     assert cache.find(chain(range(20)), 20).node.depth == 2
-    assert cache.pools[0].n_cached == len(cache.index) == 5
+    assert cache.pools[0].n_cached == len(cache.tree) == 5
     cache.check()
 
 
@@ -133,10 +133,10 @@ def test_prefixes_that_hold_nothing_are_bounded() -> None:
         node = cache.insert(node, keys, table)
         n_known += 1
         cache.check()
-    assert len(cache.index) == 16
+    assert len(cache.tree) == 16
     table.release()
     cache.pools[0].allocate(2)
-    assert len(cache.index) == 0
+    assert len(cache.tree) == 0
     cache.check()
 
 
