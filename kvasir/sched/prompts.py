@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import MAX_LOGPROBS, MAX_SCORES, Making
+from kvasir.sched.order import Account
 from kvasir.sched.queues import LOWEST, Newcomer, Queues
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
@@ -13,11 +16,18 @@ class Prompts:
     """Fills what the decodes leave of a plan, in the order of the policy."""
 
     def __init__(
-        self, queues: Queues, timeline: Timeline, counters: Counters, *, has_windows: bool
+        self,
+        queues: Queues,
+        account: Account | None,
+        timeline: Timeline,
+        counters: Counters,
+        *,
+        has_windows: bool,
     ) -> None:
         """``has_windows``: some layers hold the blocks of a window only."""
         self._queues = queues
-        self._policy = queues.waiting
+        self._order = queues.waiting
+        self._account = account
         self._timeline = timeline
         self._counters = counters
         self._has_windows = has_windows
@@ -27,14 +37,15 @@ class Prompts:
         on admission. ``may_start``: nobody was preempted for this plan."""
         if making.pace is not None:
             making.n_prompts = [
-                sum(request.rank <= rank for request in prompts) + self._policy.n_waiting(rank)
+                sum(request.rank <= rank for request in prompts)
+                + sum(map(len, self._order.ahead(rank)))
                 for rank in range(LOWEST + 1)
             ]
-        self._policy.computed(prompts)
-        for request in self._policy.order(prompts):
+        self.charge(prompts)
+        for request in self._order.ranked(prompts):
             if request.slot < 0 or not request.n_left or request.is_decoding:
                 continue
-            while may_start and self._policy.goes_first(request) and self._start(making):
+            while may_start and self._order.goes_first(request) and self._start(making):
                 pass
             if making.room(request.rank, request.n_computed) and making.scorable(request):
                 self._chunk(making, request)
@@ -49,6 +60,11 @@ class Prompts:
         while room > 0 and (newcomer := self._queues.rescue()) is not None:
             self._open(making, newcomer)
             room -= newcomer.request.n_left
+
+    def charge(self, requests: Iterable[Request]) -> None:
+        """Whoever they are computed for pays for what is new."""
+        if self._account is not None:
+            self._account.charge(requests)
 
     def _open(self, making: Making, newcomer: Newcomer) -> None:
         making.opens.append(newcomer.opening)
@@ -80,4 +96,4 @@ class Prompts:
             if not request.rank and making.rank and making.rows[-1].n_logits:
                 making.keep_pace(1)  # its first token does not wait for prompts of other classes
             request.turn.n_left_out = 0
-            self._policy.computed((request,))
+            self.charge((request,))

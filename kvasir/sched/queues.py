@@ -13,7 +13,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Move, SlotOpen
 from kvasir.core.request import PRIORITY_CLASSES
 from kvasir.kv.manager import KVCacheManager, Match
-from kvasir.sched.policy import Policy
+from kvasir.sched.order import Account, Order
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
@@ -34,7 +34,7 @@ class Newcomer(msgspec.Struct, frozen=True):
 
 
 class Queues:
-    """Running requests in the order of their seniority; the policy holds the waiting ones.
+    """Running requests in the order of their seniority; the order holds the waiting ones.
 
     The least senior gives up its blocks first, and the most senior always advances: no livelock.
     """
@@ -42,14 +42,16 @@ class Queues:
     def __init__(
         self,
         kv: KVCacheManager,
-        policy: Policy,
+        order: Order,
+        account: Account | None,
         timeline: Timeline,
         max_num_seqs: int,
         sharing: SharingConfig,
     ) -> None:
         self._kv = kv
         self.running: list[Request] = []
-        self.waiting = policy
+        self.waiting = order
+        self._account = account
         self.n_preemptions = 0
         self._max_num_seqs = max_num_seqs
         self._patience = sharing.preemption_threshold
@@ -106,15 +108,13 @@ class Queues:
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        is_open = self.waiting.is_open(len(self.running))
         self._may_score = may_score
-        chosen = self._choose() if is_open and self._slots else None
-        if chosen is None:
-            self.waiting.full()
-            if self._slots and self.running and self._lacks_blocks():
-                self.n_places = len(self.running)
-            return None
-        return self._start(*chosen)
+        chosen = self._choose()
+        if chosen is not None:
+            return self._start(*chosen)
+        if self._slots and self.running and self._lacks_blocks():
+            self.n_places = len(self.running)
+        return None
 
     def reserve(self, requests: Sequence[Request]) -> list[Request]:
         """Those of the running ``requests``, oldest first, that have blocks for one more token.
@@ -184,7 +184,9 @@ class Queues:
 
     def _choose(self) -> tuple[Request, Match] | None:
         passed: list[Request] = []
-        for turn in self.waiting.turns():
+        for turn in self.waiting.turns(len(self.running)):
+            if not self._slots:
+                return None
             if not self._kv.cache.n_available and not self._kv.holders.reclaim():
                 return None
             chosen = self._first_of(turn, passed)
@@ -267,12 +269,13 @@ class Queues:
                 return found, fits
 
     def _start(self, request: Request, found: Match) -> Newcomer:
+        self._kv.start(request, found, self._n_held(request))
+        opening = request.open(self._slots.pop())
+        request.begin(found.n_tokens)
         self.waiting.remove(request)
         insort(self.running, request, key=_SENIORITY)
-        self._kv.start(request, found, self._n_held(request))
-        request.begin(found.n_tokens)
-        self.waiting.started(request)
-        opening = request.open(self._slots.pop())
+        if self._account is not None:
+            self._account.start(request)
         self._started.add(request)
         return Newcomer(request, opening, found.n_loaded if request.epoch else 0)
 
@@ -294,7 +297,8 @@ class Queues:
         return max(request.n_known, request.n_prompt + request.max_outputs - 1)
 
     def _stop(self, request: Request, n_kept: int | None = None) -> None:
-        self.waiting.stopped(request)
+        if self._account is not None:
+            self._account.stop(request)
         self._kv.end(request, n_kept)
         self._slots.append(request.slot)
         request.slot = -1

@@ -81,16 +81,20 @@ class Scheduler:
             self._cache, key_root, clock, self._n_ready, tier, is_caching=is_caching
         )
         self._requests: dict[int, Request] = {}
-        self._policy = make_policy(config.sharing, self.costs)
+        self._order, account = make_policy(config.sharing, self.costs)
         self._queues = Queues(
-            self._kv, self._policy, self.timeline, config.sizes.max_num_seqs, config.sharing
+            self._kv, self._order, account, self.timeline, config.sizes.max_num_seqs, config.sharing
         )
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
         self._counters = Counters()
         self._prompts = Prompts(
-            self._queues, self.timeline, self._counters, has_windows=bool(config.sizes.windows)
+            self._queues,
+            account,
+            self.timeline,
+            self._counters,
+            has_windows=bool(config.sizes.windows),
         )
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
@@ -116,7 +120,7 @@ class Scheduler:
         self._counters.n_received += 1
         self._counters.tokens_received += len(request.prompt)
         max_outputs = max_outputs_of(request, self.config)
-        check_priority(request, self._policy, self.config.sharing.policy)
+        check_priority(request, self.config.sharing.policy)
         state = new_request(
             request,
             self._n_arrivals,
@@ -138,7 +142,7 @@ class Scheduler:
         self._requests[request.id] = state
         self._counters.tokens_waiting += state.n_prompt
         self.timeline.queued(request.id, state.n_prompt)
-        self._policy.push(state)
+        self._order.push(state)
         self._counters.prompt_tokens += state.n_prompt
 
     def cancel(self, request_id: int) -> bool:
@@ -183,9 +187,9 @@ class Scheduler:
         others: list[Request] = []
         if len(ready) < len(running):
             others = [request for request in running if not request.is_decoding]
-        self._plan_decodes(making, ready, self._policy.claims(others))
+        self._plan_decodes(making, ready, self._order.claims(others))
         # some in each plan, so that none takes long
-        self._policy.computed(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
+        self._prompts.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
         may_start = self._queues.n_preemptions == n_preemptions
         self._prompts.plan(making, others, may_start=may_start)
         if not making.rows:
@@ -208,7 +212,7 @@ class Scheduler:
             plan,
             [request.id for request in making.owners],
             result,
-            n_waiting=len(self._policy),
+            n_waiting=len(self._order),
             blocks_free=self._cache.n_available,
             n_decodes=making.n_decodes,
         )
@@ -261,7 +265,7 @@ class Scheduler:
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
         self._queues.check()
-        queued = {request.id for request in (*self._queues.running, *self._policy)}
+        queued = {request.id for request in (*self._queues.running, *self._order)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
         n_used = sum(pool.n_used for pool in self._cache.pools)

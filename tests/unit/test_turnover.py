@@ -25,7 +25,7 @@ from kvasir.core.request import EngineRequest, Standing
 from kvasir.kv.holders import Holders
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
-from kvasir.sched.policy import MAX_GONE, Line
+from kvasir.sched.order import MAX_GONE, Line
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.backlog import Backlog
