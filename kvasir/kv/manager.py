@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK
 from kvasir.core.plan import Copy, Transfer
@@ -22,7 +23,7 @@ from kvasir.kv.holders import Holder, Holders
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
-from kvasir.kv.tier import Ahead, DiskTier
+from kvasir.kv.tier import Ahead, Disk, DiskTier
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -47,26 +48,32 @@ class KVCacheManager:
 
     def __init__(
         self,
-        cache: PrefixCache,
+        config: SchedulerConfig,
         key_root: str,
-        clock: Callable[[], float],
         n_ready: Callable[[Holder], int],
-        tier: DiskTier | None = None,
-        *,
-        is_caching: bool = True,
+        prefill_seconds: Callable[[int, int], float],
+        disk: Disk | None,
+        clock: Callable[[], float],
     ) -> None:
         """``n_ready``: tokens of a running request that are computed before the plan in the making.
-        ``is_caching``: what nobody holds stays; else requests share by forks alone."""
-        self.cache = cache
-        self.tier = tier
+        ``prefill_seconds(n_tokens, start)``: what it costs to compute tokens instead of loading
+        them from ``disk``. ``clock``: seconds, monotonic."""
+        groups, size = config.sizes.groups, config.sizes.block_size
+        self.tier: DiskTier | None = None
+        if disk is not None:
+            windows, mode = [group.window for group in groups], config.preemption_mode
+            self.tier = DiskTier(disk, windows, size, prefill_seconds, mode=mode, clock=clock)
+        on_evict = None if self.tier is None else self.tier.evicted
+        self.cache = PrefixCache(groups, size, on_evict)
         self.holders = Holders(clock)
         self.n_queried = 0
         self.n_hit = 0
         self._key_root = key_root
         self._n_ready = n_ready
-        self._is_caching = is_caching
-        self._has_windows = any(pool.window for pool in cache.pools)
-        none = cache.find(Chain(b"", (), cache.block_size), 0)
+        self._is_caching = config.enable_prefix_caching
+        """What nobody holds stays; else requests share by forks alone."""
+        self._has_windows = any(group.window for group in groups)
+        none = self.cache.find(Chain(b"", (), size), 0)
         self._nothing = Match(none, 0, 0, ahead=Ahead(0))
         """Of a request that there is nothing to find for."""
         self._computing: Counter[tuple[int, bytes]] = Counter()
@@ -75,6 +82,14 @@ class KVCacheManager:
         self._copies: list[Copy] = []
         self._sources: deque[list[BlockTable]] = deque([[]])
         """What the copies of each uncommitted plan read; the last is of the plan in the making."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Blocks are on their way from disk."""
+        return self.tier is not None and self.tier.is_loading
+
+    def new_table(self) -> BlockTable:
+        return BlockTable(self.cache.pools, self.cache.block_size)
 
     def may_match(self, holder: Holder) -> bool:
         """Whether ``match`` can give any tokens."""
@@ -179,6 +194,10 @@ class KVCacheManager:
         """A waiting request will not start."""
         if self.tier is not None:
             self.tier.forget(holder)
+
+    def unsaved(self) -> Iterator[Transfer]:
+        """Cached blocks that are not on disk. The cache must not change meanwhile."""
+        return iter(()) if self.tier is None else self.tier.unsaved(self.cache.cached())
 
     def reset(self) -> None:
         """Forget all that is cached, and let go of what is kept. What runs goes on, and tells the

@@ -32,9 +32,10 @@ class Prompts:
         self._counters = counters
         self._has_windows = has_windows
 
-    def plan(self, making: Making, prompts: list[Request], *, may_start: bool) -> None:
+    def plan(self, making: Making, prompts: list[Request]) -> None:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
-        on admission. ``may_start``: nobody was preempted for this plan."""
+        on admission. Nobody starts in a plan for which another was preempted."""
+        may_start = not self._queues.has_preempted
         if making.pace is not None:
             making.n_prompts = [
                 sum(request.rank <= rank for request in prompts)
@@ -54,7 +55,14 @@ class Prompts:
         while may_start and self._start(making):
             pass
 
-    def rescue(self, making: Making) -> None:
+    def begin(self, making: Making) -> None:
+        """What comes before any row, because it may preempt: urgent requests start, and blocks are
+        taken of windowed groups, which are taken as prompts are computed, too; oldest first."""
+        self._rescue(making)
+        if self._has_windows:
+            self._queues.reserve([x for x in self._queues.running if x.n_left])
+
+    def _rescue(self, making: Making) -> None:
         """Starts urgent requests, as many as have room for a token of theirs."""
         room = making.budget
         while room > 0 and (newcomer := self._queues.rescue()) is not None:

@@ -53,6 +53,8 @@ class Queues:
         self.waiting = order
         self._account = account
         self.n_preemptions = 0
+        self.has_preempted = False
+        """For the plan in the making."""
         self._max_num_seqs = max_num_seqs
         self._patience = sharing.preemption_threshold
         """Seconds that a request of the highest class waits before it takes what the lowest one
@@ -77,7 +79,7 @@ class Queues:
         self._started.clear()
         self._looked_at.clear()
         self.n_places = self._max_num_seqs
-        self._is_urgent = False
+        self._is_urgent = self.has_preempted = False
 
     def rescue(self) -> Newcomer | None:
         """Starts a request of the highest class that has waited too long, in the place of requests
@@ -288,6 +290,7 @@ class Queues:
         victim.restart(self._timeline.clock())
         self.waiting.push(victim)
         self.n_preemptions += 1
+        self.has_preempted = True
         return victim
 
     def _n_held(self, request: Request) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvasir.core.errors import KvasirError
@@ -173,15 +173,18 @@ class Request(Holder):
         return None if wants_scores and not self.has_scores else "length"
 
 
-def decoding(requests: Iterable[Request]) -> list[Request]:
-    """Those that are decoding: what their properties say, sooner."""
-    return [
+def by_phase(running: Sequence[Request]) -> tuple[list[Request], list[Request]]:
+    """Those that are decoding (what their properties say, sooner), and the others."""
+    ready = [
         x
-        for x in requests
+        for x in running
         if x.n_prompt + x.n_drawn - x.n_computed == 1
         and 0 < x.n_drawn < x.max_outputs
         and not x.is_drafting
     ]
+    if len(ready) == len(running):
+        return ready, []
+    return ready, [request for request in running if not request.is_decoding]
 
 
 class PromptLists:

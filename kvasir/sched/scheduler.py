@@ -16,11 +16,9 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import EngineRequest
-from kvasir.kv.cache import PrefixCache
 from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
-from kvasir.kv.table import BlockTable
-from kvasir.kv.tier import Disk, DiskTier
+from kvasir.kv.tier import Disk
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_draft, n_settled
 from kvasir.sched.counters import Counters
@@ -29,7 +27,7 @@ from kvasir.sched.making import Making
 from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
-from kvasir.sched.request import PromptLists, Request, decoding, new_request
+from kvasir.sched.request import PromptLists, Request, by_phase, new_request
 from kvasir.sched.rows import is_draft
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
@@ -73,13 +71,8 @@ class Scheduler:
         if proposer is not None and config.max_draft_tokens:
             n_drafted, length = config.max_draft_tokens, config.sizes.max_model_len
             self._drafts = Drafts(proposer, n_drafted, length)
-        tier = None if disk is None else self._make_tier(disk, clock)
-        on_evict = None if tier is None else tier.evicted
-        self._cache = PrefixCache(config.sizes.groups, config.sizes.block_size, on_evict)
-        is_caching = config.enable_prefix_caching
-        self._kv = KVCacheManager(
-            self._cache, key_root, clock, self._n_ready, tier, is_caching=is_caching
-        )
+        seconds = self.costs.chunk_seconds
+        self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
         self._order, account = make_policy(config.sharing, self.costs)
         self._queues = Queues(
@@ -103,12 +96,6 @@ class Scheduler:
         self._n_plans = 0
         self._lists = PromptLists()
 
-    def _make_tier(self, disk: Disk, clock: Clock) -> DiskTier:
-        config = self.config
-        windows = [group.window for group in config.sizes.groups]
-        seconds, mode = self.costs.chunk_seconds, config.preemption_mode
-        return DiskTier(disk, windows, config.sizes.block_size, seconds, mode=mode, clock=clock)
-
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
 
@@ -125,7 +112,7 @@ class Scheduler:
             request,
             self._n_arrivals,
             max_outputs,
-            BlockTable(self._cache.pools, self.config.sizes.block_size),
+            self._kv.new_table(),
             prompt=self._lists.of(request.prompt),
             now=self.timeline.clock(),
         )
@@ -175,28 +162,15 @@ class Scheduler:
         for news in self._timekeeper.late():
             self._close(self._requests[news.id], news)
         self._making = making = Making(self.config.sizes.max_num_batched_tokens, self._pace)
-        n_preemptions = self._queues.n_preemptions
         self._queues.begin_plan()
-        self._prompts.rescue(making)
-        if self.config.sizes.windows:
-            # of these, blocks are taken as prompts are computed, too: here, oldest first, before
-            # any row is made that a preemption could take back
-            self._queues.reserve([x for x in self._queues.running if x.n_left])
+        self._prompts.begin(making)
         running = self._queues.running
-        ready = decoding(running)
-        others: list[Request] = []
-        if len(ready) < len(running):
-            others = [request for request in running if not request.is_decoding]
+        ready, others = by_phase(running)
         self._plan_decodes(making, ready, self._order.claims(others))
         # some in each plan, so that none takes long
         self._prompts.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
-        may_start = self._queues.n_preemptions == n_preemptions
-        self._prompts.plan(making, others, may_start=may_start)
-        if not making.rows:
-            return None
-        plan = self._close_plan(making)
-        self._flights.append((plan, making))
-        return plan
+        self._prompts.plan(making, others)
+        return self._close_plan(making) if making.rows else None
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
@@ -213,7 +187,7 @@ class Scheduler:
             [request.id for request in making.owners],
             result,
             n_waiting=len(self._order),
-            blocks_free=self._cache.n_available,
+            blocks_free=self._kv.cache.n_available,
             n_decodes=making.n_decodes,
         )
         self._counters.step += 1
@@ -235,8 +209,7 @@ class Scheduler:
 
     def unsaved(self) -> Iterator[Transfer]:
         """Cached blocks that are not on disk. Nothing may be planned meanwhile."""
-        tier = self._kv.tier
-        return iter(()) if tier is None else tier.unsaved(self._cache.cached())
+        return self._kv.unsaved()
 
     def take_events(self) -> tuple[TokenEvent, ...]:
         """News that no commit has handed out yet: cancelled and immediately finished requests."""
@@ -246,8 +219,7 @@ class Scheduler:
     @property
     def is_stalled(self) -> bool:
         """Nothing can be computed before blocks have come from disk."""
-        tier = self._kv.tier
-        return tier is not None and tier.is_loading and not (self._flights or self._queues.running)
+        return self._kv.is_loading and not (self._flights or self._queues.running)
 
     @property
     def has_work(self) -> bool:
@@ -268,7 +240,7 @@ class Scheduler:
         queued = {request.id for request in (*self._queues.running, *self._order)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
-        n_used = sum(pool.n_used for pool in self._cache.pools)
+        n_used = sum(pool.n_used for pool in self._kv.cache.pools)
         if n_used and not (queued or self._flights or self._kv.holders.n_kept):
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
@@ -310,6 +282,7 @@ class Scheduler:
         )
         self._uncommitted.clear()
         self._n_plans += 1
+        self._flights.append((plan, making))
         return plan
 
     def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:

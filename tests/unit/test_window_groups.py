@@ -168,7 +168,7 @@ def test_a_sequence_holds_one_state_between_steps() -> None:
     most = 0
     while made.has_work:
         step(made)
-        most = max(most, made._cache.pools[1].n_used)
+        most = max(most, made._kv.cache.pools[1].n_used)
     assert most == 1
 
 
