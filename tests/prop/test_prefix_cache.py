@@ -8,12 +8,13 @@ from array import array
 
 import pytest
 
-from kvasir.core.groups import NO_BLOCK, KVGroup, state_group
+from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.request import Context
 from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
+from tests.tables import forked
 
 SIZE = 2
 MAX_TOKENS = 8
@@ -26,7 +27,7 @@ Groups = tuple[KVGroup, ...]
 ONE = (KVGroup(10),)
 TWO = (KVGroup(10), KVGroup(8, window=3))
 WINDOW = (KVGroup(9, window=4),)
-STATE = (KVGroup(10), state_group(8, 64))
+STATE = (KVGroup(10), KVGroup(8, STATE_WINDOW, 64))
 THREE = (KVGroup(9), KVGroup(7, window=1), KVGroup(8, window=5))
 
 
@@ -300,7 +301,7 @@ class Game:
         for g in self.groups:
             for block in one.table.held(g):
                 self.oracle.share(g, block)
-        twin.table = one.table.fork()
+        twin.table = forked(one.table)
         before = [twin.table.held(g) for g in self.groups]
         twin.table.trim(n_tokens)
         for g in self.groups:

@@ -113,7 +113,7 @@ def test_a_fork_begins_where_the_tokens_differ() -> None:
     made.add(ask(2, [*range(20), *range(90, 110)], 1))
     plan = step(made)
     assert plan.rows[0].start == 20
-    assert [copy.n_rows for copy in plan.copies] == [4]
+    assert [copy.n_entries for copy in plan.copies] == [4]
 
 
 def test_common_prefix() -> None:

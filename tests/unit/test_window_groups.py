@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.groups import NO_BLOCK, KVGroup, state_group, window_blocks
+from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup, window_blocks
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
@@ -148,7 +148,7 @@ def test_the_next_turn_of_a_conversation_is_a_hit() -> None:
     assert (plans[0].rows[0].start, len(plans[0].rows[0].tokens)) == (304, 19)
 
 
-STATES = changed(CONFIG, windows=(state_group(40, 64),), enable_prefix_caching=True)
+STATES = changed(CONFIG, windows=(KVGroup(40, STATE_WINDOW, 64),), enable_prefix_caching=True)
 
 
 def test_a_hit_ends_where_a_snapshot_is() -> None:
