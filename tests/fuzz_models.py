@@ -22,7 +22,7 @@ from kvasir.engine.build import build_engine
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
 from kvasir.models.loaded import load_model
-from kvasir.sampling.validate import check_prompt, resolve
+from kvasir.sampling.validate import check_prompt, resolve_params
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -304,7 +304,7 @@ class Asker:
         bounds = {"vocab_size": self.vocab_size, "max_model_len": self.max_model_len}
         check_prompt(ids, **bounds)
         eos = self.tokenizer.eos_ids
-        resolved = resolve(params, **bounds, n_prompt=len(ids), eos_ids=eos)
+        resolved = resolve_params(params, **bounds, n_prompt=len(ids), eos_ids=eos)
         self.n += 1
         self.engine.add(EngineRequest(self.n, tuple(ids), resolved))
         events = []

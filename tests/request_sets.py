@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvasir.core.params import TokenParams
 from kvasir.core.request import PRIORITY_CLASSES, Context, EngineRequest, Standing
-from kvasir.sched.forks import common_prefix
+from kvasir.kv.fork import common_prefix
 
 
 def make_requests(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvasir.core.plan import StepPlan
 from kvasir.exec.cpu.executor import CpuExecutor
-from kvasir.exec.reference.cache import PagedCache, StepLayout
+from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.tables import SlotTables
 from kvasir.ir.memory import aligned
 from kvasir.ir.numerics import GROUP, Q8
@@ -32,7 +32,7 @@ class _Env:
 
     program: Program
     layout: StepLayout
-    cache: PagedCache
+    cache: BlockCache
     constants: dict[str, FloatArray] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Shadow:
     def steps(self) -> Iterator[Compared]:
         """Every op but the draw; the native step is run up to each op's phase."""
         spec, program = sizes_for(self.model.config), self.model.program
-        cache = PagedCache(program.kv, spec.groups, spec.block_size)
+        cache = BlockCache(program.kv, spec.groups, spec.block_size)
         tables = SlotTables(spec)
         tables.apply(self.plan)
         layout = StepLayout(self.plan.rows, tables.of_rows(self.plan), cache)

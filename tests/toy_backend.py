@@ -129,7 +129,7 @@ class ToyExecutor:
     def copy(self, copy: Copy) -> None:
         for layer, kv in self._kv.items():
             src, dst = (blocks[self._group[layer]] for blocks in (copy.src, copy.dst))
-            kv[dst, : copy.n_rows] = kv[src, : copy.n_rows]
+            kv[dst, : copy.n_entries] = kv[src, : copy.n_entries]
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         dtype = self._specs[layer].dtype

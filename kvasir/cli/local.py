@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from kvasir.core.messages import EngineStats
 from kvasir.core.params import SamplingParams
 from kvasir.core.request import EngineRequest
-from kvasir.sampling.validate import check_prompt, resolve
+from kvasir.sampling.validate import check_prompt, resolve_params
 from kvasir.serve.sync_client import SyncClient
 from kvasir.text.choice import Choice
 from kvasir.tokenizer.chat import ChatTemplate
@@ -50,7 +50,7 @@ class LocalModel:
         """Validates at once; closing the iterator cancels what still runs."""
         info = self._info
         check_prompt(prompt, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
-        resolved = resolve(
+        resolved = resolve_params(
             params,
             vocab_size=info.vocab_size,
             max_model_len=info.max_model_len,

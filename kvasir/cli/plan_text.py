@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvasir.config.advice import Holds, MemoryAdvice, advise
+from kvasir.config.advice import MemoryAdvice, Room, advise
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
 from kvasir.exec.backends import BACKENDS
@@ -23,15 +23,15 @@ def memory_text(options: EngineOptions) -> str:
 
 
 def advice_text(advice: MemoryAdvice) -> str:
-    kv_bytes = format_size(advice.holds.kv_bytes) if advice.holds else "none"
+    kv_bytes = format_size(advice.room.kv_bytes) if advice.room else "none"
     lines = [
         f"weights {format_size(advice.weight_bytes)}, KV blocks {kv_bytes}, "
         f"free memory {format_size(advice.free_memory)}"
     ]
     if advice.refusal:
         lines.append(f"does not start: {advice.refusal}")
-    rows = [HEAD, ("as asked", *_cells(advice.holds), "")]
-    rows += [(each.change, *_cells(each.holds), each.cost) for each in advice.remedies]
+    rows = [HEAD, ("as asked", *_cells(advice.room), "")]
+    rows += [(each.change, *_cells(each.room), each.cost) for each in advice.remedies]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [row[0].ljust(widths[0])]
@@ -40,12 +40,12 @@ def advice_text(advice: MemoryAdvice) -> str:
     return "\n".join(lines) + "\n\n" + NOTES
 
 
-def _cells(holds: Holds | None) -> tuple[str, ...]:
-    if holds is None:
+def _cells(room: Room | None) -> tuple[str, ...]:
+    if room is None:
         return ("does not start", "", "", "")
     return (
-        str(holds.n_tokens),
-        f"{holds.token_bytes:.0f}",
-        str(holds.max_model_len),
-        f"{holds.concurrency:.1f}",
+        str(room.n_tokens),
+        f"{room.token_bytes:.0f}",
+        str(room.max_model_len),
+        f"{room.concurrency:.1f}",
     )

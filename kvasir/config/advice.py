@@ -17,7 +17,7 @@ MIN_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class Room:
     """What a configuration has room for."""
 
     kv_bytes: int
@@ -35,17 +35,17 @@ class Remedy:
 
     change: str
     cost: str
-    holds: Holds | None
+    room: Room | None
     """None: it does not start with this either."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAdvice:
-    """``holds`` is None, and ``refusal`` says why, when the options do not start."""
+    """``room`` is None, and ``refusal`` says why, when the options do not start."""
 
     weight_bytes: int
     free_memory: int
-    holds: Holds | None
+    room: Room | None
     refusal: str
     remedies: tuple[Remedy, ...]
 
@@ -63,15 +63,15 @@ def advise(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> Mem
         Remedy(change, cost, _try(replace(base, **changes), facts, hardware))  # type: ignore[arg-type]
         for change, cost, changes, facts in _changes(options, model, config)
     )
-    holds = None if config is None else holds_of(config)
-    return MemoryAdvice(model.weight_bytes, hardware.free_memory, holds, refusal, remedies)
+    room = None if config is None else room_of(config)
+    return MemoryAdvice(model.weight_bytes, hardware.free_memory, room, refusal, remedies)
 
 
-def holds_of(config: EngineConfig) -> Holds:
+def room_of(config: EngineConfig) -> Room:
     """What a resolved configuration has room for."""
     kv, length = config.kv, config.sizes.max_model_len
     concurrency = kv.concurrency(length)
-    return Holds(kv.n_bytes, kv.n_bytes / (concurrency * length), kv.n_tokens, length, concurrency)
+    return Room(kv.n_bytes, kv.n_bytes / (concurrency * length), kv.n_tokens, length, concurrency)
 
 
 Change = tuple[str, str, dict[str, object], ModelFacts]
@@ -126,8 +126,8 @@ def _same_bytes(options: EngineOptions, config: EngineConfig) -> EngineOptions:
     )
 
 
-def _try(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> Holds | None:
+def _try(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> Room | None:
     try:
-        return holds_of(resolve(options, model, hardware))
+        return room_of(resolve(options, model, hardware))
     except ConfigError:
         return None

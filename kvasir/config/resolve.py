@@ -17,8 +17,8 @@ from kvasir.config.resolved import (
     ExecutorConfig,
     KVConfig,
     LoopConfig,
-    ModelConfig,
     ModelFacts,
+    ModelSettings,
     PreemptionMode,
     PythonConfig,
     SchedulerConfig,
@@ -61,7 +61,7 @@ def resolve(
     length = planner.length(kv)
     planner.concurrency(kv, length)
     return EngineConfig(
-        model=ModelConfig(options.served_model_name or model.name, planner.dtype()),
+        model=ModelSettings(options.served_model_name or model.name, planner.dtype()),
         kv=kv,
         scheduler=SchedulerConfig(
             EngineSizes(

@@ -42,7 +42,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelSettings:
     name: str
     """Name in the API."""
     dtype: DType
@@ -159,7 +159,7 @@ class LoopConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    model: ModelConfig
+    model: ModelSettings
     kv: KVConfig
     scheduler: SchedulerConfig
     executor: ExecutorConfig

@@ -66,11 +66,6 @@ class KVGroup:
         return min(n_blocks, 1 + blocks_for(self.window - 1, block_size))
 
 
-def state_group(n_blocks: int, state_bytes: int) -> KVGroup:
-    """Blocks that each hold the state of one sequence."""
-    return KVGroup(n_blocks, STATE_WINDOW, state_bytes)
-
-
 def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:
     """Blocks that ``n_seqs`` requests hold at most in a group of ``window``, while two steps of
     ``n_tokens`` are planned and not committed: however long they are, none lacks a block."""

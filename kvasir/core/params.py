@@ -63,7 +63,7 @@ class DrawParams(msgspec.Struct, frozen=True, kw_only=True):
 class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user asks for. Names, meanings and defaults are those of vLLM's ``SamplingParams``.
 
-    Holds whatever the caller wrote: ``sampling.validate.resolve`` checks every bound.
+    Holds whatever the caller wrote: ``sampling.validate`` checks every bound.
     """
 
     n: Annotated[int, Bounds(1, 128)] = 1

@@ -57,7 +57,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
-    """Copy the first ``n_rows`` KV entries of block ``src`` to block ``dst`` before the step, in
+    """Copy the first ``n_entries`` KV entries of block ``src`` to block ``dst`` before the step, in
     every group.
 
     What ``dst`` holds after them is unspecified.
@@ -66,7 +66,7 @@ class Copy(msgspec.Struct, frozen=True, array_like=True):
     src: tuple[int, ...]
     """Per group a block."""
     dst: tuple[int, ...]
-    n_rows: int
+    n_entries: int
 
 
 class Transfer(msgspec.Struct, frozen=True, array_like=True):

@@ -110,11 +110,11 @@ class PlanChecker:
     def copy(self, copy: Copy) -> None:
         for g, marks in enumerate(self._marks):
             src, dst = copy.src[g], copy.dst[g]
-            part = marks[src, : copy.n_rows].copy()
+            part = marks[src, : copy.n_entries].copy()
             need(bool(part.all()), f"{copy} reads entries that nobody wrote")
             self._claim(g, dst, "a copy")
             marks[dst] = NOTHING
-            marks[dst, : copy.n_rows] = part
+            marks[dst, : copy.n_entries] = part
 
     def _claim(self, group: int, block: int, writer: str) -> None:
         other = self._writers.get((group, block))

@@ -52,7 +52,10 @@ def _check_copy(copy: Copy, sizes: EngineSizes) -> None:
         f"a copy from blocks {copy.src} to {copy.dst} of {groups}",
     )
     need(not any(group.state_bytes for group in groups), "a copy of a part of a state")
-    need(0 < copy.n_rows <= sizes.block_size, f"{copy.n_rows} rows of {sizes.block_size} copied")
+    need(
+        0 < copy.n_entries <= sizes.block_size,
+        f"{copy.n_entries} entries of {sizes.block_size} copied",
+    )
 
 
 def _check_row(row: Row, sizes: EngineSizes, drawn: Drawn) -> None:

@@ -197,7 +197,7 @@ class FakeExecutor(LocalExecutor):
         if self._checker is not None:
             self._checker.copy(copy)
         for kv, src, dst in zip(self._kv, copy.src, copy.dst, strict=True):
-            kv[:, dst, : copy.n_rows] = kv[:, src, : copy.n_rows]
+            kv[:, dst, : copy.n_entries] = kv[:, src, : copy.n_entries]
 
     def _at(self, blocks: tuple[int, ...], index: int) -> tuple[int, int]:
         size = self.sizes.block_size

@@ -1,4 +1,4 @@
-"""Phases: groups of ops that do not depend on each other, between two barriers."""
+"""Phases: ops that do not depend on each other, between two barriers."""
 
 from __future__ import annotations
 

@@ -131,16 +131,6 @@ class BlockTable:
         self.news.clear()
         return told
 
-    def fork(self) -> BlockTable:
-        """A table over the same blocks, which are read only until one of the two gives them up."""
-        twin = BlockTable(self._pools, self._block_size)
-        for group, pool in enumerate(self._pools):
-            pool.share(self.held(group))
-            twin._blocks[group].extend(self._blocks[group])
-        twin._n_gone = list(self._n_gone)
-        twin._count()
-        return twin
-
     def release(self) -> None:
         """Give back every block; the table is empty afterwards."""
         self.trim(0)

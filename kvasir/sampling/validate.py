@@ -63,7 +63,7 @@ def check(
     _check_stops(params, vocab_size)
 
 
-def resolve(
+def resolve_params(
     params: SamplingParams,
     *,
     vocab_size: int,
@@ -108,14 +108,14 @@ def resolve_choices(
     draw: Callable[[], int] = draw_seed,
     names: Names = OWN,
 ) -> tuple[TokenParams, ...]:
-    """``resolve`` for each of the ``n`` choices; only the first computes the prompt's logprobs.
+    """``resolve_params`` for each of ``n`` choices; only the first has logprobs of the prompt.
 
     ``draw`` gives the seed when ``params`` have none.
     """
     eos = tuple(eos_ids)
     if params.seed is None:
         params = msgspec.structs.replace(params, seed=draw())
-    first = resolve(
+    first = resolve_params(
         params,
         vocab_size=vocab_size,
         max_model_len=max_model_len,

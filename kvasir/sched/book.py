@@ -88,7 +88,7 @@ def _event(
         error=None if error is None else error.message,
         error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
-        n_cached=request.share.n_cached if is_first else 0,
+        n_cached=request.n_cached if is_first else 0,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvasir.core.messages import EngineStats
-from kvasir.sched.prefix import Prefixes
+from kvasir.kv.manager import KVCacheManager
 from kvasir.sched.queues import Queues
 from kvasir.timing.timekeeper import Timekeeper
 
@@ -22,8 +22,8 @@ class Counters:
     tokens_received: int = 0
     tokens_waiting: int = 0
 
-    def stats(self, queues: Queues, prefixes: Prefixes, times: Timekeeper) -> EngineStats:
-        wait, pools = times.wait(), prefixes.cache.pools
+    def stats(self, queues: Queues, kv: KVCacheManager, times: Timekeeper) -> EngineStats:
+        wait, pools = times.wait(), kv.cache.pools
         return EngineStats(
             step=self.step,
             n_running=len(queues.running),
@@ -37,9 +37,9 @@ class Counters:
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             step_seconds=self.step_seconds,
-            prefix_queries=prefixes.n_queried,
-            prefix_hits=prefixes.n_hit,
-            disk=None if prefixes.tier is None else prefixes.tier.stats(),
+            prefix_queries=kv.n_queried,
+            prefix_hits=kv.n_hit,
+            disk=None if kv.tier is None else kv.tier.stats(),
             n_received=self.n_received,
             tokens_received=self.tokens_received,
             tokens_waiting=self.tokens_waiting,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvasir.core.plan import Copy, Row, SlotOpen, TableChange, Transfer, reference
+from kvasir.core.plan import Row, SlotOpen, TableChange, reference
 from kvasir.core.request import PRIORITY_CLASSES
-from kvasir.kv.table import BlockTable
-from kvasir.sched.prefix import Brought
+from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
 from kvasir.timing.cost import Load, chunk_load
@@ -38,11 +37,7 @@ class Making:
     epochs: list[int] = field(default_factory=list)
     """The owner's when the row was planned."""
     opens: list[SlotOpen] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)
     tables: list[TableChange] = field(default_factory=list)
-    loads: list[Transfer] = field(default_factory=list)
-    sources: list[BlockTable] = field(default_factory=list)
-    """What the copies read, held until the plan is committed."""
     n_scores: int = 0
     """Logprobs of prompts, alternatives included."""
     n_decodes: int = 0
@@ -116,17 +111,11 @@ class Making:
         if n_draws:
             request.draw = self.n_logits - 1
 
-    def bring(self, brought: Brought) -> None:
-        """What a request begins with."""
-        self.copies.extend(brought.copies)
-        self.loads.extend(brought.loads)
-        self.sources.extend(brought.sources)
-
     def keep_pace(self, rank: int) -> None:
         """Streams of class ``rank`` and the higher ones wait for what is planned so far."""
         self.decodes, self.rank = self.load, rank
 
-    def start_of(self, request: Request) -> int:
+    def start_of(self, request: Holder) -> int:
         """Tokens of a running request that are computed before this plan runs."""
         rows = zip(self.owners, self.rows, strict=True)
         return next((row.start for owner, row in rows if owner is request), request.n_computed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import MAX_LOGPROBS, MAX_SCORES, Making
+from kvasir.sched.order import Account
 from kvasir.sched.queues import LOWEST, Newcomer, Queues
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
@@ -13,28 +16,37 @@ class Prompts:
     """Fills what the decodes leave of a plan, in the order of the policy."""
 
     def __init__(
-        self, queues: Queues, timeline: Timeline, counters: Counters, *, has_windows: bool
+        self,
+        queues: Queues,
+        account: Account | None,
+        timeline: Timeline,
+        counters: Counters,
+        *,
+        has_windows: bool,
     ) -> None:
         """``has_windows``: some layers hold the blocks of a window only."""
         self._queues = queues
-        self._policy = queues.waiting
+        self._order = queues.waiting
+        self._account = account
         self._timeline = timeline
         self._counters = counters
         self._has_windows = has_windows
 
-    def plan(self, making: Making, prompts: list[Request], *, may_start: bool) -> None:
+    def plan(self, making: Making, prompts: list[Request]) -> None:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
-        on admission. ``may_start``: nobody was preempted for this plan."""
+        on admission. Nobody starts in a plan for which another was preempted."""
+        may_start = not self._queues.has_preempted
         if making.pace is not None:
             making.n_prompts = [
-                sum(request.rank <= rank for request in prompts) + self._policy.n_waiting(rank)
+                sum(request.rank <= rank for request in prompts)
+                + sum(map(len, self._order.ahead(rank)))
                 for rank in range(LOWEST + 1)
             ]
-        self._policy.computed(prompts)
-        for request in self._policy.order(prompts):
+        self.charge(prompts)
+        for request in self._order.ranked(prompts):
             if request.slot < 0 or not request.n_left or request.is_decoding:
                 continue
-            while may_start and self._policy.goes_first(request) and self._start(making):
+            while may_start and self._order.goes_first(request) and self._start(making):
                 pass
             if making.room(request.rank, request.n_computed) and making.scorable(request):
                 self._chunk(making, request)
@@ -43,16 +55,27 @@ class Prompts:
         while may_start and self._start(making):
             pass
 
-    def rescue(self, making: Making) -> None:
+    def begin(self, making: Making) -> None:
+        """What comes before any row, because it may preempt: urgent requests start, and blocks are
+        taken of windowed groups, which are taken as prompts are computed, too; oldest first."""
+        self._rescue(making)
+        if self._has_windows:
+            self._queues.reserve([x for x in self._queues.running if x.n_left])
+
+    def _rescue(self, making: Making) -> None:
         """Starts urgent requests, as many as have room for a token of theirs."""
         room = making.budget
         while room > 0 and (newcomer := self._queues.rescue()) is not None:
             self._open(making, newcomer)
             room -= newcomer.request.n_left
 
+    def charge(self, requests: Iterable[Request]) -> None:
+        """Whoever they are computed for pays for what is new."""
+        if self._account is not None:
+            self._account.charge(requests)
+
     def _open(self, making: Making, newcomer: Newcomer) -> None:
         making.opens.append(newcomer.opening)
-        making.bring(newcomer.brought)
         request = newcomer.request
         self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
         self._timeline.mark(request.id, "started", request.n_computed)
@@ -81,4 +104,4 @@ class Prompts:
             if not request.rank and making.rank and making.rows[-1].n_logits:
                 making.keep_pace(1)  # its first token does not wait for prompts of other classes
             request.turn.n_left_out = 0
-            self._policy.computed((request,))
+            self.charge((request,))

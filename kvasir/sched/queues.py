@@ -8,19 +8,20 @@ from operator import attrgetter
 
 import msgspec
 
+from kvasir.config.resolved import SharingConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Move, SlotOpen
 from kvasir.core.request import PRIORITY_CLASSES
-from kvasir.kv.table import BlockTable
-from kvasir.sched.holds import Holds
-from kvasir.sched.policy import Policy
-from kvasir.sched.prefix import MAX_WAITS, Brought, Found, Prefixes
+from kvasir.kv.manager import KVCacheManager, Match
+from kvasir.sched.order import Account, Order
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
 _SENIORITY = attrgetter("seniority")
 LOWEST = len(PRIORITY_CLASSES) - 1
 """Rank of the class that gives way."""
+MAX_WAITS = 256
+"""Plans that a request waits, in all, for others that compute what it needs next."""
 
 
 class Newcomer(msgspec.Struct, frozen=True):
@@ -28,35 +29,38 @@ class Newcomer(msgspec.Struct, frozen=True):
 
     request: Request
     opening: SlotOpen
-    brought: Brought
     n_swapped: int
     """Tokens that disk gives back after a preemption."""
 
 
 class Queues:
-    """Running requests in the order of their seniority; the policy holds the waiting ones.
+    """Running requests in the order of their seniority; the order holds the waiting ones.
 
     The least senior gives up its blocks first, and the most senior always advances: no livelock.
     """
 
     def __init__(
         self,
-        prefixes: Prefixes,
-        holds: Holds,
-        policy: Policy,
+        kv: KVCacheManager,
+        order: Order,
+        account: Account | None,
         timeline: Timeline,
         max_num_seqs: int,
-        patience: float = 0.0,
+        sharing: SharingConfig,
     ) -> None:
-        """``patience``: seconds that a request of the highest class waits before it takes what the
-        lowest one holds."""
-        self.prefixes = prefixes
-        self._holds = holds
+        self._kv = kv
         self.running: list[Request] = []
-        self.waiting = policy
+        self.waiting = order
+        self._account = account
         self.n_preemptions = 0
+        self.has_preempted = False
+        """For the plan in the making."""
         self._max_num_seqs = max_num_seqs
-        self._patience = patience
+        self._patience = sharing.preemption_threshold
+        """Seconds that a request of the highest class waits before it takes what the lowest one
+        holds."""
+        self._holds_all = sharing.kv_policy == "contiguous"
+        """Blocks for the longest answer are taken when a request starts."""
         self._timeline = timeline
         self._slots = list(range(max_num_seqs - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
@@ -75,7 +79,7 @@ class Queues:
         self._started.clear()
         self._looked_at.clear()
         self.n_places = self._max_num_seqs
-        self._is_urgent = False
+        self._is_urgent = self.has_preempted = False
 
     def rescue(self) -> Newcomer | None:
         """Starts a request of the highest class that has waited too long, in the place of requests
@@ -85,7 +89,7 @@ class Queues:
             return None
         if self._timeline.clock() - request.turn.since < self._patience:
             return None
-        found, fits = self._find(request)
+        found, fits = self._match(request)
         if self._waits_for_another(request, found):
             return None
         while found.ahead is not None and not (self._slots and fits):
@@ -93,7 +97,7 @@ class Queues:
                 self._is_urgent = True
                 return None
             self._preempt()
-            found, fits = self._find(request)
+            found, fits = self._match(request)
         if found.ahead is None:  # nobody gives way before its blocks are read; its room is kept
             self._is_urgent = True
             return None
@@ -106,15 +110,13 @@ class Queues:
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        is_open = self.waiting.is_open(len(self.running))
         self._may_score = may_score
-        chosen = self._choose() if is_open and self._slots else None
-        if chosen is None:
-            self.waiting.full()
-            if self._slots and self.running and self._lacks_blocks():
-                self.n_places = len(self.running)
-            return None
-        return self._start(*chosen)
+        chosen = self._choose()
+        if chosen is not None:
+            return self._start(*chosen)
+        if self._slots and self.running and self._lacks_blocks():
+            self.n_places = len(self.running)
+        return None
 
     def reserve(self, requests: Sequence[Request]) -> list[Request]:
         """Those of the running ``requests``, oldest first, that have blocks for one more token.
@@ -123,7 +125,7 @@ class Queues:
         plan starts. A request waits for a plan that, once committed, gives back what it lacks: its
         own that a window leaves behind, and, when it is alone, what copies are made from.
         """
-        before, size = self.n_preemptions, self.prefixes.cache.block_size
+        before, size = self.n_preemptions, self._kv.cache.block_size
         # inside a block there is room, without a look at the table
         ready = [x for x in requests if x.n_computed % size or self._has_room(x)]
         return ready if self.n_preemptions == before else [x for x in ready if x.slot >= 0]
@@ -134,7 +136,7 @@ class Queues:
         if request.slot < 0:
             return False
         while not table.try_grow(n_tokens):
-            if self._holds.reclaim():
+            if self._kv.holders.reclaim():
                 continue
             is_alone = len(self.running) == 1
             if is_alone or self.running[-1] in self._started:
@@ -144,16 +146,16 @@ class Queues:
         return True
 
     def release(self, request: Request) -> None:
-        """Forget a finished request. What a running step still writes to its blocks and slot is
-        harmless: it is past what is cached, and steps run in order, so it is written before any new
-        owner writes."""
+        """Forget a finished request; its blocks may be kept for a while. What a running step still
+        writes to its blocks and slot is harmless: it is past what is cached, and steps run in
+        order, so it is written before any new owner writes."""
         if request.slot < 0:
             self.waiting.remove(request)
-            self.prefixes.forget(request)
+            self._kv.forget(request)
             return
         del self.running[bisect_left(self.running, request.seniority, key=_SENIORITY)]
-        self.waiting.stopped(request)
-        self._give_up(request)
+        is_kept = request.hold_seconds > 0 and request.finish != "error"
+        self._stop(request, request.n_whole if is_kept else None)
 
     def take_moves(self) -> tuple[Move, ...]:
         """Entries of accepted branches that are not in their places yet."""
@@ -162,20 +164,11 @@ class Queues:
             request.moves.clear()
         return moves
 
-    def check(self, sources: Sequence[BlockTable]) -> None:
-        """Raises KvasirError unless blocks, slots and order are consistent. ``sources``: what
-        uncommitted plans hold."""
-        self.prefixes.check(self.running)
-        tables = [*sources, *(request.table for request in self.running)]
-        for group, pool in enumerate(self.prefixes.cache.pools):
-            held = {block for table in tables for block in table.held(group)}
-            held |= self._holds.blocks(group)
-            if len(held) != pool.n_used:
-                raise KvasirError(
-                    f"requests and plans hold {len(held)} blocks, {pool.n_used} are used"
-                )
-            if any(request.table.held(group) or request.slot >= 0 for request in self.waiting):
-                raise KvasirError("a waiting request holds blocks or a slot")
+    def check(self) -> None:
+        """Raises KvasirError unless blocks, slots and order are consistent."""
+        self._kv.check(self.running)
+        if any(request.table.n_tokens or request.slot >= 0 for request in self.waiting):
+            raise KvasirError("a waiting request holds blocks or a slot")
         slots = sorted(self._slots + [request.slot for request in self.running])
         if slots != list(range(self._max_num_seqs)):
             raise KvasirError(
@@ -186,15 +179,17 @@ class Queues:
             raise KvasirError(f"running requests are out of order of seniority: {order}")
 
     def _lacks_blocks(self) -> bool:
-        """Whether one more could not start for that, were there one. Held blocks do not lack."""
-        n_available = self.prefixes.cache.n_available
-        is_full = n_available <= len(self.running) and not len(self._holds)
+        """Whether one more could not start for that, were there one. Kept blocks do not lack."""
+        n_available = self._kv.cache.n_available
+        is_full = n_available <= len(self.running) and not self._kv.holders.n_kept
         return is_full or any(self._refused.values())
 
-    def _choose(self) -> tuple[Request, Found] | None:
+    def _choose(self) -> tuple[Request, Match] | None:
         passed: list[Request] = []
-        for turn in self.waiting.turns():
-            if not self.prefixes.cache.n_available and not self._holds.reclaim():
+        for turn in self.waiting.turns(len(self.running)):
+            if not self._slots:
+                return None
+            if not self._kv.cache.n_available and not self._kv.holders.reclaim():
                 return None
             chosen = self._first_of(turn, passed)
             if chosen is not None:
@@ -207,13 +202,13 @@ class Queues:
 
     def _first_of(
         self, turn: Sequence[Request], passed: list[Request]
-    ) -> tuple[Request, Found] | None:
+    ) -> tuple[Request, Match] | None:
         """The request of one turn that most is cached of; ``passed`` gets those that lose by it.
         Who was looked at in this plan is looked at again only when it wins."""
         best, most, found = None, -1, None
         lost: list[Request] = []
         for request in turn:
-            if best is not None and not self.prefixes.may_find(request):
+            if best is not None and not self._kv.may_match(request):
                 continue
             fresh, n_tokens = None, self._looked_at.get(request, -1)
             if n_tokens < 0 or request in self._refused:
@@ -227,7 +222,7 @@ class Queues:
             elif self._refused.get(request):
                 lost.append(request)
             is_due = request.turn.n_bypassed >= self.waiting.max_bypass
-            if is_due or (best is not None and self.prefixes.tier is not None):
+            if is_due or (best is not None and self._kv.tier is not None):
                 break  # a look at what is on disk begins to read it
         if best is not None and found is None:
             found = self._startable(best, may_reclaim=True)
@@ -236,7 +231,7 @@ class Queues:
         passed.extend(lost)
         return None if best is None or found is None else (best, found)
 
-    def _startable(self, request: Request, *, may_reclaim: bool) -> Found | None:
+    def _startable(self, request: Request, *, may_reclaim: bool) -> Match | None:
         """What ``request`` begins with; None when it does not fit, or waits for what another
         computes, or disk reads. Who was refused once in a plan is refused by all of it."""
         if request in self._refused or not request.n_left:
@@ -246,8 +241,8 @@ class Queues:
         if not self._may_score and request.is_scoring:
             self._refused[request] = False
             return None
-        # held blocks that another found may rest on stay
-        found, fits = self._find(request, may_reclaim=may_reclaim)
+        # kept blocks that another match may rest on stay
+        found, fits = self._match(request, may_reclaim=may_reclaim)
         if found.ahead is None:
             self._refused[request] = False
         elif self._waits_for_another(request, found):
@@ -258,47 +253,55 @@ class Queues:
             return found
         return None
 
-    def _waits_for_another(self, request: Request, found: Found) -> bool:
+    def _waits_for_another(self, request: Request, found: Match) -> bool:
         """Whether a running request computes what it needs next, and it has not waited too long."""
-        if not found.is_coming or request.share.n_waits >= MAX_WAITS:
+        if not found.is_coming or request.turn.n_waits >= MAX_WAITS:
             return False
-        request.share.n_waits += 1
+        request.turn.n_waits += 1
         self._refused[request] = False
         return True
 
-    def _find(self, request: Request, *, may_reclaim: bool = True) -> tuple[Found, bool]:
-        """What it would begin with, and whether it fits and leaves blocks for those who run; held
+    def _match(self, request: Request, *, may_reclaim: bool = True) -> tuple[Match, bool]:
+        """What it would begin with, and whether it fits and leaves blocks for those who run; kept
         blocks are let go until it does."""
-        n_spare = 0 if self.prefixes.holds_all else len(self.running)
+        n_spare = 0 if self._holds_all else len(self.running)
         while True:
-            found, fits = self.prefixes.find(request, n_spare)
-            if fits or found.ahead is None or not (may_reclaim and self._holds.reclaim()):
+            found, fits = self._kv.match(request, request.n_given, self._n_held(request), n_spare)
+            if fits or found.ahead is None or not (may_reclaim and self._kv.holders.reclaim()):
                 return found, fits
 
-    def _start(self, request: Request, found: Found) -> Newcomer:
+    def _start(self, request: Request, found: Match) -> Newcomer:
+        self._kv.start(request, found, self._n_held(request))
+        opening = request.open(self._slots.pop())
+        request.begin(found.n_tokens)
         self.waiting.remove(request)
         insort(self.running, request, key=_SENIORITY)
-        brought = self.prefixes.start(request, found)
-        self.waiting.started(request)
-        opening = request.open(self._slots.pop())
-        n_swapped = self.prefixes.n_loaded(found) if request.epoch else 0
+        if self._account is not None:
+            self._account.start(request)
         self._started.add(request)
-        return Newcomer(request, opening, brought, n_swapped)
+        return Newcomer(request, opening, found.n_loaded if request.epoch else 0)
 
     def _preempt(self) -> Request:
         """The least senior running request waits again: outputs stay, KV is computed again or
         cached."""
         victim = self.running.pop()
-        self.waiting.stopped(victim)
-        self._give_up(victim)
+        self._stop(victim)
         self._timeline.mark(victim.id, "preempted", victim.n_computed)
         victim.restart(self._timeline.clock())
         self.waiting.push(victim)
         self.n_preemptions += 1
+        self.has_preempted = True
         return victim
 
-    def _give_up(self, request: Request) -> None:
-        self.prefixes.end(request)
-        request.table.release()
+    def _n_held(self, request: Request) -> int:
+        """Tokens that need blocks when it starts."""
+        if not self._holds_all:
+            return request.n_known
+        return max(request.n_known, request.n_prompt + request.max_outputs - 1)
+
+    def _stop(self, request: Request, n_kept: int | None = None) -> None:
+        if self._account is not None:
+            self._account.stop(request)
+        self._kv.end(request, n_kept)
         self._slots.append(request.slot)
         request.slot = -1

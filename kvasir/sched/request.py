@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen
 from kvasir.core.request import EngineRequest, Standing
+from kvasir.kv.holders import Holder
 from kvasir.kv.table import BlockTable
-from kvasir.sched.share import Share
 from kvasir.sched.turn import Turn
 
 
-@dataclass(slots=True, eq=False)
-class Request:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request(Holder):
     """``n_computed`` chases ``n_known``; what a running step draws is known, but not named yet."""
 
-    id: int
     arrival: int
     params: TokenParams
-    tokens: list[int]
-    """Prompt and output; outputs are appended when they are committed. Until it starts it may share
-    the list with other choices of its prompt."""
     n_prompt: int
     max_outputs: int
     """Outputs after which it ends: its own limit or what the context leaves."""
-    table: BlockTable
     standing: Standing
-    share: Share
     turn: Turn
     is_counting: bool = False
     """Its penalties count what is emitted."""
-    n_computed: int = 0
-    """Tokens whose KV entries are written once every plan made so far has run."""
     n_drawn: int = 0
     """Outputs drawn once every plan made so far has run; committed ones are in ``tokens``."""
     draw: int = -1
@@ -43,14 +35,12 @@ class Request:
     """Prompt tokens whose successor is scored once every plan made so far has run."""
     n_told: int = 0
     """Scores that the client was told."""
+    n_cached: int = 0
+    """Prompt tokens that the cache gave when it first ran."""
     slot: int = -1
     """-1 while it waits."""
-    epoch: int = 0
-    """Times it was preempted: results of an older epoch say nothing about its blocks."""
     is_drafting: bool = False
     """A speculative row is in flight, so the next position is unknown."""
-    news_at: int = 0
-    """Computed tokens before which the prefix cache need not hear of its progress."""
     plain_until: int = 0
     """Tokens before which an output is a token and nothing else, unless it is a special one."""
     moves: list[Move] = field(default_factory=list)
@@ -58,8 +48,6 @@ class Request:
     """Known tokens, and what the executor drafts to follow so many."""
     finish: str | None = None
     error: KvasirError | None = None
-    rank: int = field(init=False)
-    """Of its class; 0 is the highest."""
     seniority: tuple[int, int, int] = field(init=False)
     """Who is behind gives blocks up for who is ahead: classes first, then priorities, then arrival.
     No two requests are equal, so that the first always advances."""
@@ -85,6 +73,12 @@ class Request:
         return tokens if n_known == self.n_known else ()
 
     @property
+    def n_given(self) -> int:
+        """Tokens that it may begin with: the logits of the last known one are wanted, and to score
+        a prompt every token is computed."""
+        return 0 if self.is_scoring else self.n_known - 1
+
+    @property
     def n_left(self) -> int:
         """Tokens that can be computed now."""
         if self.is_drafting:
@@ -92,6 +86,13 @@ class Request:
         if self.n_drawn < self.max_outputs:
             return self.n_known - self.n_computed
         return self.n_prompt - 1 - self.n_computed if self.is_scoring else 0
+
+    @property
+    def n_whole(self) -> int:
+        """Tokens whose entries are in their places when it ends now: those that wait for a move
+        will not be moved any more."""
+        n = min(self.n_computed, len(self.tokens) - 1)
+        return min(n, self.moves[0].dst) if self.moves else n
 
     @property
     def is_scoring(self) -> bool:
@@ -124,18 +125,17 @@ class Request:
         self.slot = slot
         if not self.epoch:
             self.tokens = list(self.tokens)
-            if self.share.chain is not None:
-                self.share.chain.follow(self.tokens)
+            if self.chain is not None:
+                self.chain.follow(self.tokens)
         return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
 
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
         self.n_computed = n_cached
-        self.news_at = 0
         if self.params.n_logprobs < 0 and not self.is_counting:
             self.plain_until = self.n_prompt + self.max_outputs - 1
         if not self.epoch:
-            self.share.n_cached = min(n_cached, self.n_prompt)
+            self.n_cached = min(n_cached, self.n_prompt)
 
     def restart(self, now: float) -> None:
         """Wait again without the KV entries; what was drawn and scored stays."""
@@ -173,15 +173,18 @@ class Request:
         return None if wants_scores and not self.has_scores else "length"
 
 
-def decoding(requests: Iterable[Request]) -> list[Request]:
-    """Those that are decoding: what their properties say, sooner."""
-    return [
+def by_phase(running: Sequence[Request]) -> tuple[list[Request], list[Request]]:
+    """Those that are decoding (what their properties say, sooner), and the others."""
+    ready = [
         x
-        for x in requests
+        for x in running
         if x.n_prompt + x.n_drawn - x.n_computed == 1
         and 0 < x.n_drawn < x.max_outputs
         and not x.is_drafting
     ]
+    if len(ready) == len(running):
+        return ready, []
+    return ready, [request for request in running if not request.is_decoding]
 
 
 class PromptLists:
@@ -220,7 +223,9 @@ def new_request(
         max_outputs=max_outputs,
         table=table,
         standing=request.standing,
-        share=Share(request.context, request.parent, request.hold_seconds),
+        context=request.context,
+        parent=request.parent,
+        hold_seconds=request.hold_seconds,
         turn=Turn(now),
         is_counting=request.params.has_penalties,
         n_drawn=n_emitted,

@@ -16,21 +16,18 @@ from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import EngineRequest
-from kvasir.kv.prefix import PrefixCache
-from kvasir.kv.table import BlockTable
-from kvasir.kv.tier import Disk, DiskTier
+from kvasir.kv.holders import Holder
+from kvasir.kv.manager import KVCacheManager
+from kvasir.kv.tier import Disk
 from kvasir.sched.admit import max_outputs_of
 from kvasir.sched.book import book, book_draft, n_settled
 from kvasir.sched.counters import Counters
 from kvasir.sched.drafts import Drafts, can_name
-from kvasir.sched.forks import Forks, Parent
-from kvasir.sched.holds import Holds
 from kvasir.sched.making import Making
 from kvasir.sched.policies import check_priority, make_policy
-from kvasir.sched.prefix import Prefixes
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
-from kvasir.sched.request import PromptLists, Request, decoding, new_request
+from kvasir.sched.request import PromptLists, Request, by_phase, new_request
 from kvasir.sched.rows import is_draft
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
@@ -74,28 +71,23 @@ class Scheduler:
         if proposer is not None and config.max_draft_tokens:
             n_drafted, length = config.max_draft_tokens, config.sizes.max_model_len
             self._drafts = Drafts(proposer, n_drafted, length)
-        tier = None if disk is None else self._make_tier(disk, clock)
-        on_evict = None if tier is None else tier.evicted
-        self._cache = PrefixCache(config.sizes.groups, config.sizes.block_size, on_evict)
+        seconds = self.costs.chunk_seconds
+        self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
-        self._holds = Holds(clock)
-        forks = Forks(self._cache, self._holds, self._parent)
-        self._prefixes = Prefixes(self._cache, key_root, forks, config, tier)
-        self._policy = make_policy(config.sharing, self.costs)
+        self._order, account = make_policy(config.sharing, self.costs)
         self._queues = Queues(
-            self._prefixes,
-            self._holds,
-            self._policy,
-            self.timeline,
-            config.sizes.max_num_seqs,
-            config.sharing.preemption_threshold,
+            self._kv, self._order, account, self.timeline, config.sizes.max_num_seqs, config.sharing
         )
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
         self._counters = Counters()
         self._prompts = Prompts(
-            self._queues, self.timeline, self._counters, has_windows=bool(config.sizes.windows)
+            self._queues,
+            account,
+            self.timeline,
+            self._counters,
+            has_windows=bool(config.sizes.windows),
         )
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
@@ -103,12 +95,6 @@ class Scheduler:
         self._n_arrivals = 0
         self._n_plans = 0
         self._lists = PromptLists()
-
-    def _make_tier(self, disk: Disk, clock: Clock) -> DiskTier:
-        config = self.config
-        windows = [group.window for group in config.sizes.groups]
-        seconds, mode = self.costs.chunk_seconds, config.preemption_mode
-        return DiskTier(disk, windows, config.sizes.block_size, seconds, mode=mode, clock=clock)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run.
@@ -121,12 +107,12 @@ class Scheduler:
         self._counters.n_received += 1
         self._counters.tokens_received += len(request.prompt)
         max_outputs = max_outputs_of(request, self.config)
-        check_priority(request, self._policy, self.config.sharing.policy)
+        check_priority(request, self.config.sharing.policy)
         state = new_request(
             request,
             self._n_arrivals,
             max_outputs,
-            BlockTable(self._cache.pools, self.config.sizes.block_size),
+            self._kv.new_table(),
             prompt=self._lists.of(request.prompt),
             now=self.timeline.clock(),
         )
@@ -136,14 +122,14 @@ class Scheduler:
             stop_id = state.tokens[-1] if state.finish == "stop" else None
             self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
             return
-        n_cached = self._prefixes.n_cached(state) if state.standing.has_deadline else 0
+        n_cached = self._kv.n_cached(state, state.n_given) if state.standing.has_deadline else 0
         if (refusal := self._timekeeper.refusal(state, n_cached)) is not None:
             self._events.append(refusal)
             return
         self._requests[request.id] = state
         self._counters.tokens_waiting += state.n_prompt
         self.timeline.queued(request.id, state.n_prompt)
-        self._policy.push(state)
+        self._order.push(state)
         self._counters.prompt_tokens += state.n_prompt
 
     def cancel(self, request_id: int) -> bool:
@@ -163,7 +149,7 @@ class Scheduler:
 
     def release(self, request_id: int) -> None:
         """Nobody goes on with an ended request any more: its blocks are not held longer."""
-        self._holds.let_go(request_id)
+        self._kv.holders.let_go(request_id)
 
     def plan(self) -> StepPlan | None:
         """The next step; None when nothing can be computed before a running step is committed.
@@ -172,32 +158,19 @@ class Scheduler:
         """
         if len(self._flights) == MAX_FLIGHTS:
             raise KvasirError(f"{MAX_FLIGHTS} plans are uncommitted: commit the older one first")
-        self._holds.expire()
+        self._kv.holders.expire()
         for news in self._timekeeper.late():
             self._close(self._requests[news.id], news)
         self._making = making = Making(self.config.sizes.max_num_batched_tokens, self._pace)
-        n_preemptions = self._queues.n_preemptions
         self._queues.begin_plan()
-        self._prompts.rescue(making)
-        if self.config.sizes.windows:
-            # of these, blocks are taken as prompts are computed, too: here, oldest first, before
-            # any row is made that a preemption could take back
-            self._queues.reserve([x for x in self._queues.running if x.n_left])
+        self._prompts.begin(making)
         running = self._queues.running
-        ready = decoding(running)
-        others: list[Request] = []
-        if len(ready) < len(running):
-            others = [request for request in running if not request.is_decoding]
-        self._plan_decodes(making, ready, self._policy.claims(others))
+        ready, others = by_phase(running)
+        self._plan_decodes(making, ready, self._order.claims(others))
         # some in each plan, so that none takes long
-        self._policy.computed(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
-        may_start = self._queues.n_preemptions == n_preemptions
-        self._prompts.plan(making, others, may_start=may_start)
-        if not making.rows:
-            return None
-        plan = self._close_plan(making)
-        self._flights.append((plan, making))
-        return plan
+        self._prompts.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
+        self._prompts.plan(making, others)
+        return self._close_plan(making) if making.rows else None
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
@@ -207,15 +180,14 @@ class Scheduler:
         if len(result.outputs) != making.n_logits:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
         self._flights.popleft()
-        for table in making.sources:
-            table.release()
+        self._kv.committed()
         self.costs.observe(making.load, result.seconds)
         self.timeline.step(
             plan,
             [request.id for request in making.owners],
             result,
-            n_waiting=len(self._policy),
-            blocks_free=self._cache.n_available,
+            n_waiting=len(self._order),
+            blocks_free=self._kv.cache.n_available,
             n_decodes=making.n_decodes,
         )
         self._counters.step += 1
@@ -233,13 +205,11 @@ class Scheduler:
 
     def reset_prefix_cache(self) -> None:
         """Requests from now on find nothing of what was computed before."""
-        self._holds.clear()
-        self._prefixes.reset()
+        self._kv.reset()
 
     def unsaved(self) -> Iterator[Transfer]:
         """Cached blocks that are not on disk. Nothing may be planned meanwhile."""
-        tier = self._prefixes.tier
-        return iter(()) if tier is None else tier.unsaved(self._cache.cached())
+        return self._kv.unsaved()
 
     def take_events(self) -> tuple[TokenEvent, ...]:
         """News that no commit has handed out yet: cancelled and immediately finished requests."""
@@ -249,8 +219,7 @@ class Scheduler:
     @property
     def is_stalled(self) -> bool:
         """Nothing can be computed before blocks have come from disk."""
-        tier = self._prefixes.tier
-        return tier is not None and tier.is_loading and not (self._flights or self._queues.running)
+        return self._kv.is_loading and not (self._flights or self._queues.running)
 
     @property
     def has_work(self) -> bool:
@@ -263,17 +232,16 @@ class Scheduler:
         return self._queues.running
 
     def stats(self) -> EngineStats:
-        return self._counters.stats(self._queues, self._prefixes, self._timekeeper)
+        return self._counters.stats(self._queues, self._kv, self._timekeeper)
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
-        sources = [table for _, making in self._flights for table in making.sources]
-        self._queues.check(sources)
-        queued = {request.id for request in (*self._queues.running, *self._policy)}
+        self._queues.check()
+        queued = {request.id for request in (*self._queues.running, *self._order)}
         if queued != self._requests.keys():
             raise KvasirError(f"queued requests {queued} are not the known {set(self._requests)}")
-        n_used = sum(pool.n_used for pool in self._cache.pools)
-        if n_used and not (queued or sources or len(self._holds)):
+        n_used = sum(pool.n_used for pool in self._kv.cache.pools)
+        if n_used and not (queued or self._flights or self._kv.holders.n_kept):
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
     def _plan_decodes(self, making: Making, ready: list[Request], n_claimed: int) -> None:
@@ -295,15 +263,12 @@ class Scheduler:
         if ready:
             making.keep_pace(ready[0].rank)
 
-    def _parent(self, request_id: int) -> Parent | None:
-        """A running request, as far as the plans before the one in the making compute it."""
-        request = self._requests.get(request_id)
-        if request is None or request.slot < 0:
-            return None
-        n_computed = min(len(request.tokens), self._making.start_of(request))
-        return Parent(request.tokens, request.table, n_computed, request.share.context, True)
+    def _n_ready(self, request: Holder) -> int:
+        """Tokens of a running request that the plans before the one in the making compute."""
+        return self._making.start_of(request)
 
     def _close_plan(self, making: Making) -> StepPlan:
+        saves, loads, copies = self._kv.take_transfers()
         plan = StepPlan(
             step=self._n_plans,
             rows=tuple(making.rows),
@@ -311,12 +276,13 @@ class Scheduler:
             tables=tuple(making.tables),
             commits=making.commits(self._uncommitted),
             moves=self._queues.take_moves() if self._drafts is not None else (),
-            copies=tuple(making.copies),
-            saves=() if self._prefixes.tier is None else self._prefixes.tier.take_saves(),
-            loads=tuple(making.loads),
+            copies=copies,
+            saves=saves,
+            loads=loads,
         )
         self._uncommitted.clear()
         self._n_plans += 1
+        self._flights.append((plan, making))
         return plan
 
     def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:
@@ -334,7 +300,7 @@ class Scheduler:
                 tell(TokenEvent(request.id, (token,)))
                 n_told += 1
                 if n_tokens >= request.news_at and request.epoch == making.epochs[i]:
-                    self._settle(request, n_tokens, is_proven=True)
+                    self._kv.commit(request, n_tokens, is_proven=True)
             elif request.finish is None:
                 is_current = request.epoch == making.epochs[i]
                 self._book(request, making.rows[i], (output,), is_current)
@@ -360,18 +326,11 @@ class Scheduler:
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)
             if n_tokens >= request.news_at:
-                self._settle(request, n_tokens, is_proven=bool(outputs))
+                self._kv.commit(request, n_tokens, is_proven=bool(outputs))
         elif request.error is not None and request.error.code == "model_numerics":
-            self._prefixes.distrust(request)
+            self._kv.distrust(request)
         if request.finish is not None:
             self._close(request)
-
-    def _settle(self, request: Request, n_tokens: int, *, is_proven: bool) -> None:
-        """The entries of the first ``n_tokens`` are in their places: what is full is told to the
-        cache, and what windows have left is given back."""
-        self._prefixes.commit(request, n_tokens, is_proven=is_proven)
-        if self.config.sizes.windows:
-            request.news_at = min(request.news_at, request.table.give_back(n_tokens))
 
     def _close(self, request: Request, news: TokenEvent | None = None) -> None:
         """``news``: its last, when no result of a step is."""
@@ -382,8 +341,6 @@ class Scheduler:
         if request.slot < 0 and not request.epoch:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
-        if request.share.hold_seconds > 0 and request.finish != "error" and request.slot >= 0:
-            self._holds.keep(request)
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

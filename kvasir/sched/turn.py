@@ -13,6 +13,8 @@ class Turn:
     """Requests that started in its turn, because it did not fit or had less cached."""
     n_left_out: int = 0
     """Plans in a row that computed nothing of its prompt, though it had started."""
+    n_waits: int = 0
+    """Plans that it waited for a block that another computes."""
     n_charged: int = 0
     """Computed tokens that its tenant was charged for."""
     advance: float = 0.0

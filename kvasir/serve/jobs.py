@@ -12,7 +12,7 @@ from kvasir.core.messages import Ready
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.core.request import PLAIN, Context
 from kvasir.sampling.names import Names
-from kvasir.sampling.validate import check, check_prompt, other_prompt, resolve
+from kvasir.sampling.validate import check, check_prompt, other_prompt, resolve_params
 from kvasir.serve.admission import Limits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.generation import Job
@@ -167,7 +167,7 @@ def _resolved(
         yield
     server.limits.check(len(prompts), params.n, sum(map(len, prompts)))
     draw = server.draw
-    first = resolve(
+    first = resolve_params(
         params if params.seed is not None else structs.replace(params, seed=draw()),
         **sizes,
         n_prompt=len(prompts[0]),

@@ -177,7 +177,7 @@ def _without_copies(plan: StepPlan, tables: SlotTables) -> StepPlan:
 
 
 def _with_short_copies(plan: StepPlan, tables: SlotTables) -> StepPlan:
-    copies = tuple(structs.replace(c, n_rows=max(1, c.n_rows - 1)) for c in plan.copies)
+    copies = tuple(structs.replace(c, n_entries=max(1, c.n_entries - 1)) for c in plan.copies)
     return structs.replace(plan, copies=copies)
 
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
+from tests.tables import forked
 
 N_BLOCKS = 12
 BLOCK_SIZE = 16
@@ -55,7 +56,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(which=st.integers(0, 50))
     def fork(self, which: int) -> None:
-        self.tables.append(self.tables[which % len(self.tables)].fork())
+        self.tables.append(forked(self.tables[which % len(self.tables)]))
 
     @precondition(lambda self: self.tables)
     @rule(which=st.integers(0, 50), n_tokens=st.integers(0, 100))

@@ -8,12 +8,13 @@ from array import array
 
 import pytest
 
-from kvasir.core.groups import NO_BLOCK, KVGroup, state_group
+from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.request import Context
-from kvasir.kv.index import Node
+from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.keys import Chain, chain_root
-from kvasir.kv.prefix import Hit, PrefixCache
+from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
+from tests.tables import forked
 
 SIZE = 2
 MAX_TOKENS = 8
@@ -26,7 +27,7 @@ Groups = tuple[KVGroup, ...]
 ONE = (KVGroup(10),)
 TWO = (KVGroup(10), KVGroup(8, window=3))
 WINDOW = (KVGroup(9, window=4),)
-STATE = (KVGroup(10), state_group(8, 64))
+STATE = (KVGroup(10), KVGroup(8, STATE_WINDOW, 64))
 THREE = (KVGroup(9), KVGroup(7, window=1), KVGroup(8, window=5))
 
 
@@ -176,7 +177,7 @@ class Game:
         for pool, order, refs in zip(self.cache.pools, oracle.order, oracle.refs, strict=True):
             assert pool.n_cached == len(order)
             assert pool.n_used == pool.n_blocks - refs.count(0)
-        assert len(self.cache.index) == len(oracle.known)
+        assert len(self.cache.tree) == len(oracle.known)
 
     def start(self) -> None:
         rng, oracle = self.rng, self.oracle
@@ -197,7 +198,7 @@ class Game:
         if not enough:
             return
         self.n_hits += n
-        self.n_parts += hit.n_rows > 0
+        self.n_parts += hit.n_part > 0
         if hit.source:
             self.hold_source(made, hit)
         made.table.adopt(hit.tables)
@@ -206,7 +207,7 @@ class Game:
                 if block != NO_BLOCK:
                     oracle.share(g, block)
         self.grow(made, len(tokens), full=True)
-        self.grow(made, n * SIZE + hit.n_rows + 1)
+        self.grow(made, n * SIZE + hit.n_part + 1)
         made.node = hit.node
         self.live.append(made)
 
@@ -241,18 +242,18 @@ class Game:
         parts = self.oracle.parts(made.root, made.tokens[:-1], hit.node.depth)
         best = max((n for n, _ in parts), default=0)
         if any(group.state_bytes for group in self.oracle.groups):
-            assert (hit.n_rows, hit.source) == (0, ())  # there is no state inside a block
+            assert (hit.n_part, hit.source) == (0, ())  # there is no state inside a block
             return
-        if hit.n_rows:
+        if hit.n_part:
             assert (best, list(hit.source)) in parts
-            assert hit.n_rows == best
+            assert hit.n_part == best
             assert NO_BLOCK not in hit.source
         else:
             assert hit.source == ()
             assert not best or any(n == best and NO_BLOCK in blocks for n, blocks in parts)
 
     def check_tables(self, made: Sequence, hit: Hit) -> None:
-        n_tokens = hit.node.depth * SIZE + hit.n_rows
+        n_tokens = hit.node.depth * SIZE + hit.n_part
         for g in self.groups:
             seen = {p // SIZE for p in self.oracle.seen(g, n_tokens)}
             assert hit.tables[g] == tuple(
@@ -280,7 +281,7 @@ class Game:
             return
         self.prefixes[one.node.key] = (one.root, one.tokens[:end])
         if self.rng.random() < 0.3:
-            self.cache.index.prove(one.node)
+            self.cache.tree.prove(one.node)
         known = self.oracle.known.setdefault((one.root, one.tokens[:end]), list(own))
         for g in self.groups:
             known[g] = own[g] if known[g] == NO_BLOCK else known[g]
@@ -300,7 +301,7 @@ class Game:
         for g in self.groups:
             for block in one.table.held(g):
                 self.oracle.share(g, block)
-        twin.table = one.table.fork()
+        twin.table = forked(one.table)
         before = [twin.table.held(g) for g in self.groups]
         twin.table.trim(n_tokens)
         for g in self.groups:
@@ -312,7 +313,7 @@ class Game:
     def evicted(self, key: bytes, group: int, block: int) -> None:
         """What the disk tier is told: a block, while it still has what its name says."""
         assert self.oracle.known[self.prefixes[key]][group] == block
-        assert self.cache.index.by_block[group][block].is_proven
+        assert self.cache.tree.by_block[group][block].is_proven
         self.n_saved += 1
 
     def give_back(self, one: Sequence, n_tokens: int) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.groups import STATE_WINDOW, KVGroup, state_group
+from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
@@ -331,7 +331,7 @@ def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> No
             case.config,
             max_model_len=64,
             n_blocks=8,
-            windows=(state_group(8, 8),),
+            windows=(KVGroup(8, STATE_WINDOW, 8),),
             enable_prefix_caching=seed % 3 > 0,
         )
         shared = (*range(20), *range(9))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kvasir.engine.loop import EngineFault
-from kvasir.kv.prefix import Hit, PrefixCache
+from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
 from tests.engine_machine import run
 

@@ -7,7 +7,7 @@ import pytest
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams
 from kvasir.sampling.names import Names
-from kvasir.sampling.validate import resolve
+from kvasir.sampling.validate import resolve_params
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.generation import Job
 
@@ -15,7 +15,7 @@ from kvasir.serve.generation import Job
 def job(n_prompts: int = 2, n: int = 4, logprobs: int | None = 9, max_tokens: int = 50) -> Job:
     """Prompts of 100 tokens."""
     asked = SamplingParams(n=n, logprobs=logprobs, max_tokens=max_tokens, seed=1)
-    first = resolve(asked, vocab_size=9, max_model_len=512, n_prompt=100, eos_ids=())
+    first = resolve_params(asked, vocab_size=9, max_model_len=512, n_prompt=100, eos_ids=())
     return Job(((1,) * 100,) * n_prompts, asked, (first,) * n_prompts)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace as with_fields
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, RowOutput, StepPlan, StepResult
 from kvasir.core.request import Context, EngineRequest
-from kvasir.sched.forks import common_prefix
+from kvasir.kv.fork import common_prefix
 from kvasir.sched.scheduler import Scheduler
 from tests.planned import Checkers, tables_after
 from tests.sizes import changed, config_of
@@ -113,7 +113,7 @@ def test_a_fork_begins_where_the_tokens_differ() -> None:
     made.add(ask(2, [*range(20), *range(90, 110)], 1))
     plan = step(made)
     assert plan.rows[0].start == 20
-    assert [copy.n_rows for copy in plan.copies] == [4]
+    assert [copy.n_entries for copy in plan.copies] == [4]
 
 
 def test_common_prefix() -> None:

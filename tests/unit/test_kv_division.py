@@ -11,7 +11,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.groups import KVGroup, first_block, group_of, state_group
+from kvasir.core.groups import STATE_WINDOW, KVGroup, first_block, group_of
 
 MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized", 180)
 MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
@@ -80,10 +80,10 @@ def test_layers_without_a_group_of_their_own_are_with_those_that_keep_everything
 
 
 def test_kinds_of_groups_are_data() -> None:
-    groups = (KVGroup(4), KVGroup(4, 512), state_group(4, 4096))
+    groups = (KVGroup(4), KVGroup(4, 512), KVGroup(4, STATE_WINDOW, 4096))
     assert [group.kind for group in groups] == ["full", "window(512)", "state(4096)"]
     assert [group.needs(1000, 16) for group in groups] == [63, 33, 2]
-    assert group_of(2, (KVGroup(3), state_group(4, 4096))) == 0
+    assert group_of(2, (KVGroup(3), KVGroup(4, STATE_WINDOW, 4096))) == 0
     with pytest.raises(KvasirError, match="a state group of window 0: needs 2"):
         KVGroup(4, 0, 4096)
 
@@ -95,7 +95,7 @@ def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
     config = resolve(options, facts, MACHINE)
     full, state = config.kv.groups
     # two blocks a request and one to go on with, and those of two steps of 512 tokens
-    assert state == state_group(4 * 3 + 64, 4000)
+    assert state == KVGroup(4 * 3 + 64, STATE_WINDOW, 4000)
     assert config.kv.group_bytes == (30 * LAYER, 4000)
     assert full.n_blocks == ((64 << 20) - 76 * 4000) // (30 * LAYER)
     assert config.reasons["kv_groups"].endswith("76 blocks for 2 layers of state(4000)")

@@ -17,10 +17,10 @@ MACHINE = Hardware(4, 4, 2 << 30)
 
 def test_remedies_are_compared_in_the_same_bytes() -> None:
     advice = advise(EngineOptions(kv_memory="512MiB", max_model_len=4096), MODEL, MACHINE)
-    assert advice.holds is not None and not advice.refusal
-    assert (advice.holds.n_tokens, advice.holds.concurrency) == (8192, 2.0)
-    assert advice.holds.token_bytes == 65536
-    found = {each.change: each.holds for each in advice.remedies}
+    assert advice.room is not None and not advice.refusal
+    assert (advice.room.n_tokens, advice.room.concurrency) == (8192, 2.0)
+    assert advice.room.token_bytes == 65536
+    found = {each.change: each.room for each in advice.remedies}
     fp8, half = found["--kv-cache-dtype fp8_e4m3"], found["--max-model-len 2048"]
     assert fp8 is not None and half is not None
     # 2 bytes of scale a vector: 32768 + 1024 a token
@@ -35,9 +35,9 @@ def test_remedies_are_compared_in_the_same_bytes() -> None:
 
 def test_a_refused_start_is_told_with_what_helps() -> None:
     advice = advise(EngineOptions(kv_memory="200MiB", max_model_len=4096), MODEL, MACHINE)
-    assert advice.holds is None
+    assert advice.room is None
     assert "needs 256 blocks of 16 tokens, kv memory of 200 MiB holds 200" in advice.refusal
-    starts = {each.change: each.holds is not None for each in advice.remedies}
+    starts = {each.change: each.room is not None for each in advice.remedies}
     assert starts == {
         "--kv-cache-dtype fp8_e4m3": True,
         "--kv-cache-dtype int8": True,

@@ -160,6 +160,19 @@ def test_a_static_batch_ends_before_the_next_starts() -> None:
         assert min(starts) > max(load.ended[i] for i in range(first))
 
 
+def test_a_static_batch_fills_and_stays_closed_whoever_leaves_the_line() -> None:
+    load = Load(sizes(n_slots=4, budget=256, sharing=SharingConfig(policy="static")))
+    load.add(request(i, n_outputs=4 + 40 * (i == 0)) for i in range(9))
+    load.step()
+    assert load.scheduler.stats().n_running == 4
+    while load.scheduler.stats().n_running > 1:
+        load.step()
+    assert load.scheduler.cancel(8)
+    for _ in range(3):
+        load.step()
+        assert load.scheduler.stats().n_running == 1
+
+
 def test_contiguous_blocks_are_taken_at_the_start() -> None:
     contiguous = SharingConfig(kv_policy="contiguous")
     load = Load(sizes(n_blocks=20, sharing=contiguous))

@@ -12,8 +12,8 @@ import pytest
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup
 from kvasir.core.request import Context
+from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.keys import Chain, chain_root
-from kvasir.kv.prefix import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
 
 ROOT = chain_root("engine", Context())
@@ -121,10 +121,10 @@ def test_full_blocks_and_a_part_of_the_next() -> None:
     table = fill(cache, range(12))
     assert find(cache, [0, 1, 2]) == Hit(find(cache, []).node, ((),), table.at(0), 3)
     hit = find(cache, [0, 1, 2, 3, 4, 5, 99, 7, 8])
-    assert (hit.tables, hit.source, hit.n_rows) == ((table.at(0),), table.at(1), 2)
+    assert (hit.tables, hit.source, hit.n_part) == ((table.at(0),), table.at(1), 2)
     hit = find(cache, range(14))
-    assert (hit.tables, hit.source, hit.n_rows) == (((0, 1, 2),), (), 0)
-    assert find(cache, [7, 1, 2]).n_rows == 0
+    assert (hit.tables, hit.source, hit.n_part) == (((0, 1, 2),), (), 0)
+    assert find(cache, [7, 1, 2]).n_part == 0
     assert find(cache, range(8), chain_root("engine", Context("salt"))).tables == ((),)
 
 
@@ -133,10 +133,10 @@ def test_the_sibling_with_the_longest_common_part_is_taken() -> None:
     tables = {tail: fill(cache, [1, 2, 3, 4, *tail]) for tail in SIBLINGS}
     for tail, table in tables.items():
         hit = find(cache, [1, 2, 3, 4, *tail[:3], 77])
-        assert (hit.source, hit.n_rows) == (table.at(1), 3)
-    assert find(cache, [1, 2, 3, 4, 5, 8, 1, 1]).n_rows == 2
-    assert find(cache, [1, 2, 3, 4, 6, 0, 0, 0]).n_rows == 0
-    assert len(cache.index) == 1 + len(SIBLINGS)
+        assert (hit.source, hit.n_part) == (table.at(1), 3)
+    assert find(cache, [1, 2, 3, 4, 5, 8, 1, 1]).n_part == 2
+    assert find(cache, [1, 2, 3, 4, 6, 0, 0, 0]).n_part == 0
+    assert len(cache.tree) == 1 + len(SIBLINGS)
 
 
 SIBLINGS = [(5, 5, 5, 5), (5, 5, 6, 5), (5, 8, 5, 5), (300, 5, 5, 5), (70_000, 5, 5, 5)]
@@ -175,7 +175,7 @@ def test_a_block_that_others_follow_is_not_evicted() -> None:
     cache = cache_of(4, 4)
     table = fill(cache, range(8))
     with pytest.raises(KvasirError, match="block 0 is followed by 1 cached blocks"):
-        cache.index.evict(0, *table.at(0))
+        cache.tree.evict(0, *table.at(0))
 
 
 def test_reset_forgets_and_frees() -> None:
@@ -184,7 +184,7 @@ def test_reset_forgets_and_frees() -> None:
     gone.release()
     cache.reset()
     cache.check()
-    assert (cache.pools[0].n_free, cache.pools[0].n_used, len(cache.index)) == (3, 1, 0)
+    assert (cache.pools[0].n_free, cache.pools[0].n_used, len(cache.tree)) == (3, 1, 0)
     used.release()
     assert cache.pools[0].n_free == 4
 
@@ -193,12 +193,12 @@ def test_only_what_gave_finite_logits_survives_others_that_did_not() -> None:
     cache = cache_of(8, 4)
     good = fill(cache, range(8))
     proven = find(cache, range(8)).node
-    cache.index.prove(proven)
+    cache.tree.prove(proven)
     bad = fill(cache, [*range(8), 90, 91, 92, 93, 94, 95, 96, 97])
     cache.drop_unproven(find(cache, [*range(8), 90, 91, 92, 93, 94, 95, 96, 97]).node)
     cache.drop_unproven(proven)
     cache.check()
-    assert len(cache.index) == 2
+    assert len(cache.tree) == 2
     bad.release()
     good.release()
     assert (cache.pools[0].n_cached, cache.pools[0].n_free) == (2, 6)
@@ -213,7 +213,7 @@ def test_what_follows_a_dropped_block_stays_unknown() -> None:
     assert node is not None
     cache.drop_unproven(node)
     assert cache.insert(node, keys, table) is None
-    assert len(cache.index) == 0
+    assert len(cache.tree) == 0
 
 
 def test_blocks_that_forks_share_do_not_follow_a_twin() -> None:
@@ -253,7 +253,7 @@ def test_many_siblings_cost_little() -> None:
     for i in range(20_000):
         fill(cache, [1] * 14 + [i % 200, i // 200])
     tokens = [1] * 14 + [7, 101]
-    assert find(cache, tokens).n_rows == 15
+    assert find(cache, tokens).n_part == 15
     assert min(_seconds(cache, tokens) for _ in range(5)) < 0.001
 
 

@@ -91,7 +91,7 @@ def test_a_hit_stops_one_token_before_the_end() -> None:
     finish(made, ask(1, range(48)))
     plan = finish(made, ask(2, range(48)))[0]
     assert starts([plan]) == [(47, 1)]
-    assert [copy.n_rows for copy in plan.copies] == [15]
+    assert [copy.n_entries for copy in plan.copies] == [15]
     assert made.stats().prefix_hits == 47
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.request import PriorityClass
-from kvasir.sched.prefix import MAX_WAITS
+from kvasir.sched.queues import MAX_WAITS
 from tests.sharing import STEP_SECONDS, TOKEN_SECONDS, Load, request, sizes
 from tests.sizes import changed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.core.groups import state_group
+from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.request import EngineRequest
@@ -89,7 +89,7 @@ def test_closing_saves_what_is_cached(tmp_path: Path) -> None:
 
 def test_states_come_back_from_disk(tmp_path: Path) -> None:
     """The snapshot at the end of the hit is all that is loaded of them."""
-    states = (state_group(40, 64),)
+    states = (KVGroup(40, STATE_WINDOW, 64),)
     spec, config = replace(SIZES, windows=states), changed(CONFIG, windows=states)
 
     def answer(folder: Path) -> tuple[list[int], int]:

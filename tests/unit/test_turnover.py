@@ -22,10 +22,10 @@ from kvasir.config.resolved import SharingConfig
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepResult
 from kvasir.core.request import EngineRequest, Standing
+from kvasir.kv.holders import Holders
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.table import BlockTable
-from kvasir.sched.holds import Holds
-from kvasir.sched.policy import MAX_GONE, Line
+from kvasir.sched.order import MAX_GONE, Line
 from kvasir.sched.request import Request, new_request
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.backlog import Backlog
@@ -235,26 +235,26 @@ def test_variants_differ_in_what_they_are_named_for() -> None:
     assert load.scheduler.stats().n_waiting >= 8 - 4
 
 
-def test_what_is_held_goes_in_the_order_of_its_time() -> None:
+def test_what_is_kept_goes_in_the_order_of_its_time() -> None:
     now = 0.0
-    holds = Holds(lambda: now)
+    holders = Holders(lambda: now)
     pool = BlockPool(64)
     for i, seconds in enumerate((9.0, 3.0, 6.0, 1.0)):
         request = _waiting(i, 4, ())
-        request.table, request.share.hold_seconds = BlockTable((pool,), 16), seconds
-        request.table.grow(9)
-        request.n_computed = 9
-        holds.keep(request)
-        request.table.release()
-    holds.let_go(1)
+        request.table, request.hold_seconds = BlockTable((pool,), 16), seconds
+        holders.add(request)
+        request.table.grow(40)
+        holders.keep(request, 9)
+    assert pool.n_used == holders.n_kept == 4
+    holders.let_go(1)
     now = 2.0
-    holds.expire()
-    assert [i for i in range(4) if holds.get(i)] == [0, 2]
-    assert holds.reclaim()
-    assert [i for i in range(4) if holds.get(i)] == [0]
+    holders.expire()
+    assert [holder.id for holder in holders] == [0, 2]
+    assert holders.reclaim()
+    assert [holder.id for holder in holders] == [0]
     now = 9.0
-    holds.expire()
-    assert not len(holds) and not holds.reclaim() and not pool.n_used
+    holders.expire()
+    assert not holders.n_kept and not holders.reclaim() and not pool.n_used
 
 
 def test_ended_requests_leave_the_deadlines_a_few_at_a_time() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.sampling.philox import choice_seed, seeds_from
-from kvasir.sampling.validate import check, check_prompt, resolve, resolve_choices
+from kvasir.sampling.validate import check, check_prompt, resolve_choices, resolve_params
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 
@@ -59,7 +59,7 @@ ACCEPTED: list[tuple[str, Any]] = [
 def resolved(
     params: SamplingParams, eos_ids: tuple[int, ...] = (2,), choice: int = 0
 ) -> TokenParams:
-    return resolve(
+    return resolve_params(
         params,
         vocab_size=VOCAB,
         max_model_len=CONTEXT,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.groups import NO_BLOCK, KVGroup, state_group, window_blocks
+from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup, window_blocks
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
@@ -15,7 +15,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.checks import refuse_states
 from kvasir.exec.fake import FakeExecutor
-from kvasir.kv.prefix import PrefixCache
+from kvasir.kv.cache import PrefixCache
 from kvasir.sched.scheduler import Scheduler
 from tests.planned import tables_after
 from tests.sizes import changed, config_of
@@ -92,7 +92,7 @@ def test_a_hit_needs_what_the_next_token_sees() -> None:
     assert window == (NO_BLOCK, NO_BLOCK, NO_BLOCK, 3, 4)
     table.release()
     hit = cache.find(chain(range(20)), 20)
-    assert (hit.tables, hit.n_rows) == ((full, window), 0)
+    assert (hit.tables, hit.n_part) == ((full, window), 0)
     assert cache.find(chain([*range(12), 99]), 13).tables == ((0, 1, 2), (NO_BLOCK, 1, 2))
 
 
@@ -105,10 +105,10 @@ def test_without_the_last_window_a_shorter_prefix_is_found() -> None:
     cache.pools[1].allocate(5)
     hit = cache.find(chain(range(20)), 20)
     assert (hit.node.depth, hit.tables) == (4, ((0, 1, 2, 3), (NO_BLOCK, NO_BLOCK, 2, 3)))
-    assert (hit.source, hit.n_rows) == ((), 0)
+    assert (hit.source, hit.n_part) == ((), 0)
     cache.pools[1].allocate(2)
     assert cache.find(chain(range(20)), 20).node.depth == 2
-    assert cache.pools[0].n_cached == len(cache.index) == 5
+    assert cache.pools[0].n_cached == len(cache.tree) == 5
     cache.check()
 
 
@@ -133,10 +133,10 @@ def test_prefixes_that_hold_nothing_are_bounded() -> None:
         node = cache.insert(node, keys, table)
         n_known += 1
         cache.check()
-    assert len(cache.index) == 16
+    assert len(cache.tree) == 16
     table.release()
     cache.pools[0].allocate(2)
-    assert len(cache.index) == 0
+    assert len(cache.tree) == 0
     cache.check()
 
 
@@ -148,7 +148,7 @@ def test_the_next_turn_of_a_conversation_is_a_hit() -> None:
     assert (plans[0].rows[0].start, len(plans[0].rows[0].tokens)) == (304, 19)
 
 
-STATES = changed(CONFIG, windows=(state_group(40, 64),), enable_prefix_caching=True)
+STATES = changed(CONFIG, windows=(KVGroup(40, STATE_WINDOW, 64),), enable_prefix_caching=True)
 
 
 def test_a_hit_ends_where_a_snapshot_is() -> None:
@@ -168,7 +168,7 @@ def test_a_sequence_holds_one_state_between_steps() -> None:
     most = 0
     while made.has_work:
         step(made)
-        most = max(most, made._cache.pools[1].n_used)
+        most = max(most, made._kv.cache.pools[1].n_used)
     assert most == 1
 
 

@@ -1,4 +1,4 @@
-"""The paged KV memory of all layers: one allocation."""
+"""The KV memory of all layers, in blocks: one allocation."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class KVMemory:
             for begin, size, x, step in zip(nexts, lengths, sizes.groups, steps, strict=True)
         )
         layout = np.zeros(len(kv), KV_PLACE)
-        for row, layer, place, size in zip(layout, kv, places, layers, strict=True):
-            row["offset"], row["group"] = nexts[place], place
-            row["block_bytes"], row["layer_bytes"] = steps[place], size
-            row["block_size"], row["n_kv_heads"] = sizes.block_size, layer.n_kv_heads
-            row["head_dim"], row["dtype"] = layer.head_dim, KV_TYPE_CODES[layer.dtype]
+        for record, layer, place, size in zip(layout, kv, places, layers, strict=True):
+            record["offset"], record["group"] = nexts[place], place
+            record["block_bytes"], record["layer_bytes"] = steps[place], size
+            record["block_size"], record["n_kv_heads"] = sizes.block_size, layer.n_kv_heads
+            record["head_dim"], record["dtype"] = layer.head_dim, KV_TYPE_CODES[layer.dtype]
             nexts[place] += size
         return KVMemory(memory, groups, layout)
 

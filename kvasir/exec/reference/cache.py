@@ -1,4 +1,4 @@
-"""Paged KV cache in NumPy, and the rows of a step laid out over it."""
+"""KV cache in blocks, in NumPy, and the rows of a step laid out over it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvasir.ir.program import FloatArray, KVSpec
 Indices = NDArray[np.int64]
 
 
-class PagedCache:
+class BlockCache:
     """K and V of every layer, f32 [n_blocks * block_size, n_kv_heads, head_dim] with the blocks of
     the layer's group.
 
@@ -75,7 +75,7 @@ class PagedCache:
 
     def copy(self, copy: Copy) -> None:
         """Copies the first entries of a block in all layers."""
-        rows = np.arange(copy.n_rows)
+        rows = np.arange(copy.n_entries)
         for layer, group in self._group.items():
             src = copy.src[group] * self.block_size + rows
             dst = copy.dst[group] * self.block_size + rows
@@ -122,7 +122,7 @@ class StepLayout:
     """All rows of a step; tokens are numbered through in the order of the plan."""
 
     def __init__(
-        self, rows: tuple[Row, ...], tables: Mapping[int, Tables], cache: PagedCache
+        self, rows: tuple[Row, ...], tables: Mapping[int, Tables], cache: BlockCache
     ) -> None:
         """``tables``: by slot, of each row as far as its tokens."""
         self._cache = cache

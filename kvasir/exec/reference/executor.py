@@ -18,7 +18,7 @@ from kvasir.exec.checks import check_plan, need, refuse_programs, refuse_states
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import StepMasks
-from kvasir.exec.reference.cache import PagedCache, StepLayout
+from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, with_ids
 from kvasir.ir.bundle import Bundle, as_bundle
@@ -44,7 +44,7 @@ class _Step:
 
     constants: Mapping[str, FloatArray]
     layout: StepLayout
-    cache: PagedCache
+    cache: BlockCache
     states: Mapping[int, SlotState]
     logit_rows: tuple[LogitRow, ...]
     masks: StepMasks | None
@@ -86,7 +86,7 @@ class ReferenceExecutor(LocalExecutor):
         refuse_programs(self._bundle)
         self.program = self._bundle.target
         self._weights = weights
-        self._cache = PagedCache(self._bundle.kv, sizes.groups, sizes.block_size)
+        self._cache = BlockCache(self._bundle.kv, sizes.groups, sizes.block_size)
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
 

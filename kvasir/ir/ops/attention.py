@@ -159,8 +159,10 @@ def attend(
     q = round_bf16(q) if kv.rounded else q
     keep = kv.positions > position - window if window else np.ones(len(kv.positions), bool)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
-    group = len(q) // k.shape[1]
-    scores = soften(scale * np.einsum("hgd,nhd->hgn", q.reshape(k.shape[1], group, -1), k), softcap)
+    n_shared = len(q) // k.shape[1]
+    scores = soften(
+        scale * np.einsum("hgd,nhd->hgn", q.reshape(k.shape[1], n_shared, -1), k), softcap
+    )
     top = scores.max(axis=-1, keepdims=True)
     extra = np.full(top.shape, -np.inf) if sinks is None else sinks.reshape(top.shape)
     top = np.maximum(top, extra)

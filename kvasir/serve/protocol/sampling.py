@@ -23,7 +23,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingFields(DrawParams, frozen=True, kw_only=True):
-    """Values as written; ``sampling.validate.resolve`` checks bounds. null counts as absent."""
+    """Values as written; ``sampling.validate`` checks bounds. null counts as absent."""
 
     model: str | None = None
     n: int = 1

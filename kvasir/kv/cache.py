@@ -1,4 +1,4 @@
-"""The prefix cache: pools and index as one, for those who hold blocks through tables."""
+"""The prefix cache: pools and tree as one, for those who hold blocks through tables."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
-from kvasir.kv.index import Node, PrefixIndex
 from kvasir.kv.keys import Chain
 from kvasir.kv.pool import BlockPool
+from kvasir.kv.radix import Node, RadixTree
 from kvasir.kv.table import BlockTable
 
 OnEvict = Callable[[bytes, int, int], None]
@@ -20,15 +20,15 @@ NODES_PER_BLOCK = 8
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """What is cached of a sequence."""
+    """What memory holds of a sequence."""
 
     node: Node
     """Of the last full block; a root when there is none."""
     tables: Tables
     """Per group the full blocks; of a windowed one those that are seen from the hit's end on."""
     source: tuple[int, ...] = ()
-    """Per group a block whose first ``n_rows`` entries are those that come next."""
-    n_rows: int = 0
+    """Per group a block whose first ``n_part`` entries are those that come next."""
+    n_part: int = 0
 
 
 class _Contents:
@@ -37,7 +37,7 @@ class _Contents:
     def __init__(self, cache: PrefixCache, group: int) -> None:
         self._cache = cache
         self._group = group
-        self.known: Container[int] = cache.index.by_block[group]
+        self.known: Container[int] = cache.tree.by_block[group]
 
     def evict(self, block: int) -> None:
         self._cache.evict(self._group, block)
@@ -60,7 +60,7 @@ class PrefixCache:
         self.block_size = block_size
         self._on_evict = on_evict
         self.groups = tuple(groups)
-        self.index = PrefixIndex([group.window for group in groups])
+        self.tree = RadixTree([group.window for group in groups])
         self.pools = tuple(
             BlockPool(group.n_blocks, _Contents(self, i), group.window)
             for i, group in enumerate(groups)
@@ -79,17 +79,17 @@ class PrefixCache:
         of them have a snapshot, and never inside a block."""
         size = self.block_size
         n_full = n_tokens // size
-        nodes = self.index.match(chain.root, chain.keys(n_full), n_full)
+        nodes = self.tree.match(chain.root, chain.keys(n_full), n_full)
         if self._windowed:
             del nodes[self._depth(nodes) + 1 :]
         depth, node = len(nodes) - 1, nodes[-1]
         start, stop = depth * size, min(n_tokens, (depth + 1) * size)
-        source, n_rows = None, 0
+        source, n_part = None, 0
         if node.children and start < stop and not self._has_states:
-            source, n_rows = self.index.part(node, chain.packed(start, stop))
+            source, n_part = self.tree.part(node, chain.packed(start, stop))
         if source is None or NO_BLOCK in source.blocks:
             return Hit(node, self._tables(nodes, start))
-        return Hit(node, self._tables(nodes, start + n_rows), tuple(source.blocks), n_rows)
+        return Hit(node, self._tables(nodes, start + n_part), tuple(source.blocks), n_part)
 
     def extended(self, hit: Hit, depth: int) -> Hit:
         """The beginning of ``depth`` >= ``hit``'s full blocks: without a part of a block, and
@@ -99,6 +99,14 @@ class PrefixCache:
             first = first_block(depth * self.block_size, pool.window, self.block_size)
             tables.append((*[NO_BLOCK] * first, *blocks[first:]))
         return Hit(hit.node, tuple(tables))
+
+    def n_tokens(self, hit: Hit) -> int:
+        """Of a hit."""
+        return len(hit.tables[0]) * self.block_size + hit.n_part
+
+    def whole(self, n_tokens: int) -> int:
+        """As many of them as a request can begin after: a state is there after full blocks only."""
+        return n_tokens - n_tokens % self.block_size if self._has_states else n_tokens
 
     def fits(self, hit: Hit, n_tokens: int, n_spare: int) -> bool:
         """Whether a table could begin with ``hit``, go on to ``n_tokens``, and leave ``n_spare``
@@ -128,15 +136,15 @@ class PrefixCache:
         dropped, too much is known, or others share the block that would have to be given up, and
         those after it: what follows it can be found no more.
         """
-        if not node.is_live or len(self.index) >= self._max_nodes:
+        if not node.is_live or len(self.tree) >= self._max_nodes:
             return None
         i = node.depth
         key, tokens = chain.block(i)
         blocks = table.at(i)
-        known = self.index.get(key)
+        known = self.tree.get(key)
         if known is not None and self._is_bound(blocks, known):
             return None
-        new = self.index.insert(node, key, tokens, blocks)
+        new = self.tree.insert(node, key, tokens, blocks)
         for group, block in enumerate(blocks):
             if block != new.blocks[group] and block != NO_BLOCK:
                 table.replace(group, i, new.blocks[group])
@@ -152,8 +160,8 @@ class PrefixCache:
             last, new = new, self.insert(new, chain, table)
         last = last if new is None else new
         if is_proven and last is not node:
-            self.index.prove(last)
-        self.index.prune(last)
+            self.tree.prove(last)
+        self.tree.prune(last)
         return new
 
     def drop_unproven(self, node: Node) -> None:
@@ -163,36 +171,36 @@ class PrefixCache:
             return
         while node.parent is not None and not node.parent.is_proven:
             node = node.parent
-        self._forget(self.index.drop(node))
+        self._forget(self.tree.drop(node))
 
     def evict(self, group: int, block: int) -> None:
         """The space of a cached block is needed."""
-        node = self.index.by_block[group][block]
+        node = self.tree.by_block[group][block]
         if self._on_evict is not None and node.is_proven:
             goes_whole = not self.pools[group].window
             for other, held in _held(node):
                 if goes_whole or other == group:
                     self._on_evict(node.key, other, held)
-        self._forget(self.index.evict(group, block))
+        self._forget(self.tree.evict(group, block))
 
     def cached(self) -> Iterator[tuple[bytes, int, int]]:
         """Key, group and block of what has no owner and gave finite logits, the last to go first.
         The cache must not change meanwhile."""
         for group, pool in enumerate(self.pools):
-            known = self.index.by_block[group]
+            known = self.tree.by_block[group]
             for block in reversed(pool.cached()):
                 if known[block].is_proven:
                     yield known[block].key, group, block
 
     def reset(self) -> None:
         """Forget everything that is cached."""
-        self.index.clear()
+        self.tree.clear()
         for pool in self.pools:
             pool.forget(pool.cached())
 
     def check(self) -> None:
         """Raises KvasirError unless blocks add up, and the next to go is always a leaf."""
-        self.index.check()
+        self.tree.check()
         for group, pool in enumerate(self.pools):
             pool.check()
             if not pool.window:
@@ -209,7 +217,7 @@ class PrefixCache:
                 raise KvasirError(f"block {block} is used, the block before it is not")
 
     def _parent(self, group: int, block: int) -> int:
-        node = self.index.by_block[group].get(block)
+        node = self.tree.by_block[group].get(block)
         if node is None or node.parent is None or node.parent.parent is None:
             return NO_BLOCK
         return node.parent.blocks[group]

@@ -41,7 +41,7 @@ class Node:
         """Their tokens."""
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.is_live = True
-        """Not dropped from the index. A root without children is not in the index, yet live."""
+        """Not dropped from the tree. A root without children is not in the tree, yet live."""
         self.is_proven = parent is None
         """Finite logits were computed from it; then also from all blocks before it."""
 
@@ -51,7 +51,7 @@ _NO_NAMES: list[bytes] = []
 """Of the many leaves; never changed."""
 
 
-class PrefixIndex:
+class RadixTree:
     """Which block holds which prefix. O(1) per block, and O(log siblings) for a part of one."""
 
     def __init__(self, windows: Sequence[int] = (0,)) -> None:

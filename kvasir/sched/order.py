@@ -1,4 +1,4 @@
-"""In which order waiting requests start, and prompts share the steps."""
+"""Who is next: in which order waiting requests start, and prompts share the steps."""
 
 from __future__ import annotations
 
@@ -48,31 +48,19 @@ class Line:
         return [item[3] for item in self._items[self._head : self._head + n]]
 
 
-class Policy(Protocol):
-    """Holds the waiting requests."""
+class Order(Protocol):
+    """Holds the waiting requests, class by class, and says who is next."""
 
-    knows_classes: bool
-    """Whether it tells priorities apart."""
     max_bypass: int
     """Requests that may start before one whose turn it is, because it does not fit or their
     prefixes are cached: that bounds how long it can starve."""
 
     def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[Request]:
-        """Class by class."""
-        ...
-
-    def n_waiting(self, rank: int) -> int:
-        """Waiting requests of class ``rank`` and the higher ones."""
-        ...
+    def __iter__(self) -> Iterator[Request]: ...
 
     def ahead(self, rank: int) -> Sequence[Backlog]:
-        """The same requests as sums."""
-        ...
-
-    def claims(self, prompts: Iterable[Request]) -> int:
-        """Tokens of running ``prompts`` that go before outputs of the lowest class."""
+        """Those of class ``rank`` and the higher ones, as sums."""
         ...
 
     def push(self, request: Request) -> None:
@@ -80,51 +68,50 @@ class Policy(Protocol):
         ...
 
     def remove(self, request: Request) -> None:
-        """A request waits no more."""
+        """A request waits no more: it ended, or has a slot."""
         ...
 
-    def is_open(self, n_running: int) -> bool:
-        """Whether any request may start now."""
+    def turns(self, n_running: int) -> Iterator[Sequence[Request]]:
+        """Waiting requests that may start now, first those whose turn it is. Among the requests of
+        one turn a cached prefix goes first. Ends after a bounded number."""
         ...
 
     def urgent(self) -> Request | None:
         """The waiting request of the highest class whose turn it is, where classes are known."""
         ...
 
-    def turns(self) -> Iterator[Sequence[Request]]:
-        """Waiting requests, first those whose turn it is. Among the requests of one turn a cached
-        prefix goes first. Ends after a bounded number."""
+    def goes_first(self, running: Request) -> bool:
+        """Whether some waiting request has a better claim to the step than ``running``."""
         ...
 
-    def full(self) -> None:
-        """No further request fits now."""
-        ...
-
-    def started(self, request: Request) -> None:
-        """A request runs, with what was cached of it."""
-        ...
-
-    def stopped(self, request: Request) -> None:
-        """A request runs no more: it ended or was preempted; its counters are still those."""
-        ...
-
-    def computed(self, requests: Iterable[Request]) -> None:
-        """Running requests may have computed more."""
-        ...
-
-    def order(self, prompts: list[Request]) -> list[Request]:
+    def ranked(self, prompts: list[Request]) -> list[Request]:
         """Running requests, the first to compute a chunk first."""
         ...
 
-    def goes_first(self, running: Request) -> bool:
-        """Whether some waiting request has a better claim to the step than ``running``."""
+    def claims(self, prompts: Iterable[Request]) -> int:
+        """Tokens of running ``prompts`` that go before outputs of the lowest class."""
+        ...
+
+
+class Account(Protocol):
+    """Who computed what, charged to classes and tenants: an order may rest on it."""
+
+    def start(self, request: Request) -> None:
+        """A request runs, with what was cached of it."""
+        ...
+
+    def charge(self, requests: Iterable[Request]) -> None:
+        """Running requests may have computed more."""
+        ...
+
+    def stop(self, request: Request) -> None:
+        """A request runs no more: it ended or was preempted; its counters are still those."""
         ...
 
 
 class Fcfs:
     """First come, first served: one line, and whoever does not fit holds it up."""
 
-    knows_classes = False
     max_bypass = 0
 
     def __init__(self) -> None:
@@ -137,14 +124,8 @@ class Fcfs:
     def __iter__(self) -> Iterator[Request]:
         return iter(self._line)
 
-    def n_waiting(self, rank: int) -> int:
-        return len(self._line)
-
     def ahead(self, rank: int) -> Sequence[Backlog]:
         return (self._backlog,)
-
-    def claims(self, prompts: Iterable[Request]) -> int:
-        return 0
 
     def push(self, request: Request) -> None:
         self._line.push(request)
@@ -154,33 +135,20 @@ class Fcfs:
         self._line.remove(request)
         self._backlog.remove(request)
 
-    def is_open(self, n_running: int) -> bool:
-        return True
+    def turns(self, n_running: int) -> Iterator[Sequence[Request]]:
+        return ((request,) for request in self._line.first(MAX_LOOKAHEAD))
 
     def urgent(self) -> Request | None:
         return None
 
-    def turns(self) -> Iterator[Sequence[Request]]:
-        for request in self._line.first(MAX_LOOKAHEAD):
-            yield (request,)
-
-    def full(self) -> None:
-        """Nothing is remembered of it."""
-
-    def started(self, request: Request) -> None:
-        """Nothing is owed."""
-
-    def stopped(self, request: Request) -> None:
-        """Nothing is owed."""
-
-    def computed(self, requests: Iterable[Request]) -> None:
-        """Nothing is owed."""
-
-    def order(self, prompts: list[Request]) -> list[Request]:
-        return prompts
-
     def goes_first(self, running: Request) -> bool:
         return False
+
+    def ranked(self, prompts: list[Request]) -> list[Request]:
+        return prompts
+
+    def claims(self, prompts: Iterable[Request]) -> int:
+        return 0
 
 
 class Static(Fcfs):
@@ -191,10 +159,12 @@ class Static(Fcfs):
         super().__init__()
         self._is_filling = True
 
-    def is_open(self, n_running: int) -> bool:
-        """A batch fills until a request does not fit or none is left; it opens when empty."""
-        self._is_filling = not n_running or (self._is_filling and len(self) > 0)
-        return self._is_filling
-
-    def full(self) -> None:
+    def turns(self, n_running: int) -> Iterator[Sequence[Request]]:
+        """A batch opens when none runs, and fills until nobody of a look at the line starts."""
+        may_start = self._is_filling or not n_running
         self._is_filling = False
+        return super().turns(n_running) if may_start else iter(())
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._is_filling |= request.slot >= 0

@@ -1,0 +1,125 @@
+"""Who holds blocks, each by one entry: requests that run, and those that ended and are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from kvasir.core.request import Context
+from kvasir.kv.keys import Chain
+from kvasir.kv.radix import Node
+from kvasir.kv.table import BlockTable
+
+MAX_KEPT = 4096
+"""Ended requests that are kept at a time; beyond it the one whose time is up first goes."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Holder:
+    """Tokens of a request, and the blocks in which their keys and values lie.
+
+    While it runs it computes and tells the cache; when it ended it may be kept for others that go
+    on with its tokens. While it waits its table is empty.
+    """
+
+    id: int
+    tokens: list[int]
+    """Prompt and output; outputs are appended when they are committed. Until it starts it may share
+    the list with other choices of its prompt."""
+    table: BlockTable
+    context: Context
+    parent: int = -1
+    """Id of the request that it forks from; -1: none."""
+    rank: int = 0
+    """Of its class; 0 is the highest."""
+    n_computed: int = 0
+    """Tokens whose KV entries are written once every plan made so far has run."""
+    epoch: int = 0
+    """Times it was preempted: results of an older epoch say nothing about its blocks."""
+    news_at: int = 0
+    """Computed tokens before which nothing of its blocks changes hands."""
+    chain: Chain | None = None
+    """Keys of its full blocks, once the cache was asked."""
+    node: Node | None = None
+    """Of its last block that it vouched for; None when it tells the cache nothing (more)."""
+    computing: bytes = b""
+    """Key of the full block that comes next; empty when its tokens are not all known."""
+    hold_seconds: float = 0.0
+    """How long its blocks stay after its end."""
+    until: float | None = None
+    """When it goes, once it ended and is kept."""
+
+
+class Holders:
+    """Running and kept requests by their ids. Kept blocks are not evicted from the cache, but yield
+    when a running request needs them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """``clock``: seconds, monotonic."""
+        self.n_kept = 0
+        self._clock = clock
+        self._holders: dict[int, Holder] = {}
+        self._ends: list[tuple[float, int]] = []
+        """A heap of when those that are kept go at the latest, and of some that went before."""
+
+    def __iter__(self) -> Iterator[Holder]:
+        return iter(self._holders.values())
+
+    def get(self, request_id: int) -> Holder | None:
+        return self._holders.get(request_id)
+
+    def add(self, holder: Holder) -> None:
+        """One that runs from now on; whoever was kept under its id goes."""
+        self.let_go(holder.id)
+        self._holders[holder.id] = holder
+
+    def remove(self, holder: Holder) -> None:
+        """A running one gives up its blocks."""
+        del self._holders[holder.id]
+        holder.table.release()
+
+    def keep(self, holder: Holder, n_computed: int) -> None:
+        """A running one ends, and holds the blocks of its first ``n_computed`` tokens until its
+        time is up."""
+        if self.n_kept == MAX_KEPT:
+            self.reclaim()
+        holder.n_computed = n_computed
+        holder.table.trim(n_computed)
+        holder.until = self._clock() + holder.hold_seconds
+        self.n_kept += 1
+        heappush(self._ends, (holder.until, holder.id))
+        if len(self._ends) > 2 * MAX_KEPT:
+            self._ends = [(x.until, x.id) for x in self if x.until is not None]
+            heapify(self._ends)
+
+    def let_go(self, request_id: int) -> None:
+        """What is kept under an id gives its blocks back."""
+        holder = self._holders.get(request_id)
+        if holder is not None and holder.until is not None:
+            self.n_kept -= 1
+            self.remove(holder)
+
+    def expire(self) -> None:
+        """Let go of what was kept for long enough."""
+        now = self._clock()
+        while (first := self._first()) is not None and first[0] <= now:
+            self.let_go(first[1])
+
+    def reclaim(self) -> bool:
+        """Let go of what would expire first; False when nothing is kept."""
+        first = self._first()
+        if first is not None:
+            self.let_go(first[1])
+        return first is not None
+
+    def _first(self) -> tuple[float, int] | None:
+        """Whose time is up first, and when."""
+        ends = self._ends
+        while ends and self._until(ends[0][1]) != ends[0][0]:
+            heappop(ends)
+        return ends[0] if ends else None
+
+    def _until(self, request_id: int) -> float | None:
+        holder = self._holders.get(request_id)
+        return None if holder is None else holder.until

@@ -1,0 +1,160 @@
+"""Classes and tenants with their clocks, and the lines in which their requests wait."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush, heapreplace
+
+from kvasir.sched.order import Line
+from kvasir.sched.request import Request
+from kvasir.timing.backlog import Backlog
+
+MAX_IDLE = 1024
+"""Tenants without requests whose clocks are remembered."""
+
+
+class Clock:
+    """``time`` counts what was computed, ``advance`` what runs and is paid for beyond."""
+
+    __slots__ = ("advance", "n_running", "time", "weight")
+
+    def __init__(self, weight: float, time: float) -> None:
+        self.weight = weight
+        self.time = time
+        self.advance = 0.0
+        self.n_running = 0
+
+    @property
+    def claim(self) -> float:
+        return self.time + self.advance
+
+    def pay(self, ahead: float) -> None:
+        """In advance, or less than nothing of it: back, or for what was computed meanwhile."""
+        advance = self.advance + ahead / self.weight
+        self.advance = advance if advance > 0.0 else 0.0
+
+
+class Tenant(Clock):
+    __slots__ = ("line", "name", "queued")
+
+    def __init__(self, name: str, weight: float, time: float) -> None:
+        super().__init__(weight, time)
+        self.name = name
+        self.line = Line()
+        self.queued: float | None = None
+        """Claim of its entry in the heap that counts."""
+
+
+class Class(Clock):
+    """Tenants that wait are found through a heap, in which each has one entry that counts."""
+
+    def __init__(self, weight: float, tenant_weights: Mapping[str, float]) -> None:
+        super().__init__(weight, 0.0)
+        self.waiting = Backlog()
+        self._weights = tenant_weights
+        self._floor = 0.0
+        self._tenants: dict[str, Tenant] = {}
+        self._idle: OrderedDict[str, None] = OrderedDict()
+        self._heap: list[tuple[float, str]] = []
+
+    def tenant(self, name: str) -> Tenant:
+        """A new one, or one that was idle, starts at the clock of those that are served."""
+        found = self._tenants.get(name)
+        if found is None:
+            found = Tenant(name, self._weights.get(name, 1.0), self._floor)
+            self._tenants[name] = found
+        if not found.line and not found.n_running:
+            found.time = max(found.time, self._floor)
+        self._idle.pop(name, None)
+        return found
+
+    def known(self, name: str) -> Tenant:
+        return self._tenants[name]
+
+    def lines(self) -> Iterator[Tenant]:
+        return iter(self._tenants.values())
+
+    def wants(self, tenant: Tenant) -> None:
+        """Its claim is new or became smaller; one that grew is noticed when its entry comes up."""
+        if tenant.line and (tenant.queued is None or tenant.claim < tenant.queued):
+            tenant.queued = tenant.claim
+            heappush(self._heap, (tenant.claim, tenant.name))
+
+    def front(self) -> Tenant | None:
+        """The tenant of the smallest claim among those with waiting requests."""
+        heap = self._heap
+        while heap:
+            claim, name = heap[0]
+            tenant = self._tenants.get(name)
+            if tenant is None or tenant.queued != claim:
+                heappop(heap)
+            elif not tenant.line:
+                tenant.queued = None
+                heappop(heap)
+            elif claim < tenant.claim:
+                tenant.queued = tenant.claim
+                heapreplace(heap, (tenant.claim, name))
+            else:
+                return tenant
+        return None
+
+    def first(self, n: int) -> list[Tenant]:
+        """The tenants of at most ``n`` smallest claims among those with waiting requests."""
+        found: list[Tenant] = []
+        while len(found) < n and (tenant := self.front()) is not None:
+            tenant.queued = None
+            heappop(self._heap)
+            found.append(tenant)
+        for tenant in found:
+            self.wants(tenant)
+        return found
+
+    def turns(self, n: int) -> Iterator[Tenant]:
+        """``first``, of which mostly one is looked at."""
+        front = self.front()
+        if front is not None:
+            yield front
+            yield from self.first(n)[1:]
+
+    def serve(self, tenant: Tenant) -> None:
+        """One of its requests starts."""
+        self._floor = max(self._floor, tenant.time)
+        self._idle.pop(tenant.name, None)
+        tenant.n_running += 1
+        self.n_running += 1
+
+    def rest(self, tenant: Tenant) -> None:
+        """One of its requests left; without any, it is remembered for a while."""
+        if tenant.line or tenant.n_running:
+            return
+        self._idle[tenant.name] = None
+        while len(self._idle) > MAX_IDLE:
+            del self._tenants[self._idle.popitem(last=False)[0]]
+
+
+class Clocks:
+    """Of all classes, the highest first."""
+
+    def __init__(self, weights: Sequence[float], tenants: Mapping[str, float]) -> None:
+        """``weights``: of the classes; ``tenants``: of tenants whose weight is not 1."""
+        self.classes = [Class(weight, tenants) for weight in weights]
+        self._floor = 0.0
+
+    def wait(self, request: Request) -> tuple[Class, Tenant]:
+        """Of a request that begins to wait. Whoever was idle starts at the clock of those that are
+        served."""
+        own = self.classes[request.rank]
+        if not own.waiting and not own.n_running:
+            own.time = max(own.time, self._floor)
+        return own, own.tenant(request.standing.tenant)
+
+    def of(self, request: Request) -> tuple[Class, Tenant]:
+        own = self.classes[request.rank]
+        return own, own.known(request.standing.tenant)
+
+    def serve(self, request: Request) -> None:
+        """It starts."""
+        own, tenant = self.of(request)
+        self._floor = max(self._floor, own.time)
+        own.serve(tenant)
