@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 
 DAY_SECONDS = 24 * 3600
+MAX_LOGPROBS = 20
+"""Alternatives that are reported for a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,9 @@ class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_field
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    logprobs: Annotated[int | None, Bounds(0, 20)] = None
+    logprobs: Annotated[int | None, Bounds(0, MAX_LOGPROBS)] = None
     """Number of alternatives reported for each output token; 0 reports the chosen token alone."""
-    prompt_logprobs: Annotated[int | None, Bounds(0, 20)] = None
+    prompt_logprobs: Annotated[int | None, Bounds(0, MAX_LOGPROBS)] = None
     detokenize: bool = True
     skip_special_tokens: bool = True
     ttft_ms: Annotated[int | None, Bounds(1, DAY_SECONDS * 1000)] = None

@@ -16,9 +16,6 @@ from kvasir.timing.pace import Pace
 MAX_SCORES = 4096
 """Logprobs of prompts in a step, alternatives included: to gather and tell them takes 15 ms."""
 
-MAX_LOGPROBS = 21
-"""Of one token with the most alternatives."""
-
 
 @dataclass(slots=True)
 class Making:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvasir.core.params import MAX_LOGPROBS
 from kvasir.sched.counters import Counters
-from kvasir.sched.making import MAX_LOGPROBS, MAX_SCORES, Making
+from kvasir.sched.making import MAX_SCORES, Making
 from kvasir.sched.order import Account
 from kvasir.sched.queues import LOWEST, Newcomer, Queues
 from kvasir.sched.request import Request
@@ -86,7 +87,8 @@ class Prompts:
         """The next waiting request, if one can start."""
         if not making.room(LOWEST):
             return False
-        newcomer = self._queues.newcomer(may_score=making.n_scores + MAX_LOGPROBS <= MAX_SCORES)
+        may_score = making.n_scores + 1 + MAX_LOGPROBS <= MAX_SCORES
+        newcomer = self._queues.newcomer(may_score=may_score)
         if newcomer is None:
             return False
         self._open(making, newcomer)
