@@ -90,7 +90,8 @@ test-oracle: $(ORACLE)/.built
 	$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(TESTS) $(ARGS)
 
 sanitize: $(VENV)/.base $(VENV)/.dev
-	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh long $(abspath $(VENV))/bin/python $(ARGS)
+	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh memory $(abspath $(VENV))/bin/python $(ARGS)
+	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh threads $(abspath $(VENV))/bin/python $(ARGS)
 
 sanitize-short: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh short $(abspath $(VENV))/bin/python $(ARGS)
