@@ -5,7 +5,7 @@
 # and leaves the threads to theirs. KVASIR_LEVELS: other levels than all. PYTHON's environment needs the packages of the build and of the tests;
 # gcc alone is provided for.
 set -eu
-form=$1 python=$2
+form=$1 python=$2 here=$(cd "$(dirname "$0")" && pwd)
 shift 2
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
@@ -42,6 +42,7 @@ check() (
   # The interpreter itself is not checked: its leaks are no concern of ours. Memory in fixed places, or the
   # thread sanitizer cannot start on every kernel. -S keeps an editable install from standing in for the tree.
   export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$site"
+  export TSAN_OPTIONS="suppressions=$here/tsan.supp"
   LD_PRELOAD=$preload setarch -R "$python" -S -m pytest -p no:cacheprovider -o timeout=900 "$@"
 )
 

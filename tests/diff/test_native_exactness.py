@@ -120,8 +120,10 @@ def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -
     for request in case.sharing:
         assert outcome.answers[request.id] == expected[request.id], request.params
     is_tight = variant.forks and variant.n_spare_blocks is not None
-    # a parent of few blocks has given back those of its windows that a fork would see
-    assert outcome.stats.prefix_hits > 0 or (is_tight and case.grouped.windows)
+    # a parent of few blocks has given back those of its windows that a fork would see, or, when its
+    # fork comes a step later, all of them
+    may_miss = is_tight and (case.grouped.windows or variant.overlap)
+    assert outcome.stats.prefix_hits > 0 or may_miss
 
 
 @pytest.mark.parametrize("variant", DISK_VARIANTS[::3], ids=lambda variant: variant.name)
