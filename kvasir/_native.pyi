@@ -53,6 +53,10 @@ def fill_mask(
     """Write a row of ``masks`` [rows, words] and raise its flag, while a step waits for it."""
 
 def hash_row(row: NDArray[np.float32]) -> int: ...
+
+SLOT_PARAMS: tuple[str, ...]
+"""What ``Sampler.open`` reads of its parameters."""
+
 def philox(seed: int, out_index: int, token: int) -> int:
     """The u32 that the noise of one token is made of."""
 

@@ -1,6 +1,6 @@
 """The smallest backend: a folder's worth of NumPy behind the same door as the others.
 
-It computes when it is asked for a result, as something elsewhere would, has the thread, the pages
+It computes when it is asked for a result, as something elsewhere would, has the thread, the blocks
 and the arrays of a step to itself, and takes from the project the order of a step, its arrays and
 the arithmetic of its ops.
 """
@@ -30,6 +30,7 @@ from kvasir.exec.tables import SlotTables
 from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, Program
+from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 from kvasir.weights.bind import Binding
 
@@ -37,7 +38,11 @@ from kvasir.weights.bind import Binding
 class ToyHandle:
     def __init__(self, executor: ToyExecutor) -> None:
         self._executor = executor
+        self.masks: dict[int, Bits] = {}
         self.done: StepResult | None = None
+
+    def fill(self, row: int, bits: Bits) -> None:
+        self.masks[row] = bits.copy()
 
     def result(self) -> StepResult:
         while self.done is None:
@@ -78,6 +83,7 @@ class ToyExecutor:
             for x in program.kv
         }
         self._outputs: tuple[RowOutput, ...] = ()
+        self._masks: dict[int, Bits] = {}
 
     def attach(self, store: BlockStore) -> None:
         self._store = store
@@ -94,6 +100,7 @@ class ToyExecutor:
     def run_next(self) -> None:
         """The oldest step that was started."""
         plan, handle = self._queue.popleft()
+        self._masks = handle.masks
         need(not any(row.n_drafts for row in plan.rows), "there is no draft program")
         self._tables.apply(plan)
         for x in plan.opens:
@@ -162,6 +169,7 @@ class ToyExecutor:
                 self._int("logit_out_index", i),
                 path[paths[i] : paths[i + 1]].tolist(),
                 self._int("logit_target", i),
+                self._masks.get(i),
             )
             for i, row in enumerate(logits)
         )

@@ -77,6 +77,10 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True):
     block: int
 
 
+MAX_DRAFTS = 16
+"""Tokens that an executor drafts behind a row."""
+
+
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive tokens of one request in one step; prefill, decode and speculation are all rows.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,10 +17,13 @@ from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, is_draft
 from kvasir.sched.scheduler import Scheduler
 
+MAX_SECONDS = 1.0
+"""Of one call for one request: all others wait for it. The request of a slower one ends with it."""
+
 
 class Masking:
     """Follows plans and results, which say all: the constraint of each slot, what was put out
-    there, and which rows wait for a mask. A request whose masks fail ends."""
+    there, and which rows wait for a mask. A request whose masks fail, or take too long, ends."""
 
     def __init__(self, masks: Masks, scheduler: Scheduler, vocab_size: int) -> None:
         self._masks = masks
@@ -75,11 +79,15 @@ class Masking:
         self._masks.close(slot)
 
     def _try(self, slot: int, act: Callable[..., None], *args: object) -> bool:
+        began = time.monotonic()
         try:
             act(slot, *args)
         except Exception as error:
             self._failed[slot] = error
             return False
+        if (seconds := time.monotonic() - began) > MAX_SECONDS:
+            late = TimeoutError(f"a call took {seconds:.1f} s, {MAX_SECONDS:g} s at most")
+            self._failed[slot] = late
         return True
 
     def _owners(self) -> dict[int, Request]:

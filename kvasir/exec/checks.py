@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
-from kvasir.core.plan import Copy, Row, StepPlan
+from kvasir.core.plan import MAX_DRAFTS, Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.ir.bundle import DRAFT, TARGET, Bundle
 
@@ -87,7 +87,7 @@ def _check_drafts(row: Row) -> None:
     need(
         not row.n_drafts
         or (
-            row.n_drafts > 0
+            0 < row.n_drafts <= MAX_DRAFTS
             and not (row.parents or row.targets)
             and row.n_logits in (1, len(row.tokens))
         ),

@@ -16,8 +16,6 @@ from kvasir.exec.tables import SlotTables
 
 MAX_TOP = 32
 """Alternatives that a logit row can report."""
-MAX_DRAFTS = 16
-"""Tokens that an executor drafts behind a row."""
 MAX_PATH = 64
 """Drafted tokens before a logit row, on average over a step."""
 

@@ -13,8 +13,9 @@ from kvasir.core.plan import StepPlan
 from kvasir.exec.rows import LogitRow, logit_rows
 from kvasir.sampling.masks import Bits, n_words
 
-WAIT_SECONDS = 60.0
-"""That a step waits for its masks: whoever would bring them has died."""
+WAIT_SECONDS = 600.0
+"""That a step waits for its masks: whoever would bring them has died, or hangs. Who is slow ends
+long before (``engine.masking``)."""
 NONE, COMING, HERE = range(3)
 """Of a logit row: it has no mask, waits for it, has it. ``native/sample/masks.h`` has them too."""
 

@@ -84,6 +84,7 @@ class Holders:
         time is up."""
         if self.n_kept == MAX_KEPT:
             self.reclaim()
+        holder.chain = None  # it holds the keys of all blocks, and nobody asks for more
         holder.n_computed = n_computed
         holder.table.trim(n_computed)
         holder.until = self._clock() + holder.hold_seconds

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import Row, StepPlan, StepResult
+from kvasir.core.plan import MAX_DRAFTS, Row, StepPlan, StepResult
 from kvasir.sched.request import Request
 from kvasir.sched.rows import draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
@@ -43,7 +43,7 @@ class Drafts:
         draft = draft.head(max(0, min(n_spare, self._max_tokens, room)))
         n_left = request.max_outputs - request.n_drawn - 1
         draft = draft if draft.parents else draft.head(n_left)
-        n_asked = min(draft.n_asked, room - len(draft.tokens), n_left - 1)
+        n_asked = min(draft.n_asked, MAX_DRAFTS, room - len(draft.tokens), n_left - 1)
         if request.params.constraint:  # nobody makes masks for what the executor alone knows
             n_asked = 0
         return replace(draft, n_asked=max(0, n_asked)) if draft.n_asked else draft

@@ -38,7 +38,10 @@ template <class T>
 T* field(nb::dict arrays, const char* name) {
   using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
   if (!arrays.contains(name)) throw std::invalid_argument(std::string("missing step array ") + name);
-  return nb::cast<Array>(arrays[name]).data();
+  Array found;  // of this very type: a converted copy would be gone when it is written
+  if (!nb::try_cast<Array>(arrays[name], found, false))
+    throw std::invalid_argument(std::string("step array ") + name + " has another type");
+  return found.data();
 }
 
 StepArrays step_arrays(nb::dict d) {
@@ -118,13 +121,13 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
                   ReadOnlyBytes records, ReadOnlyBytes buffers, std::vector<WeightTuple> weights, Bytes kv,
                   ReadOnlyBytes kv_places, std::vector<Floats> tables, Bytes arena, nb::dict arrays) {
   ProgramSpec spec = spec_of(sizes, records, buffers);
-  new (self) BoundProgram();
+  BoundProgram made;  // becomes *self when nothing was refused
   for (const auto& [bytes, layout, N, K, tiles] : weights) {
-    self->owners.push_back(bytes);
+    made.owners.push_back(bytes);
     spec.weights.push_back({nb::cast<ReadOnlyBytes>(bytes).data(), Layout(layout), N, K, tiles});
   }
   for (const Floats& table : tables) {
-    self->owners.push_back(nb::cast(table));
+    made.owners.push_back(nb::cast(table));
     spec.tables.push_back(table.data());
   }
   add_kv_layers(&spec, kv.data(), kv_places);
@@ -132,10 +135,11 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
   a.max_seqs = nb::cast<int64_t>(sizes["max_seqs"]);
   a.max_blocks = nb::cast<int64_t>(sizes["max_blocks"]);
   a.max_top = nb::cast<int64_t>(sizes["max_top"]);
-  self->vocab = nb::cast<int64_t>(sizes["vocab"]);
-  for (nb::object owner : {nb::cast(kv), nb::cast(arena), nb::object(arrays)}) self->owners.push_back(owner);
-  self->program =
+  made.vocab = nb::cast<int64_t>(sizes["vocab"]);
+  for (nb::object owner : {nb::cast(kv), nb::cast(arena), nb::object(arrays)}) made.owners.push_back(owner);
+  made.program =
       std::make_unique<Program>(pool, kernels_for(level.c_str()), sampler, std::move(spec), arena.data(), a);
+  new (self) BoundProgram(std::move(made));
 }
 
 using MaskTuple = std::tuple<Words, Flags, double>;  // bits, ready, seconds that a row waits at most

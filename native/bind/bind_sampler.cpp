@@ -73,6 +73,9 @@ void bind_sampler(nb::module_& m) {
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);
   m.def("fill_mask", &fill_mask, "masks"_a.noconvert(), "ready"_a.noconvert(), "row"_a, "mask"_a);
+  nb::list fields;
+  SlotParams().each([&](const char* name, auto&) { fields.append(name); });
+  m.attr("SLOT_PARAMS") = nb::tuple(fields);
   m.def("philox", &philox_word, "seed"_a, "out_index"_a, "token"_a);
 }
 

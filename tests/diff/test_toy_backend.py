@@ -18,7 +18,7 @@ from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, baseline, run
 from tests.fork_variants import FORK_VARIANTS
 from tests.loading import load
-from tests.request_sets import make_requests, make_sharing_requests
+from tests.request_sets import KINDS, make_requests, make_sharing_requests
 from tests.toy_backend import TOY, ToyExecutor
 
 PICKED = (*VARIANTS[1::2], *CACHE_VARIANTS[1::2], *FORK_VARIANTS[::2], *DISK_VARIANTS[::4])
@@ -32,7 +32,7 @@ def test_tokens_are_those_of_the_reference(
     weights = load_weights(model.program, model.binding)
     windows = tuple(sorted({*model.config.windows} - {0}))
     sizes = Sizes(model.config.vocab_size, 128, windows=windows)
-    requests = make_requests(6, tiny.VOCAB, seed=4, max_prompt=24, max_tokens=12)
+    requests = make_requests(len(KINDS), tiny.VOCAB, seed=4, max_prompt=24, max_tokens=12)
     sharing = make_sharing_requests(6, tiny.VOCAB, seed=6, max_prompt=40, max_tokens=9)
     for asked, has_cache in ((requests, False), (sharing, True)):
         expected = baseline(

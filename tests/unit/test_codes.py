@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from kvasir import _native
 from kvasir.core.kvtypes import KV_TYPES
+from kvasir.core.params import TokenParams
 from kvasir.exec.cpu import codes
 from kvasir.exec.cpu.records import ROWS_OF, Buffer, Record, pack_buffers, pack_records
 from kvasir.ir.layouts import LAYOUTS
@@ -46,6 +48,11 @@ def test_every_symbol_counts_rows() -> None:
     assert set(ROWS_OF) == set(SYMBOLS)
 
 
+def test_the_sampler_reads_every_parameter_of_a_draw() -> None:
+    elsewhere = {"max_tokens", "constraint"}
+    assert set(_native.SLOT_PARAMS) == set(TokenParams.__struct_fields__) - elsewhere
+
+
 @pytest.mark.parametrize("struct", [codes.RECORD, codes.BUFFER, codes.KV_PLACE])
 def test_no_byte_of_a_struct_is_without_a_name(struct: np.dtype[np.void]) -> None:
     assert struct.fields is not None
@@ -75,7 +82,12 @@ def test_what_no_record_has_is_refused(record: Record, error: type[Exception]) -
         pack_records([record])
 
 
-def program(record: np.ndarray[Any, Any], place: np.ndarray[Any, Any] | None = None) -> None:
+def program(
+    record: np.ndarray[Any, Any],
+    place: np.ndarray[Any, Any] | None = None,
+    memory: np.ndarray[Any, Any] | None = None,
+    **more: np.ndarray[Any, Any],
+) -> None:
     """A native program of one record, two buffers and no weights."""
     limits = ("max_tokens", "max_logits", "logits_tile", "top_k", "head_dim_max", "group_max")
     sizes = dict.fromkeys((*limits, "hashes", "max_seqs", "max_blocks", "max_top", "vocab"), 16)
@@ -87,8 +99,9 @@ def program(record: np.ndarray[Any, Any], place: np.ndarray[Any, Any] | None = N
     arrays |= {"seq_tree": np.zeros(1, np.uint8), "hash": np.zeros(1, np.uint64)}
     arrays |= {"logit_out_index": np.zeros(1, np.int64)}
     arrays |= {name: np.zeros(1, np.float32) for name in ("logprob", "top_logprobs")}
+    arrays |= more
     places = np.zeros(0, codes.KV_PLACE) if place is None else place
-    memory = np.zeros(1 << 12, np.uint8)
+    memory = np.zeros(1 << 12, np.uint8) if memory is None else memory
     _native.Program(
         _native.Pool(1), "scalar", _native.Sampler(1, 16), sizes | {"hashes": False},
         record.view(np.uint8), pack_buffers([Buffer(0, "f32", 16, 0, 16)] * 2), [], memory,
@@ -123,6 +136,20 @@ def test_an_unknown_kind_is_refused() -> None:
     bad["kind"] = len(codes.KIND_CODES)
     with pytest.raises(ValueError, match=f"no op has the number {len(codes.KIND_CODES)}"):
         program(bad)
+
+
+def test_arrays_of_another_type_are_refused() -> None:
+    """A converted copy would be gone when a step writes it."""
+    with pytest.raises(ValueError, match="step array drawn has another type"):
+        program(record(), drawn=np.zeros(1, np.int64))
+
+
+def test_what_is_refused_is_given_back() -> None:
+    memory = np.zeros(1 << 12, np.uint8)
+    before = sys.getrefcount(memory)
+    with pytest.raises(ValueError, match="names buffer 2 of 2"):
+        program(record(ins=(0, 2, -1)), memory=memory)
+    assert sys.getrefcount(memory) == before
 
 
 def place(**fields: int) -> np.ndarray[Any, Any]:

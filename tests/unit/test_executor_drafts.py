@@ -9,7 +9,7 @@ import pytest
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult, reference
+from kvasir.core.plan import MAX_DRAFTS, Row, RowOutput, SlotOpen, StepPlan, StepResult, reference
 from kvasir.core.request import EngineRequest
 from kvasir.exec.checker import PlanChecker
 from kvasir.exec.fake import FakeExecutor
@@ -85,6 +85,7 @@ def test_tables_hold_what_is_drafted() -> None:
         ({"max_model_len": 7}, [0, 1]),
         ({"max_model_len": 6}, [0, 0]),
         ({"max_draft_tokens": 1}, [0, 1]),
+        ({"max_draft_tokens": 40, "max_tokens": 40}, [0, MAX_DRAFTS]),
     ],
 )
 def test_no_more_is_asked_for_than_can_be_used(changes: dict[str, int], n_asked: list[int]) -> None:
@@ -94,7 +95,7 @@ def test_no_more_is_asked_for_than_can_be_used(changes: dict[str, int], n_asked:
         plan = planned(made)
         (row,) = plan.rows
         found.append(row.n_drafts)
-        made.commit(plan, result(token, drafts=(12, 13, 14)[: row.n_drafts]))
+        made.commit(plan, result(token, drafts=tuple(range(12, 12 + row.n_drafts))))
     assert found == n_asked
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace as with_fields
 
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Copy, RowOutput, StepPlan, StepResult
 from kvasir.core.request import Context, EngineRequest
+from kvasir.kv import holders
 from kvasir.kv.fork import common_prefix
 from kvasir.sched.scheduler import Scheduler
 from tests.planned import Checkers, tables_after
@@ -121,3 +123,18 @@ def test_common_prefix() -> None:
     assert common_prefix([1, 2, 3], [1, 2, 3, 4], 9) == 3
     assert common_prefix([1, 2, 3], [1, 2, 3, 4], 1) == 1
     assert common_prefix([], [1], 3) == 0
+
+
+def test_of_many_held_requests_the_one_whose_time_is_up_first_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holders, "MAX_KEPT", 2)
+    made = Scheduler(CONFIG, clock=Clock())
+    for i, seconds in enumerate((5.0, 3.0, 4.0)):
+        finish(made, ask(i, range(i, i + 32), hold_seconds=seconds))
+    for i, start in enumerate((33, 0, 33)):
+        prompt = [*range(i, i + 32), 7, 9]
+        made.add(ask(10 + i, prompt, i))
+        plan = step(made)
+        assert plan.rows[0].start == start, i
+        finish(made)

@@ -8,7 +8,11 @@ import pytest
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.errors import RequestError
+from kvasir.core.params import TokenParams
+from kvasir.core.request import EngineRequest
+from kvasir.sched.scheduler import Scheduler
 from tests.sharing import Load, request, sizes
+from tests.sizes import config_of
 
 
 def test_two_tenants_of_equal_weight_get_equal_shares_of_a_load_of_ten_to_one() -> None:
@@ -223,3 +227,14 @@ def test_tenants_without_number_do_not_slow_a_step() -> None:
     while load.scheduler.has_work:
         load.step()
     assert load.ended.keys() == set(range(3010))
+
+
+def test_whoever_does_not_fit_holds_up_the_line_of_first_come_first_served() -> None:
+    config = config_of(256, 4, 256, 8, 16, sharing=SharingConfig(policy="fcfs"))
+    made = Scheduler(config)
+    for i, n_prompt in enumerate((80, 100, 10)):
+        made.add(EngineRequest(i, (i, *[3] * (n_prompt - 1)), TokenParams(seed=i, max_tokens=4)))
+    plan = made.plan()
+    assert plan is not None
+    assert len(plan.opens) == 1
+    assert made.stats().n_waiting == 2, "the third one would fit, and is behind the second"

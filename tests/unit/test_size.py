@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 MAX_FILE = 400
 HARD_MAX_FILE = 600
 MAX_FUNCTION = 60
+MAX_PACKAGE_FUNCTION = 50
+"""Of the package itself."""
 
 # What is longer on purpose, each with its reason.
 LONG_FILES: dict[str, str] = {}
@@ -69,7 +71,7 @@ def test_functions_are_short() -> None:
         f"{shown(path)}:{name}": n
         for path in python_files()
         for name, n in python_functions(path)
-        if n > MAX_FUNCTION
+        if n > (MAX_PACKAGE_FUNCTION if shown(path).startswith("kvasir/") else MAX_FUNCTION)
     }
     found |= {
         f"{shown(path)}:{name}": n

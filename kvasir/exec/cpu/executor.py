@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kvasir import _native
 from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.errors import ConfigError, ModelError
-from kvasir.core.plan import Copy, Move, StepPlan, StepResult
+from kvasir.core.plan import MAX_DRAFTS, Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import refuse_programs, refuse_states
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
@@ -24,7 +24,7 @@ from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import NativeWeight, Packer
-from kvasir.exec.inputs import MAX_DRAFTS, MAX_TOP, StepArrays, result_arrays
+from kvasir.exec.inputs import MAX_TOP, StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, StepMasks
 from kvasir.ir.bundle import DRAFT, TARGET, Bundle, as_bundle
