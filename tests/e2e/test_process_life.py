@@ -58,15 +58,17 @@ def test_an_early_signal_is_one_line(model: str, name: str, number: signal.Signa
         "bench": ["bench", "throughput", model, "--no-ceilings", *LASTING],
     }[name]
     rng = random.Random(f"{name} {number}")
-    for _ in range(3):
+    for latest in (0, 0.1, 0.5):
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [*KVASIR, *words, *SMALL], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
         )
         wait_until(lambda process=process: catches(process, signal.SIGTERM))
-        time.sleep(rng.uniform(0, 0.5))
+        time.sleep(rng.uniform(0, latest))
         process.send_signal(number)
         said = process.communicate(timeout=PATIENCE)[1]
+        if latest and process.returncode == 0:
+            continue  # on a fast machine it was past its start: it had ended, or ends politely
         assert process.returncode == 128 + number, said
         assert said.count(b"\n") == 1 and number.name.encode() in said, said
 
