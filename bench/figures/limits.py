@@ -85,6 +85,12 @@ TARGETS = (
            first_token("serve"), 0.7, "{:.2f} s", True),
     Target("memory of both processes beyond weights and KV, of what is allowed", "memory-2cores",
            lambda d: d["results"]["beyond_weights"] / d["results"]["limit"], 1.0, "{:.0%}", True),
+    Target("64 streams over HTTP, lost against offline", "streaming-2cores",
+           lambda d: d["results"]["lost"], 0.1, "{:.1%}", True),
+    *(Target(f"another process takes half a CPU, {what}: loss over the stolen share", name,
+             lambda d: d["results"]["factor"], 1.3, "{:.2f}x", True)
+      for name, what in (("disturbed-one-2cores", "one stream"),
+                         ("disturbed-2cores", "16 streams"))),
 )  # fmt: skip
 
 
