@@ -276,3 +276,12 @@ def test_not_finite_is_not_kept() -> None:
         assert news[-1].error_code == "model_numerics"
         assert n_cached == made.stats().blocks_cached == 2
         made.close()
+
+
+def test_a_part_of_the_last_block_that_it_needs_itself_is_not_copied() -> None:
+    """Copied from, the block would be held, and the request could never start."""
+    made = Scheduler(changed(CONFIG, n_blocks=3, max_model_len=64))
+    finish(made, ask(1, range(47)))
+    made.add(ask(2, [*range(40), *range(200, 207)], max_tokens=1))
+    plan, _ = step(made)
+    assert (plan.rows[0].start, plan.copies) == (32, ())
