@@ -70,7 +70,7 @@ class Counted:
             self.drafts += [drafts for drafts in result.drafts if drafts]
             return result
 
-        executor.run = counted  # type: ignore[method-assign]
+        executor.run = counted
         return executor
 
     def _count(self, plan: StepPlan, drawn: Drawn, outputs: tuple[RowOutput, ...]) -> None:

@@ -228,7 +228,7 @@ class Machine:
         return EngineRequest(
             next(self.ids),
             prompt,
-            params,  # type: ignore[arg-type]
+            params,
             context,
             standing,
             parent=parent,

@@ -184,7 +184,7 @@ class ToyExecutor:
         return int(table[block]), entry
 
     def _int(self, name: str, i: int) -> int:
-        return int(self._arrays.arrays[name][i])  # type: ignore[call-overload]
+        return int(self._arrays.arrays[name][i])
 
     def _ints(self, name: str, n: int) -> NDArray[np.int32]:
         return np.array(self._arrays.arrays[name][:n], np.int32)

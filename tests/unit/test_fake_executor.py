@@ -29,7 +29,7 @@ def but(tables: Tables = PROMPT.tables, **changes: object) -> Placed:
 
 
 def run(executor: FakeExecutor, *rows: Placed, **parts: object) -> tuple[RowOutput, ...]:
-    return executor.run(step_plan(0, rows, **parts)).outputs  # type: ignore[arg-type]
+    return executor.run(step_plan(0, rows, **parts)).outputs
 
 
 def after_prompt() -> FakeExecutor:
