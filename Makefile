@@ -4,6 +4,7 @@
 PYTHON ?= $(shell sh scripts/preflight.sh find)
 VENV ?= .venv
 ORACLE ?= .venv-oracle
+CLIENTS ?= .venv-clients
 HOST ?= 127.0.0.1
 PORT ?= 8000
 MODEL ?=
@@ -15,6 +16,8 @@ WORKERS ?= 2
 CASES ?= 100000
 FIRST ?= 0
 MIX ?= 10000
+# Of `make test-clients`: python, node, comply, schemas; empty is all.
+SUITES ?=
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
@@ -24,20 +27,25 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-quiet test-mix explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
 	@echo "make test         build and run the tests"
 	@echo "make test-long    the long forms of tests that make test runs in short"
+	@echo "make test-kill    the engine is killed 10 times in a row under 64 streams"
+	@echo "make endurance    an hour of engine kills, then one of long prompts on a disturbed machine (ARGS=\"--seconds 60\")"
 	@echo "make explore      properties on cases that no run has tried (ARGS=\"-k name\")"
 	@echo "make soak         a million random operations on the engine, over 200 seeds (ARGS=\"--first 7 --seeds 1\")"
 	@echo "make interrupts   1,000 times Ctrl-C at random moments of an LLM's calls"
 	@echo "make test-quiet   gaps of streams beside attacks, on a machine with nothing else to do"
 	@echo "make test-mix     10,000 random requests of 8 clients beside two streams (MIX=)"
+	@echo "make test-clients unmodified clients and checkers of others against a real server (SUITES=\"python node comply schemas\")"
+	@echo "make kills        a server killed 20 times beside a batch of 5,000 lines"
 	@echo "make env          only the set-up: $(VENV), packages, build"
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
+	@echo "make test-templates  tool calls as the chat templates of 67 models write them"
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
 	@echo "make sanitize-short  a few of them, on the kernels of one level"
@@ -54,7 +62,23 @@ test: $(VENV)/.built $(VENV)/.dev
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/prop/test_prefix_cache.py \
-		tests/prop/test_scheduler_runs.py $(ARGS)
+		tests/prop/test_scheduler_runs.py tests/prop/test_toolcalls.py $(ARGS)
+
+# The chat templates of many models lie in the source of llama-cpp-python.
+test-templates: $(VENV)/.built $(VENV)/.dev
+	mkdir -p build/templates
+	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --no-binary :all: --no-build-isolation \
+		--require-hashes -r tests/templates/requirements.txt -d build/templates
+	tar xzf build/templates/llama_cpp_python-*.tar.gz -C build/templates --strip-components 1 --wildcards '*/models/templates/*.jinja'
+	KVASIR_TEMPLATES=build/templates/vendor/llama.cpp/models/templates $(VENV)/bin/python -m pytest -n $(WORKERS) tests/templates $(ARGS)
+
+# The short form, 3 kills under 16 of them, is part of make test.
+test-kill: $(VENV)/.built $(VENV)/.dev
+	KVASIR_KILLS=1 $(VENV)/bin/python -m pytest tests/e2e/test_survival.py -k kills_under $(ARGS)
+
+endurance: $(VENV)/.built $(VENV)/.dev
+	$(VENV)/bin/python -m tests.endurance kills $(MODEL) $(ARGS)
+	$(VENV)/bin/python -m tests.endurance hangs $(MODEL) $(ARGS)
 
 explore: $(VENV)/.built $(VENV)/.dev
 	KVASIR_CASES=new $(VENV)/bin/python -m pytest -n $(WORKERS) tests/prop $(ARGS)
@@ -68,10 +92,18 @@ interrupts: $(VENV)/.built $(VENV)/.dev
 
 # Alone on the machine: bounds of gaps and of the health's answers beside attacks.
 test-quiet: $(VENV)/.built $(VENV)/.dev
-	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py $(ARGS)
+	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py tests/e2e/test_reach.py $(ARGS)
+
+# The short form is part of make test.
+kills: $(VENV)/.built $(VENV)/.dev
+	KVASIR_KILLS=1 $(VENV)/bin/python -m pytest -s tests/e2e/test_state_kills.py $(ARGS)
 
 test-mix: $(VENV)/.built $(VENV)/.dev
 	KVASIR_QUIET=1 MIX=$(MIX) FIRST=$(FIRST) $(VENV)/bin/python -m pytest tests/e2e/test_floods.py -k random_mix -s -o timeout=7200 $(ARGS)
+
+# Needs npm; the packages of others are pinned by hash.
+test-clients: $(VENV)/.built $(VENV)/.dev $(CLIENTS)/.clients
+	$(VENV)/bin/python -m tests.clients $(SUITES)
 
 env: $(VENV)/.built $(VENV)/.dev
 
@@ -109,7 +141,7 @@ wheel: $(VENV)/.base
 	$(VENV)/bin/python -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps -w dist .
 
 clean:
-	rm -rf $(VENV) $(ORACLE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ORACLE) $(CLIENTS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Stamps. A change of pyproject.toml looks at the packages again, a change in native/ builds again (incrementally).
 %/.created:
@@ -136,6 +168,13 @@ $(ORACLE)/.oracle: $(ORACLE)/.created $(VENV)/.dev
 	$(ORACLE)/bin/python scripts/requirements.py oracle > $(ORACLE)/oracle.txt
 	$(ORACLE)/bin/python $(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $$(grep '^torch' $(ORACLE)/oracle.txt)
 	$(ORACLE)/bin/python $(PIP) -r $(ORACLE)/oracle.txt
+	@touch $@
+
+$(CLIENTS)/.clients: $(CLIENTS)/.created tests/clients/python/requirements.txt tests/clients/node/package-lock.json
+	$(CLIENTS)/bin/python $(PIP) --require-hashes -r tests/clients/python/requirements.txt
+	mkdir -p build/clients
+	cp tests/clients/node/package.json tests/clients/node/package-lock.json build/clients
+	cd build/clients && npm ci --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.base $(NATIVE) pyproject.toml

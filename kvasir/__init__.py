@@ -21,4 +21,8 @@ def __getattr__(name: str) -> object:
         from kvasir.core.params import SamplingParams
 
         return SamplingParams
+    if name == "StructuredOutputs":
+        from kvasir.core.params import StructuredOutputs
+
+        return StructuredOutputs
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

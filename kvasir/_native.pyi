@@ -112,9 +112,14 @@ class Program:
         seconds: NDArray[np.float64] | None = None,
         out: NDArray[np.float32] | None = None,
         masks: tuple[NDArray[np.uint32], NDArray[np.int32], float] | None = None,
+        pooled: int = 0,
     ) -> None:
         """One step over the filled arrays; releases the GIL. ``masks``: [logits, words], a flag for
-        each row (``exec.masks``), and the seconds that rows wait for theirs at most."""
+        each row (``exec.masks``), and the seconds that rows wait for theirs at most. ``pooled``:
+        logit rows of the program that pools."""
+    def pool_with(self, pool: Program) -> None:
+        """From now on steps with pooled rows go on with this program, whose logit rows these are:
+        it adds them to its array ``sums``, f64 [slots, columns]."""
 
 def pack_rows(
     pool: Pool,

@@ -6,7 +6,7 @@ first 3; so the place after an output depends on all outputs so far.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,10 @@ class Ring:
         self._ids = np.arange(vocab_size)
         self._slots: dict[int, tuple[int, int, int]] = {}
         """Places, those that are allowed, and where the outputs so far lead."""
+
+    def prepare(self, constraint: str) -> Callable[[], bool]:
+        """There is nothing to make."""
+        return lambda: True
 
     def open(self, slot: int, constraint: str, outputs: Sequence[int]) -> None:
         assert slot not in self._slots, f"slot {slot} is open"

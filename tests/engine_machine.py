@@ -12,19 +12,17 @@ import random
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 from msgspec.structs import replace as with_fields
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import PLAIN, PRIORITY_CLASSES, Context, EngineRequest, Standing
 from kvasir.engine.engine import Engine
-from kvasir.engine.saving import block_sizes
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
+from kvasir.exec.disk.saving import block_sizes
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.text.beam import BeamSearchParams, Search
@@ -37,7 +35,6 @@ from tests.engine_world import (
     Contents,
     Drafter,
     Drawn,
-    Later,
     Oracle,
     Remembering,
     SteppedStore,
@@ -113,7 +110,6 @@ class Machine:
         self.held: list[int] = []
         self.n_idle = 0
         self.done: Counter[str] = Counter()
-        self.patches = ExitStack()
         self.start()
 
     def start(self) -> None:
@@ -136,9 +132,7 @@ class Machine:
         proposer = Drafter(self.answers, rng) if self.misses is None else ExecutorProposer()
         timeline = Timeline(self.clock)
         scheduler = Scheduler(config, proposer, timeline=timeline, disk=self.disk, clock=self.clock)
-        is_late = rng.random() < 0.5
-        self.patches.close()
-        self.patches.enter_context(patch("kvasir.exec.local.StepThread", lambda: Later(is_late)))
+        executor.is_late = rng.random() < 0.5
         overlap, masks = rng.random() < 0.6, Ring(VOCAB)
         self.engine = Engine(executor, scheduler, overlap=overlap, disk=self.disk, masks=masks)
 
@@ -324,7 +318,6 @@ class Machine:
 
     def close(self) -> None:
         self.engine.close()
-        self.patches.close()
 
 
 OPERATIONS = (

@@ -17,7 +17,7 @@ from kvasir.config.resolved import SchedulerConfig, SharingConfig
 from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import RowOutput, StepPlan
+from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
@@ -26,6 +26,7 @@ from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.masks import StepMasks
 from kvasir.exec.rows import LogitRow
+from kvasir.exec.steps import Run, StepThread
 from kvasir.kv.tier import Fetch
 from kvasir.sampling.masks import Bits
 from kvasir.sched.scheduler import Scheduler
@@ -110,7 +111,60 @@ def make_config(world: World, rng: random.Random) -> SchedulerConfig:
     )
 
 
-class Remembering(FakeExecutor):
+class Later(StepThread):
+    """Stands for the thread of the overlapped loop: runs a step as soon, or as late, as it may, and
+    the same way every time."""
+
+    def __init__(self, is_late: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_late = is_late
+        self._queue: deque[tuple[Future[StepResult], Callable[[], StepResult]]] = deque()
+
+    def submit(
+        self, run: Run, plan: StepPlan, masks: StepMasks | None = None
+    ) -> Future[StepResult]:
+        """A step that waits for masks is run late: nobody would bring them meanwhile."""
+        future = _Lazy(self)
+        self._queue.append((future, partial(run, plan)))
+        if not self._is_late() and masks is None:
+            self.compute(future)
+        return future
+
+    def compute(self, wanted: Future[StepResult]) -> None:
+        """All up to the wanted one."""
+        while not wanted.done():
+            future, call = self._queue.popleft()
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+    def close(self) -> None:
+        if self._queue:
+            self.compute(self._queue[-1][0])
+
+
+class _Lazy(Future[StepResult]):
+    def __init__(self, later: Later) -> None:
+        super().__init__()
+        self._later = later
+
+    def result(self, timeout: float | None = None) -> StepResult:
+        self._later.compute(self)
+        return super().result(timeout)
+
+
+class Threadless(FakeExecutor):
+    """Computes on the caller's thread."""
+
+    def __init__(self, sizes: EngineSizes, **options: Any) -> None:
+        super().__init__(sizes, **options)
+        self._steps = Later(lambda: self.is_late)
+        self.is_late = False
+        """Steps run when they are waited for, not when they are submitted."""
+
+
+class Remembering(Threadless):
     """Draws once what is drawn from the same logits with the same parameters, where nothing else
     is counted: drawing takes most of the time."""
 
@@ -120,7 +174,7 @@ class Remembering(FakeExecutor):
 
     def _sample(self, row: LogitRow, seen: int, mask: Bits | None) -> RowOutput:
         params = self._states[row.slot].params
-        if params.has_penalties or mask is not None:
+        if params.needs_outputs or mask is not None:
             return super()._sample(row, seen, mask)
         key = seen, params, row.out_index, row.target
         output = self._draws.get(key)
@@ -149,7 +203,7 @@ class Oracle:
         windows = tuple(replace(group, n_blocks=length) for group in windows)
         size = self._world.block_size
         config = config_of(length, 1, length, n_blocks, size, vocab_size=VOCAB, windows=windows)
-        executor = FakeExecutor(config.sizes, nonfinite=self._world.nonfinite, is_checked=False)
+        executor = Threadless(config.sizes, nonfinite=self._world.nonfinite, is_checked=False)
         engine = Engine(executor, Scheduler(config), masks=Ring(VOCAB))
         engine.add(EngineRequest(0, prompt, params))
         events: list[TokenEvent] = []
@@ -164,48 +218,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Later:
-    """Stands for the thread of the overlapped loop: runs a step as soon, or as late, as it may, and
-    the same way every time."""
-
-    def __init__(self, is_late: bool) -> None:
-        self._is_late = is_late
-        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-
-    def submit(
-        self, call: Callable[..., Any], plan: StepPlan, masks: StepMasks | None
-    ) -> Future[Any]:
-        """A step that waits for masks is run late: nobody would bring them meanwhile."""
-        future = _Lazy(self)
-        self._queue.append((future, partial(call, plan)))
-        if not self._is_late and masks is None:
-            self.run(future)
-        return future
-
-    def run(self, wanted: Future[Any]) -> None:
-        """All up to the wanted one."""
-        while not wanted.done():
-            future, call = self._queue.popleft()
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
-
-    def close(self) -> None:
-        if self._queue:
-            self.run(self._queue[-1][0])
-
-
-class _Lazy(Future[Any]):
-    def __init__(self, later: Later) -> None:
-        super().__init__()
-        self._later = later
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._later.run(self)
-        return super().result(timeout)
 
 
 @dataclass

@@ -20,12 +20,12 @@ from kvasir.core.messages import EngineStats, TokenEvent, TokenLogprob
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.engine.saving import block_sizes
-from kvasir.engine.tokenlog import decode, encode, open_log, replay
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
+from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
+from kvasir.serve.tokenlog import decode, encode, open_log, replay
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.oracle import OracleProposer
@@ -124,6 +124,7 @@ class Answer:
     finish: str | None
     stop_id: int | None
     error_code: str | None
+    vector: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +361,7 @@ def answer_of(events: Sequence[TokenEvent]) -> Answer:
         finish=events[-1].finish,
         stop_id=events[-1].stop_id,
         error_code=events[-1].error_code,
+        vector=b"".join(event.vector for event in events),
     )
 
 

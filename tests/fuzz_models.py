@@ -22,10 +22,10 @@ from kvasir.engine.build import build_engine
 from kvasir.engine.engine import Engine
 from kvasir.engine.loop import EngineFault
 from kvasir.models.loaded import load_model
-from kvasir.sampling.validate import check_prompt, resolve_params
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.params import check_prompt, resolve_params
 from tests import tiny
 from tests.fuzz_values import FLOATS, change_bytes, change_json, near
 from tests.gguf_writer import gguf_bytes, safetensors_bytes

@@ -8,7 +8,7 @@ import json
 import random
 import time
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,24 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.params import SamplingParams
 from kvasir.core.request import EngineRequest
 from kvasir.engine.build import BuiltEngine, build_engine
-from kvasir.engine.choices import choices
 from kvasir.engine.loop import EngineFault
 from kvasir.models.loaded import load_model
 from kvasir.offline.prompts import read_conversations, read_prompts
-from kvasir.sampling.validate import check_prompt, resolve_choices
 from kvasir.serve import jobs, jsonbody
-from kvasir.serve.admission import Limits
-from kvasir.serve.generation import Job
-from kvasir.serve.protocol import chat, completions
+from kvasir.serve.admission import AdmissionLimits
+from kvasir.serve.dialects.chat import CHAT
+from kvasir.serve.dialects.completions import COMPLETIONS
+from kvasir.serve.messages import choices
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
 from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
 from kvasir.text.choice import Choice, ChoiceFailed
-from kvasir.tokenizer.messages import read_messages
+from kvasir.validation.params import check_prompt, resolve_choices
 from tests import tiny
+from tests.fake_run import idle_compiler
 from tests.fuzz_values import change_bytes, change_json, near, value
 
 LENGTH = 64
@@ -55,6 +55,24 @@ EDGES: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (-2, 2, 1e-45),
     "frequency_penalty": (-2, 2.0, 5e-324),
     "logit_bias": ({"0": -100}, {str(i): -100 for i in range(320)}, {"319": 100, "1": 1e-45}),
+    "typical_p": NOW[1:],
+    "repeat_last_n": (-1, 0, 1, 2, LENGTH, 1_000_000),
+    "samplers": (["temperature"], ["typ_p", "top_k", "penalties", "temperature", "min_p"]),
+    "allowed_token_ids": ([0], [319], list(range(320)), [5] * 320),
+    "bad_words": ([], ["e"], ["a b", "\u0000", "<|im_end|>"], ["x" * 256] * 128),
+    "logprob_token_ids": ([], [0, 319, 0], list(range(128))),
+    "prompt_logprobs": (0, 1, 20),
+    "best_of": (1, 2, 17, 128),
+    "truncate_prompt_tokens": (1, 2, LENGTH),
+    "truncation_side": ("left", "right"),
+    "stop_regex": ("e+", "[^a]{3}", ["(a|b)*c", ".\n"], "a{128}"),
+    "stream_interval": (1, 1024),
+    "return_token_ids": (True,),
+    "continue_final_message": (True,),
+    "add_generation_prompt": (False,),
+    "early_stopping": (True,),
+    "metadata": ({}, {"a": "b" * 512}),
+    "request_id": ("a", "a" * 128),
     "seed": (0, -(1 << 63), (1 << 63), (1 << 64) - 1),
     "stop": ("e", ["\x00", "\ufffd"], ["a" * 4096], [chr(i) for i in range(65, 97)]),
     "stop_token_ids": ([0, 319], list(range(128)), [5] * 128, []),
@@ -117,20 +135,19 @@ class Server:
         """All events of a body's answer. Raises KvasirError."""
         fields = jsonbody.parse_object(body)
         server = jobs.Server(
-            self.text, self.built.ready(), Limits(MOST, 10 * LENGTH), Slices(), lambda: 5, 10**6
+            self.text,
+            self.built.ready(),
+            AdmissionLimits(MOST, 10 * LENGTH),
+            Slices(),
+            lambda: 5,
+            10**6,
+            idle_compiler(),
         )
-        if "messages" in fields:
-            asked, _ = parse_request(ChatRequest, fields, chat.UNSUPPORTED, strict=False)
-            messages, _ = read_messages(asked.messages)
-            making = jobs.chat_job(asked, messages, server, time.monotonic())
-        else:
-            asked, _ = parse_request(
-                CompletionRequest, fields, completions.UNSUPPORTED, strict=False
-            )
-            making = jobs.completion_job(asked, server, time.monotonic())
-        job = self.loop.run_until_complete(making)
-        if asked.use_beam_search:
-            return self._beams(job, asked.length_penalty)
+        asked = (CHAT if "messages" in fields else COMPLETIONS).read(fields, strict=False)
+        making = jobs.resolve(asked, server, "m", time.monotonic())
+        job = self.loop.run_until_complete(making).job
+        if job.length_penalty is not None:
+            return self._beams(job, job.length_penalty)
         return self.run(job)
 
     def _beams(self, job: Job, penalty: float) -> list[object]:
@@ -139,6 +156,7 @@ class Server:
             max_tokens=job.resolved[0].max_tokens,
             length_penalty=penalty,
             ignore_eos=job.params.ignore_eos,
+            early_stopping=job.early_stopping,
         )
         params.check()
         search = Search(job.prompts[0], params, self.text.tokenizer.eos_ids)
@@ -206,7 +224,11 @@ class Server:
             bounds = {"vocab_size": info.vocab_size, "max_model_len": info.max_model_len}
             check_prompt(prompt.ids, **bounds)
             resolved = resolve_choices(
-                params, **bounds, n_prompt=len(prompt.ids), eos_ids=tokenizer.eos_ids
+                params,
+                **bounds,
+                n_prompt=len(prompt.ids),
+                eos_ids=tokenizer.eos_ids,
+                encode=partial(tokenizer.encode, add_special=False),
             )
             found += self.run(Job((prompt.ids,), params, resolved[:1]))
         return found

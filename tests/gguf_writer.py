@@ -26,7 +26,7 @@ def bf16_bits(x: Array) -> NDArray[np.uint16]:
 
 
 def _pack_nibbles(q: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return q[:, :16] | (q[:, 16:] << 4)
+    return q[:, :16] | (q[:, 16:] << np.uint8(4))
 
 
 def _inverse(d: Array) -> Array:

@@ -53,6 +53,11 @@ class CaseEnv:
     def sample(self, logits: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         return logits.argmax(axis=1).astype(np.int32)
 
+    def pool(self, rows: FloatArray) -> FloatArray:
+        """Of one request."""
+        sums = rows.astype(np.float64).cumsum(axis=0)
+        return (sums / np.arange(1, len(rows) + 1)[:, None]).astype(np.float32)
+
 
 def rows(name: str, n: Dim, k: int, dtype: str = "f32") -> tuple[Value, Rows]:
     """Random rows; n is a number or "T", "R", "P" (2 T pairs)."""
@@ -109,6 +114,7 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("add", "add", [rows("a", "T", 9), rows("b", "T", 9)])
     yield case("scale", "scale", [rows("x", "T", 9)], factor=0.3, softcap=0.0)
     yield case("softcap", "scale", [rows("x", "R", 9)], factor=3.0, softcap=1.5)
+    yield case("pool", "pool", [rows("x", "R", 9)])
     yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
 
 

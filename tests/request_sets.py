@@ -5,10 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
-from kvasir.core.params import TokenParams
-from kvasir.core.request import PRIORITY_CLASSES, Context, EngineRequest, Standing
+from kvasir.core.params import SAMPLERS, TokenParams
+from kvasir.core.request import (
+    NO_DRAWS,
+    PRIORITY_CLASSES,
+    Context,
+    EngineRequest,
+    PoolKind,
+    Standing,
+)
 from kvasir.kv.fork import common_prefix
 
 
@@ -16,7 +24,7 @@ def make_requests(
     n: int, vocab_size: int, *, seed: int = 0, max_prompt: int = 40, max_tokens: int = 24
 ) -> list[EngineRequest]:
     """A mix of what requests can ask for: greedy, seeded, filtered, penalised, stopped, scored,
-    constrained."""
+    restricted, in stages of their own, constrained."""
     rng = random.Random(seed)
     requests = []
     for i in range(n):
@@ -56,6 +64,16 @@ def next_turns(
         prompt = (told + request.prompt[:1])[:max_prompt]
         turns.append(replace(request, id=len(requests) + i, prompt=prompt))
     return turns
+
+
+def pooling(requests: Sequence[EngineRequest]) -> list[EngineRequest]:
+    """Two of three want a vector of their prompt instead; the others generate beside them."""
+    kinds: tuple[PoolKind | None, ...] = (None, "mean", "last", None, "mean", "cls", None, "last")
+    found = []
+    for i, request in enumerate(requests):
+        kind = kinds[i % len(kinds)]
+        found.append(replace(request, pooling=kind, params=NO_DRAWS) if kind else request)
+    return found
 
 
 def forking(arriving: Sequence[EngineRequest]) -> list[EngineRequest]:
@@ -130,6 +148,38 @@ def _constrained(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
     )
 
 
+def _restricted(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    """Half of the tokens, and of those some not after others."""
+    allowed = np.zeros(-(-vocab // 32) * 32, np.uint8)
+    kept = rng.sample(range(vocab), vocab // 2)
+    allowed[kept] = 1
+    words = [tuple(rng.choices(kept[:4], k=rng.randint(1, 3))) for _ in range(12)]
+    return replace(
+        p,
+        temperature=rng.choice((0.0, 0.3)),
+        allowed=np.packbits(allowed, bitorder="little").tobytes(),
+        bad_words=tuple(words),
+        logit_bias=tuple((token, 6.0) for token in sorted(kept[:4])),
+        logprob_ids=tuple(kept[:3]),
+        n_logprobs=0,
+    )
+
+
+def _ordered(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
+    """Stages in some order, penalties over the newest tokens."""
+    return replace(
+        p,
+        samplers=tuple(rng.sample(SAMPLERS, rng.randint(1, len(SAMPLERS)))),
+        temperature=rng.uniform(0.2, 1.5),
+        top_k=rng.randint(1, vocab),
+        top_p=rng.uniform(0.3, 1),
+        typical_p=rng.uniform(0.2, 1),
+        frequency_penalty=rng.uniform(-1, 2),
+        repetition_penalty=rng.uniform(1, 1.6),
+        repeat_last_n=rng.choice((-1, 1, 3, 16)),
+    )
+
+
 FREE: tuple[Kind, ...] = (
     _greedy,
     _sampled,
@@ -140,7 +190,8 @@ FREE: tuple[Kind, ...] = (
     _scored,
     _scored_only,
 )
-KINDS = (*FREE, _constrained)
+"""What the random operations of ``tests.engine_world`` draw from."""
+KINDS = (*FREE, _constrained, _restricted, _ordered)
 
 
 def mixed(i: int, request: EngineRequest) -> EngineRequest:

@@ -27,6 +27,7 @@ def request(
     tenant: str = "",
     priority_class: PriorityClass = "standard",
     priority: int = 0,
+    user: str = "",
     first: int | None = None,
 ) -> EngineRequest:
     """Prompts share nothing unless they have the same ``first`` token."""
@@ -35,7 +36,7 @@ def request(
         i,
         tuple(range(start, start + n_prompt)),
         TokenParams(seed=i, max_tokens=n_outputs),
-        standing=Standing(priority_class, tenant, priority),
+        standing=Standing(priority_class, tenant, priority, user=user),
     )
 
 

@@ -27,6 +27,7 @@ from kvasir.exec.inputs import StepArrays
 from kvasir.exec.order import before_rows
 from kvasir.exec.reference import interpret, load_weights
 from kvasir.exec.tables import SlotTables
+from kvasir.ir.bundle import Bundle
 from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, Program
@@ -104,7 +105,7 @@ class ToyExecutor:
         need(not any(row.n_drafts for row in plan.rows), "there is no draft program")
         self._tables.apply(plan)
         for x in plan.opens:
-            self._states[x.slot] = SlotState.open(x.params, x.prompt, x.output)
+            self._states[x.slot] = SlotState(x.params, x.prompt, x.output)
         for slot, token in plan.commits:
             self._states[slot].commit(token)
         before_rows(plan, self, self._store)
@@ -193,8 +194,8 @@ class ToyExecutor:
         return np.array(self._drawn.resolve(self._ints(name, n).tolist()), np.int32)
 
 
-def _make(program: Program, binding: Binding, config: EngineConfig, wishes: Wishes) -> ToyExecutor:
-    return ToyExecutor(program, load_weights(program, binding), config.sizes)
+def _make(bundle: Bundle, binding: Binding, config: EngineConfig, wishes: Wishes) -> ToyExecutor:
+    return ToyExecutor(bundle.target, load_weights(bundle.target, binding), config.sizes)
 
 
 def _hardware() -> Hardware:

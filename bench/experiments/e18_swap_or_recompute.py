@@ -13,7 +13,7 @@ from bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
 from bench.experiments.drive import Run, at_once, drive, equal_tokens
 from bench.experiments.engines import Made, Models, greedy, tokens
 from kvasir.core.errors import KvasirError
-from kvasir.core.timeline import Story
+from kvasir.timing.records import Story
 
 MODES = ("recompute", "swap", "auto")
 N_OLDER = 16

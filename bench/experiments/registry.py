@@ -19,6 +19,8 @@ from bench.experiments import (
     e23_fork,
     e24_slo,
     fair_tenants,
+    program_batch,
+    program_fork,
     scheduler_cost,
     unique_prompts,
 )
@@ -40,6 +42,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     e23_fork.EXPERIMENT,
     e24_slo.EXPERIMENT,
     fair_tenants.EXPERIMENT,
+    program_batch.EXPERIMENT,
+    program_fork.EXPERIMENT,
     scheduler_cost.EXPERIMENT,
     unique_prompts.EXPERIMENT,
 )

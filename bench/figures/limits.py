@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from bench.experiments.registry import EXPERIMENTS
 from bench.figures.blocks import Blocks
 from bench.figures.results import RESULTS, load
-
-Read = Callable[[dict[str, Any]], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """``read`` takes the figure from the result; it has to reach ``bound``, or stay below it."""
-
-    what: str
-    result: str
-    read: Read
-    bound: float
-    form: str = "{:.2f}x"
-    is_most: bool = False
-
-    def row(self) -> str:
-        value = self.read(load(self.result))
-        met = value <= self.bound if self.is_most else value >= self.bound
-        wanted = f"{'at most ' if self.is_most else ''}{self.form.format(self.bound)}"
-        measured = self.form.format(value)
-        link = f"[{self.result}]({self.result}.json)"
-        return f"| {self.what} | {wanted} | {measured} | {link} | {'met' if met else 'missed'} |"
+from bench.figures.serving import SERVING
+from bench.figures.target import Read, Target, table
 
 
 def over_best(key: str) -> Read:
@@ -94,11 +72,6 @@ TARGETS = (
 )  # fmt: skip
 
 
-def targets() -> str:
-    head = ["| what | wanted | measured | result | |", "|---|--:|--:|---|---|"]
-    return "\n".join([*head, *(target.row() for target in TARGETS)]) + "\n"
-
-
 def missed_experiments() -> str:
     """A line for every experiment below its target."""
     lines = []
@@ -126,7 +99,8 @@ def experiments() -> str:
 
 
 LIMITS: Blocks = {
-    "targets": targets,
+    "targets": lambda: table(TARGETS),
+    "serving": lambda: table(SERVING),
     "missed-experiments": missed_experiments,
     "experiments": experiments,
 }

@@ -15,9 +15,9 @@ class Refused(Exception):
     """A result that says less than its figures seem to."""
 
 
-def load(name: str, folder: Path = RESULTS) -> dict[str, Any]:
-    """``NAME.json``. Raises Refused when it was measured from a tree with changes, beside others
-    who took more than a tenth of the machine, or with sizes that mean nothing."""
+def load(name: str, folder: Path = RESULTS, *, is_timed: bool = True) -> dict[str, Any]:
+    """``NAME.json``. Raises Refused when it was measured from a tree with changes, with sizes that
+    mean nothing, or, if ``is_timed``, beside others who took more than a tenth of the machine."""
     path = folder / f"{name}.json"
     if not path.exists():
         raise Refused(f"{path.name}: there is no such result: measure it again")
@@ -26,7 +26,7 @@ def load(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     if commit is None or commit.endswith("+"):
         raise Refused(f"{path.name}: commit {commit}: measure it again from a clean tree")
     worst = foreign(document)
-    if worst > QUIET:
+    if is_timed and worst > QUIET:
         raise Refused(f"{path.name}: others took {worst:.0%} of the machine: measure it again")
     if document.get("quick"):
         raise Refused(f"{path.name}: a quick run measures nothing")

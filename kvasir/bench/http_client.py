@@ -26,7 +26,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Answer:
+class TimedAnswer:
     """What came back: seconds since the request was sent, for every token."""
 
     started: float
@@ -43,16 +43,16 @@ def target_of(url: str, api_key: str | None = None) -> Target:
     return Target(parts.hostname, parts.port or 80, path, api_key)
 
 
-async def complete(target: Target, body: dict[str, Any]) -> Answer:
+async def complete(target: Target, body: dict[str, Any]) -> TimedAnswer:
     """Posts a streamed completion and times its tokens. Failures are told in ``error``."""
-    answer = Answer(time.perf_counter())
+    answer = TimedAnswer(time.perf_counter())
     try:
         reader, writer = await asyncio.open_connection(target.host, target.port)
     except OSError as error:
         answer.error = reason(error)
         return answer
     try:
-        writer.write(_request(target, "POST", "/completions", msgspec.json.encode(body)))
+        writer.write(_request(target, "POST", "/completions", msgspec.json.encode(body), "1.1"))
         await _read_stream(reader, answer)
     except (OSError, KvasirError, asyncio.IncompleteReadError) as error:
         answer.error = str(error)
@@ -69,7 +69,8 @@ async def get(target: Target, route: str) -> Any:
         where = f"{target.host}:{target.port}"
         raise KvasirError(f"no answer from {where}: {reason(error)}") from None
     try:
-        writer.write(_request(target, "GET", route, b""))
+        # In HTTP/1.0 nothing frames the document but its end.
+        writer.write(_request(target, "GET", route, b"", "1.0"))
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/"):
             raise KvasirError(
@@ -82,10 +83,11 @@ async def get(target: Target, route: str) -> Any:
         writer.close()
 
 
-def _request(target: Target, method: str, route: str, body: bytes) -> bytes:
+def _request(target: Target, method: str, route: str, body: bytes, version: str) -> bytes:
     lines = [
-        f"{method} {target.path}{route} HTTP/1.0",
+        f"{method} {target.path}{route} HTTP/{version}",
         f"Host: {target.host}",
+        "Connection: close",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
     ]
@@ -94,7 +96,7 @@ def _request(target: Target, method: str, route: str, body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def _read_stream(reader: asyncio.StreamReader, answer: Answer) -> None:
+async def _read_stream(reader: asyncio.StreamReader, answer: TimedAnswer) -> None:
     status = await reader.readline()
     if b" 200 " not in status:
         raise KvasirError(await _refusal(reader))

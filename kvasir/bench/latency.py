@@ -7,7 +7,7 @@ from typing import Any
 
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.report import outside_native, summary
-from kvasir.bench.workload import Timeline, Workload
+from kvasir.bench.workload import TokenTimes, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def measure_latency(workload: Workload, settings: LatencySettings) -> dict[str, 
 
 def _runs(
     workload: Workload, n_prompt: int, n_output: int, repeat: int
-) -> tuple[list[Timeline], list[float]]:
+) -> tuple[list[TokenTimes], list[float]]:
     """Timelines and foreign CPU shares of ``repeat`` runs, each with a prompt of its own."""
     timelines, foreign = [], []
     for key in range(1, repeat + 1):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvasir.bench.cputime import ServerProcesses
-from kvasir.bench.http_client import Answer, Target, complete, get
+from kvasir.bench.http_client import Target, TimedAnswer, complete, get
 from kvasir.bench.workload import SEED
 from kvasir.core.errors import KvasirError
 
@@ -61,7 +61,7 @@ async def _measure(
     return found
 
 
-async def _at(when: float, target: Target, body: dict[str, Any]) -> Answer:
+async def _at(when: float, target: Target, body: dict[str, Any]) -> TimedAnswer:
     await asyncio.sleep(max(0.0, when - time.perf_counter()))
     return await complete(target, body)
 
@@ -96,7 +96,7 @@ def _body(model: str, prompt: list[int], n_output: int) -> dict[str, Any]:
     }
 
 
-def summarize(answers: Sequence[Answer], settings: LoadSettings) -> dict[str, Any]:
+def summarize(answers: Sequence[TimedAnswer], settings: LoadSettings) -> dict[str, Any]:
     """What the clients saw. Failed requests are counted and their first error is shown."""
     good = [answer for answer in answers if not answer.error and answer.tokens]
     failed = [answer.error or "no tokens" for answer in answers if answer not in good]

@@ -24,8 +24,8 @@ from kvasir.bench.ceilings import (
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.planned import planned_executor
 from kvasir.bench.synthetic import synthetic_executor, synthetic_program
+from kvasir.config.cpu import CpuConfig
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolved import CpuConfig
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.params import TokenParams

@@ -108,7 +108,7 @@ def serve_once(model: str, words: Sequence[str]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RunningServer:
     process: subprocess.Popen[bytes]
     port: int
 
@@ -121,7 +121,7 @@ class Server:
 
 
 @contextmanager
-def running_server(model: str, words: Sequence[str]) -> Iterator[Server]:
+def running_server(model: str, words: Sequence[str]) -> Iterator[RunningServer]:
     """A server that is starting; it ends with the block. Raises KvasirError with its last words
     when the block fails."""
     port = _free_port()
@@ -130,7 +130,7 @@ def running_server(model: str, words: Sequence[str]) -> Iterator[Server]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment()) as process:
         failure: KvasirError | None = None
         try:
-            yield Server(process, port)
+            yield RunningServer(process, port)
         except KvasirError as error:
             failure = error
         finally:

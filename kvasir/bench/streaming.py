@@ -36,7 +36,7 @@ class StreamingSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StreamingRun:
     """One way through the whole workload."""
 
     wall: float
@@ -63,7 +63,7 @@ def measure_streaming(options: EngineOptions, settings: StreamingSettings) -> di
     return report("streaming", {**engine, "options": words}, results, ceilings=ceilings)
 
 
-def _offline(options: EngineOptions, settings: StreamingSettings, key: int) -> Run:
+def _offline(options: EngineOptions, settings: StreamingSettings, key: int) -> StreamingRun:
     built = build_engine(options)
     try:
         workload = Workload(built)
@@ -74,10 +74,10 @@ def _offline(options: EngineOptions, settings: StreamingSettings, key: int) -> R
             wall, busy = time.perf_counter() - start, time.process_time() - began
     finally:
         built.engine.close()
-    return Run(wall, CpuTimes(0.0, 0.0, busy), meter.foreign)
+    return StreamingRun(wall, CpuTimes(0.0, 0.0, busy), meter.foreign)
 
 
-def _served(model: str, words: list[str], settings: StreamingSettings) -> Run:
+def _served(model: str, words: list[str], settings: StreamingSettings) -> StreamingRun:
     load = LoadSettings(settings.num_prompts, settings.input_len, settings.output_len, model=NAME)
     # The server's CPU time is known to be ours once it has ended: its start is metered too.
     with Meter() as meter, running_server(model, words) as server:
@@ -90,10 +90,12 @@ def _served(model: str, words: list[str], settings: StreamingSettings) -> Run:
         raise KvasirError(f"{found['failed']} requests failed: {found['first_error']}")
     seconds = found["cpu"]["seconds"]
     cpu = CpuTimes(seconds["client"], seconds["api"], seconds["engine"])
-    return Run(found["seconds"], cpu, meter.foreign)
+    return StreamingRun(found["seconds"], cpu, meter.foreign)
 
 
-def compare(offline: list[Run], served: list[Run], n_output: int, n_cpus: int) -> dict[str, Any]:
+def compare(
+    offline: list[StreamingRun], served: list[StreamingRun], n_output: int, n_cpus: int
+) -> dict[str, Any]:
     """Losses are shares, medians over the pairs of runs.
 
     ``lost``: of the rate, as the clients see it. ``lost_beside_client``: when the load's own CPU

@@ -18,7 +18,7 @@ SEED = 20
 
 
 @dataclass(slots=True)
-class Timeline:
+class TokenTimes:
     """Seconds from submission to each token of one request; tokens of one step share a time."""
 
     tokens: list[float] = field(default_factory=list)
@@ -45,17 +45,17 @@ class Workload:
         self.built = built
         self._next_id = 0
 
-    def run(self, n_requests: int, n_prompt: int, n_output: int, key: int = 0) -> list[Timeline]:
+    def run(self, n_requests: int, n_prompt: int, n_output: int, key: int = 0) -> list[TokenTimes]:
         """Submit all at once and compute them to the end; ``key`` chooses other prompts.
 
         Raises ConfigError when a request is too long for the engine, KvasirError when one fails.
         """
         self._check(n_prompt, n_output)
-        timelines: dict[int, Timeline] = {}
+        timelines: dict[int, TokenTimes] = {}
         requests = [self._request(n_prompt, n_output, key, i) for i in range(n_requests)]
         start = time.perf_counter()
         for request in requests:
-            timelines[request.id] = Timeline()
+            timelines[request.id] = TokenTimes()
             self.built.engine.add(request)
         self._drain(timelines, start)
         _check_lengths(timelines.values(), n_output)
@@ -67,7 +67,7 @@ class Workload:
         executor = self.built.executor
         return executor.native_seconds if isinstance(executor, CpuExecutor) else 0.0
 
-    def _drain(self, timelines: dict[int, Timeline], start: float) -> None:
+    def _drain(self, timelines: dict[int, TokenTimes], start: float) -> None:
         engine = self.built.engine
         while engine.has_work:
             events = engine.step().events
@@ -93,7 +93,7 @@ class Workload:
             )
 
 
-def _check_lengths(timelines: Iterable[Timeline], n_output: int) -> None:
+def _check_lengths(timelines: Iterable[TokenTimes], n_output: int) -> None:
     """A figure over fewer tokens than asked for would be a wrong figure."""
     lengths = {len(timeline.tokens) for timeline in timelines}
     if lengths != {n_output}:

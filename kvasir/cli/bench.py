@@ -133,6 +133,28 @@ def streaming(output: Path | None, **values: Any) -> None:
 
 
 @bench.command()
+@_count("--streams", 64, "At a time, in one dialect after another.")
+@_count("--output-len", 160, "Output tokens of each.")
+@_count("--repeat", 3, "Turns of all dialects.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON here."
+)
+@with_options(EngineOptions, skip=("enable_prefix_caching", "seed", "served_model_name"))
+def events(output: Path | None, **values: Any) -> None:
+    """CPU time of the API process for each streamed event, by dialect."""
+    from kvasir.bench.events import EventsSettings, measure_events
+    from kvasir.bench.report import write
+
+    names = ("streams", "output_len", "repeat")
+    settings = EventsSettings(**{name: values.pop(name) for name in names})
+    options = replace(take(EngineOptions, values), enable_prefix_caching=False)
+    interruptible()
+    document = measure_events(options, settings)
+    write(document, output)
+    _warn(document)
+
+
+@bench.command()
 @_count("--num-prompts", 16, "Requests, all submitted at once; 1: a single stream.")
 @_count("--input-len", 32, "Prompt tokens of each.")
 @_count("--output-len", 128, "Output tokens of each.")

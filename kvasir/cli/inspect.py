@@ -52,6 +52,15 @@ def program(model: str | None, stage: str, dtype: str) -> None:
 
 
 @inspect.command()
+@click.argument("model", required=False)
+def template(model: str | None) -> None:
+    """How MODEL writes reasoning and tool calls, and how that is known."""
+    from kvasir.cli.template_text import template_text
+
+    show(template_text(model), sys.stdout)
+
+
+@inspect.command()
 def formats() -> None:
     """The weight formats that can be read."""
     from kvasir.cli.inspect_text import formats_text

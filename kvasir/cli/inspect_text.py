@@ -19,6 +19,7 @@ from kvasir.formats.types import FORMATS
 from kvasir.ir.fuse import fuse
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.phases import phases
+from kvasir.ir.pool import with_pool
 from kvasir.ir.printer import render
 from kvasir.models import build_program
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
@@ -57,7 +58,7 @@ def program_text(path: str | None, stage: str, dtype: str) -> str:
 
 def _lowered_text(loaded: LoadedModel, dtype: str) -> str:
     config = resolve_options(EngineOptions(dtype=dtype), model_facts(loaded))
-    program, _ = CPU.program(loaded, config)
+    program = with_pool(CPU.program(loaded, config)[0]).target
     n_phases = len(set(phases(program)))
     layers = sum(op.kind == "attention" for op in program.ops)
     return f"{render(program)}phases {n_phases}, {n_phases / max(1, layers):.1f} a layer\n"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from kvasir.core.messages import EngineStats
 from kvasir.core.params import SamplingParams
 from kvasir.core.request import EngineRequest
-from kvasir.sampling.validate import check_prompt, resolve_params
 from kvasir.serve.sync_client import SyncClient
 from kvasir.text.choice import Choice
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
+from kvasir.validation.params import check_prompt, resolve_params
 from kvasir.weights.source import open_model
 
 Message = dict[str, str]
@@ -56,6 +57,7 @@ class LocalModel:
             max_model_len=info.max_model_len,
             n_prompt=len(prompt),
             eos_ids=self._tokenizer.eos_ids,
+            encode=partial(self._tokenizer.encode, add_special=False),
         )
         self._next_id += 1
         request = EngineRequest(self._next_id, tuple(prompt), resolved)

@@ -21,6 +21,12 @@ def _serve() -> click.Command:
     return serve
 
 
+def _config() -> click.Command:
+    from kvasir.cli.config import config
+
+    return config
+
+
 def _chat() -> click.Command:
     from kvasir.cli.chat import chat
 
@@ -51,11 +57,19 @@ def _plan() -> click.Command:
     return plan
 
 
+def _keys() -> click.Command:
+    from kvasir.cli.keys import keys
+
+    return keys
+
+
 COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "serve": (_serve, "Serve a model over HTTP, as OpenAI's API does."),
+    "config": (_config, "Show what the options of serve come to, and why."),
     "chat": (_chat, "Talk to a model, here or on a server."),
     "run": (_run, "Answer one prompt on standard output."),
     "bench": (_bench, "Measure latency, throughput and the machine's ceilings."),
+    "keys": (_keys, "Make and end the API keys of a server."),
     "plan": (_plan, "What would fit into memory, and what helps."),
     "inspect": (_inspect, "Show a model, its program, the formats, a timeline or the environment."),
 }

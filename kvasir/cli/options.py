@@ -35,14 +35,18 @@ def take(options_type: type[Options], values: dict[str, Any]) -> Options:
     Raises ConfigError on a value out of bounds.
     """
     found = {info.name: values.pop(info.name, info.default) for info in describe(options_type)}
-    named = values.pop(NAMED_MODEL, None)
-    if named is not None:
-        if found["model"] is not None:
-            raise ConfigError(f"MODEL is {found['model']} and --model {named}: give one of them")
-        found["model"] = named
+    if "model" in found:
+        found["model"] = named_model(found["model"], values.pop(NAMED_MODEL, None))
     options = options_type(**found)
     check(options)
     return options
+
+
+def named_model(argument: object, option: object) -> object:
+    """MODEL, said in one of two ways. Raises ConfigError when both are."""
+    if argument is not None and option is not None:
+        raise ConfigError(f"MODEL is {argument} and --model {option}: give one of them")
+    return argument if option is None else option
 
 
 def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
@@ -64,7 +68,26 @@ def _model(command: Command) -> Command:
     return click.argument("model", required=False)(command)
 
 
+class _BackendName(click.ParamType[str]):
+    """Its table is imported by those who need it: it brings the native core."""
+
+    name = "backend"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self._names().get_metavar(param, ctx) or ""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return self._names().convert(value, param, ctx)
+
+    def _names(self) -> click.Choice[str]:
+        from kvasir.exec.backends import BACKENDS
+
+        return click.Choice(tuple(BACKENDS))
+
+
 def _type(info: OptionInfo) -> Any:
+    if info.kind == "backend":
+        return _BackendName()
     if info.kind == "choice":
         return click.Choice(info.choices)
     if info.kind == "int":

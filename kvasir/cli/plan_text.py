@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvasir.config.advice import MemoryAdvice, Room, advise
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
-from kvasir.exec.backends import BACKENDS
+from kvasir.exec.backends import backend_of
 from kvasir.models.loaded import load_model, model_facts
 
 HEAD = ("", "tokens", "bytes a token", "max_model_len", "requests of it", "costs")
@@ -19,7 +19,8 @@ split over machines: more memory than this one has needs a larger one.
 def memory_text(options: EngineOptions) -> str:
     """A table: the options as they are, then each remedy with the same KV bytes."""
     facts = model_facts(load_model(options.model))
-    return advice_text(advise(options, facts, BACKENDS[options.executor].probe()))
+    backend = backend_of(options.executor)
+    return advice_text(advise(options, facts, backend.probe(), backend.settings))
 
 
 def advice_text(advice: MemoryAdvice) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from kvasir.cli.options import Command
-from kvasir.core.params import DrawParams, Field, SamplingParams, fields_of
+from kvasir.core.params import SAMPLERS, DrawParams, Field, SamplingParams, fields_of
 
 DRAWING = fields_of(DrawParams)
-NAMES = (*DrawParams.__struct_fields__, "max_tokens", "seed", "stop")
+NAMES = (*DrawParams.__struct_fields__, "max_tokens", "seed")
+LISTS = ("stop", "stop_regex", "bad_words", "samplers")
+"""Options that may be repeated."""
 
 
 def with_sampling(temperature: float) -> Callable[[Command], Command]:
@@ -34,6 +36,14 @@ def _options(temperature: float) -> list[Callable[[Any], Any]]:
             "--seed", type=int, help="Equal seeds give equal answers; default: a new one."
         ),
         click.option("--stop", multiple=True, help="Text that ends the answer; may be repeated."),
+        click.option("--stop-regex", multiple=True, help="The same as a regular expression."),
+        click.option("--bad-words", multiple=True, help="Text not to say; may be repeated."),
+        click.option(
+            "--samplers",
+            multiple=True,
+            type=click.Choice(SAMPLERS),
+            help="Stages of a draw in their order, repeated; those left out do nothing.",
+        ),
     ]
 
 
@@ -45,4 +55,5 @@ def _number(field: Field, default: float) -> Callable[[Any], Any]:
 def take_sampling(values: dict[str, Any]) -> SamplingParams:
     """Moves the sampling options out of ``values``."""
     chosen = {name: values.pop(name) for name in NAMES}
-    return SamplingParams(**{**chosen, "stop": list(chosen["stop"]) or None})
+    chosen |= {name: list(values.pop(name)) or None for name in LISTS}
+    return SamplingParams(**chosen)

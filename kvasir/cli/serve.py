@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from kvasir.cli.options import take, with_options
+from kvasir.cli.options import with_options
+from kvasir.cli.sources import take_sources, with_file
 from kvasir.cli.unused import take_unused, with_unused
 from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
@@ -14,13 +15,20 @@ from kvasir.config.serving import ServeOptions
 
 @click.command()
 @with_options(EngineOptions, ServeOptions)
+@with_file
 @with_unused
-def serve(**values: Any) -> int:
+@click.pass_context
+def serve(context: click.Context, /, **values: Any) -> int:
     """Serve MODEL over HTTP: a GGUF file or a Hugging Face folder; without it the default model."""
-    for warning in take_unused(values):
+    sources = take_sources(context, values, EngineOptions, ServeOptions)
+    settings = sources.read(EngineOptions, ServeOptions)
+    for warning in (*take_unused(values), *settings.warnings):
         click.echo(f"kvasir: {warning}", err=True)
-    engine_options = take(EngineOptions, values)
-    serve_options = take(ServeOptions, values)
+    from kvasir.serve.reload import OptionValues
     from kvasir.serve.server import run
 
-    return run(serve_options, engine_options)
+    def read() -> OptionValues:
+        again = sources.read(EngineOptions, ServeOptions)
+        return OptionValues(again.of(ServeOptions), again.of(EngineOptions))
+
+    return run(settings.of(ServeOptions), settings.of(EngineOptions), read=read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import IO
 
-from kvasir.core.controls import harmless
+from kvasir.config.controls import harmless
 
 
 def for_stream(text: str, stream: IO[str]) -> str:

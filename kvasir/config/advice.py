@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolve import resolve
+from kvasir.config.resolve import Settings, resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.errors import ConfigError
 
@@ -50,21 +50,30 @@ class MemoryAdvice:
     remedies: tuple[Remedy, ...]
 
 
-def advise(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> MemoryAdvice:
+def advise(
+    options: EngineOptions, model: ModelFacts, hardware: Hardware, settings: Settings
+) -> MemoryAdvice:
     """Every remedy is given the KV bytes and the context that ``options`` come to, so that they
     compare."""
+
+    def room(options: EngineOptions, model: ModelFacts) -> Room | None:
+        try:
+            return room_of(resolve(options, model, hardware, settings))
+        except ConfigError:
+            return None
+
     refusal, config = "", None
     try:
-        config = resolve(options, model, hardware)
+        config = resolve(options, model, hardware, settings)
     except ConfigError as error:
         refusal = error.message
     base = options if config is None else _same_bytes(options, config)
     remedies = tuple(
-        Remedy(change, cost, _try(replace(base, **changes), facts, hardware))  # type: ignore[arg-type]
+        Remedy(change, cost, room(replace(base, **changes), facts))  # type: ignore[arg-type]
         for change, cost, changes, facts in _changes(options, model, config)
     )
-    room = None if config is None else room_of(config)
-    return MemoryAdvice(model.weight_bytes, hardware.free_memory, room, refusal, remedies)
+    own = None if config is None else room_of(config)
+    return MemoryAdvice(model.weight_bytes, hardware.free_memory, own, refusal, remedies)
 
 
 def room_of(config: EngineConfig) -> Room:
@@ -124,10 +133,3 @@ def _same_bytes(options: EngineOptions, config: EngineConfig) -> EngineOptions:
         free_gpu_memory_fraction=None,
         max_total_tokens=None,
     )
-
-
-def _try(options: EngineOptions, model: ModelFacts, hardware: Hardware) -> Room | None:
-    try:
-        return room_of(resolve(options, model, hardware))
-    except ConfigError:
-        return None

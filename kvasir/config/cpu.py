@@ -5,14 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvasir.config.affinity import Affinity, decide, parse_affinity
+from kvasir.config.affinity import FREE, Affinity, decide, parse_affinity
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
-from kvasir.config.resolved import CpuConfig
 from kvasir.config.sizes import parse_size
 from kvasir.core.errors import ConfigError
 
 PACKED_CACHE_OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuConfig:
+    threads: int
+    isa: str
+    packed_cache: Path | None = None
+    """Folder of packed weights; None packs at every start."""
+    packed_cache_bytes: int = 0
+    """Of all files in it."""
+    affinity: Affinity = FREE
+    huge_pages: bool = True
+    """Ask for them; else refuse them."""
+    leaves_python_free: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The only reader of KVASIR_* environment variables."""
+"""KVASIR_* variables that are no options; those that are, are read by ``config.settings``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+PREFIX = "KVASIR_"
+OTHER_VARIABLES = ("KVASIR_CACHE", "KVASIR_CONFIG")
+"""Those of ours that are no options."""
+
 
 @dataclass(frozen=True, slots=True)
-class Env:
+class Environment:
     isa: str | None
     """KVASIR_ISA: instruction set level, for tests and bug reports."""
     cache: Path
@@ -17,13 +21,13 @@ class Env:
     directory ($XDG_CACHE_HOME or ~/.cache)."""
 
 
-def read_env(variables: Mapping[str, str] | None = None) -> Env:
+def read_env(variables: Mapping[str, str] | None = None) -> Environment:
     """``variables`` defaults to the process environment. An empty variable counts as absent."""
     source = os.environ if variables is None else variables
     named = source.get("KVASIR_CACHE")
     base = source.get("XDG_CACHE_HOME")
     shared = Path(base) if base else Path.home() / ".cache"
-    return Env(
+    return Environment(
         isa=source.get("KVASIR_ISA") or None,
         cache=Path(named).expanduser() if named else shared / "kvasir" / "models",
     )

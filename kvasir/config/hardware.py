@@ -37,11 +37,11 @@ def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> H
     allowed = os.sched_getaffinity(0)
     topology = read_topology(allowed)
     n_cpus = max(1, min(len(allowed), _cpu_quota(cgroup)))
-    free, left = free_memory(), _memory_left(cgroup)
+    free, limited = free_memory(), _memory_limit(cgroup)
     return Hardware(
         n_cpus=n_cpus,
         n_cores=min(topology.n_cores or n_cpus, n_cpus),
-        free_memory=free if left is None else min(free, left),
+        free_memory=free if limited is None else min(free, limited[1]),
         isa_levels=isa_levels,
         topology=topology,
         huge_pages=_huge_pages(HUGE_PAGES),
@@ -51,6 +51,15 @@ def probe(isa_levels: tuple[str, ...] = ("scalar",), cgroup: Path = CGROUP) -> H
 def free_memory(meminfo: Path = MEMINFO) -> int:
     """Bytes that can be allocated without swapping; 0 where the system does not tell."""
     return 1024 * _stat(meminfo, "MemAvailable:")
+
+
+def memory_used(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> float:
+    """Share of the memory that cannot be allocated any more, 0 to 1: of the machine's or of a
+    control group's limit, whichever is nearer. 0 where the system does not tell."""
+    total = 1024 * _stat(meminfo, "MemTotal:")
+    used = 1 - free_memory(meminfo) / total if total else 0.0
+    limited = _memory_limit(cgroup)
+    return used if not limited or not limited[0] else max(used, 1 - limited[1] / limited[0])
 
 
 def oom_kills(cgroup: Path = CGROUP, vmstat: Path = VMSTAT) -> int:
@@ -82,8 +91,9 @@ def _cpu_quota(cgroup: Path) -> int:
     return math.ceil(quota / period)
 
 
-def _memory_left(cgroup: Path) -> int | None:
-    """Bytes below the memory limit; None without a limit. File cache counts as free."""
+def _memory_limit(cgroup: Path) -> tuple[int, int] | None:
+    """The limit and the bytes that are left below it; None without one. File cache counts as
+    free."""
     for limit_file, used_file, stat_file, key in (
         ("memory.max", "memory.current", "memory.stat", "inactive_file"),
         (
@@ -95,7 +105,7 @@ def _memory_left(cgroup: Path) -> int | None:
     ):
         limit, used = _numbers(cgroup / limit_file), _numbers(cgroup / used_file)
         if limit and used and limit[0] is not None and used[0] is not None:
-            return max(0, limit[0] - used[0] + _stat(cgroup / stat_file, key))
+            return limit[0], max(0, limit[0] - used[0] + _stat(cgroup / stat_file, key))
     return None
 
 

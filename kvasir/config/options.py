@@ -8,7 +8,8 @@ from typing import Any, Literal
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS
 
-Kind = Literal["text", "int", "size", "share", "choice", "flag"]
+Kind = Literal["text", "int", "size", "share", "choice", "flag", "backend"]
+"""backend: one of ``exec.backends``, which this layer does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class OptionInfo:
     maximum: int | None = None
     aliases: tuple[str, ...] = ()
     """Names of the same option in other engines."""
+    is_secret: bool = False
+    """Shown to nobody."""
 
 
 def option(
@@ -37,6 +40,7 @@ def option(
     minimum: int = 1,
     maximum: int | None = None,
     aliases: tuple[str, ...] = (),
+    is_secret: bool = False,
 ) -> Any:
     return field(
         default=default,
@@ -47,6 +51,7 @@ def option(
             "minimum": minimum,
             "maximum": maximum,
             "aliases": aliases,
+            "is_secret": is_secret,
         },
     )
 
@@ -207,13 +212,13 @@ class EngineOptions:
         "16GiB", "size", "Bytes of that folder: files of models unused for longest are removed."
     )
     executor: str = option(
-        "cpu",
-        "choice",
-        "What computes: native code, the NumPy reference, or a fake for tests.",
-        choices=("cpu", "reference", "fake"),
+        "cpu", "backend", "What computes: native code (cpu), or a slow one to compare with."
     )
     async_scheduling: bool | None = option(
-        None, "flag", "Plan the next step while one runs; default: on for the cpu executor."
+        None,
+        "flag",
+        "Plan the next step while one runs; default: on where steps leave Python free, as those of "
+        "the cpu executor do.",
     )
     seed: int | None = option(
         None,
@@ -240,15 +245,16 @@ def describe(options_type: type = EngineOptions) -> tuple[OptionInfo, ...]:
 def check(options: object) -> None:
     """Raises ConfigError on a value of the wrong type or out of its bounds."""
     for info in describe(type(options)):
-        _check_one(info, getattr(options, info.name))
+        check_one(info, getattr(options, info.name))
 
 
-def _check_one(info: OptionInfo, value: object) -> None:
+def check_one(info: OptionInfo, value: object) -> None:
+    """Raises ConfigError on a value of the wrong type or out of its bounds."""
     if value is None and info.default is None:
         return
     if info.kind == "choice" and value not in info.choices:
         raise ConfigError(f"{info.name} is {value!r}: use one of {', '.join(info.choices)}")
-    if info.kind == "text" and not isinstance(value, str):
+    if info.kind in ("text", "backend") and not isinstance(value, str):
         raise ConfigError(f"{info.name} is {value!r}: needs text")
     if info.kind == "flag" and not isinstance(value, bool):
         raise ConfigError(f"{info.name} is {value!r}: needs true or false")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvasir.config.cpu import CpuPlanner
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import KVDivision, divide_layers
@@ -20,7 +20,6 @@ from kvasir.config.resolved import (
     ModelFacts,
     ModelSettings,
     PreemptionMode,
-    PythonConfig,
     SchedulerConfig,
     SharingConfig,
 )
@@ -36,22 +35,22 @@ DEFAULT_DISK_SIZE = "10GiB"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
 
+Settings = Callable[[EngineOptions, Hardware, dict[str, str]], ExecutorConfig]
+"""Decides what a backend's executor runs with, and adds to the reasons. Raises ConfigError."""
+
 
 def resolve(
     options: EngineOptions,
     model: ModelFacts,
     hardware: Hardware,
+    settings: Settings,
     *,
-    isa: str | None = None,
-    cache: Path | None = None,
     max_draft_tokens: int = 0,
 ) -> EngineConfig:
     """Decide everything that ``options`` left open.
 
-    ``isa`` is the level that the environment asks for, ``cache`` the folder for what is kept from
-    start to start; the options go first. ``max_draft_tokens``
-    is what speculation wants per row. Raises ConfigError, with sizes and remedy, on options that
-    contradict each other, the model or the machine.
+    ``max_draft_tokens`` is what speculation wants per row. Raises ConfigError, with sizes and
+    remedy, on options that contradict each other, the model or the machine.
     """
     check(options)
     planner = _Planner(options, model, hardware)
@@ -60,8 +59,11 @@ def resolve(
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
     planner.concurrency(kv, length)
+    executor = planner.executor(settings)
     return EngineConfig(
-        model=ModelSettings(options.served_model_name or model.name, planner.dtype()),
+        model=ModelSettings(
+            options.served_model_name or model.name, planner.dtype(), model.vectors
+        ),
         kv=kv,
         scheduler=SchedulerConfig(
             EngineSizes(
@@ -79,8 +81,8 @@ def resolve(
             preemption_mode=planner.preemption_mode(),
             sharing=planner.sharing(),
         ),
-        executor=planner.executor(isa, cache),
-        loop=LoopConfig(planner.overlap()),
+        executor=executor,
+        loop=LoopConfig(planner.overlap(executor)),
         seed=options.seed,
         disk=planner.disk(),
         reasons=planner.reasons,
@@ -216,12 +218,10 @@ class _Planner:
             f"{kv.concurrency(length):.1f}: requests of {length} tokens in the KV blocks"
         )
 
-    def executor(self, isa: str | None, cache: Path | None) -> ExecutorConfig:
-        name = self.options.executor
-        self.reasons["executor"] = f"{name}: {'default' if name == 'cpu' else 'as asked'}"
-        if name == "cpu":
-            return CpuPlanner(self.options, self.hardware, self.reasons).config(isa, cache)
-        return PythonConfig()
+    def executor(self, settings: Settings) -> ExecutorConfig:
+        name, default = self.options.executor, EngineOptions.executor
+        self.reasons["executor"] = f"{name}: {'default' if name == default else 'as asked'}"
+        return settings(self.options, self.hardware, self.reasons)
 
     def preemption_mode(self) -> PreemptionMode:
         modes: dict[str, PreemptionMode] = {"swap": "swap", "recompute": "recompute"}
@@ -253,11 +253,10 @@ class _Planner:
         self.reasons["kv_disk"] = f"{options.kv_disk}, {format_size(n_bytes)}: {why}"
         return DiskConfig(Path(options.kv_disk).expanduser(), n_bytes)
 
-    def overlap(self) -> bool:
-        asked = self.options.async_scheduling
-        native = self.options.executor == "cpu"
-        why = "native steps leave Python free" if native else "steps run in Python"
-        overlap = native if asked is None else asked
+    def overlap(self, executor: ExecutorConfig) -> bool:
+        asked, is_free = self.options.async_scheduling, executor.leaves_python_free
+        why = "steps leave Python free" if is_free else "steps run in Python"
+        overlap = is_free if asked is None else asked
         self.reasons["async_scheduling"] = f"{overlap}: {why if asked is None else 'as asked'}"
         return overlap
 

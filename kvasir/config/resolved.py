@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
-from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.groups import KVGroup
 from kvasir.core.kvtypes import KVType
 from kvasir.core.sizes import EngineSizes
+from kvasir.core.vectors import NO_VECTORS, VectorFacts
 
 DType = Literal["auto", "float32", "bfloat16"]
 PreemptionMode = Literal["auto", "swap", "recompute"]
@@ -39,6 +39,7 @@ class ModelFacts:
     state_bytes: tuple[int, ...] = ()
     """Bytes of the state of a sequence, for each layer that keeps one and no positions. They are
     not among ``windows``."""
+    vectors: VectorFacts = NO_VECTORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class ModelSettings:
     name: str
     """Name in the API."""
     dtype: DType
+    vectors: VectorFacts = NO_VECTORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +128,26 @@ class DiskConfig:
     """Of all files in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuConfig:
-    """Of the native executor."""
+class ExecutorConfig(Protocol):
+    """What an executor runs with; its backend may have more for it."""
 
-    threads: int
-    isa: str
-    packed_cache: Path | None = None
-    """Folder of packed weights; None packs at every start."""
-    packed_cache_bytes: int = 0
-    """Of all files in it."""
-    affinity: Affinity = FREE
-    huge_pages: bool = True
-    """Ask for them; else refuse them."""
+    @property
+    def threads(self) -> int:
+        """That compute."""
+        ...
+
+    @property
+    def leaves_python_free(self) -> bool:
+        """While a step runs, so that the next one is best planned meanwhile."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class PythonConfig:
-    """Of an executor without native code."""
+    """Of an executor in Python alone."""
 
     threads: int = 1
-
-
-ExecutorConfig = CpuConfig | PythonConfig
+    leaves_python_free: bool = False
 
 
 @dataclass(frozen=True, slots=True)

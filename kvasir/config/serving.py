@@ -8,6 +8,16 @@ from kvasir.config.options import option
 from kvasir.core.errors import ConfigError
 
 MAX_PORT = 65535
+TOOL_FORMATS = (
+    *("auto", "apertus", "apriel", "command-r7b", "deepseek-v3", "deepseek-v3.1"),
+    *("deepseek-v3.2", "deepseek-v4", "functionary-v3.1"),
+    *("functiongemma", "gemma-4", "generic", "gigachat3", "gigachat3-header", "glm-4.5"),
+    *("glm-4.7", "granite", "harmony", "hermes", "hunyuan-3", "kimi-k2", "lfm2"),
+    *("llama3-json", "llama3-pythonic", "minicpm5", "minimax-m1", "minimax-m2"),
+    *("mistral-v11", "mistral-v13", "mistral-v3", "nemotron", "olmo-3", "phi-4-mini"),
+    *("qwen3-coder", "seed-oss", "solar-open"),
+)
+"""Those of ``toolcalls.table``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +32,41 @@ class ServeOptions:
         8000, "int", "Port to listen on; 0 takes a free one.", minimum=0, maximum=MAX_PORT
     )
     uds: str | None = option(None, "text", "Listen on this Unix socket instead of a port.")
+    handover: str | None = option(
+        None,
+        "text",
+        "Unix socket over which a running server gives its listening sockets to a successor that "
+        "is started with the same option, and ends when that is ready.",
+    )
     api_key: str | None = option(
-        None, "text", "Clients must send it as a bearer token; health routes stay open."
+        None,
+        "text",
+        "Clients must send it as a bearer token; health routes stay open.",
+        is_secret=True,
+    )
+    api_key_file: str | None = option(
+        None,
+        "text",
+        "File of API keys, each with scopes, limits and an end of its own; kvasir keys makes it.",
+    )
+    prefix_sharing: str = option(
+        "key",
+        "choice",
+        "Who may hit a cached prefix: requests of the same API key, or of all; with the same "
+        "cache_salt either way. Without keys everybody is one.",
+        choices=("key", "all"),
     )
     allowed_hosts: str | None = option(
         None,
         "text",
         "Host names, comma-separated, that requests may be sent to, beside addresses and "
-        "localhost; * is any. Default: any, but none on a loopback address without api_key.",
+        "localhost; * is any. Default: none on a loopback address, else any.",
+    )
+    allowed_origins: str | None = option(
+        None,
+        "text",
+        "Origins, comma-separated, of web pages that may use the server from a browser, such as "
+        "https://app.example; * is any. Default: none but its own.",
     )
     admin_port: int | None = option(
         None,
@@ -42,11 +79,35 @@ class ServeOptions:
     admin_key: str | None = option(
         None,
         "text",
-        "Bearer token of the admin routes, another one than api_key; only a loopback address does "
-        "without.",
+        "Bearer token of the admin routes, another one than api_key.",
+        is_secret=True,
+    )
+    admin_uds: str | None = option(
+        None,
+        "text",
+        "Unix socket of the admin routes: for this user and root alone, without a key.",
     )
     strict: bool = option(
         False, "flag", "Refuse requests with unknown fields instead of warning in the response."
+    )
+    sleep_idle_seconds: int | None = option(
+        None,
+        "int",
+        "Seconds without a request after which the engine process ends and its memory is free; the "
+        "next request starts it again. Default: never.",
+    )
+    drain_delay: int = option(
+        0,
+        "int",
+        "Seconds after SIGTERM that requests are still taken, while /ready says 503 and balancers "
+        "turn away.",
+        minimum=0,
+    )
+    health_probe_ms: int = option(
+        500,
+        "int",
+        "Milliseconds that an idle engine may take for the one token that /health asks it for; "
+        "always three mean steps.",
     )
     shutdown_timeout: int = option(
         30, "int", "Seconds that running requests get to finish after SIGTERM.", minimum=0
@@ -100,11 +161,75 @@ class ServeOptions:
     stream_buffer: int = option(
         8192, "int", "Token events that may wait for a slow client; more after a second cancel it."
     )
+    state_dir: str | None = option(
+        None,
+        "text",
+        "Folder of what outlives a request: files, batches, stored answers. Default: they live "
+        "in memory, files in a temporary folder, and end with the server.",
+    )
+    state_entries: int | None = option(
+        None,
+        "int",
+        "Files, batches and stored answers of one key; more push out the oldest answers, or get a "
+        "429. Default: 100,000, and 1,000 of all keys together without state_dir.",
+    )
+    state_bytes: int | None = option(
+        None,
+        "int",
+        "Bytes of them. Default: 16 GiB for each key, and 1 GiB for all together without "
+        "state_dir.",
+    )
+    state_days: int = option(
+        30, "int", "Days until batch files and stored answers expire.", minimum=1, maximum=3650
+    )
+    batch_lines: int | None = option(
+        None,
+        "int",
+        "Lines of all batches that are computed at a time; default: max_num_seqs.",
+    )
+    max_file_bytes: int = option(200 * 10**6, "int", "Largest file that is uploaded.")
+    metrics_prefix: str = option(
+        "both",
+        "choice",
+        "Names of metrics: kvasir_…, or vllm:… for those that vLLM has, or both.",
+        choices=("kvasir", "vllm", "both"),
+    )
+    tool_format: str = option(
+        "auto",
+        "choice",
+        "How the model writes tool calls; by default its chat template is asked.",
+        choices=TOOL_FORMATS,
+    )
+    grammar_seconds: int = option(
+        2, "int", "Seconds that a grammar or schema may take to compile.", maximum=60
+    )
+    grammar_megabytes: int = option(
+        128, "int", "Megabytes of memory that a grammar or schema may take to compile.", minimum=16
+    )
     log_level: str = option(
         "info",
         "choice",
         "Least severe messages that are logged.",
         choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = option(
+        "text", "choice", "Lines of the log: for people, or JSON.", choices=("text", "json")
+    )
+    enable_log_requests: bool | None = option(
+        None,
+        "flag",
+        "Log each answered request: id, route, status, times, tokens; default: with "
+        "--log-format json and --log-prompts.",
+    )
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "text",
+        "URL that takes spans of requests by OTLP over HTTP, such as "
+        "http://localhost:4318/v1/traces; needs the extra otel. Default: as OpenTelemetry's own "
+        "variables say, else none.",
+    )
+    log_prompts: bool = option(
+        False, "flag", "Log the first 4096 bytes of each request's body with it."
     )
 
 
@@ -116,3 +241,12 @@ def check_body_memory(options: ServeOptions) -> None:
             f"max_body_bytes is {one}, max_body_memory {most}: the largest body would never be "
             "taken; raise --max-body-memory or lower --max-body-bytes"
         )
+
+
+def check_keys(options: ServeOptions) -> None:
+    """Raises ConfigError when one key would be two."""
+    if options.api_key is not None and options.api_key == options.admin_key:
+        raise ConfigError("api_key and admin_key are equal: clients would be operators")
+    for name in ("api_key", "admin_key"):
+        if getattr(options, name) == "":
+            raise ConfigError(f"{name} is empty: leave it out, or name a secret")

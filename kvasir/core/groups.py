@@ -72,11 +72,6 @@ def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> i
     return n_seqs * (blocks_for(window, block_size) + 2) + blocks_for(2 * n_tokens, block_size)
 
 
-def groups_of(n_blocks: int, windows: tuple[KVGroup, ...]) -> tuple[KVGroup, ...]:
-    """The group of ``n_blocks`` that keeps every position, if there is one, then ``windows``."""
-    return (KVGroup(n_blocks), *windows) if n_blocks else windows
-
-
 def group_of(window: int, groups: Sequence[KVGroup]) -> int:
     """Index of the group for a layer of ``window``: its own, else the one that keeps everything.
 

@@ -1,43 +1,10 @@
-"""What API process and engine process say to each other: tagged msgspec structs, token ids only."""
+"""What an engine tells: tagged msgspec structs, token ids only."""
 
 from __future__ import annotations
 
 import msgspec
 
-from kvasir.core.request import EngineRequest
-from kvasir.core.timeline import Holding, Mark, StepRecord
-
-
-class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """``n`` choices of one prompt, whose ids are ``request.id`` and those after it. ``request`` is
-    the first; the others are what ``engine.choices`` makes of it."""
-
-    request: EngineRequest
-    n: int = 1
-
-
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    ids: tuple[int, ...]
-
-
-class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Give back the held blocks of ended requests."""
-
-    ids: tuple[int, ...]
-
-
-class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
-    """Forget all cached blocks."""
-
-
-class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """Finish what runs (``drain``) or stop now."""
-
-    drain: bool = True
-
-
-class AskHoldings(msgspec.Struct, frozen=True, tag="ask_holdings"):
-    """What running requests hold now; answered between two steps."""
+from kvasir.core.vectors import NO_VECTORS, VectorFacts
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
@@ -47,7 +14,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
+class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token", omit_defaults=True):
     """News of one choice after one step.
 
     ``finish`` is None while it runs, else "stop", "length", "cancelled" or "error".
@@ -70,6 +37,8 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     """Per token the hash of its raw logits, when the executor records hashes (tests)."""
     n_cached: int = 0
     """Prompt tokens that the prefix cache gave; sent once, with the first token."""
+    closes_at: int | None = None
+    """Alone in an event: after so many outputs the choice's reasoning ends, as it was asked to."""
     retry_after: float = 0.0
     """With an error: seconds after which trying again is worthwhile; 0: it never is."""
     scores: bytes = b""
@@ -77,6 +46,8 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token"):
     prompt in several events, so that who words them reads a few at a time."""
     n_scores: int = 0
     """How many these are."""
+    vector: bytes = b""
+    """Of a request that pools, with its last event: f32 [hidden size], little-endian."""
 
 
 class DiskStats(msgspec.Struct, tag="disk"):
@@ -132,6 +103,10 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """Requests refused because they could not meet their deadline."""
     n_expired: int = 0
     """Requests whose deadline passed."""
+    n_masks: int = 0
+    """Made for rows that draw under a constraint."""
+    mask_seconds: float = 0.0
+    """That these took."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):
@@ -139,17 +114,6 @@ class StepEvents(msgspec.Struct, frozen=True, tag="events"):
 
     events: tuple[TokenEvent, ...]
     stats: EngineStats
-
-
-class News(msgspec.Struct, frozen=True, tag="news"):
-    """What happened since the last news, in its order: with them the API process keeps a timeline
-    of its own, which answers without the engine. Sent before the events that it explains."""
-
-    items: tuple[StepRecord | Mark, ...]
-
-
-class HoldingsAnswer(msgspec.Struct, frozen=True, tag="holdings"):
-    holdings: tuple[Holding, ...]
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -168,15 +132,4 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """Resolved settings and why each has its value, for the start-up report."""
     warnings: tuple[str, ...] = ()
     """What was done as asked and may be regretted."""
-
-
-class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
-    """The engine cannot go on."""
-
-    message: str
-    misused: bool = False
-    """What was asked for cannot be: other options are needed."""
-
-
-ToEngine = Submit | Cancel | Release | AskHoldings | ResetPrefixCache | Shutdown
-FromEngine = Ready | StepEvents | News | HoldingsAnswer | Fatal
+    vectors: VectorFacts = NO_VECTORS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kvasir.core.params import TokenParams
+from kvasir.core.request import PoolKind
 
 MAX_LOGIT_ROWS = 1 << 20
 """Of one step."""
@@ -27,7 +28,7 @@ def referred(token: int) -> tuple[int, int]:
 class SlotOpen(msgspec.Struct, frozen=True):
     """Gives ``slot`` to a request: the sampler's state before its next token.
 
-    ``prompt`` and ``output`` are what the penalties count; they differ after a preemption or a
+    ``prompt`` and ``output`` are what its draws depend on; they differ after a preemption or a
     replay.
     """
 
@@ -35,6 +36,8 @@ class SlotOpen(msgspec.Struct, frozen=True):
     params: TokenParams
     prompt: tuple[int, ...]
     output: tuple[int, ...] = ()
+    pooling: PoolKind | None = None
+    """Rows of the slot are pooled; the one with the last token of ``prompt`` gives a vector."""
 
 
 class TableChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -135,7 +138,7 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     opens: tuple[SlotOpen, ...] = ()
     tables: tuple[TableChange, ...] = ()
     commits: tuple[tuple[int, int], ...] = ()
-    """(slot, token) pairs emitted since the previous plan by requests whose penalties count them;
+    """(slot, token) pairs emitted since the previous plan by requests whose draws depend on them;
     applied before the step."""
     moves: tuple[Move, ...] = ()
     copies: tuple[Copy, ...] = ()
@@ -183,3 +186,6 @@ class StepResult:
     drafts: tuple[tuple[int, ...], ...] = ()
     """Per row of the plan its ``n_drafts`` tokens; -1 from where nothing could be drawn. Empty when
     no row asked for any."""
+    vectors: tuple[bytes, ...] = ()
+    """By the rows that end a pooled prompt, in their order: f32 [hidden size], little-endian; empty
+    where it is not finite."""

@@ -12,6 +12,10 @@ from kvasir.core.params import TokenParams
 PriorityClass = Literal["realtime", "standard", "batch"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
 """The highest first."""
+PoolKind = Literal["cls", "mean", "last"]
+"""Of which tokens of a prompt the vector is the mean: the first, all, the last."""
+NO_DRAWS = TokenParams(seed=0, max_tokens=0)
+"""Of a request that asks for a vector instead of tokens."""
 
 
 class Context(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -39,6 +43,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """When its first token is due."""
     answer_by: float = inf
     """When its last token is due."""
+    user: str = ""
+    """Users of a tenant take turns in its line."""
 
     @property
     def owner(self) -> tuple[PriorityClass, str]:
@@ -78,3 +84,8 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     begin with are shared, also when the prefix cache is off. -1: none."""
     hold_seconds: float = 0.0
     """Its blocks are held for this long after it ended, unless a running request needs them."""
+    pooling: PoolKind | None = None
+    """Instead of tokens one vector is wanted, of the prompt: ``params`` are NO_DRAWS."""
+    is_resumed: bool = False
+    """Another engine had taken it: it is not counted again, and ends at a deadline, but not because
+    it may miss one."""

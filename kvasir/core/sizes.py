@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvasir.core.groups import KVGroup, groups_of
+from kvasir.core.groups import KVGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class EngineSizes:
 
     @property
     def groups(self) -> tuple[KVGroup, ...]:
-        """In the order of a slot's tables."""
-        return groups_of(self.n_blocks, self.windows)
+        """In the order of a slot's tables: first what keeps every position, if any does."""
+        return (KVGroup(self.n_blocks), *self.windows) if self.n_blocks else self.windows
 
     @property
     def max_blocks(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 MAX_WARNINGS = 16
+MAX_BYTES = 4096
+"""Of them together, in UTF-8."""
 MAX_NAME = 64
 """Characters of a client's own name for something; up to ten bytes each, as they are shown."""
 
@@ -16,6 +18,15 @@ def escaped(name: str) -> str:
 
 
 def bounded(names: Sequence[str], warning: Callable[[str], str]) -> tuple[str, ...]:
-    """Of the first ``MAX_WARNINGS``; instead of the others one that counts them."""
-    kept, n_more = map(warning, names[:MAX_WARNINGS]), len(names) - MAX_WARNINGS
-    return (*kept, f"{n_more} more warnings were left out") if n_more > 0 else tuple(kept)
+    """Of the first names, as many as MAX_WARNINGS and MAX_BYTES allow; instead of the others one
+    that counts them."""
+    kept: list[str] = []
+    left = MAX_BYTES
+    for name in names[:MAX_WARNINGS]:
+        text = warning(name)
+        left -= len(text.encode(errors="replace"))
+        if left < 0:
+            break
+        kept.append(text)
+    n_more = len(names) - len(kept)
+    return (*kept, f"{n_more} more warnings were left out") if n_more else tuple(kept)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvasir.config.env import read_env
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
-from kvasir.engine.prior import prior_costs
-from kvasir.engine.saving import block_sizes
 from kvasir.exec.backend import Wishes
-from kvasir.exec.backends import BACKENDS
+from kvasir.exec.backends import backend_of
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import Limits
+from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
+from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.models.loaded import LoadedModel
 from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
+from kvasir.timing.prior import prior_costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class BuiltEngine:
     config: EngineConfig
     numerics_id: str
     key_root: str
+    grammars: GrammarMasks
+    """Its masks, unless it was given others."""
 
     def ready(self) -> Ready:
         """What the API process needs to know."""
@@ -50,6 +52,7 @@ class BuiltEngine:
             max_num_seqs=sizes.max_num_seqs,
             reasons=self.config.reasons,
             warnings=self.config.warnings,
+            vectors=self.config.model.vectors,
         )
 
 
@@ -66,10 +69,10 @@ def build_engine(
     """Everything from options to an engine ready for requests.
 
     ``hashes``: record a hash of every logit row, where the executor can. ``act_block``: most
-    activations that share an int8 scale. ``masks``: of constrained requests. Raises ModelError and
-    ConfigError.
+    activations that share an int8 scale. ``masks``: of constrained requests, those of grammars
+    without. Raises ModelError and ConfigError.
     """
-    backend = BACKENDS[options.executor]
+    backend = backend_of(options.executor)
     model = loaded or backend.open(options.model)
     config = resolve_options(options, backend.facts(model), max_draft_tokens)
     built = backend.build(model, config, Wishes(hashes, act_block))
@@ -84,20 +87,18 @@ def build_engine(
         limits = Limits(config.disk.n_bytes, block_sizes(executor))
         disk = DiskStore(config.disk.path, limits)
     scheduler = Scheduler(config.scheduler, proposer, root, costs, disk=disk)
-    engine = Engine(executor, scheduler, overlap=config.loop.overlap, disk=disk, masks=masks)
-    return BuiltEngine(engine, executor, config, numerics_id, root)
+    grammars = grammar_masks(options.model, config.sizes.vocab_size)
+    engine = Engine(
+        executor, scheduler, overlap=config.loop.overlap, disk=disk, masks=masks or grammars
+    )
+    return BuiltEngine(engine, executor, config, numerics_id, root, grammars)
 
 
 def resolve_options(
     options: EngineOptions, facts: ModelFacts, max_draft_tokens: int = 0
 ) -> EngineConfig:
     """What ``options`` come to on this machine, in this environment. Raises ConfigError."""
-    env = read_env()
+    backend = backend_of(options.executor)
     return resolve(
-        options,
-        facts,
-        BACKENDS[options.executor].probe(),
-        isa=env.isa,
-        cache=env.cache,
-        max_draft_tokens=max_draft_tokens,
+        options, facts, backend.probe(), backend.settings, max_draft_tokens=max_draft_tokens
     )

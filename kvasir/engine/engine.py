@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
+
+from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import EngineStats, StepEvents, TokenEvent
 from kvasir.core.plan import Transfer
-from kvasir.core.request import EngineRequest
-from kvasir.core.timeline import Holding
-from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop
+from kvasir.core.request import NO_DRAWS, EngineRequest
+from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop, Watch
 from kvasir.engine.masking import Masking
-from kvasir.engine.saving import Saving
 from kvasir.exec.base import Executor
+from kvasir.exec.disk.saving import Saving
 from kvasir.exec.disk.store import DiskStore
-from kvasir.sampling.masks import Masks
+from kvasir.sampling.masks import Masks, n_words
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
 
 P = ParamSpec("P")
 T = TypeVar("T")
+LOOK_SECONDS = 0.001
+"""Between two looks whether a constraint is made, while nothing is computed."""
 
 
 class Engine:
@@ -52,8 +57,14 @@ class Engine:
         self._loop: Loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
+        self._unprepared: dict[int, tuple[EngineRequest, Callable[[], bool]]] = {}
+        """Requests that no step waits for: their constraints are made beside the steps."""
         self._process = os.getpid()
         self._failure = ""
+
+    def show(self, watch: Watch) -> None:
+        """From now on ``watch`` is shown what is being computed."""
+        self._loop.watch = watch
 
     @property
     def is_sound(self) -> bool:
@@ -64,8 +75,19 @@ class Engine:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
         _check_context(request)
+        _check_pooling(request)
         _check_constraint(request, has_masks=self._masking is not None)
-        self._whole(self._scheduler.add, request)
+        if self._masking is not None:
+            is_ready = self._masking.prepare(request.id, request.params.constraint)
+            if is_ready is not None:
+                self._unprepared[request.id] = request, is_ready
+                return
+        try:
+            self._whole(self._scheduler.add, request)
+        except RequestError:
+            if self._masking is not None:
+                self._masking.ended(request.id)
+            raise
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
         """Queue requests; one that can never run gets an error event instead of an exception."""
@@ -77,7 +99,17 @@ class Engine:
 
     def cancel(self, request_id: int) -> bool:
         """End a request; False when it ended before."""
+        self._queue(request_id)
+        if self._masking is not None:
+            self._masking.ended(request_id)
         return self._whole(self._scheduler.cancel, request_id)
+
+    def end_thinking(self, request_id: int) -> None:
+        """End the reasoning of a request whose constraint says that this may be asked for."""
+        if self._masking is None:
+            return
+        self._queue(request_id)
+        self._masking.end_thinking(request_id)
 
     def release(self, request_id: int) -> None:
         """Give back the held blocks of an ended request."""
@@ -87,19 +119,39 @@ class Engine:
         """Compute one step if there is one; raises EngineFault when the executor fails."""
         return self._whole(self._step)
 
+    def _queue(self, request_id: int) -> None:
+        """What waits for its constraint no more."""
+        request, _ = self._unprepared.pop(request_id, (None, None))
+        try:
+            if request is not None:
+                self._whole(self._scheduler.add, request)
+        except RequestError as error:
+            self._refused.append(_refusal(request_id, error))
+
     def _step(self) -> StepEvents:
+        for request_id, (_, is_ready) in tuple(self._unprepared.items()):
+            if not is_ready():
+                break  # they are made in their order
+            self._queue(request_id)
+        if self._unprepared and not self._scheduler.has_work:
+            time.sleep(LOOK_SECONDS)
         refused, self._refused = tuple(self._refused), []
         self._unsaved = None
         events = refused + self._loop.step()
+        if self._masking is not None:
+            events += self._masking.closed()
+            for event in events:
+                if event.finish is not None:
+                    self._masking.ended(event.id)
         if self._saving is not None and not events and self._scheduler.is_stalled:
             self._saving.wait()
         if not self.has_work:
             self.check()
-        return StepEvents(events, self._scheduler.stats())
+        return StepEvents(events, self.stats())
 
     @property
     def has_work(self) -> bool:
-        return bool(self._refused) or self._scheduler.has_work
+        return bool(self._refused or self._unprepared) or self._scheduler.has_work
 
     def save(self) -> bool:
         """Save some cached blocks to disk while there is no work; False when all are saved."""
@@ -110,7 +162,10 @@ class Engine:
         return self._saving.save(self._unsaved)
 
     def stats(self) -> EngineStats:
-        return self._scheduler.stats()
+        stats, masking = self._scheduler.stats(), self._masking
+        if masking is None:
+            return stats
+        return structs.replace(stats, n_masks=masking.n_masks, mask_seconds=masking.seconds)
 
     @property
     def timeline(self) -> Timeline:
@@ -170,19 +225,28 @@ def _refusal(request_id: int, error: RequestError) -> TokenEvent:
 def _check_ids(request: EngineRequest, vocab_size: int) -> None:
     """An id that no logits have would end the step, and the engine with it."""
     params = request.params
-    ids = (*params.stop_ids, *(token for token, _ in params.logit_bias))
+    ids = (*params.stop_ids, *(token for token, _ in params.logit_bias), *params.logprob_ids)
+    if params.bad_words:
+        ids = (*ids, *(token for word in params.bad_words for token in word))
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         worst = min(ids) if min(ids) < 0 else max(ids)
         raise RequestError(
-            f"stop_ids or logit_bias names token {worst}, the model has the ids 0 to "
-            f"{vocab_size - 1}"
+            f"stop_ids, logit_bias, bad_words or logprob_ids names token {worst}, the model has "
+            f"the ids 0 to {vocab_size - 1}"
         )
+    if params.allowed and len(params.allowed) != 4 * n_words(vocab_size):
+        raise RequestError(f"allowed has {len(params.allowed)} bytes: a bit for each token")
 
 
 def _check_context(request: EngineRequest) -> None:
     """Nothing here computes with an adapter or media: entries would be kept under a wrong name."""
     if request.context.adapter or request.context.media:
         raise RequestError("this engine has no adapters and reads no media: send tokens alone")
+
+
+def _check_pooling(request: EngineRequest) -> None:
+    if request.pooling is not None and (request.params != NO_DRAWS or request.emitted):
+        raise RequestError("a request that pools draws nothing: send it without sampling")
 
 
 def _check_constraint(request: EngineRequest, *, has_masks: bool) -> None:

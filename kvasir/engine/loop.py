@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +12,7 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor, Handle
+from kvasir.sched.request import Request
 from kvasir.sched.scheduler import Scheduler
 
 
@@ -21,7 +22,22 @@ class EngineFault(KvasirError):
     code = "engine_fault"
 
 
+class Watch(Protocol):
+    """Is shown what is being computed."""
+
+    def launched(self, owners: Sequence[Request], seconds: float) -> None:
+        """A plan with rows of ``owners``, expected to take ``seconds``, runs now or after the one
+        before."""
+        ...
+
+    def done(self) -> None:
+        """The oldest plan under way has its result."""
+        ...
+
+
 class Loop(Protocol):
+    watch: Watch | None
+
     def step(self) -> tuple[TokenEvent, ...]:
         """Commit one plan and tell the news; no news when there is nothing to compute."""
         ...
@@ -46,10 +62,15 @@ class _Steps:
         self._executor = executor
         self._scheduler = scheduler
         self._masking = masking
+        self.watch: Watch | None = None
 
     def _launch(self) -> _Flight | None:
         plan = self._scheduler.plan()
-        return None if plan is None else _start(self._executor, plan)
+        if plan is None:
+            return None
+        if self.watch is not None:
+            self.watch.launched(*self._scheduler.newest)
+        return _start(self._executor, plan)
 
     def _fill(self, flight: _Flight | None) -> _Flight | None:
         """Bring the masks that it waits for: what was launched before is committed."""
@@ -59,6 +80,8 @@ class _Steps:
 
     def _commit(self, flight: _Flight) -> tuple[TokenEvent, ...]:
         result = flight.result()
+        if self.watch is not None:
+            self.watch.done()
         events = self._scheduler.commit(flight.plan, result)
         if self._masking is not None:
             self._masking.drew(flight.plan, result)

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvasir.config.hardware import Hardware
-from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolve import Settings
+from kvasir.config.resolved import EngineConfig, ExecutorConfig, ModelFacts, PythonConfig
 from kvasir.exec.base import Executor
+from kvasir.ir.bundle import Bundle
 from kvasir.ir.numerics import MAX_ACT_BLOCK
+from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
 from kvasir.models import build_program, is_ignorable
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
@@ -59,7 +63,20 @@ class Backend(Protocol):
 
     def facts(self, model: LoadedModel | None) -> ModelFacts: ...
 
+    def settings(
+        self, options: EngineOptions, hardware: Hardware, reasons: dict[str, str]
+    ) -> ExecutorConfig:
+        """What the executor will run with; adds to the reasons. Raises ConfigError."""
+        ...
+
     def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built: ...
+
+
+def python_settings(
+    options: EngineOptions, hardware: Hardware, reasons: dict[str, str]
+) -> ExecutorConfig:
+    """Of a backend that has nothing to decide."""
+    return PythonConfig()
 
 
 class Passes(Protocol):
@@ -84,7 +101,8 @@ class ProgramBackend:
     probed: Callable[[], Hardware]
     passes: Passes
     placement: Callable[[Program, Binding], str]
-    make: Callable[[Program, Binding, EngineConfig, Wishes], Executor]
+    make: Callable[[Bundle, Binding, EngineConfig, Wishes], Executor]
+    settings: Settings = python_settings
 
     def probe(self) -> Hardware:
         return self.probed()
@@ -113,7 +131,7 @@ class ProgramBackend:
     def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built:
         model = self._some(model)
         program, binding = self.program(model, config, wishes.act_block)
-        executor = self.make(program, binding, config, wishes)
+        executor = self.make(with_pool(program), binding, config, wishes)
         weights = model.source.content_hash if config.disk else model.source.stamp_hash
         model.source.check_unchanged()
         model.source.release()

@@ -9,7 +9,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.core.plan import MAX_DRAFTS, Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
-from kvasir.ir.bundle import DRAFT, TARGET, Bundle
+from kvasir.ir.bundle import DRAFT, POOL, TARGET, Bundle
 
 
 def check_plan(
@@ -127,7 +127,7 @@ def refuse_states(sizes: EngineSizes) -> None:
 
 def refuse_programs(bundle: Bundle) -> None:
     """Raises KvasirError on a program that no step runs."""
-    others = [name for name in bundle.programs if name not in (TARGET, DRAFT)]
+    others = [name for name in bundle.programs if name not in (TARGET, DRAFT, POOL)]
     if others:
         raise KvasirError(f"no executor runs a program beside a target as {', '.join(others)}")
 

@@ -29,7 +29,7 @@ DraftStep = Callable[[Sequence[DraftRow]], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class _DraftChain:
     """The newest token of a request, which the target drew, and what was drafted behind it."""
 
     row: Row
@@ -63,7 +63,7 @@ def drafts_of(
 
 def _chains(
     rows: Sequence[Row], wanted: Sequence[LogitRow], outputs: Sequence[RowOutput]
-) -> list[_Chain]:
+) -> list[_DraftChain]:
     chains = []
     draw = first = 0
     for row in rows:
@@ -71,9 +71,9 @@ def _chains(
         if row.n_drafts:
             n = len(accepted(row, own)) if is_draft(row) else 0
             last = wanted[draw + n]
-            chains.append(_Chain(row, last, first + last.token, [own[n].token]))
+            chains.append(_DraftChain(row, last, first + last.token, [own[n].token]))
         else:
-            chains.append(_Chain(row, LogitRow(row.slot, 0, 0, (), -1), first, [0]))
+            chains.append(_DraftChain(row, LogitRow(row.slot, 0, 0, (), -1), first, [0]))
         draw += row.n_logits
         first += len(row.tokens)
     return chains

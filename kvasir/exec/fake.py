@@ -22,6 +22,7 @@ from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan, need
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
+from kvasir.exec.pooling import PooledSlots, StepPool
 from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
@@ -30,6 +31,8 @@ U64 = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+VECTOR_SIZE = 16
+"""Of the vectors of requests that pool, where the vocabulary has as many words."""
 LOGIT_RANGE = 8.0
 """Logits are uniform in [-LOGIT_RANGE / 2, LOGIT_RANGE / 2)."""
 
@@ -79,7 +82,7 @@ class _Window(_Past):
         self._entries.append(entry)
 
 
-class _State(_Past):
+class _Accumulated(_Past):
     """The state after the tokens so far, which alone is kept of them."""
 
     def __init__(self, row: Row, state: int) -> None:
@@ -126,6 +129,8 @@ class FakeExecutor(LocalExecutor):
         self._ids = np.arange(sizes.vocab_size, dtype=np.uint64) * np.uint64(_GOLDEN)
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
+        self._pooled = PooledSlots()
+        self._sums: dict[int, int] = {}
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes`` or names what it may not."""
@@ -142,14 +147,27 @@ class FakeExecutor(LocalExecutor):
         if self._checker is not None:
             self._checker.rows()
         wanted = count()
+        seen: list[int] = []
         outputs = tuple(
-            output for row in plan.rows for output in self._run_row(row, tables[row.slot], wanted)
+            output
+            for row in plan.rows
+            for output in self._run_row(row, tables[row.slot], wanted, seen)
         )
+        vectors = self._pool(self._pooled.of(plan), seen)
         drafts = self._draft(plan, outputs)
         if self._checker is not None:
             self._checker.drew(outputs, drafts)
         self._drawn = Drawn.by(plan, outputs, drafts)
-        return StepResult(outputs, self._seconds(plan) if self._seconds else 0.0, drafts=drafts)
+        seconds = self._seconds(plan) if self._seconds else 0.0
+        return StepResult(outputs, seconds, drafts=drafts, vectors=vectors)
+
+    def _pool(self, step: StepPool, seen: Sequence[int]) -> tuple[bytes, ...]:
+        """Vectors are a hash of all that the pooled tokens saw."""
+        sums = self._sums | dict.fromkeys(step.begun, 0)
+        for slot, token in zip(step.slots, step.tokens, strict=True):
+            sums[slot] = _mix(sums[slot] + seen[token])
+        self._sums = sums
+        return tuple(self._floats(sums[slot], VECTOR_SIZE).tobytes() for slot, _ in step.ended)
 
     def _draft(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> tuple[tuple[int, ...], ...]:
         if not any(row.n_drafts for row in plan.rows):
@@ -184,7 +202,7 @@ class FakeExecutor(LocalExecutor):
         self._states.clear()
 
     def _open(self, opening: SlotOpen) -> None:
-        self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
+        self._states[opening.slot] = SlotState(opening.params, opening.prompt, opening.output)
 
     def move(self, move: Move) -> None:
         if self._checker is not None:
@@ -203,10 +221,14 @@ class FakeExecutor(LocalExecutor):
         size = self.sizes.block_size
         return blocks[index // size], index % size
 
-    def _run_row(self, row: Row, tables: Tables, wanted: Iterator[int]) -> list[RowOutput]:
-        """``wanted``: counts the logit rows of the step."""
+    def _run_row(
+        self, row: Row, tables: Tables, wanted: Iterator[int], all_seen: list[int]
+    ) -> list[RowOutput]:
+        """``wanted``: counts the logit rows of the step. ``all_seen`` gets the hash of what each
+        token sees."""
         tokens = self._drawn.resolve(row.tokens)
         seen = self._write(row, tables, tokens)
+        all_seen += seen
         if self._misses is not None:
             self._write(row, tables, tokens, program=1)
         return [
@@ -227,7 +249,7 @@ class FakeExecutor(LocalExecutor):
             entry = _mix(context ^ _mix(token * _GOLDEN + positions[i]))
             for past, kv, blocks in zip(pasts, kvs, tables, strict=True):
                 past.add(entry)
-                if isinstance(past, _State):
+                if isinstance(past, _Accumulated):
                     kv[blocks[(row.start + i) // self.sizes.block_size]] = past.state
                 else:
                     kv[self._at(blocks, row.start + i)] = entry
@@ -240,7 +262,7 @@ class FakeExecutor(LocalExecutor):
         window = self.sizes.groups[group].window
         if self.sizes.groups[group].state_bytes:
             before_row = (row.start - 1) // self.sizes.block_size
-            return _State(row, int(kv[blocks[before_row], 0]) if row.start else 0)
+            return _Accumulated(row, int(kv[blocks[before_row], 0]) if row.start else 0)
         n_gone = blocks.count(NO_BLOCK)
         first = n_gone * self.sizes.block_size
         n_blocks = -(-row.start // self.sizes.block_size)
@@ -261,7 +283,10 @@ class FakeExecutor(LocalExecutor):
 
     def _logits(self, seen: int) -> NDArray[np.float32]:
         """float32 [vocab_size]."""
-        bits = _mix_array(self._ids ^ np.uint64(_mix(seen)))
+        return self._floats(seen, self.sizes.vocab_size)
+
+    def _floats(self, seen: int, n: int) -> NDArray[np.float32]:
+        bits = _mix_array(self._ids[:n] ^ np.uint64(_mix(seen)))
         unit = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return (unit - np.float32(0.5)) * np.float32(LOGIT_RANGE)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kvasir.config.hardware import Hardware, probe
 from kvasir.config.resolved import EngineConfig, ModelFacts
-from kvasir.exec.backend import Built, Wishes
-from kvasir.exec.fake import FakeExecutor
+from kvasir.core.vectors import VectorFacts
+from kvasir.exec.backend import Built, Wishes, python_settings
+from kvasir.exec.fake import VECTOR_SIZE, FakeExecutor
 from kvasir.models.loaded import LoadedModel
 
 FAKE_FACTS = ModelFacts(
@@ -16,10 +17,13 @@ FAKE_FACTS = ModelFacts(
     weight_bytes=0,
     weight_dtype="float32",
     kv_vectors_per_token=2,
+    vectors=VectorFacts(VECTOR_SIZE),
 )
 
 
 class FakeBackend:
+    settings = staticmethod(python_settings)
+
     def probe(self) -> Hardware:
         return probe(())
 

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.groups import NO_BLOCK
+from kvasir.core.params import MAX_LOGPROB_IDS
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.rows import depths, logit_rows
 from kvasir.exec.tables import SlotTables
 
-MAX_TOP = 32
-"""Alternatives that a logit row can report."""
+MAX_TOP = MAX_LOGPROB_IDS
+"""Tokens beside its own that a logit row can report."""
 MAX_PATH = 64
 """Drafted tokens before a logit row, on average over a step."""
 

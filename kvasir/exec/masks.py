@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kvasir import _native
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import StepPlan
 from kvasir.exec.rows import LogitRow, logit_rows
@@ -16,8 +17,8 @@ from kvasir.sampling.masks import Bits, n_words
 WAIT_SECONDS = 600.0
 """That a step waits for its masks: whoever would bring them has died, or hangs. Who is slow ends
 long before (``engine.masking``)."""
-NONE, COMING, HERE = range(3)
-"""Of a logit row: it has no mask, waits for it, has it. ``native/sample/masks.h`` has them too."""
+NONE, COMING, HERE = (_native.ENUMS["MaskFlag"][name] for name in ("none", "coming", "here"))
+"""Of a logit row: it has no mask, waits for it, has it."""
 
 
 class ConstrainedSlots:
@@ -58,7 +59,7 @@ class StepMasks:
     def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
         """``rows``: those that have a mask, of ``n_logits``. Of the others no memory is touched."""
         self.bits = np.empty((n_logits, n_words(vocab_size)), np.uint32)
-        self.ready = np.zeros(n_logits, np.int32)
+        self.ready = np.full(n_logits, NONE, np.int32)
         self.ready[list(rows)] = COMING
         self._changed = threading.Condition()
 

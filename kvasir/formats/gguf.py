@@ -77,7 +77,7 @@ def _alignment(reader: Reader, metadata: Mapping[str, object]) -> int:
     )
 
 
-class _Entry(NamedTuple):
+class _TensorEntry(NamedTuple):
     """A tensor's line in the header; ``format`` is "" when its size cannot be known here."""
 
     name: str
@@ -86,7 +86,7 @@ class _Entry(NamedTuple):
     offset: int
 
 
-def _entry(reader: Reader, i: int) -> _Entry:
+def _entry(reader: Reader, i: int) -> _TensorEntry:
     name = reader.text(f"the name of tensor {i}", _MAX_NAME)
     n_dims = reader.u32(f"the dimension count of tensor '{name}'")
     if not 1 <= n_dims <= _MAX_DIMS:
@@ -100,11 +100,11 @@ def _entry(reader: Reader, i: int) -> _Entry:
         )
     if not 1 <= math.prod(shape) < 1 << 63:
         raise reader.fail(f"tensor '{name}' has the impossible shape {shape}")
-    return _Entry(name, GGML_TYPES[kind], shape, offset)
+    return _TensorEntry(name, GGML_TYPES[kind], shape, offset)
 
 
 def _place(
-    reader: Reader, entries: list[_Entry], data: Bytes, alignment: int
+    reader: Reader, entries: list[_TensorEntry], data: Bytes, alignment: int
 ) -> dict[str, TensorInfo]:
     """Cut the data section; tensors may not share a byte or leave the file."""
     spans: list[tuple[int, int, str]] = []

@@ -18,8 +18,8 @@ from kvasir.ir.verify import ProgramError, verify
 
 T = TypeVar("T")
 
-TARGET, DRAFT = "target", "draft"
-STEP_INPUTS = ("tokens", "positions", "logit_rows")
+TARGET, DRAFT, POOL = "target", "draft", "pool"
+STEP_INPUTS = ("tokens", "positions", "logit_rows", "pool_rows")
 """What every program may read of a step; any other input is an export."""
 
 
@@ -37,6 +37,11 @@ class Bundle:
     def draft(self) -> Program | None:
         """Of the tokens that the executor drafts."""
         return self.programs.get(DRAFT)
+
+    @property
+    def pool(self) -> Program | None:
+        """Of the vectors of prompts: ``ir.pool`` makes it."""
+        return self.programs.get(POOL)
 
     @property
     def exports(self) -> tuple[str, ...]:

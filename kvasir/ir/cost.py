@@ -28,14 +28,14 @@ def weights_read(program: Program, sizes: Sizes) -> float:
     return sum(_weights_read(_call(program, op, sizes, whole)) for op in program.ops)
 
 
-class _Whole(NamedTuple):
+class _OfProgram(NamedTuple):
     """What ops need to know of their program."""
 
     kv_dtypes: Mapping[int, str]
     top_k: int
 
 
-def _call(program: Program, op: Op, sizes: Sizes, whole: _Whole) -> Call:
+def _call(program: Program, op: Op, sizes: Sizes, whole: _OfProgram) -> Call:
     ins = tuple(program.values[name] for name in op.ins)
     outs = tuple(program.values[name] for name in op.outs)
     weights = tuple(program.weights[name] for name in op.weights)
@@ -43,7 +43,7 @@ def _call(program: Program, op: Op, sizes: Sizes, whole: _Whole) -> Call:
     return Call(op, ins, outs, weights, sizes, kv_dtype, whole.top_k)
 
 
-def _op_cost(program: Program, op: Op, sizes: Sizes, whole: _Whole) -> Cost:
+def _op_cost(program: Program, op: Op, sizes: Sizes, whole: _OfProgram) -> Cost:
     definition = OPS[op.kind]
     call = _call(program, op, sizes, whole)
     moved = sum(_value_bytes(call, value) for value in (*call.ins, *call.outs))
@@ -63,8 +63,8 @@ def _weights_read(call: Call) -> float:
     return share * sum(weight_bytes(weight) for weight in call.weights)
 
 
-def _whole(program: Program) -> _Whole:
-    return _Whole({spec.layer: spec.dtype for spec in program.kv}, program.top_k)
+def _whole(program: Program) -> _OfProgram:
+    return _OfProgram({spec.layer: spec.dtype for spec in program.kv}, program.top_k)
 
 
 def _value_bytes(call: Call, value: Value) -> float:

@@ -32,7 +32,7 @@ def fold_embed_scale(program: Program) -> Program:
     return edit.apply()
 
 
-class _Chain:
+class _HeadPath:
     """A head's way back from attention or cache to its linear: rope, head_norm or none, linear."""
 
     def __init__(self, program: Program, links: Graph, value: str) -> None:
@@ -72,8 +72,8 @@ def fuse_qkv(program: Program) -> Program:
         if op.kind != "attention":
             continue
         write = writes[op.integer("layer")]
-        q = _Chain(program, links, op.ins[0])
-        k, v = (_Chain(program, links, name) for name in program.ops[write].ins)
+        q = _HeadPath(program, links, op.ins[0])
+        k, v = (_HeadPath(program, links, name) for name in program.ops[write].ins)
         linear = _merge_linears([chain.linear for chain in (q, k, v)])
         gone = [*q.indices, *k.indices, *v.indices, write]
         edit.drop.update(gone)
@@ -95,7 +95,7 @@ def _merge_linears(parts: list[Op]) -> Op:
     return Op("linear", first.ins, (f"{first.outs[0]}kv",), tuple(weights), attrs)
 
 
-def _rope_write(attention: Op, q: _Chain, k: _Chain, linear: Op) -> Op:
+def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, linear: Op) -> Op:
     if q.rope is None or k.rope is None or (q.norm is None) != (k.norm is None):
         raise ShapeError(
             f"{attention.outs[0]}: q and k must both have rope, and both or neither a head norm"

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Dim = int | str
 Attr = int | float | str | bool | tuple[int, ...]
+A = TypeVar("A")
 FloatArray = NDArray[np.float32]
 
 SYMBOLS = ("T", "R", "P")
@@ -90,27 +91,26 @@ class Op:
     attrs: Mapping[str, Attr] = field(default_factory=lambda: freeze({}))
 
     def integer(self, name: str) -> int:
-        value = self.attrs[name]
-        if not isinstance(value, int):
-            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected an integer")
-        return value
+        return self._of(name, int)
+
+    def integers(self, *names: str) -> tuple[int, ...]:
+        return tuple(self._of(name, int) for name in names)
 
     def number(self, name: str) -> float:
         value = self.attrs[name]
-        if not isinstance(value, float | int):
-            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected a number")
-        return float(value)
+        return float(value) if type(value) is int else self._of(name, float)
 
     def word(self, name: str) -> str:
-        value = self.attrs[name]
-        if not isinstance(value, str):
-            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected a string")
-        return value
+        return self._of(name, str)
 
     def flag(self, name: str) -> bool:
+        return self._of(name, bool)
+
+    def _of(self, name: str, kind: type[A]) -> A:
         value = self.attrs[name]
-        if not isinstance(value, bool):
-            raise TypeError(f"{self.kind}: attribute {name!r} is {value!r}, expected true or false")
+        if not isinstance(value, kind):
+            named = f"{self.kind}: attribute {name!r}"
+            raise TypeError(f"{named} is {value!r}, expected {kind.__name__}")
         return value
 
 

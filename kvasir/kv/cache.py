@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -31,18 +32,6 @@ class Hit(msgspec.Struct, frozen=True):
     n_part: int = 0
 
 
-class _Contents:
-    """The blocks of one group that hold what may be wanted again."""
-
-    def __init__(self, cache: PrefixCache, group: int) -> None:
-        self._cache = cache
-        self._group = group
-        self.known: Container[int] = cache.tree.by_block[group]
-
-    def evict(self, block: int) -> None:
-        self._cache.evict(self._group, block)
-
-
 class PrefixCache:
     """Blocks of every group, and what the full ones among them hold.
 
@@ -62,7 +51,7 @@ class PrefixCache:
         self.groups = tuple(groups)
         self.tree = RadixTree([group.window for group in groups])
         self.pools = tuple(
-            BlockPool(group.n_blocks, _Contents(self, i), group.window)
+            BlockPool(group.n_blocks, group.window, self.tree.by_block[i], partial(self.evict, i))
             for i, group in enumerate(groups)
         )
         self._windowed = tuple((i, x.window) for i, x in enumerate(groups) if x.window)

@@ -296,18 +296,20 @@ class KVCacheManager:
 
     def _expect(self, holder: Holder) -> None:
         """Others may wait for the next block, while it can be named."""
+        computing, node, chain = self._computing, holder.node, holder.chain
         if holder.computing:
             key = holder.rank, holder.computing
-            self._computing[key] -= 1
-            if not self._computing[key]:
-                del self._computing[key]
-        holder.computing, node, chain = b"", holder.node, holder.chain
-        if node is not None and chain is not None and node.depth < chain.n_full:
-            holder.computing = chain.keys(node.depth + 1)[node.depth]
-            self._computing[holder.rank, holder.computing] += 1
+            if n_others := computing[key] - 1:
+                computing[key] = n_others
+            else:
+                del computing[key]
+            holder.computing = b""
+        if node is not None and chain is not None and (depth := node.depth) < chain.n_full:
+            holder.computing = own = chain.keys(depth + 1)[depth]
+            computing[holder.rank, own] += 1
 
     def _is_computed(self, rank: int, key: bytes) -> bool:
-        return any((other, key) in self._computing for other in range(rank + 1))
+        return any([(other, key) in self._computing for other in range(rank + 1)])
 
 
 def _check_known(holder: Holder) -> None:

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable
-from typing import Protocol
+from collections.abc import Callable, Container, Iterable
 
 from kvasir.core.errors import CapacityError, KvasirError
-
-
-class Contents(Protocol):
-    """Knows which blocks hold what may be wanted again."""
-
-    known: Container[int]
-
-    def evict(self, block: int) -> None:
-        """The block is about to be given to another owner."""
-        ...
-
-
-class _Unknown:
-    """Nothing is wanted again."""
-
-    known: Container[int] = ()
-
-    def evict(self, block: int) -> None:
-        raise KvasirError(f"block {block} was cached without contents")
 
 
 class BlockPool:
     """Ids 0 … n_blocks - 1, each free, cached, or held by one or more owners.
 
     A block written by one owner must have one owner; shared blocks are read only. A block whose
-    last owner leaves stays cached while ``contents`` knows it, until its space is needed: the one
-    that was given up first goes first.
+    last owner leaves stays cached while it is ``known``, because it may be wanted again, until its
+    space is needed: the one that was given up first goes first.
     """
 
-    def __init__(self, n_blocks: int, contents: Contents | None = None, window: int = 0) -> None:
+    def __init__(
+        self,
+        n_blocks: int,
+        window: int = 0,
+        known: Container[int] = (),
+        on_evict: Callable[[int], None] | None = None,
+    ) -> None:
+        """``on_evict``: a cached block is about to be given to another owner."""
         if n_blocks < 1:
             raise KvasirError(f"a pool of {n_blocks} blocks: needs at least 1")
         self.window = window
@@ -45,7 +32,8 @@ class BlockPool:
         self._free = list(range(n_blocks - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
         """A dict would look through all that have left to find the first."""
-        self._contents: Contents = _Unknown() if contents is None else contents
+        self._known = known
+        self._on_evict = on_evict
 
     @property
     def n_blocks(self) -> int:
@@ -72,7 +60,7 @@ class BlockPool:
 
     def refs(self, block: int) -> int:
         """Owners of ``block``."""
-        self._known(block)
+        self._check_id(block)
         return self._refs[block]
 
     def n_idle(self, blocks: Iterable[int]) -> int:
@@ -118,7 +106,7 @@ class BlockPool:
 
     def free(self, blocks: Iterable[int]) -> None:
         """One owner less for each of ``blocks``; without owners it is cached or free again."""
-        refs, known = self._refs, self._contents.known
+        refs, known = self._refs, self._known
         for block in blocks:
             if not 0 <= block < len(refs) or not refs[block]:
                 self._owned(block)
@@ -149,20 +137,21 @@ class BlockPool:
                 f"free {len(free)} + cached {len(cached)} + used {len(owned)} "
                 f"!= total {self.n_blocks}, or a block is two of them"
             )
-        lost = [block for block in cached if block not in self._contents.known]
+        lost = [block for block in cached if block not in self._known]
         if lost:
             raise KvasirError(f"blocks {lost} are cached without contents")
 
     def _evict(self) -> int:
         block, _ = self._cached.popitem(last=False)
-        self._contents.evict(block)
+        if self._on_evict is not None:
+            self._on_evict(block)
         return block
 
-    def _known(self, block: int) -> None:
+    def _check_id(self, block: int) -> None:
         if not 0 <= block < len(self._refs):
             raise KvasirError(f"block {block} is outside the pool of {len(self._refs)}")
 
     def _owned(self, block: int) -> None:
-        self._known(block)
+        self._check_id(block)
         if not self._refs[block]:
             raise KvasirError(f"block {block} is free and has no owner to give up or share")

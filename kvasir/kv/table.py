@@ -19,8 +19,8 @@ class BlockTable:
     def __init__(self, pools: Sequence[BlockPool], block_size: int) -> None:
         self._pools = pools
         self._block_size = block_size
-        self._blocks: tuple[list[int], ...] = tuple([] for _ in pools)
-        self._groups = tuple(zip(range(len(pools)), self._blocks, pools, strict=True))
+        self._groups = [(group, list[int](), pool) for group, pool in enumerate(pools)]
+        self._blocks = [blocks for _, blocks, _ in self._groups]
         self._n_gone = [0] * len(pools)
         """Per group, blocks that were given back."""
         self.n_tokens = 0

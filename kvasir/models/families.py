@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from kvasir.core.errors import ModelError
 from kvasir.ir.program import Weight
@@ -26,22 +27,26 @@ class Family:
     """By the name in ``architectures``."""
     gguf_arch: str
     read_gguf: GgufReader
-    hf_names: names.NameMap
-    gguf_names: names.NameMap
+    hf_names: names.NameMap = names.HF
+    gguf_names: names.NameMap = names.GGUF
 
     def names(self, kind: str) -> names.NameMap:
         return self.hf_names if kind == "hf" else self.gguf_names
 
 
 FAMILIES = (
-    Family(
+    Family(  # Llama 2 and 3, SmolLM, TinyLlama; Mistral has a window unless its config says null
         "llama",
         BlockSpec(),
-        {"LlamaForCausalLM": hf.read_llama, "MistralForCausalLM": hf.read_mistral},
+        {
+            "LlamaForCausalLM": hf.Decoder(biases=hf.LLAMA_BIASES),
+            "MistralForCausalLM": hf.Decoder(
+                kv_heads=8, windows=partial(hf.same_window, default=4096)
+            ),
+        },
         "llama",
         gguf.read_llama,
-        names.LLAMA_HF,
-        names.LLAMA_GGUF,
+        gguf_names=names.GGUF_LLAMA,
     ),
     Family(
         "mixtral",
@@ -49,26 +54,28 @@ FAMILIES = (
         {"MixtralForCausalLM": hf.read_mixtral},
         "llama",
         gguf.read_mixtral,
-        names.MIXTRAL_HF,
-        names.MIXTRAL_GGUF,
+        gguf_names=names.GGUF_LLAMA,
     ),
-    Family(
+    Family(  # and Qwen2.5
         "qwen2",
         BlockSpec(qkv_bias=True),
-        {"Qwen2ForCausalLM": hf.read_qwen2},
+        {"Qwen2ForCausalLM": hf.Decoder(kv_heads=32, windows=hf.upper_windows)},
         "qwen2",
         gguf.read_qwen,
-        names.LLAMA_HF,
-        names.QWEN2_GGUF,
     ),
     Family(
         "qwen3",
         BlockSpec(qk_norm=True),
-        {"Qwen3ForCausalLM": hf.read_qwen3},
+        {
+            "Qwen3ForCausalLM": hf.Decoder(
+                biases=hf.ATTENTION_BIAS,
+                kv_heads=32,
+                head_dim=128,
+                windows=hf.upper_windows,
+            )
+        },
         "qwen3",
         gguf.read_qwen,
-        names.QWEN3_HF,
-        names.QWEN3_GGUF,
     ),
     Family(
         "gemma3",
@@ -76,10 +83,15 @@ FAMILIES = (
         {"Gemma3ForCausalLM": hf.read_gemma3},
         "gemma3",
         gguf.read_gemma3,
-        names.GEMMA3_HF,
-        names.GEMMA3_GGUF,
+        names.HF_GEMMA3,
     ),
 )
+
+
+_WRITES, _CLASSIFIES = "ForCausalLM", "ForSequenceClassification"
+"""Ends of names of architectures: the same model with an LM head, and with one for labels."""
+CLASSIFIERS = ("score.weight", "cls.output.weight")
+"""Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
 
 
 def config_from(source: ModelSource) -> ModelConfig:
@@ -89,12 +101,15 @@ def config_from(source: ModelSource) -> ModelConfig:
     where = f"{source.path}: config.json"
     keys = Keys(source.config, where)
     architecture = _architecture(keys, where)
-    family = next(family for family in FAMILIES if architecture in family.read_hf)
-    return family.read_hf[architecture](keys, family.block, family.name)
+    written = architecture.replace(_CLASSIFIES, _WRITES)
+    family = next(family for family in FAMILIES if written in family.read_hf)
+    config = family.read_hf[written](keys, family.block, family.name)
+    return config if written == architecture else replace(config, tied=True, classifies=True)
 
 
 def _architecture(keys: Keys, where: str) -> str:
-    known = sorted(name for family in FAMILIES for name in family.read_hf)
+    writers = sorted(name for family in FAMILIES for name in family.read_hf)
+    known = [*writers, *(name.replace(_WRITES, _CLASSIFIES) for name in writers)]
     listed = keys.raw("architectures")
     if not isinstance(listed, list) or len(listed) != 1:
         raise ModelError(f"{where}: architectures is {listed!r}, expected a list of one name")
@@ -132,6 +147,8 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
 
 
 def is_ignorable(config: ModelConfig, tensor: str) -> bool:
-    """Whether a tensor may be left unread: derived values, or a copy of the tied embedding."""
+    """Whether a tensor may be left unread by programs: derived values, a copy of the tied
+    embedding, or a head for labels (``text.heads``)."""
     table = _named(config.family).names(config.kind)
-    return tensor.endswith(table.ignorable) or (config.tied and tensor == table.top["lm_head"])
+    is_head = tensor in CLASSIFIERS or (config.tied and tensor == table.top["lm_head"])
+    return is_head or tensor.endswith(table.ignorable)

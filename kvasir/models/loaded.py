@@ -9,6 +9,7 @@ from kvasir.core.errors import ModelError
 from kvasir.formats.types import FORMATS
 from kvasir.models.families import config_from
 from kvasir.models.spec import ModelConfig
+from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
 
@@ -46,6 +47,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         weight_dtype=_weight_dtype(formats),
         kv_vectors_per_token=2 * config.n_layers * config.n_kv_heads,
         windows=config.windows,
+        vectors=vector_facts(model.source, config),
     )
 
 

@@ -19,6 +19,7 @@ def no_transforms(config: ModelConfig, part: str) -> tuple[Transform, ...]:
 @dataclass(frozen=True, slots=True)
 class NameMap:
     """``top`` names tensors of the whole model, ``layer`` those of block {i}; {e} is an expert.
+    Those that a model does not have are not looked up.
 
     ``bias`` entries are made from their matrix by replacing the last component.
     """
@@ -58,85 +59,62 @@ def add_one_to_norms(config: ModelConfig, part: str) -> tuple[Transform, ...]:
     return (Transform("plus_one"),) if part.endswith("norm") else ()
 
 
-HF_TOP = {
+_HF_TOP = {
     "embed": "model.embed_tokens.weight",
     "final_norm": "model.norm.weight",
     "lm_head": "lm_head.weight",
 }
-_HF_ATTENTION = {
+_HF_LAYER = {
     "attn_norm": "model.layers.{i}.input_layernorm.weight",
     "q": "model.layers.{i}.self_attn.q_proj.weight",
     "k": "model.layers.{i}.self_attn.k_proj.weight",
     "v": "model.layers.{i}.self_attn.v_proj.weight",
     "o": "model.layers.{i}.self_attn.o_proj.weight",
+    "q_norm": "model.layers.{i}.self_attn.q_norm.weight",
+    "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
     "mlp_norm": "model.layers.{i}.post_attention_layernorm.weight",
-}
-_HF_MLP = {
     "gate": "model.layers.{i}.mlp.gate_proj.weight",
     "up": "model.layers.{i}.mlp.up_proj.weight",
     "down": "model.layers.{i}.mlp.down_proj.weight",
-}
-_HF_MIXTRAL = {
     "router": "model.layers.{i}.block_sparse_moe.gate.weight",
     "experts.gate": "model.layers.{i}.block_sparse_moe.experts.{e}.w1.weight",
     "experts.up": "model.layers.{i}.block_sparse_moe.experts.{e}.w3.weight",
     "experts.down": "model.layers.{i}.block_sparse_moe.experts.{e}.w2.weight",
 }
 _HF_GEMMA3 = {
-    "q_norm": "model.layers.{i}.self_attn.q_norm.weight",
-    "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
     "attn_post_norm": "model.layers.{i}.post_attention_layernorm.weight",
     "mlp_norm": "model.layers.{i}.pre_feedforward_layernorm.weight",
     "mlp_post_norm": "model.layers.{i}.post_feedforward_layernorm.weight",
 }
-_HF_QK_NORM = {part: _HF_GEMMA3[part] for part in ("q_norm", "k_norm")}
 _HF_IGNORABLE = (".rotary_emb.inv_freq", ".self_attn.rotary_emb.inv_freq")
 
-GGUF_TOP = {
+_GGUF_TOP = {
     "embed": "token_embd.weight",
     "final_norm": "output_norm.weight",
     "lm_head": "output.weight",
 }
-_GGUF_ATTENTION = {
+_GGUF_LAYER = {
     "attn_norm": "blk.{i}.attn_norm.weight",
     "q": "blk.{i}.attn_q.weight",
     "k": "blk.{i}.attn_k.weight",
     "v": "blk.{i}.attn_v.weight",
     "o": "blk.{i}.attn_output.weight",
+    "q_norm": "blk.{i}.attn_q_norm.weight",
+    "k_norm": "blk.{i}.attn_k_norm.weight",
+    "attn_post_norm": "blk.{i}.post_attention_norm.weight",
     "mlp_norm": "blk.{i}.ffn_norm.weight",
-}
-_GGUF_MLP = {
+    "mlp_post_norm": "blk.{i}.post_ffw_norm.weight",
     "gate": "blk.{i}.ffn_gate.weight",
     "up": "blk.{i}.ffn_up.weight",
     "down": "blk.{i}.ffn_down.weight",
-}
-_GGUF_MIXTRAL = {
     "router": "blk.{i}.ffn_gate_inp.weight",
     "experts.gate": "blk.{i}.ffn_gate_exps.weight",
     "experts.up": "blk.{i}.ffn_up_exps.weight",
     "experts.down": "blk.{i}.ffn_down_exps.weight",
 }
-_GGUF_GEMMA3 = {
-    "q_norm": "blk.{i}.attn_q_norm.weight",
-    "k_norm": "blk.{i}.attn_k_norm.weight",
-    "attn_post_norm": "blk.{i}.post_attention_norm.weight",
-    "mlp_post_norm": "blk.{i}.post_ffw_norm.weight",
-}
-_GGUF_QK_NORM = {part: _GGUF_GEMMA3[part] for part in ("q_norm", "k_norm")}
 _GGUF_IGNORABLE = ("rope_freqs.weight",)
 
-LLAMA_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP, ignorable=_HF_IGNORABLE)
-LLAMA_GGUF = NameMap(GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP, undo_rope_permutation, _GGUF_IGNORABLE)
-MIXTRAL_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MIXTRAL, ignorable=_HF_IGNORABLE)
-MIXTRAL_GGUF = NameMap(
-    GGUF_TOP, _GGUF_ATTENTION | _GGUF_MIXTRAL, undo_rope_permutation, _GGUF_IGNORABLE
-)
-QWEN2_GGUF = NameMap(GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP, ignorable=_GGUF_IGNORABLE)
-QWEN3_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP | _HF_QK_NORM, ignorable=_HF_IGNORABLE)
-QWEN3_GGUF = NameMap(
-    GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP | _GGUF_QK_NORM, ignorable=_GGUF_IGNORABLE
-)
-GEMMA3_HF = NameMap(HF_TOP, _HF_ATTENTION | _HF_MLP | _HF_GEMMA3, add_one_to_norms, _HF_IGNORABLE)
-GEMMA3_GGUF = NameMap(
-    GGUF_TOP, _GGUF_ATTENTION | _GGUF_MLP | _GGUF_GEMMA3, ignorable=_GGUF_IGNORABLE
-)
+HF = NameMap(_HF_TOP, _HF_LAYER, ignorable=_HF_IGNORABLE)
+HF_GEMMA3 = NameMap(_HF_TOP, _HF_LAYER | _HF_GEMMA3, add_one_to_norms, _HF_IGNORABLE)
+GGUF = NameMap(_GGUF_TOP, _GGUF_LAYER, ignorable=_GGUF_IGNORABLE)
+GGUF_LLAMA = NameMap(_GGUF_TOP, _GGUF_LAYER, undo_rope_permutation, _GGUF_IGNORABLE)

@@ -80,6 +80,8 @@ class ModelConfig:
     tied: bool = False
     """The LM head is the embedding matrix."""
     experts: ExpertConfig | None = None
+    classifies: bool = False
+    """It gives labels to texts and writes none: there is no LM head, and ``tied`` stands in."""
 
     def window(self, layer: int) -> int:
         return self.windows[layer] if self.windows else 0

@@ -19,6 +19,7 @@ from kvasir.offline.outputs import CompletionOutput, RequestOutput, logprobs_by_
 from kvasir.offline.prompts import Prompt
 from kvasir.text.choice import Choice, ChoiceFailed
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.params import n_alternatives
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Task:
     priority: int = 0
 
 
-class _Growing:
+class Growing:
     """One choice while it runs."""
 
     def __init__(self, index: int, task: Task, tokenizer: Tokenizer) -> None:
@@ -49,33 +50,44 @@ class _Growing:
         self._stop_reason: int | str | None = None
         self.prompt_logprobs: list[TokenLogprob] = []
         self.n_cached = 0
+        self.failure: ChoiceFailed | None = None
+        """Why its finish reason is "error"."""
 
     @property
     def is_finished(self) -> bool:
         return self._finish is not None
 
-    def feed(self, event: TokenEvent) -> None:
+    def feed(self, event: TokenEvent) -> str:
+        """The text that is new."""
         try:
             delta = self._choice.feed(event)
         except ChoiceFailed as failure:
             _log.error("prompt %d, choice %d: %s", self._task.number, self._index, failure.message)
+            self.failure = failure
             self._finish, self._stop_reason = "error", failure.message
-            return
+            return ""
         self._texts.append(delta.text)
         self.n_cached += delta.n_cached
-        self._token_ids.extend(event.tokens[: delta.n_tokens])
+        self._token_ids.extend(delta.tokens)
         self._logprobs.extend(delta.logprobs)
         self.prompt_logprobs.extend(delta.prompt_logprobs)
         self._finish, self._stop_reason = delta.finish, delta.stop_reason
+        return delta.text
 
-    def output(self) -> CompletionOutput:
-        wanted = self._task.params.logprobs is not None
+    @property
+    def logprob(self) -> float:
+        """Of all its tokens together."""
+        return sum(item.logprob for item in self._logprobs)
+
+    def output(self, index: int) -> CompletionOutput:
+        params = self._task.params
+        wanted, are_named = n_alternatives(params) is not None, bool(params.logprob_token_ids)
         return CompletionOutput(
-            index=self._index,
+            index=index,
             text="".join(self._texts),
             token_ids=self._token_ids,
-            cumulative_logprob=sum(item.logprob for item in self._logprobs) if wanted else None,
-            logprobs=logprobs_by_id(self._logprobs, self._tokenizer) if wanted else None,
+            cumulative_logprob=self.logprob if wanted else None,
+            logprobs=logprobs_by_id(self._logprobs, self._tokenizer, are_named) if wanted else None,
             finish_reason=self._finish,
             stop_reason=self._stop_reason,
         )
@@ -93,9 +105,9 @@ class Batch:
         self._tokenizer = tokenizer
         self._tasks = tasks
         self._choices = [
-            [_Growing(i, task, tokenizer) for i in range(len(task.choices))] for task in tasks
+            [Growing(i, task, tokenizer) for i in range(len(task.choices))] for task in tasks
         ]
-        self._open: dict[int, _Growing] = {}
+        self._open: dict[int, Growing] = {}
 
     def run(
         self, shows_progress: bool, check: Callable[[], None] = lambda: None
@@ -185,7 +197,7 @@ class Batch:
         while self._engine.has_work:
             self._engine.step()
 
-    def _result(self, task: Task, own: Sequence[_Growing]) -> RequestOutput:
+    def _result(self, task: Task, own: Sequence[Growing]) -> RequestOutput:
         logprobs = None
         if task.params.prompt_logprobs is not None:
             logprobs = [None, *logprobs_by_id(own[0].prompt_logprobs, self._tokenizer)]
@@ -194,7 +206,14 @@ class Batch:
             prompt=task.prompt.text,
             prompt_token_ids=list(task.prompt.ids),
             prompt_logprobs=logprobs,
-            outputs=[growing.output() for growing in own],
+            outputs=[growing.output(i) for i, growing in enumerate(_best(task, own))],
             finished=True,
             num_cached_tokens=own[0].n_cached,
         )
+
+
+def _best(task: Task, own: Sequence[Growing]) -> Sequence[Growing]:
+    """The choices that are the answer, best first; of equal ones the first."""
+    if len(own) == task.params.n:
+        return own
+    return sorted(own, key=lambda growing: -growing.logprob)[: task.params.n]

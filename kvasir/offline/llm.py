@@ -5,62 +5,39 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
 from types import TracebackType
+from weakref import WeakMethod
 
-import msgspec
-
-from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
-from kvasir.core.sizes import EngineSizes
-from kvasir.engine.build import BuiltEngine, build_engine
+from kvasir.engine.build import build_engine
 from kvasir.engine.heap import trim
 from kvasir.models.loaded import load_model
 from kvasir.offline.arguments import split
-from kvasir.offline.batch import Batch, Task
-from kvasir.offline.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
+from kvasir.offline.batch import Batch
+from kvasir.offline.opened import Opened, check_ids
+from kvasir.offline.outputs import BeamSearchOutput, RequestOutput, beams_of
+from kvasir.offline.params import Params, one_each
 from kvasir.offline.prompts import Prompt, read_conversations, read_prompts
-from kvasir.offline.turns import Turn, Turns, closed
-from kvasir.sampling.names import Names
+from kvasir.offline.session import Session
+from kvasir.offline.tasks import check_writes, new_task
+from kvasir.offline.turns import QueuedCall, Turns
+from kvasir.offline.vectors import VectorCalls
 from kvasir.sampling.philox import seeds_from
-from kvasir.sampling.standing import check_priorities
-from kvasir.sampling.validate import check_prompt, check_room, resolve_choices
-from kvasir.text.beam import Beam, BeamSearch, BeamSearchParams, Search
+from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
+from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.names import Names
+from kvasir.validation.params import check_room
+from kvasir.validation.standing import check_priorities
 
 _log = logging.getLogger(__name__)
 
-Params = SamplingParams | Sequence[SamplingParams] | None
 
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """What an LLM has until it is closed.
-
-    No variable of an inner function: an error that came through it would keep it, by its cell.
-    """
-
-    built: BuiltEngine
-    tokenizer: Tokenizer
-    template: ChatTemplate
-    draw_seed: Callable[[], int]
-    """For requests without a seed."""
-    numbers: Iterator[int]
-    """Of prompts."""
-    ids: Iterator[int]
-    """Of the engine's requests."""
-
-    @property
-    def sizes(self) -> EngineSizes:
-        return self.built.config.sizes
-
-
-class LLM:
+class LLM(VectorCalls):
     """A model in this process. ``close`` it, or use ``with``.
 
     Calls from several threads wait for each other, in the order in which they came. An exception
@@ -86,8 +63,11 @@ class LLM:
         for warning in self.warnings:
             _log.warning(warning)
         seeds = seeds_from(built.config.seed or 0)
-        self._open: _Open | None = _Open(built, tokenizer, template, seeds, count(), count())
+        self._open: Opened | None = Opened(
+            built, tokenizer, template, seeds, count(), count(), Heads(loaded.source)
+        )
         self._turns = Turns("kvasir-llm")
+        self._session = Session(self._turns, WeakMethod(self._has))
         weakref.finalize(self, self._turns.end)
 
     def generate(
@@ -116,10 +96,12 @@ class LLM:
         use_tqdm: bool = True,
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         tools: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> list[RequestOutput]:
-        """Answers one conversation or each of a list of them, with the model's chat template.
+        """Answers one conversation or each of a list of them, with the model's chat template, or
+        goes on with its last message.
 
         Messages are those that the server takes; a field that is ignored is logged. ``tools`` and
         ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
@@ -129,10 +111,12 @@ class LLM:
         for warning in warnings:
             _log.warning(warning)
         variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
+        continues = continue_final_message
+        adds = add_generation_prompt and not continues
         prompts = [
             Prompt(
-                tuple(template.encode(conversation, add_generation_prompt, **variables)),
-                template.render(conversation, add_generation_prompt, **variables),
+                tuple(template.encode(conversation, adds, continues, **variables)),
+                template.render(conversation, adds, continues, **variables),
                 name="messages",
             )
             for conversation in conversations
@@ -148,13 +132,18 @@ class LLM:
         params.check()
         read = read_prompts(prompts, self._has().tokenizer)
 
-        def work(turn: Turn[list[BeamSearchOutput]]) -> list[BeamSearchOutput]:
+        def work(turn: QueuedCall[list[BeamSearchOutput]]) -> list[BeamSearchOutput]:
             has = self._has()
             searches = list(map(partial(_search, has, params), read))
             BeamSearch(has.built.engine, has.ids, turn.check).run(searches)
-            return list(map(partial(_beams, has.tokenizer), searches))
+            return list(map(partial(beams_of, has.tokenizer), searches))
 
         return self._turns.call(work)
+
+    def session(self) -> Session:
+        """Requests that come and go while others run; for programs that do not know them all
+        beforehand."""
+        return self._session
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: ``encode`` and ``decode``."""
@@ -174,7 +163,7 @@ class LLM:
             self._turns.call(self._close)
         self._turns.end()
 
-    def _close(self, _: Turn[None]) -> None:
+    def _close(self, _: QueuedCall[None]) -> None:
         has, self._open = self._open, None
         if has is not None:
             has.built.engine.close()
@@ -193,11 +182,6 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _has(self) -> _Open:
-        if self._open is None:
-            raise closed()
-        return self._open
-
     def _run(
         self,
         prompts: Sequence[Prompt],
@@ -205,87 +189,21 @@ class LLM:
         shows_progress: bool,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        params = _one_each(sampling_params, len(prompts))
+        params = one_each(sampling_params, len(prompts))
         priorities = check_priorities(priority, len(prompts))
 
-        def work(turn: Turn[list[RequestOutput]]) -> list[RequestOutput]:
+        def work(turn: QueuedCall[list[RequestOutput]]) -> list[RequestOutput]:
             has = self._has()
-            tasks = list(map(partial(_task, has), prompts, params, priorities))
+            tasks = list(map(partial(new_task, has), prompts, params, priorities))
             batch = Batch(has.built.engine, has.tokenizer, tasks, has.ids)
             return batch.run(shows_progress, turn.check)
 
         return self._turns.call(work)
 
 
-def _search(has: _Open, params: BeamSearchParams, prompt: Prompt) -> Search:
-    _check_prompt(has, prompt)
+def _search(has: Opened, params: BeamSearchParams, prompt: Prompt) -> Search:
+    check_writes(has)
+    check_ids(has, prompt)
     room = has.sizes.max_model_len
     check_room(len(prompt.ids), params.max_tokens, room, Names(prompt=prompt.name))
     return Search(tuple(prompt.ids), params, has.tokenizer.eos_ids, prompt.context)
-
-
-def _beams(tokenizer: Tokenizer, search: Search) -> BeamSearchOutput:
-    return BeamSearchOutput([_sequence(tokenizer, search, beam) for beam in search.best()])
-
-
-def _sequence(tokenizer: Tokenizer, search: Search, beam: Beam) -> BeamSearchSequence:
-    tokens = [*search.prompt, *beam.tokens]
-    reason = "stop" if beam.is_ended else "length"
-    return BeamSearchSequence(tokens, tokenizer.decode(tokens), beam.cum_logprob, reason)
-
-
-def _task(has: _Open, prompt: Prompt, params: SamplingParams, priority: int) -> Task:
-    sizes = has.sizes
-    if params.seed is None:
-        params = msgspec.structs.replace(params, seed=has.draw_seed())
-    _check_prompt(has, prompt)
-    choices = resolve_choices(
-        params,
-        vocab_size=sizes.vocab_size,
-        max_model_len=sizes.max_model_len,
-        n_prompt=len(prompt.ids),
-        eos_ids=has.tokenizer.eos_ids,
-        names=Names(prompt=prompt.name),
-    )
-    return Task(next(has.numbers), prompt, params, choices, priority)
-
-
-def _check_prompt(has: _Open, prompt: Prompt) -> None:
-    sizes, name = has.sizes, prompt.name
-    check_prompt(
-        prompt.ids, vocab_size=sizes.vocab_size, max_model_len=sizes.max_model_len, name=name
-    )
-
-
-def _one_each(params: Params, n_prompts: int) -> list[SamplingParams]:
-    if isinstance(params, Mapping):
-        raise RequestError(
-            f"sampling_params is a dict: write {_as_params(params)}", param="sampling_params"
-        )
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * n_prompts
-    many = _all_params(params if isinstance(params, Iterable) else [params])
-    if len(many) != n_prompts:
-        raise RequestError(
-            f"{len(many)} sampling_params for {n_prompts} prompts: give one, or one per prompt",
-            param="sampling_params",
-        )
-    return many
-
-
-def _all_params(params: Iterable[object]) -> list[SamplingParams]:
-    many: list[SamplingParams] = []
-    for item in params:
-        if not isinstance(item, SamplingParams):
-            hint = f": write {_as_params(item)}" if isinstance(item, Mapping) else ""
-            raise RequestError(
-                f"sampling_params must be SamplingParams, not {type(item).__name__}{hint}",
-                param="sampling_params",
-            )
-        many.append(item)
-    return many
-
-
-def _as_params(values: Mapping[object, object]) -> str:
-    """As one would have to write them."""
-    return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value in values.items())})"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvasir.core.messages import TokenLogprob
+from kvasir.text.beam import Beam, Search
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
@@ -15,7 +16,7 @@ class Logprob:
 
     logprob: float
     rank: int | None = None
-    """1 for the likeliest."""
+    """1 for the likeliest; None for a token of ``logprob_token_ids`` that was not chosen."""
     decoded_token: str | None = None
 
 
@@ -59,13 +60,18 @@ class RequestOutput:
     """Prompt tokens that the prefix cache gave to the first choice."""
 
 
-def logprobs_by_id(items: Iterable[TokenLogprob], tokenizer: Tokenizer) -> list[LogprobsOfToken]:
-    """vLLM's form of the engine's logprobs."""
-    return [_by_id(item, tokenizer) for item in items]
+def logprobs_by_id(
+    items: Iterable[TokenLogprob], tokenizer: Tokenizer, are_named: bool = False
+) -> list[LogprobsOfToken]:
+    """vLLM's form of the engine's logprobs. ``are_named``: the tokens beside the chosen ones were
+    asked for and are not the likeliest."""
+    return [_by_id(item, tokenizer, are_named) for item in items]
 
 
-def _by_id(item: TokenLogprob, tokenizer: Tokenizer) -> LogprobsOfToken:
-    ranked = [(token, value, i + 1) for i, (token, value) in enumerate(item.top)]
+def _by_id(item: TokenLogprob, tokenizer: Tokenizer, are_named: bool) -> LogprobsOfToken:
+    ranked: list[tuple[int, float, int | None]] = [
+        (token, value, None if are_named else i + 1) for i, (token, value) in enumerate(item.top)
+    ]
     ranked.append((item.token, item.logprob, item.rank))
     return {token: Logprob(value, rank, _text(tokenizer, token)) for token, value, rank in ranked}
 
@@ -90,3 +96,14 @@ class BeamSearchOutput:
     """The beams of one prompt, best first."""
 
     sequences: list[BeamSearchSequence]
+
+
+def beams_of(tokenizer: Tokenizer, search: Search) -> BeamSearchOutput:
+    """The best of a search that is done."""
+    return BeamSearchOutput([_sequence(tokenizer, search, beam) for beam in search.best()])
+
+
+def _sequence(tokenizer: Tokenizer, search: Search, beam: Beam) -> BeamSearchSequence:
+    tokens = [*search.prompt, *beam.tokens]
+    reason = "stop" if beam.is_ended else "length"
+    return BeamSearchSequence(tokens, tokenizer.decode(tokens), beam.cum_logprob, reason)

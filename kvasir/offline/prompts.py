@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from kvasir.core.errors import RequestError
 from kvasir.core.request import PLAIN, Context
-from kvasir.sampling.standing import check_salt
 from kvasir.tokenizer.messages import is_list, read_messages
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.standing import check_salt
 
 PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
 
@@ -33,6 +31,20 @@ def read_prompts(prompts: object, tokenizer: Tokenizer) -> list[Prompt]:
     if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
         raise _wrong(prompts)
     return [_read_prompt(prompt, tokenizer) for prompt in prompts]
+
+
+def truncated(prompts: list[Prompt], limit: int | None, context: int) -> list[Prompt]:
+    """Of those that are longer the last ``limit`` tokens are left; -1 stands for ``context``.
+    Raises RequestError."""
+    if limit is None:
+        return prompts
+    if limit == 0 or limit < -1:
+        raise RequestError(
+            f"truncate_prompt_tokens is {limit}: needs -1 or at least 1",
+            param="truncate_prompt_tokens",
+        )
+    n = context if limit == -1 else limit
+    return [replace(prompt, ids=prompt.ids[-n:]) for prompt in prompts]
 
 
 def _read_prompt(prompt: object, tokenizer: Tokenizer) -> Prompt:
@@ -86,6 +98,6 @@ def read_conversations(messages: object) -> tuple[list[Conversation], tuple[str,
     warnings: dict[str, None] = {}
     for conversation in many:
         read, notes = read_messages(conversation)
-        conversations.append([msgspec.structs.asdict(message) for message in read])
+        conversations.append([message.said() for message in read])
         warnings |= dict.fromkeys(notes)
     return conversations, tuple(warnings)

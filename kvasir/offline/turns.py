@@ -19,10 +19,10 @@ class Abandoned(KvasirError):
     """Nobody waits for this call any more."""
 
 
-class Turn(Generic[T]):
+class QueuedCall(Generic[T]):
     """One call."""
 
-    def __init__(self, work: Callable[[Turn[T]], T]) -> None:
+    def __init__(self, work: Callable[[QueuedCall[T]], T]) -> None:
         self._work = work
         self.is_abandoned = False
         self.outcomes: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
@@ -52,15 +52,15 @@ class Turns:
 
     def __init__(self, name: str) -> None:
         self._process = os.getpid()
-        self._waiting: SimpleQueue[Turn[Any] | None] = SimpleQueue()
-        self._current: Turn[Any] | None = None
+        self._waiting: SimpleQueue[QueuedCall[Any] | None] = SimpleQueue()
+        self._current: QueuedCall[Any] | None = None
         self._has_ended = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
         # The interpreter's end may not find the thread inside native code: that ends the process.
         atexit.register(self.end)
 
-    def call(self, work: Callable[[Turn[T]], T]) -> T:
+    def call(self, work: Callable[[QueuedCall[T]], T]) -> T:
         """What ``work`` returns or raises, after all calls before it.
 
         An exception that arrives from outside abandons the call: it is raised when ``work`` has
@@ -72,7 +72,7 @@ class Turns:
                 f"this LLM was loaded by process {self._process} and cannot be used in its child "
                 f"{os.getpid()}: load it after the fork, or start the child with spawn"
             )
-        turn = Turn(work)
+        turn = QueuedCall(work)
         try:
             self._waiting.put(turn)
             if self._has_ended:

@@ -1,1 +1,1 @@
-"""Sampling: the NumPy specification of the native sampler, and the validator of its parameters."""
+"""Sampling: the NumPy specification of the native sampler."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,12 @@ class Masks(Protocol):
     client gets are accepted; a draft is asked for as a path and leaves no trace, so that nothing is
     ever taken back. What a method raises ends the request in that slot.
     """
+
+    def prepare(self, constraint: str) -> Callable[[], bool]:
+        """A request with it has arrived: what takes long may begin beside the steps. Whether that
+        is done; the request waits for it before it is queued, and holds what this gave until it
+        ends. Neither may raise."""
+        ...
 
     def open(self, slot: int, constraint: str, outputs: Sequence[int]) -> None:
         """Give a closed ``slot`` to a request; ``outputs``: drawn before it was preempted or

@@ -4,31 +4,36 @@ Stages, in the order of vLLM V1:
 
 1. raw logits with NaN or +inf, or without any finite entry: token ``NOT_FINITE``;
 2. log-probabilities are those of the raw logits;
-3. what a mask forbids has logit -inf; logit bias; stop ids banned before ``min_tokens``;
-   repetition penalty over prompt and output; frequency and presence penalties over the output; a
-   penalised logit saturates at the largest float;
-4. nothing left to draw: token ``NOTHING_LEFT``;
-5. temperature 0: the largest logit, ties to the lowest id;
-6. z = (logit - largest) / temperature, so that a tiny temperature leaves the largest logits only;
-7. min-p, top-k, then top-p over the mass that both left, on tokens sorted by (logit descending, id
-   ascending);
-8. the largest z - log(E) of what is kept wins (Gumbel-max), ties to the lowest id.
+3. what a mask or ``allowed`` forbids has logit -inf; so has the last token of a bad word whose
+   others are the newest outputs; logit bias; stop ids banned before ``min_tokens``;
+4. the stages, in the order of ``SAMPLERS`` or in that of the request. What each leaves out is out
+   for those after it; when nothing is left to draw: token ``NOTHING_LEFT``;
+   - penalties: repetition over prompt and output; frequency and presence over the output; of the
+     newest ``repeat_last_n`` tokens alone. A penalised logit saturates at the largest float;
+   - temperature: z = (logit - largest) / temperature, so that a tiny one leaves the largest logits
+     only. 0 keeps the largest logit, ties to the lowest id. Before this stage the divisor is 1;
+   - min_p, top_k, top_p on tokens sorted by (logit descending, id ascending), by the mass of all
+     that is left;
+   - typ_p on tokens sorted by (distance of their surprise from the mean, id ascending);
+5. the largest z - log(E) of what is left wins (Gumbel-max), ties to the lowest id.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.params import TokenParams
+from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.core.plan import RowOutput
 from kvasir.sampling import masks, numerics
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.philox import noise
+
+Ids = NDArray[np.int64]
 
 DRAWS = 2
 """Version of what is drawn from given logits; tests/golden/bits.json holds the samplers to it."""
@@ -38,36 +43,40 @@ NOTHING_LEFT = -2
 """Token of a row in which every token is banned."""
 
 MASS_ONE = 2.0**40
-"""top-p adds probabilities as integers of this scale (the likeliest token is one), so that no order
-of adding can matter."""
+"""top-p and typical-p add probabilities as integers of this scale (the likeliest token is one), so
+that no order of adding can matter."""
 _SMALLEST = np.finfo(np.float32).tiny
 
 
 class SlotState:
-    """The sampler's state of one choice: its parameters and the counts behind the penalties."""
+    """The sampler's state of one choice before its next token: its parameters and the tokens that
+    draws depend on."""
 
-    def __init__(self, params: TokenParams) -> None:
+    def __init__(
+        self, params: TokenParams, prompt: Sequence[int] = (), output: Sequence[int] = ()
+    ) -> None:
         self.params = params
-        self._prompt: frozenset[int] = frozenset()
-        self._output: Counter[int] = Counter()
-
-    @classmethod
-    def open(
-        cls, params: TokenParams, prompt: Sequence[int], output: Sequence[int] = ()
-    ) -> SlotState:
-        """State before the next token of a request whose ``prompt`` and ``output`` are known."""
-        state = cls(params)
-        state._prompt = frozenset(prompt)
-        state._output.update(output)
-        return state
+        self._prompt = tuple(prompt)
+        self._output = list(output)
 
     def commit(self, token: int) -> None:
         """Count one emitted token."""
-        self._output[token] += 1
+        self._output.append(token)
 
-    def counts(self, path: Iterable[int]) -> tuple[frozenset[int], Counter[int]]:
-        """(prompt ids, output counts), tokens of ``path`` counted as outputs."""
-        return self._prompt, self._output + Counter(path)
+    def ends_with(self, tokens: Sequence[int], path: Sequence[int]) -> bool:
+        """Whether ``tokens`` are the newest outputs; tokens of ``path`` follow those so far."""
+        outputs = [*self._output, *path]
+        first = len(outputs) - len(tokens)
+        return first >= 0 and outputs[first:] == list(tokens)
+
+    def counts(self, path: Sequence[int]) -> tuple[frozenset[int], Counter[int]]:
+        """(ids of prompt and output, output counts) that penalties look at; tokens of ``path``
+        count as outputs."""
+        outputs, n = [*self._output, *path], self.params.repeat_last_n
+        said = [*self._prompt, *outputs]
+        if n >= 0:
+            said, outputs = said[max(0, len(said) - n) :], outputs[max(0, len(outputs) - n) :]
+        return frozenset(said), Counter(outputs)
 
 
 def sample_row(
@@ -88,13 +97,10 @@ def sample_row(
         return RowOutput(NOT_FINITE)
     if target >= 0:
         return _report(logits, target, max(params.n_prompt_logprobs, 0))
-    x = _processed(logits, state, out_index, path, mask)
-    best = int(np.argmax(x))
-    if x[best] == -np.inf:
-        return RowOutput(NOTHING_LEFT)
-    temperature = np.float32(params.temperature)
-    token = best if temperature == 0 else _draw(x, x[best], temperature, params, out_index)
-    return RowOutput(token) if params.n_logprobs < 0 else _report(logits, token, params.n_logprobs)
+    token = _draw(_edited(logits, state, out_index, path, mask), state, out_index, path)
+    if token < 0 or params.n_logprobs < 0:
+        return RowOutput(token)
+    return _report(logits, token, params.n_logprobs, params.logprob_ids)
 
 
 def is_distribution(logits: F32) -> bool:
@@ -109,40 +115,68 @@ def logprobs(logits: F32) -> F32:
     return relative - numerics.log_scalar(numerics.tile_sum(numerics.exp(relative)))
 
 
-def ranking(logits: F32) -> NDArray[np.int64]:
+def ranking(logits: F32) -> Ids:
     """Ids by (logit descending, id ascending)."""
     return np.argsort(-logits, kind="stable")
 
 
-def _report(logits: F32, token: int, n_top: int) -> RowOutput:
+def _report(logits: F32, token: int, n_top: int, wanted: tuple[int, ...] = ()) -> RowOutput:
+    """``wanted``: ids in the place of the ``n_top`` likeliest."""
     values = logprobs(logits)
     ids = np.arange(logits.size)
     ahead = (logits > logits[token]) | ((logits == logits[token]) & (ids < token))
     best = ranking(logits)[: min(n_top, int(np.count_nonzero(logits > -np.inf)))]
-    top = tuple((int(i), float(values[i])) for i in best)
+    top = tuple((int(i), float(values[i])) for i in wanted or best)
     return RowOutput(token, float(values[token]), top, 1 + int(np.count_nonzero(ahead)))
 
 
-def _processed(
+def _edited(
     logits: F32, state: SlotState, out_index: int, path: Sequence[int], mask: Bits | None
 ) -> F32:
+    """What may be drawn, before the stages."""
     params = state.params
     x = logits.astype(np.float32, copy=True)
     if mask is not None:
         masks.apply(x, mask)
+    if params.allowed:
+        masks.apply(x, np.frombuffer(params.allowed, "<u4"))
+    for *before, last in params.bad_words:
+        if state.ends_with(before, path):
+            x[last] = -np.inf
     for token, bias in params.logit_bias:
         x[token] += np.float32(bias)
     if out_index < params.min_tokens:
         x[list(params.stop_ids)] = -np.inf
-    if (params.repetition_penalty, params.frequency_penalty, params.presence_penalty) != (1, 0, 0):
-        _penalise(x, state, path)
     return x
+
+
+def _draw(x: F32, state: SlotState, out_index: int, path: Sequence[int]) -> int:
+    """The stages, and the token that wins; ``NOTHING_LEFT`` when there is none."""
+    params, divisor = state.params, np.float32(1)
+    for stage in params.samplers or SAMPLERS:
+        if stage == "penalties" and params.has_penalties:
+            _penalise(x, state, path)
+        if np.max(x) == -np.inf:
+            return NOTHING_LEFT
+        if stage == "temperature" and np.float32(params.temperature) > 0:
+            divisor = np.float32(params.temperature)
+        elif stage != "penalties":
+            x = _FILTERS[stage](x, divisor, params)
+    z, ids = _scaled(x, divisor), np.flatnonzero(x > -np.inf)
+    scores = z[ids] - numerics.log(noise(params.seed, out_index, ids))
+    return int(ids[np.argmax(scores)])
+
+
+def _scaled(x: F32, divisor: np.float32) -> F32:
+    with np.errstate(over="ignore"):
+        z: F32 = (x - np.max(x)) / divisor
+    return z
 
 
 def _penalise(x: F32, state: SlotState, path: Sequence[int]) -> None:
     params = state.params
-    prompt, output = state.counts(path)
-    ids = np.array(sorted(prompt | output.keys()), np.int64)
+    seen, output = state.counts(path)
+    ids = np.array(sorted(seen), np.int64)
     counts = np.array([output[i] for i in ids], np.float32)
     repetition = np.float32(params.repetition_penalty)
     y = x[ids]
@@ -153,29 +187,65 @@ def _penalise(x: F32, state: SlotState, path: Sequence[int]) -> None:
     x[ids] = np.minimum(y, numerics.LARGEST)
 
 
-def _draw(
-    x: F32, largest: np.float32, temperature: np.float32, params: TokenParams, out_index: int
-) -> int:
-    with np.errstate(over="ignore"):
-        z = (x - largest) / temperature
-    ids = _kept(x, z, params)
-    scores = z[ids] - numerics.log(noise(params.seed, out_index, ids))
-    return int(ids[np.argmax(scores)])
+def _greedy(x: F32, divisor: np.float32, params: TokenParams) -> F32:
+    """Temperature 0."""
+    return _only(x, np.array([np.argmax(x)]))
 
 
-def _kept(x: F32, z: F32, params: TokenParams) -> NDArray[np.int64]:
-    """Ids, ascending, that pass min-p, top-k and top-p."""
-    order = ranking(x)
-    order = order[: int(np.count_nonzero(x > -np.inf))]
+def _min_p(x: F32, divisor: np.float32, params: TokenParams) -> F32:
     min_p = np.float32(params.min_p)
-    if min_p >= _SMALLEST:
-        order = order[z[order] >= numerics.log_scalar(min_p)]
-    if params.top_k > 0:
-        order = order[: params.top_k]
+    if min_p < _SMALLEST:
+        return x
+    return _only(x, np.flatnonzero(_scaled(x, divisor) >= numerics.log_scalar(min_p)))
+
+
+def _top_k(x: F32, divisor: np.float32, params: TokenParams) -> F32:
+    return _only(x, ranking(x)[: params.top_k]) if params.top_k > 0 else x
+
+
+def _top_p(x: F32, divisor: np.float32, params: TokenParams) -> F32:
     top_p = np.float32(params.top_p)
-    if top_p < 1:
-        mass = (numerics.exp(z[order]).astype(np.float64) * MASS_ONE).astype(np.int64)
-        reached = np.cumsum(mass)
-        needed = max(1, int(np.ceil(np.float64(top_p) * np.float64(reached[-1]))))
-        order = order[: int(np.searchsorted(reached, needed)) + 1]
-    return np.sort(order)
+    if top_p >= 1:
+        return x
+    share, order = numerics.exp(_scaled(x, divisor)), ranking(x)
+    return _only(x, _reaching(order, _mass(share[order]), top_p))
+
+
+def _typical(x: F32, divisor: np.float32, params: TokenParams) -> F32:
+    """A token's surprise is logsumexp(z) - z, its mean over what is left the entropy: the distance
+    of the two is that of z from the mean of z, whose terms are integers of the same scale."""
+    typical_p = np.float32(params.typical_p)
+    if typical_p >= 1:
+        return x
+    z = _scaled(x, divisor)
+    share = numerics.exp(z)
+    mass, terms = _mass(share), _mass(share * np.where(share > 0, -z, np.float32(0)))
+    mean = np.float32(np.float64(terms.sum()) / np.float64(mass.sum()))
+    order = np.argsort(np.abs(z + mean), kind="stable")
+    return _only(x, _reaching(order, mass[order], typical_p))
+
+
+_FILTERS: Mapping[str, Callable[[F32, np.float32, TokenParams], F32]] = {
+    "temperature": _greedy,
+    "min_p": _min_p,
+    "top_k": _top_k,
+    "top_p": _top_p,
+    "typ_p": _typical,
+}
+
+
+def _only(x: F32, ids: Ids) -> F32:
+    kept = np.full_like(x, -np.inf)
+    kept[ids] = x[ids]
+    return kept
+
+
+def _mass(share: F32) -> Ids:
+    return (share.astype(np.float64) * MASS_ONE).astype(np.int64)
+
+
+def _reaching(order: Ids, mass: Ids, share: np.float32) -> Ids:
+    """The first of ``order`` that have ``share`` of all ``mass``, which is in their order."""
+    reached = np.cumsum(mass)
+    needed = max(1, int(np.ceil(np.float64(share) * np.float64(reached[-1]))))
+    return order[: int(np.searchsorted(reached, needed)) + 1]

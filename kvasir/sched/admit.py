@@ -8,7 +8,8 @@ from kvasir.core.request import EngineRequest
 
 
 def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
-    """Outputs that ``request`` may draw: its ``max_tokens``, cut to what the context leaves.
+    """Outputs that ``request`` may draw: its ``max_tokens``, cut to what the context leaves; a
+    vector counts as one.
 
     Raises RequestError when the prompt is empty, too long, or the request can never fit the blocks.
     """
@@ -31,17 +32,32 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
             param="prompt",
             code="context_length_exceeded",
         )
-    max_outputs = min(wanted, limit - n_prompt)
+    max_outputs = 1 if request.pooling else min(wanted, limit - n_prompt)
     if n_emitted > max_outputs:
         raise RequestError(f"{n_emitted} tokens were emitted, {max_outputs} are allowed")
     for group in config.sizes.groups:
         n_blocks = group.needs(n_prompt + max_outputs - 1, config.sizes.block_size)
         if n_blocks > group.n_blocks:
+            field = "prompt" if request.pooling else "max_tokens"
+            less = "shorten the prompt" if request.pooling else "lower max_tokens"
             raise RequestError(
                 f"{n_prompt} prompt and {max_outputs} output tokens need {n_blocks} blocks of "
                 f"{config.sizes.block_size}, there are {group.n_blocks}: "
-                "lower max_tokens or raise --kv-memory",
-                param="max_tokens",
+                f"{less} or raise --kv-memory",
+                param=field,
                 code="context_length_exceeded",
             )
     return max_outputs
+
+
+def check_priority(request: EngineRequest, policy: str) -> None:
+    """Raises RequestError when ``request`` has a priority that ``policy`` would ignore."""
+    standing = request.standing
+    if policy == "fair" or (standing.priority == 0 and standing.priority_class == "standard"):
+        return
+    param = "priority" if standing.priority else "priority_class"
+    raise RequestError(
+        f"{param} has no effect with --scheduling-policy {policy}: use fair, or leave it out",
+        param=param,
+        code="unsupported_parameter",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.core.plan import Row, RowOutput
 from kvasir.sched.request import Request
@@ -33,6 +34,23 @@ def book_draft(
         request.n_computed = row.start + 1 + len(path)
         request.moves.extend(moves_of(row, path))
     return _event(request, drawn)
+
+
+def book_vector(request: Request, vector: bytes) -> TokenEvent:
+    """A request that pools ends with its vector, or, when that is empty, with an error."""
+    request.finish = "stop" if vector else "error"
+    if not vector:
+        why = "the vector is not finite; --dtype float32 may help"
+        request.error = KvasirError(why, code="model_numerics")
+    error = request.error
+    return TokenEvent(
+        request.id,
+        finish=request.finish,
+        error=None if error is None else error.message,
+        error_code=None if error is None else error.code,
+        n_cached=request.n_cached,
+        vector=vector,
+    )
 
 
 def n_settled(request: Request, row: Row) -> int:
@@ -78,17 +96,18 @@ def _event(
     has_hashes = any([output.logits_hash for output in drawn])
     error = request.error
     is_first = bool(drawn) and request.n_outputs == len(drawn)
+    is_only_scored = request.finish is not None and request.max_outputs == 0
     return TokenEvent(
         request.id,
         tokens=tokens,
         logprobs=tuple(map(_logprob, drawn)) if wants_logprobs else (),
         prompt_logprobs=scores,
         finish=request.finish,
-        stop_id=tokens[-1] if request.finish == "stop" else None,
+        stop_id=tokens[-1] if tokens and request.finish == "stop" else None,
         error=None if error is None else error.message,
         error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
-        n_cached=request.n_cached if is_first else 0,
+        n_cached=request.n_cached if is_first or is_only_scored else 0,
     )
 
 

@@ -11,7 +11,7 @@ from kvasir.sched.request import Request
 from kvasir.timing.backlog import Backlog
 
 MAX_IDLE = 1024
-"""Tenants without requests whose clocks are remembered."""
+"""Tenants without requests whose clocks are remembered, and users of a tenant."""
 
 
 class Clock:
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Tenant(Clock):
-    __slots__ = ("line", "name", "queued")
+    __slots__ = ("_users", "line", "name", "queued", "tag")
 
     def __init__(self, name: str, weight: float, time: float) -> None:
         super().__init__(weight, time)
@@ -44,6 +44,18 @@ class Tenant(Clock):
         self.line = Line()
         self.queued: float | None = None
         """Claim of its entry in the heap that counts."""
+        self.tag = 0.0
+        """Of the request that started last."""
+        self._users: OrderedDict[str, float] = OrderedDict()
+
+    def turn_of(self, user: str, n_tokens: int) -> float:
+        """The tag of a request of ``user`` for so many tokens: users take turns by what they ask
+        for, and who was idle has saved nothing up (start-time fair queueing)."""
+        tag = max(self.tag, self._users.pop(user, 0.0))
+        self._users[user] = tag + n_tokens
+        if len(self._users) > MAX_IDLE:
+            self._users.popitem(last=False)
+        return tag
 
 
 class Class(Clock):
@@ -54,47 +66,45 @@ class Class(Clock):
         self.waiting = Backlog()
         self._weights = tenant_weights
         self._floor = 0.0
-        self._tenants: dict[str, Tenant] = {}
+        self.tenants: dict[str, Tenant] = {}
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._heap: list[tuple[float, str]] = []
 
     def tenant(self, name: str) -> Tenant:
         """A new one, or one that was idle, starts at the clock of those that are served."""
-        found = self._tenants.get(name)
+        found = self.tenants.get(name)
         if found is None:
             found = Tenant(name, self._weights.get(name, 1.0), self._floor)
-            self._tenants[name] = found
-        if not found.line and not found.n_running:
+            self.tenants[name] = found
+        if not (found.n_running or found.line):
             found.time = max(found.time, self._floor)
         self._idle.pop(name, None)
         return found
 
-    def known(self, name: str) -> Tenant:
-        return self._tenants[name]
-
     def lines(self) -> Iterator[Tenant]:
-        return iter(self._tenants.values())
+        return iter(self.tenants.values())
 
     def wants(self, tenant: Tenant) -> None:
         """Its claim is new or became smaller; one that grew is noticed when its entry comes up."""
-        if tenant.line and (tenant.queued is None or tenant.claim < tenant.queued):
-            tenant.queued = tenant.claim
-            heappush(self._heap, (tenant.claim, tenant.name))
+        claim, queued = tenant.time + tenant.advance, tenant.queued
+        if (queued is None or claim < queued) and tenant.line:
+            tenant.queued = claim
+            heappush(self._heap, (claim, tenant.name))
 
     def front(self) -> Tenant | None:
         """The tenant of the smallest claim among those with waiting requests."""
         heap = self._heap
         while heap:
             claim, name = heap[0]
-            tenant = self._tenants.get(name)
+            tenant = self.tenants.get(name)
             if tenant is None or tenant.queued != claim:
                 heappop(heap)
             elif not tenant.line:
                 tenant.queued = None
                 heappop(heap)
-            elif claim < tenant.claim:
-                tenant.queued = tenant.claim
-                heapreplace(heap, (tenant.claim, name))
+            elif claim < (now := tenant.time + tenant.advance):
+                tenant.queued = now
+                heapreplace(heap, (now, name))
             else:
                 return tenant
         return None
@@ -126,11 +136,11 @@ class Class(Clock):
 
     def rest(self, tenant: Tenant) -> None:
         """One of its requests left; without any, it is remembered for a while."""
-        if tenant.line or tenant.n_running:
+        if tenant.n_running or tenant.line:
             return
         self._idle[tenant.name] = None
         while len(self._idle) > MAX_IDLE:
-            del self._tenants[self._idle.popitem(last=False)[0]]
+            del self.tenants[self._idle.popitem(last=False)[0]]
 
 
 class Clocks:
@@ -145,16 +155,23 @@ class Clocks:
         """Of a request that begins to wait. Whoever was idle starts at the clock of those that are
         served."""
         own = self.classes[request.rank]
-        if not own.waiting and not own.n_running:
+        if not (own.n_running or own.waiting):
             own.time = max(own.time, self._floor)
         return own, own.tenant(request.standing.tenant)
 
     def of(self, request: Request) -> tuple[Class, Tenant]:
         own = self.classes[request.rank]
-        return own, own.known(request.standing.tenant)
+        return own, own.tenants[request.standing.tenant]
 
-    def serve(self, request: Request) -> None:
+    @property
+    def n_tenants(self) -> int:
+        """That are known, in each class by itself."""
+        return sum([len(each.tenants) for each in self.classes])
+
+    def serve(self, request: Request) -> tuple[Class, Tenant]:
         """It starts."""
         own, tenant = self.of(request)
         self._floor = max(self._floor, own.time)
+        tenant.tag = max(tenant.tag, request.turn.tag)
         own.serve(tenant)
+        return own, tenant

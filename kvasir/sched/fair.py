@@ -8,25 +8,39 @@ A request pays for its prompt and its first outputs when it starts and gets back
 use, so that a tenant cannot take every free slot at once. While two tenants of a class wait, what
 they computed, divided by their weights, differs by at most what one running set of each costs: so
 a tenant's first waiting request starts after the others computed that much more.
+
+Inside a tenant users take turns in its line, by the tokens that their requests ask for: who invents
+users divides what is his.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from kvasir.config.resolved import SharingConfig
 from kvasir.sched.clocks import Class, Clocks
-from kvasir.sched.order import MAX_LOOKAHEAD
+from kvasir.sched.order import MAX_LOOKAHEAD, Account, Fcfs, Order, Place, Static, place
 from kvasir.sched.request import Request
 from kvasir.timing.backlog import Backlog
 from kvasir.timing.cost import CostModel
 
 ADVANCE_OUTPUTS = 64
 """Outputs that a request pays for when it starts."""
+SCORE_SECONDS = 4e-6
+"""Of a logprob, alternatives included, to gather and tell it: 4,096 take 15 ms."""
 MAX_BYPASS = 16
 WINDOW = 4
 """Waiting requests of a tenant that are asked for cached prefixes."""
 MAX_PASSED_STEPS = 16
 """Steps in a row that may leave out a prompt which has started."""
+
+
+def make_policy(config: SharingConfig, costs: CostModel) -> tuple[Order, Account | None]:
+    """What a configuration names; no account where nobody is owed anything."""
+    if config.policy != "fair":
+        return Static() if config.policy == "static" else Fcfs(), None
+    clocks = Clocks(config.priority_weights, dict(config.tenant_weights))
+    return FairOrder(clocks), FairAccount(clocks, costs)
 
 
 class FairOrder:
@@ -50,6 +64,10 @@ class FairOrder:
 
     def push(self, request: Request) -> None:
         own, tenant = self._clocks.wait(request)
+        if not request.epoch:
+            n_outputs = min(request.max_outputs, ADVANCE_OUTPUTS)
+            n_tokens = request.n_prompt + n_outputs
+            request.turn.tag = tenant.turn_of(request.standing.user, n_tokens)
         tenant.line.push(request)
         own.waiting.add(request)
         own.wants(tenant)
@@ -98,10 +116,10 @@ class FairOrder:
         found = [each for each in self._clocks.classes if each.waiting]
         return found if len(found) < 2 else sorted(found, key=lambda each: each.claim)
 
-    def _claim(self, request: Request) -> tuple[bool, float, float, tuple[int, int, int]]:
+    def _claim(self, request: Request) -> tuple[bool, float, float, Place]:
         own, tenant = self._clocks.of(request)
         is_due = request.turn.n_left_out >= MAX_PASSED_STEPS
-        return not is_due, own.time, tenant.time, request.seniority
+        return not is_due, own.time, tenant.time, place(request)
 
 
 class FairAccount:
@@ -111,13 +129,17 @@ class FairAccount:
         self._clocks = clocks
         self._costs = costs
 
+    @property
+    def is_shared(self) -> bool:
+        return self._clocks.n_tenants > 1
+
     def start(self, request: Request) -> None:
-        self._clocks.serve(request)
+        clocks = self._clocks.serve(request)
         turn = request.turn
         turn.n_charged = request.n_computed
         n_outputs = min(request.max_outputs - request.n_drawn, ADVANCE_OUTPUTS)
         turn.advance = self._spend(request, request.n_known + n_outputs)
-        for clock in self._clocks.of(request):
+        for clock in clocks:
             clock.pay(turn.advance)
 
     def charge(self, requests: Iterable[Request]) -> None:
@@ -146,24 +168,30 @@ class FairAccount:
 
     def _spend(self, request: Request, end: int) -> float:
         """Seconds for the tokens from the last one charged to ``end``: a prompt in one row, outputs
-        in a row each."""
-        start, rows, pairs, entries = request.turn.n_charged, 0, 0, 0
-        n_tokens = end - start
-        if start < request.n_prompt:
-            rows, entries = 1, min(end, request.n_prompt)
-            pairs = _pairs(start, entries)
-            start = entries
-        read = _pairs(start, end)
-        return self._costs.seconds(rows + end - start, n_tokens, pairs + read, entries + read)
-
-
-def _pairs(start: int, end: int) -> int:
-    """Of the tokens [start, end) with those up to themselves."""
-    return (end - start) * (start + end + 1) // 2
+        in a row each, and for their logprobs."""
+        start, n_prompt, params = request.turn.n_charged, request.n_prompt, request.params
+        rows = n_tokens = end - start
+        pairs = entries = n_tokens * (start + end + 1) // 2
+        n_scored = 0
+        if start < n_prompt:
+            read = end if end < n_prompt else n_prompt
+            rows = n_drawn = end - read
+            entries = read + n_drawn * (read + end + 1) // 2
+            # where its tokens are scored, each has a row of logits
+            n_scored = read - start if params.n_prompt_logprobs >= 0 else 0
+            rows += 1 + n_scored
+            start = read
+        seconds = self._costs.seconds(rows, n_tokens, pairs, entries)
+        scores = n_scored * (1 + params.n_prompt_logprobs) if n_scored else 0
+        if params.n_logprobs >= 0:
+            scores += (end - start) * (1 + params.n_logprobs)
+        return seconds + SCORE_SECONDS * scores if scores else seconds
 
 
 def _equals(window: list[Request]) -> list[Request]:
-    """The leading requests of one priority: a cached prefix does not outdo a priority."""
-    return [
-        request for request in window if request.standing.priority == window[0].standing.priority
-    ]
+    """The leading requests of one priority, in whose order they are: a cached prefix does not outdo
+    a priority."""
+    first = window[0].standing.priority
+    if window[-1].standing.priority == first:
+        return window
+    return [request for request in window if request.standing.priority == first]

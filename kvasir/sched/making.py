@@ -22,8 +22,14 @@ class Making:
     budget: int
     """Tokens."""
     pace: Pace | None = None
+    tenant_pace: Pace | None = None
+    """Of all prompts of one tenant."""
     decodes: Load | None = None
     """The part that streams wait for, when there is one."""
+    streaming: frozenset[str] = frozenset()
+    """Tenants whose streams these are, where tenants are known."""
+    spent: dict[str, float] = field(default_factory=dict)
+    """Seconds that chunks of each tenant take."""
     rank: int = len(PRIORITY_CLASSES) - 1
     """Of the highest class among these streams: prompts of a higher one do not keep their pace."""
     n_prompts: Sequence[int] = (1,) * len(PRIORITY_CLASSES)
@@ -79,14 +85,26 @@ class Making:
         n = self.n_decodes
         return self.rows[n:], self.owners[n:], self.epochs[n:]
 
-    def room(self, rank: int, start: int = 0, n_most: int = 1) -> int:
-        """Tokens, at most ``n_most``, that the step takes on after ``start`` computed ones of a
-        request of class ``rank``."""
+    def room(self, request: Request, n_most: int = 1) -> int:
+        """Tokens of ``request``, at most ``n_most``, that the step takes on."""
         n_most = min(n_most, self.budget)
-        if self.pace is None or self.decodes is None or rank < self.rank:
+        if self.decodes is None or request.rank < self.rank:
             return n_most
-        n_prompts = self.n_prompts[self.rank]
-        return self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
+        tenant, start = request.standing.tenant, request.n_computed
+        if self.pace is not None:
+            n_prompts = self.n_prompts[self.rank]
+            n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
+        if self.tenant_pace is not None and self.streaming - {tenant}:
+            spent = self.spent.get(tenant, 0.0)
+            n_most = self.tenant_pace.share_room(self.decodes, spent, start, n_most)
+        return n_most
+
+    def has_room(self) -> bool:
+        """Whether the step takes on a token more of anybody's prompt."""
+        if self.pace is None or self.decodes is None:
+            return self.budget > 0
+        n_prompts, n_most = self.n_prompts[self.rank], min(1, self.budget)
+        return self.pace.room(self.load, self.decodes, 0, n_most, n_prompts) > 0
 
     def scorable(self, request: Request) -> int:
         """Tokens of ``request`` whose scores the step takes on, where it wants any."""
@@ -96,14 +114,20 @@ class Making:
 
     def chunk(self, request: Request, n_most: int) -> None:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
-        n_tokens = max(1, self.room(request.rank, request.n_computed, n_most))
+        n_tokens = max(1, self.room(request, n_most))
+        if self.streaming and self.tenant_pace is not None:
+            tenant = request.standing.tenant
+            seconds = self.tenant_pace.costs.chunk_seconds(n_tokens, request.n_computed)
+            self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)
         self._add(request, row)
         request.n_computed += n_tokens
-        n_draws = row.targets.count(-1) if row.targets else row.n_logits
-        request.n_scored += row.n_logits - n_draws
-        self.n_scores += (row.n_logits - n_draws) * (1 + request.params.n_prompt_logprobs)
+        n_draws = row.n_logits
+        if row.targets:
+            n_draws = row.targets.count(-1)
+            request.n_scored += row.n_logits - n_draws
+            self.n_scores += (row.n_logits - n_draws) * (1 + request.params.n_prompt_logprobs)
         request.n_drawn += n_draws
         if n_draws:
             request.draw = self.n_logits - 1

@@ -15,12 +15,21 @@ MAX_LOOKAHEAD = 32
 """Waiting requests that are looked at when the first ones cannot start."""
 
 
+Place = tuple[int, int, float, int]
+
+
+def place(request: Request) -> Place:
+    """In a line: its seniority, among equals of which users take turns."""
+    rank, priority, arrival = request.seniority
+    return rank, priority, request.turn.tag, arrival
+
+
 class Line:
-    """Requests in an order of their own, by their seniority. O(log n) comparisons to find one, and
+    """Requests in an order of their own, by their places. O(log n) comparisons to find one, and
     the first ones leave without moving the others."""
 
     def __init__(self) -> None:
-        self._items: list[tuple[int, int, int, Request]] = []
+        self._items: list[tuple[int, int, float, int, Request]] = []
         self._head = 0
         """Items that have left."""
 
@@ -32,12 +41,12 @@ class Line:
 
     def push(self, request: Request) -> None:
         """One that was preempted returns to where it came from, before all that came after it."""
-        insort(self._items, (*request.seniority, request), lo=self._head)
+        insort(self._items, (*place(request), request), lo=self._head)
 
     def remove(self, request: Request) -> None:
         items, head = self._items, self._head
-        if items[head][3] is not request:
-            del items[bisect_left(items, request.seniority, lo=head)]
+        if items[head][-1] is not request:
+            del items[bisect_left(items, place(request), lo=head)]
             return
         self._head += 1
         if self._head == min(len(items), MAX_GONE):
@@ -45,7 +54,7 @@ class Line:
             self._head = 0
 
     def first(self, n: int) -> list[Request]:
-        return [item[3] for item in self._items[self._head : self._head + n]]
+        return [item[-1] for item in self._items[self._head : self._head + n]]
 
 
 class Order(Protocol):
@@ -95,6 +104,11 @@ class Order(Protocol):
 
 class Account(Protocol):
     """Who computed what, charged to classes and tenants: an order may rest on it."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Several tenants are known."""
+        ...
 
     def start(self, request: Request) -> None:
         """A request runs, with what was cached of it."""

@@ -37,6 +37,9 @@ class Prompts:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
         on admission. Nobody starts in a plan for which another was preempted."""
         may_start = not self._queues.has_preempted
+        is_shared = self._account is not None and self._account.is_shared
+        if making.decodes is not None and is_shared and (prompts or len(self._order)):
+            making.streaming = frozenset([x.standing.tenant for x in making.owners])
         if making.pace is not None:
             making.n_prompts = [
                 sum(request.rank <= rank for request in prompts)
@@ -49,7 +52,7 @@ class Prompts:
                 continue
             while may_start and self._order.goes_first(request) and self._start(making):
                 pass
-            if making.room(request.rank, request.n_computed) and making.scorable(request):
+            if making.room(request) and making.scorable(request):
                 self._chunk(making, request)
             else:
                 request.turn.n_left_out += 1
@@ -85,10 +88,10 @@ class Prompts:
 
     def _start(self, making: Making) -> bool:
         """The next waiting request, if one can start."""
-        if not making.room(LOWEST):
+        if not making.has_room():
             return False
         may_score = making.n_scores + 1 + MAX_LOGPROBS <= MAX_SCORES
-        newcomer = self._queues.newcomer(may_score=may_score)
+        newcomer = self._queues.newcomer(making.room, may_score=may_score)
         if newcomer is None:
             return False
         self._open(making, newcomer)
@@ -105,5 +108,6 @@ class Prompts:
             making.chunk(request, n_most)
             if not request.rank and making.rank and making.rows[-1].n_logits:
                 making.keep_pace(1)  # its first token does not wait for prompts of other classes
+                making.streaming |= {request.standing.tenant}
             request.turn.n_left_out = 0
             self.charge((request,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -65,6 +65,7 @@ class Queues:
         self._slots = list(range(max_num_seqs - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
         self._is_urgent = False
+        self._room: Callable[[Request], int] = lambda request: 1
         self._may_score = True
         self._started: set[Request] = set()
         """In the plan in the making, which names their blocks."""
@@ -103,14 +104,17 @@ class Queues:
             return None
         return self._start(request, found)
 
-    def newcomer(self, *, may_score: bool = True) -> Newcomer | None:
+    def newcomer(
+        self, room: Callable[[Request], int] = lambda request: 1, *, may_score: bool = True
+    ) -> Newcomer | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
-        available. ``may_score``: whether the step takes on scores of one more prompt.
+        available. ``room``: tokens of a prompt that the step takes on. ``may_score``: whether it
+        takes on scores of one more.
 
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        self._may_score = may_score
+        self._room, self._may_score = room, may_score
         chosen = self._choose()
         if chosen is not None:
             return self._start(*chosen)
@@ -238,7 +242,7 @@ class Queues:
             return None
         if self._is_urgent and request.rank == LOWEST:
             return None
-        if not self._may_score and request.is_scoring:
+        if not self._room(request) or (not self._may_score and request.is_scoring):
             self._refused[request] = False
             return None
         # kept blocks that another match may rest on stay

@@ -8,10 +8,34 @@ from dataclasses import dataclass, field
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import Move, SlotOpen
-from kvasir.core.request import EngineRequest, Standing
+from kvasir.core.request import EngineRequest, PoolKind, Standing
 from kvasir.kv.holders import Holder
 from kvasir.kv.table import BlockTable
-from kvasir.sched.turn import Turn
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """What queues and policies remember of a request."""
+
+    since: float = 0.0
+    """When it began to wait, seconds of the scheduler's clock."""
+    n_bypassed: int = 0
+    """Requests that started in its turn, because it did not fit or had less cached."""
+    n_left_out: int = 0
+    """Plans in a row that computed nothing of its prompt, though it had started."""
+    n_waits: int = 0
+    """Plans that it waited for a block that another computes."""
+    n_charged: int = 0
+    """Computed tokens that its tenant was charged for."""
+    tag: float = 0.0
+    """Where it stands among the users of its tenant: tokens that each was served before it."""
+    advance: float = 0.0
+    """Seconds that its tenant has paid for beyond them."""
+
+    def restart(self, now: float) -> None:
+        """It waits again, and will be computed again."""
+        self.since = now
+        self.n_charged = self.n_left_out = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -25,8 +49,10 @@ class Request(Holder):
     """Outputs after which it ends: its own limit or what the context leaves."""
     standing: Standing
     turn: Turn
+    pooling: PoolKind | None = None
+    """What it gives is a vector, which counts as the one output that it may draw."""
     is_counting: bool = False
-    """Its penalties count what is emitted."""
+    """Its draws depend on what was emitted: the sampler is told."""
     n_drawn: int = 0
     """Outputs drawn once every plan made so far has run; committed ones are in ``tokens``."""
     draw: int = -1
@@ -46,6 +72,9 @@ class Request(Holder):
     moves: list[Move] = field(default_factory=list)
     executor_draft: tuple[int, tuple[int, ...]] = (0, ())
     """Known tokens, and what the executor drafts to follow so many."""
+    ends: tuple[int, frozenset[tuple[int, ...]]] = (0, frozenset())
+    """A number of outputs, and tokens behind so many with which its constraint takes the outputs as
+    a whole answer."""
     finish: str | None = None
     error: KvasirError | None = None
     seniority: tuple[int, int, int] = field(init=False)
@@ -74,9 +103,12 @@ class Request(Holder):
 
     @property
     def n_given(self) -> int:
-        """Tokens that it may begin with: the logits of the last known one are wanted, and to score
-        a prompt every token is computed."""
-        return 0 if self.is_scoring else self.n_known - 1
+        """Tokens that it may begin with: the logits, or the vector, of the last known one are
+        wanted, those of every token whose successor is not scored yet, and to pool all of a prompt
+        every token is computed."""
+        if self.pooling in ("cls", "mean"):
+            return 0
+        return self.n_scored if self.is_scoring else self.n_known - 1
 
     @property
     def n_left(self) -> int:
@@ -127,7 +159,8 @@ class Request(Holder):
             self.tokens = list(self.tokens)
             if self.chain is not None:
                 self.chain.follow(self.tokens)
-        return SlotOpen(slot, self.params, tuple(self.tokens[:n]), tuple(self.tokens[n:]))
+        prompt, output = tuple(self.tokens[:n]), tuple(self.tokens[n:])
+        return SlotOpen(slot, self.params, prompt, output, self.pooling)
 
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
@@ -152,7 +185,11 @@ class Request(Holder):
             self.finish = self.ending()
 
     def fail(self, token: int) -> None:
-        """End with the error that a negative ``token`` stands for: -1 not finite, else banned."""
+        """End with the error that a negative ``token`` stands for: -1 not finite, else banned.
+        What keeps to a constraint may have been at its end, before ``min_tokens``."""
+        if token != -1 and self._may_end() and self.n_outputs < self.params.min_tokens:
+            self.finish = "stop"
+            return
         self.finish = "error"
         if token == -1:
             code = "model_numerics"
@@ -161,6 +198,10 @@ class Request(Holder):
             code = "no_token_left"
             why = "every token is banned; relax logit_bias, min_tokens or the constraint"
         self.error = KvasirError(f"token {len(self.tokens)} cannot be drawn: {why}", code=code)
+
+    def _may_end(self) -> bool:
+        n_outputs, paths = self.ends
+        return tuple(self.tokens[self.n_prompt + n_outputs :]) in paths
 
     def ending(self) -> str | None:
         """Why the request ends with the outputs it has; None when it goes on."""
@@ -227,7 +268,8 @@ def new_request(
         parent=request.parent,
         hold_seconds=request.hold_seconds,
         turn=Turn(now),
-        is_counting=request.params.has_penalties,
+        pooling=request.pooling,
+        is_counting=request.params.needs_outputs,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else request.n_scored,
         n_told=request.n_scored,

@@ -8,10 +8,12 @@ from kvasir.speculate.base import Draft
 
 
 def chunk_row(request: Request, n_tokens: int) -> Row:
-    """The next ``n_tokens`` known tokens: draws after the last, scores the prompt if wanted."""
+    """The next ``n_tokens`` known tokens: draws after the last, unless they are pooled, and scores
+    the prompt if wanted."""
     start, n_drawn = request.n_computed, request.n_drawn
     end = start + n_tokens
-    is_drawing = end == request.n_prompt + n_drawn and n_drawn < request.max_outputs
+    is_last = end == request.n_prompt + n_drawn and n_drawn < request.max_outputs
+    is_drawing = is_last and request.pooling is None
     targets = _targets(request, start, end)
     if targets and is_drawing:
         targets = (*targets, -1)
@@ -47,6 +49,11 @@ def draft_row(request: Request, draft: Draft) -> Row:
         parents=(-1, *(parent + 1 for parent in draft.parents)) if draft.parents else (),
         n_drafts=draft.n_asked,
     )
+
+
+def gives_vector(request: Request, row: Row) -> bool:
+    """It ends a prompt that is pooled."""
+    return request.pooling is not None and row.end == request.n_prompt
 
 
 def is_draft(row: Row) -> bool:

@@ -19,20 +19,20 @@ from kvasir.core.request import EngineRequest
 from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
-from kvasir.sched.admit import max_outputs_of
-from kvasir.sched.book import book, book_draft, n_settled
+from kvasir.sched.admit import check_priority, max_outputs_of
+from kvasir.sched.book import book, book_draft, book_vector, n_settled
 from kvasir.sched.counters import Counters
 from kvasir.sched.drafts import Drafts, can_name
+from kvasir.sched.fair import make_policy
 from kvasir.sched.making import Making
-from kvasir.sched.policies import check_priority, make_policy
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
-from kvasir.sched.rows import is_draft
+from kvasir.sched.rows import gives_vector, is_draft
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
 from kvasir.timing.outlook import Outlook
-from kvasir.timing.pace import make_pace
+from kvasir.timing.pace import make_paces
 from kvasir.timing.timekeeper import Clock, Timekeeper
 from kvasir.timing.timeline import Timeline
 
@@ -66,7 +66,7 @@ class Scheduler:
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
-        self._pace = make_pace(self.costs, config.itl_target)
+        self._paces = make_paces(self.costs, config.itl_target)
         self._drafts: Drafts | None = None
         if proposer is not None and config.max_draft_tokens:
             n_drafted, length = config.max_draft_tokens, config.sizes.max_model_len
@@ -123,14 +123,16 @@ class Scheduler:
             self._events.append(TokenEvent(request.id, finish=state.finish, stop_id=stop_id))
             return
         n_cached = self._kv.n_cached(state, state.n_given) if state.standing.has_deadline else 0
-        if (refusal := self._timekeeper.refusal(state, n_cached)) is not None:
+        refusal = self._timekeeper.refusal(state, n_cached, is_taken=request.is_resumed)
+        if refusal is not None:
             self._events.append(refusal)
             return
         self._requests[request.id] = state
         self._counters.tokens_waiting += state.n_prompt
         self.timeline.queued(request.id, state.n_prompt)
         self._order.push(state)
-        self._counters.prompt_tokens += state.n_prompt
+        if not request.is_resumed:
+            self._counters.prompt_tokens += state.n_prompt
 
     def cancel(self, request_id: int) -> bool:
         """End a request now; its row in a running step is dropped. False when it ended before."""
@@ -140,6 +142,10 @@ class Scheduler:
         self._counters.n_cancelled += 1
         self._close(request, TokenEvent(request_id, finish="cancelled"))
         return True
+
+    def find(self, request_id: int) -> Request | None:
+        """One that has not ended."""
+        return self._requests.get(request_id)
 
     def fail(self, request: Request, error: KvasirError) -> None:
         """End a running request now, as ``cancel`` does."""
@@ -161,7 +167,7 @@ class Scheduler:
         self._kv.holders.expire()
         for news in self._timekeeper.late():
             self._close(self._requests[news.id], news)
-        self._making = making = Making(self.config.sizes.max_num_batched_tokens, self._pace)
+        self._making = making = Making(self.config.sizes.max_num_batched_tokens, *self._paces)
         self._queues.begin_plan()
         self._prompts.begin(making)
         running = self._queues.running
@@ -193,12 +199,13 @@ class Scheduler:
         self._counters.step += 1
         self._counters.step_seconds = result.seconds
         self._book_decodes(making, result.outputs)
-        first = making.n_decodes
+        first, vectors = making.n_decodes, iter(result.vectors)
         for row, request, epoch in zip(*making.others(), strict=True):
             outputs = result.outputs[first : first + row.n_logits]
             first += row.n_logits
+            vector = _next(vectors, request) if gives_vector(request, row) else None
             if request.finish is None:
-                self._book(request, row, outputs, request.epoch == epoch)
+                self._book(request, row, outputs, request.epoch == epoch, vector)
         if self._drafts is not None:
             self._drafts.ran(plan, making.owners, result)
         return self.take_events()
@@ -225,6 +232,11 @@ class Scheduler:
     def has_work(self) -> bool:
         """Something is left to plan, to commit or to tell."""
         return bool(self._requests or self._flights or self._events)
+
+    @property
+    def newest(self) -> tuple[Sequence[Request], float]:
+        """Of the newest plan: whose row each is, and the seconds that it is expected to take."""
+        return self._making.owners, self.costs.step_seconds(self._making.load)
 
     @property
     def running(self) -> Sequence[Request]:
@@ -307,11 +319,18 @@ class Scheduler:
         self._counters.output_tokens += n_told
 
     def _book(
-        self, request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
+        self,
+        request: Request,
+        row: Row,
+        outputs: tuple[RowOutput, ...],
+        is_current: bool,
+        vector: bytes | None = None,
     ) -> None:
         """``is_current``: not preempted since the row was planned."""
         event: TokenEvent | None
-        if is_draft(row):
+        if vector is not None:
+            event = book_vector(request, vector)
+        elif is_draft(row):
             if self._drafts is not None:
                 row = self._drafts.resolved(row)
             event = book_draft(request, row, outputs, is_current)
@@ -326,7 +345,7 @@ class Scheduler:
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)
             if n_tokens >= request.news_at:
-                self._kv.commit(request, n_tokens, is_proven=bool(outputs))
+                self._kv.commit(request, n_tokens, is_proven=bool(outputs or vector))
         elif request.error is not None and request.error.code == "model_numerics":
             self._kv.distrust(request)
         if request.finish is not None:
@@ -344,3 +363,10 @@ class Scheduler:
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]
+
+
+def _next(vectors: Iterator[bytes], request: Request) -> bytes:
+    """The one of ``request``. Raises KvasirError when the executor gave none."""
+    if (vector := next(vectors, None)) is None:
+        raise KvasirError(f"request {request.id} pools, and the executor has no program for that")
+    return vector

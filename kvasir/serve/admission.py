@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
+from kvasir.serve.keys.key import UNLIMITED, KeyLimits
 
 RESERVE_SHARE = 8
 """Beyond each bound an eighth of it is kept for those who have no more than that eighth."""
@@ -16,13 +17,14 @@ def reserve(bound: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdmissionLimits:
     """Of one request: more could never be served, however idle the server is."""
 
     n_choices: int
     """Over all its prompts: as many as run and wait at a time."""
     n_tokens: int
     """Of all its prompts, each counted once: as many as wait at a time, and always one context."""
+    key: KeyLimits = UNLIMITED
 
     def check(self, n_prompts: int, n: int, n_tokens: int = 0) -> None:
         """Raises RequestError (400) for ``n`` choices of each prompt."""
@@ -39,6 +41,24 @@ class Limits:
                 "send fewer prompts in one request, or raise --max-queued-tokens",
                 param="prompt",
             )
+        self._check_key(n_prompts, n, n_tokens)
+
+    def _check_key(self, n_prompts: int, n: int, n_tokens: int) -> None:
+        most, most_tokens = self.key.n, self.key.prompt_tokens
+        if most is not None and n_prompts * n > most:
+            raise RequestError(
+                f"{n_prompts} prompts with n = {n} are {n_prompts * n} choices, this key may ask "
+                f"for {most}: lower n, or send fewer prompts",
+                param="n" if n_prompts == 1 else "prompt",
+                code="key_limit_exceeded",
+            )
+        if most_tokens is not None and n_tokens > most_tokens:
+            raise RequestError(
+                f"the prompts hold {n_tokens} tokens, this key may send {most_tokens}: "
+                "shorten them",
+                param="prompt",
+                code="key_limit_exceeded",
+            )
 
 
 @dataclass(slots=True)
@@ -52,9 +72,9 @@ class Admission:
     n_sent: int = 0
     tokens_sent: int = 0
 
-    def limits(self, n_slots: int, max_model_len: int) -> Limits:
+    def limits(self, n_slots: int, max_model_len: int) -> AdmissionLimits:
         """With ``n_slots`` choices that run at a time."""
-        return Limits(self.max_requests + n_slots, max(self.max_tokens, max_model_len))
+        return AdmissionLimits(self.max_requests + n_slots, max(self.max_tokens, max_model_len))
 
     def is_few(self, n_choices: int, n_tokens: int) -> bool:
         """Whether the reserve is for who has so many, with those that are asked for."""
@@ -72,7 +92,7 @@ class Admission:
         """Raises CapacityError when the queue would grow beyond a bound, for who ``has_few`` beyond
         its reserve.
 
-        Whatever starts without waiting is no part of the queue. What ``Limits`` allow is taken
+        Whatever starts without waiting is no part of the queue. What the ``limits`` allow is taken
         while nobody waits: it could never be served otherwise.
         """
         n_queued, n_tokens = self.queued(stats, n_slots)

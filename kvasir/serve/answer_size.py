@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvasir.core.errors import RequestError
-from kvasir.sampling.names import Names
-from kvasir.serve.generation import Job
+from kvasir.serve.resolved import Job
+from kvasir.validation.names import Names
+from kvasir.validation.params import n_alternatives
 
 MAX_ALTERNATIVES = 20
 
@@ -18,16 +21,20 @@ def check_answer(job: Job, limit: int, *, echoes: bool, streams: bool, names: Na
     """Raises RequestError (400) when the answer to ``job`` could hold more than ``limit`` log
     probabilities: one for each token and one for each of its alternatives, over all choices.
 
-    Echoed tokens count as one also without them, as their text is repeated for every choice. What
-    is generated counts where it is gathered: not in a stream, and not as text alone.
+    Echoed tokens count as one also without them, as their text is repeated for every choice, and
+    so do scored ones. What is generated counts where it is gathered: not in a stream, and not as
+    text alone.
     """
-    wanted = job.params.logprobs
-    n_tokens = job.n_prompt_tokens if echoes else 0
+    wanted, scored = n_alternatives(job.params), job.params.prompt_logprobs
+    n_tokens = job.n_prompt_tokens if echoes or scored is not None else 0
     if wanted is not None and not streams:
         n_tokens += sum(params.max_tokens for params in job.resolved)
-    n_held = job.params.n * n_tokens * (1 + (wanted or 0))
+    n_held = job.params.n * n_tokens * (1 + max(wanted or 0, scored or 0))
     if n_held <= limit:
         return
+    if wanted is None and scored is not None and not echoes:
+        names = replace(names, logprobs="prompt_logprobs")
+        wanted = scored
     remedy = "leave out echo, " if echoes else ""
     each = "" if wanted is None else f" with {wanted} alternatives each"
     raise RequestError(

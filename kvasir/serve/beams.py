@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvasir.core.messages import TokenEvent
-from kvasir.serve.answer import Answer, Whole, usage, worded
+from kvasir.serve.answer import Tally, Whole
 from kvasir.serve.client import AsyncClient, Size
-from kvasir.serve.exchange import ClientGone, Exchange
-from kvasir.serve.generation import Job, RequestTimeout
+from kvasir.serve.exchange import ClientGone
+from kvasir.serve.generation import Listener, RequestTimeout
 from kvasir.serve.metrics import ModelMetrics
+from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
 from kvasir.text.beam import Beam, BeamSearchParams, Search
@@ -26,7 +27,6 @@ class BeamJob:
     """``job.params.n`` beams for each prompt."""
 
     job: Job
-    length_penalty: float
     client: AsyncClient
     tokenizer: Tokenizer
     metrics: ModelMetrics
@@ -42,37 +42,38 @@ class BeamJob:
                 beam_width=job.params.n,
                 max_tokens=resolved.max_tokens,
                 ignore_eos=job.params.ignore_eos,
-                length_penalty=self.length_penalty,
+                length_penalty=job.length_penalty or 0.0,
+                early_stopping=job.early_stopping,
             )
             params.check()
             found.append(Search(prompt, params, eos_ids, job.context, job.standing))
         return found
 
 
-async def respond_beams(beam_job: BeamJob, answer: Answer, exchange: Exchange) -> None:
-    """Sends the best beams of each prompt as its choices. Raises what the engine raises, ClientGone
-    and RequestTimeout."""
-    searches, driver = beam_job.searches(), _Driver(beam_job, exchange)
+async def search_beams(beam_job: BeamJob, listener: Listener) -> tuple[list[Whole], Tally]:
+    """The best beams of each prompt as its choices. Raises what the engine raises, ClientGone and
+    RequestTimeout."""
+    searches, driver = beam_job.searches(), _Driver(beam_job, listener)
     started = time.perf_counter()
     await driver.run(searches)
     beams = [beam for search in searches for beam in search.best()]
     beam_job.metrics.request_done(time.perf_counter() - started)
     for beam in beams:
         beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
-    slices = beam_job.client.slices
-    wholes = await slices.run(_wholes(beam_job, beams))
-    n_output = sum(len(beam.tokens) for beam in beams)
-    counts = usage(beam_job.job.n_prompt_tokens, n_output, driver.n_cached)
-    await exchange.send_parts(await slices.run(worded(answer, wholes, counts)))
+    wholes = await beam_job.client.slices.run(_wholes(beam_job, beams))
+    tally = Tally(beam_job.job, listener.arrived)
+    tally.n_output = sum(len(beam.tokens) for beam in beams)
+    tally.n_cached = driver.n_cached
+    return wholes, tally
 
 
 class _Driver:
     """Advances all prompts together."""
 
-    def __init__(self, beam_job: BeamJob, exchange: Exchange) -> None:
+    def __init__(self, beam_job: BeamJob, listener: Listener) -> None:
         self._job = beam_job
         self._client = beam_job.client
-        self._exchange = exchange
+        self._listener = listener
         self._stream: EventStream | None = None
         self._held: list[int] = []
         self._asked: list[int] = []
@@ -85,7 +86,7 @@ class _Driver:
         self._client.admit(self._size(len(job.prompts), job.params.n, job.n_prompt_tokens))
         watch = asyncio.create_task(self._watch())
         timeout = self._job.timeout
-        left = None if timeout is None else self._exchange.arrived + timeout - time.monotonic()
+        left = None if timeout is None else self._listener.arrived + timeout - time.monotonic()
         try:
             async with asyncio.timeout(left):
                 while growing := [search for search in searches if search.is_open]:
@@ -141,7 +142,7 @@ class _Driver:
         return news
 
     async def _watch(self) -> None:
-        await self._exchange.disconnected()
+        await self._listener.disconnected()
         self._is_left = True
         if self._stream is not None:
             self._client.cancel(self._stream, tuple(self._stream.open))
@@ -163,4 +164,4 @@ def _whole(beam_job: BeamJob, beam: Beam) -> Whole:
         tokens, skip_special=beam_job.job.params.skip_special_tokens, continues=True
     )
     finish = "stop" if beam.is_ended else "length"
-    return Whole(texts=[text], n_tokens=len(beam.tokens), finish=finish)
+    return Whole([text], list(beam.tokens), finish=finish)

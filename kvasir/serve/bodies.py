@@ -44,8 +44,8 @@ class BodyBudget:
     ) -> None:
         """At most ``limit`` bytes in all bodies, ``body_limit`` in one."""
         self.body_limit = body_limit
-        self._limit = limit
-        self._patience = patience
+        self.limit = limit
+        self.patience = patience
         self._clock = clock
         self._used = 0
         self._arriving: set[Body] = set()
@@ -66,7 +66,7 @@ class BodyBudget:
 
     def take(self, body: Body, n_bytes: int) -> None:
         """``n_bytes`` more for ``body``. Raises BodiesFull."""
-        while self._used + n_bytes > self._limit:
+        while self._used + n_bytes > self.limit:
             self._make_room(body, n_bytes)
         self._used += n_bytes
         body.n_taken += n_bytes
@@ -84,10 +84,10 @@ class BodyBudget:
 
     def _make_room(self, body: Body, n_bytes: int) -> None:
         oldest = min(self._arriving | {body}, key=lambda one: one.began)
-        if oldest is body or self._clock() < oldest.began + self._patience:
+        if oldest is body or self._clock() < oldest.began + self.patience:
             raise BodiesFull(
                 f"bodies of {self._used} bytes are arriving, {n_bytes} more exceed the "
-                f"{self._limit} bytes of all: try again, or raise --max-body-memory"
+                f"{self.limit} bytes of all: try again, or raise --max-body-memory"
             )
         self._give_back(oldest)
         oldest.lose()

@@ -1,48 +1,34 @@
-"""The API process's side of the engine: submit, cancel, events, and whether the engine lives."""
+"""The API process's side of the engine: submit, cancel, events, and whether the engine lives.
+
+What was asked for and told is in the token logs, and outlives the engine: ``serve.supervisor`` puts
+another in its place, and ``resume`` goes on there.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from kvasir.core.errors import CapacityError, KvasirError
-from kvasir.core.messages import (
-    AskHoldings,
-    Cancel,
-    EngineStats,
-    Fatal,
-    HoldingsAnswer,
-    News,
-    Ready,
-    Release,
-    ResetPrefixCache,
-    Shutdown,
-    StepEvents,
-    Submit,
-    ToEngine,
-    TokenEvent,
-)
+from kvasir.core.messages import EngineStats, Ready
 from kvasir.core.params import TokenParams
-from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, Standing
-from kvasir.core.timeline import Holding
-from kvasir.engine.choices import choices
-from kvasir.engine.tokenlog import TokenLog, open_log
-from kvasir.serve import frames
-from kvasir.serve.admission import Admission, Limits, reserve
+from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, PoolKind, Standing
+from kvasir.serve.admission import Admission, AdmissionLimits, reserve
+from kvasir.serve.engine_counts import EngineCounts
+from kvasir.serve.gate import Gate
+from kvasir.serve.ledger import Ledger
+from kvasir.serve.link import Link
+from kvasir.serve.messages import Freeze, Submit, choices
+from kvasir.serve.replay import Live
 from kvasir.serve.slices import Slices, Work
-from kvasir.serve.streams import EngineDown, EventStream, n_reads
+from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
+from kvasir.serve.suspects import Bans, Suspects
+from kvasir.serve.tokenlog import open_log
+from kvasir.serve.totals import without_memory
+from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
-
-logger = logging.getLogger("kvasir.client")
-
-READ_BUFFER = 2**16
-"""Bytes that asyncio reads ahead: an engine that is faster than its readers waits for them."""
 
 Ids = tuple[int, ...]
 Prompt = tuple[Ids, TokenParams]
@@ -64,19 +50,11 @@ class Size:
         return self.n_requests * self.n
 
 
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """A choice that the engine computes."""
-
-    stream: EventStream
-    log: TokenLog
-    """With it another engine can go on where this one stopped."""
-
-
 class AsyncClient:
     """One engine, many requests. Lives in one event loop; not thread-safe.
 
-    ``state`` is "starting", "ready" or "dead", and never goes back.
+    ``state`` is "starting", "ready", "restarting", "asleep", "waking" (in these three requests are
+    taken, and wait) or "dead", for ever.
     """
 
     def __init__(
@@ -86,57 +64,127 @@ class AsyncClient:
         stream_buffer: int,
         max_queued_requests: int,
         max_queued_tokens: int,
-        observe: Callable[[StepEvents], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.stats = EngineStats()
+        self.counts = EngineCounts()
+        self.ledger = Ledger(self.counts, clock)
         self.state = "starting"
         self.failure = "the engine has not started yet"
         self.info: Ready | None = None
         self.dead = asyncio.Event()
-        self.timeline = Timeline(time.monotonic)
-        """What the engine has told: a copy of its own."""
-        self.slices = Slices()
+        self.is_held = False
+        """While it is asleep: that requests do not wake it."""
+        self.n_probes = 0
+        """Requests of the server's own among those that were opened."""
+        self.wants_engine: Callable[[], None] = lambda: None
+        """Called for a request that waits for an engine."""
+        self.gate = Gate(self.ledger.freeze)
+        self._n_opened = 0
         self._ready = asyncio.Event()
         self._max_requests = max_requests
         self._admission = Admission(max_queued_requests, max_queued_tokens)
         self._stream_buffer = stream_buffer
-        self._observe = observe
-        self._live: dict[int, _Live] = {}
-        self._closing = False
+        self._bans = Bans(clock)
         self._streams: dict[EventStream, Size] = {}
         """Those that are not released."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._next_id = 1
-        self._holdings: asyncio.Future[tuple[Holding, ...]] | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._link: Link | None = None
+        """Where new requests go; None while they wait."""
+        self._n_unsent = 0
+        self._tokens_unsent = 0
+        """Of choices that were admitted, and are sent in a moment."""
 
-    async def run(
-        self, sock: socket.socket, death: Callable[[], str] = lambda: "the engine process ended"
+    def limit(
+        self,
+        *,
+        max_requests: int,
+        stream_buffer: int,
+        max_queued_requests: int,
+        max_queued_tokens: int,
     ) -> None:
-        """Read what the engine says until it ends; then every open stream has failed. ``death``
-        says why it ended, and may take a moment."""
-        reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=READ_BUFFER)
-        try:
-            while (payload := await _read(reader)) is not None:
-                for _ in range(self._handle(payload)):
-                    await asyncio.sleep(0)
-            self._die("it was told to end" if self._closing else await asyncio.to_thread(death))
-        except (msgspec.DecodeError, msgspec.ValidationError, frames.FrameError) as error:
-            self._die(f"the engine process sent what is not a message: {error}")
-        finally:
-            self._die("the connection to the engine process was closed")
-            self._writer.close()
+        """Other bounds, for requests that come from now on."""
+        self._max_requests, self._stream_buffer = max_requests, stream_buffer
+        self._admission.max_requests = max_queued_requests
+        self._admission.max_tokens = max_queued_tokens
+
+    @property
+    def stats(self) -> EngineStats:
+        """Counters are those of all engines so far."""
+        return self.ledger.stats
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.ledger.timeline
+
+    @property
+    def slices(self) -> Slices:
+        return self.ledger.slices
+
+    async def resume(self, link: Link, info: Ready, suspects: Suspects) -> None:
+        """Go on with another engine, or begin with the first. Requests are taken meanwhile, and
+        sent in the end."""
+        self.ledger.connect(link)
+        if self.gate.is_frozen:
+            link.send(Freeze(is_frozen=True))
+        self.info, stats, live = info, self.stats, self.ledger.live
+        self._admission.n_sent = stats.n_received + self._n_unsent + len(live)
+        n_tokens = sum(len(x.log.request.prompt) for x in live.values())
+        self._admission.tokens_sent = stats.tokens_received + self._tokens_unsent + n_tokens
+        await self.ledger.resume(link, info, suspects)
+        self._link = link
+        self.state, self.failure = "ready", ""
+        self._ready.set()
+
+    def lost(self, reason: str) -> None:
+        """The engine has ended, and another will take its place."""
+        self._link = None
+        self.ledger.disconnect()
+        self.state, self.failure = "restarting", reason
+
+    def fall_asleep(self, *, is_held: bool) -> None:
+        """The engine has ended for as long as nobody needs it, or with ``is_held`` for as long as
+        the operator says."""
+        self._link = None
+        self.ledger.disconnect()
+        self.ledger.stats = without_memory(self.stats)
+        self.state, self.failure, self.is_held = "asleep", "the engine sleeps", is_held
+
+    def waken(self) -> None:
+        """Another is being started."""
+        self.state, self.failure, self.is_held = "waking", "the engine wakes", False
+        self.counts.is_asleep = False
+
+    def convict(self, request_id: int, why: str) -> None:
+        """End a request that ended the engine, and refuse it for a while."""
+        live = self.ledger.live.get(request_id)
+        if live is not None:
+            self._bans.add(live.log.request)
+            error = FatalRequest(f"this request ended the engine twice: {why}")
+            self.ledger.fail(live.stream, error)
+
+    def die(self, reason: str) -> None:
+        """There is no engine any more, and will be none."""
+        if self.state == "dead":
+            return
+        self._link = None
+        self.state, self.failure = "dead", reason
+        error = EngineDown(f"the engine stopped: {reason}")
+        self.abort(error)
+        self.ledger.end(error)
+        self._ready.set()
+        self.dead.set()
 
     async def wait_ready(self) -> Ready:
-        """Sizes of the engine. Raises EngineDown when it died first."""
+        """Sizes of the engine, once there was one. Raises EngineDown when there will be none."""
         await self._ready.wait()
         if self.info is None or self.state == "dead":
             raise EngineDown(self.failure)
         return self.info
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> AdmissionLimits:
         """Of one request. Raises EngineDown."""
         info = self._open_info()
         return self._admission.limits(info.max_num_seqs, info.max_model_len)
@@ -148,6 +196,7 @@ class AsyncClient:
         context: Context = PLAIN,
         standing: Standing = ALIKE,
         hold_seconds: float = 0.0,
+        pooling: PoolKind | None = None,
     ) -> EventStream:
         """One stream for ``n`` choices of each of ``prompts``. Raises EngineDown, or
         CapacityError at ``max_requests`` and when the queue is full."""
@@ -168,6 +217,7 @@ class AsyncClient:
                 standing,
                 parent=-1 if owner == number else owner,
                 hold_seconds=hold_seconds,
+                pooling=pooling,
             )
 
         requests = (request(first + i * n, *prompt) for i, prompt in enumerate(prompts))
@@ -204,40 +254,77 @@ class AsyncClient:
         self._admission.sent(size.n_choices, size.n * size.n_tokens)
         self._next_id += size.n_choices
         self._streams[stream] = size
+        self._n_opened += 1
         self._idle.clear()
+        if self._link is None:
+            self.wants_engine()
         sending = self._sending(stream, requests, size, info)
         next(sending)  # what has not begun would not end either, when this is cut short
         try:
+            await self.gate.pass_through(stream)
             await self.slices.run(sending)
         except BaseException:
             self.release(stream)
             raise
         return stream
 
+    @property
+    def running(self) -> list[EventStream]:
+        """Of requests that no pause keeps waiting."""
+        return [stream for stream in self._streams if stream not in self.gate.waiting]
+
+    @property
+    def owes_work(self) -> bool:
+        """Whether the engine would go on if it could."""
+        return self.ledger.has_work and not self.gate.is_frozen
+
     def _sending(
         self, stream: EventStream, requests: Iterable[EngineRequest], size: Size, info: Ready
     ) -> Work[None]:
         """A stream that ended meanwhile sends no more."""
-        n_left, tokens_left = size.n_requests, size.n_tokens
+        n_left, tokens_left = size.n_choices, size.n * size.n_tokens
+        self._unsent(n_left, tokens_left)
         try:
             yield
             for request in requests:
                 if request.id not in stream.open:
                     return
-                self._send(Submit(request, size.n))
-                n_left, tokens_left = n_left - 1, tokens_left - len(request.prompt)
+                self._check_ban(request)
+                link = self._link
+                if link is not None:
+                    link.send(Submit(request, size.n))
+                n_tokens = size.n * len(request.prompt)
+                n_left, tokens_left = n_left - size.n, tokens_left - n_tokens
+                self._unsent(-size.n, -n_tokens)
                 for choice in choices(request, size.n):
                     log = open_log(choice, key_root=info.key_root, numerics_id=info.numerics_id)
-                    self._live[choice.id] = _Live(stream, log)
+                    self.ledger.live[choice.id] = Live(stream, log, link)
                 yield
         finally:
-            self._admission.sent(-size.n * n_left, -size.n * tokens_left)
+            self._unsent(-n_left, -tokens_left)
+            self._admission.sent(-n_left, -tokens_left)
+
+    def _unsent(self, n: int, n_tokens: int) -> None:
+        self._n_unsent += n
+        self._tokens_unsent += n_tokens
+
+    def _check_ban(self, request: EngineRequest) -> None:
+        """Raises FatalRequest."""
+        if (seconds := self._bans.left(request)) > 0:
+            raise FatalRequest(
+                f"this request ended the engine twice: it is refused for {seconds:.0f} s more"
+            )
 
     def _open_info(self) -> Ready:
         """Raises EngineDown."""
-        if self.state != "ready" or self.info is None:
+        if self.state in ("starting", "dead") or self.info is None:
             raise EngineDown(self.failure)
         return self.info
+
+    @property
+    def n_asked(self) -> int:
+        """Requests of clients so far."""
+        return self._n_opened - self.n_probes
 
     @property
     def next_id(self) -> int:
@@ -246,17 +333,11 @@ class AsyncClient:
 
     def let_go(self, ids: Sequence[int]) -> None:
         """The blocks that ended requests hold are not wanted any more."""
-        if ids and self.state == "ready":
-            self._send(Release(tuple(ids)))
+        self.ledger.let_go(ids)
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
-        live = tuple(i for i in ids if i in stream.open)
-        for i in live:
-            stream.open.discard(i)
-            self._live.pop(i, None)
-        if live and self.state == "ready":
-            self._send(Cancel(live))
+        self.ledger.cancel(stream, ids)
 
     def release(self, stream: EventStream) -> None:
         """Every submitted stream is given back once; what still runs is cancelled."""
@@ -265,19 +346,19 @@ class AsyncClient:
         if not self._streams:
             self._idle.set()
 
+    def end_thinking(self, ids: Iterable[int]) -> int:
+        """As in the ledger."""
+        return self.ledger.end_thinking(ids)
+
     async def holdings(self) -> tuple[Holding, ...]:
         """What running choices hold; who asks meanwhile gets the same answer. Raises EngineDown."""
         self._open_info()
-        if self._holdings is None:
-            self._holdings = asyncio.get_running_loop().create_future()
-            self._send(AskHoldings())
-        return await asyncio.shield(self._holdings)
+        return () if self.state == "asleep" else await self.ledger.holdings()
 
     def reset_prefix_cache(self) -> None:
         """Before any request that is submitted later. Raises EngineDown."""
-        if self.state != "ready":
-            raise EngineDown(self.failure)
-        self._send(ResetPrefixCache())
+        self._open_info()
+        self.ledger.reset_prefix_cache()
 
     async def idle(self) -> None:
         """Returns when no request is open."""
@@ -290,79 +371,6 @@ class AsyncClient:
 
     def abort(self, error: KvasirError) -> None:
         """End every request with ``error``, those included of which nothing is sent yet."""
+        self.gate.open()
         for stream in self._streams:
-            self.cancel(stream, tuple(stream.open))
-            stream.fail(error)
-
-    def shutdown(self, *, drain: bool) -> None:
-        """Tell the engine to end, after its requests or at once. Its end is then no failure."""
-        self._closing = True
-        if self.state == "ready" or (self.state == "starting" and self._writer is not None):
-            self._send(Shutdown(drain))
-
-    def _send(self, message: ToEngine) -> None:
-        if self._writer is None:
-            raise EngineDown(self.failure)
-        self._writer.write(frames.encode(message))
-
-    def _handle(self, payload: bytes) -> int:
-        """How often the readers of the streams need a turn before the next frame."""
-        message = frames.decode_from_engine(payload)
-        if isinstance(message, StepEvents):
-            self._dispatch(message)
-            return n_reads(message.events)
-        if isinstance(message, News):
-            for item in message.items:
-                self.timeline.add(item)
-        elif isinstance(message, Ready):
-            self.info, self.state, self.failure = message, "ready", ""
-            self._ready.set()
-        elif isinstance(message, HoldingsAnswer):
-            asked, self._holdings = self._holdings, None
-            if asked is not None:
-                asked.set_result(message.holdings)
-        elif isinstance(message, Fatal):
-            self._die(message.message)
-        return 1
-
-    def _dispatch(self, message: StepEvents) -> None:
-        self.stats = message.stats
-        for event in message.events:
-            self._deliver(event)
-        if self._observe is not None:
-            self._observe(message)
-
-    def _deliver(self, event: TokenEvent) -> None:
-        live = self._live.get(event.id)
-        if live is None:
-            return
-        live.log.record(event)
-        if not live.stream.push(event):
-            self.cancel(live.stream, tuple(live.stream.open))
-            live.stream.overflow()
-        elif event.finish is not None:
-            del self._live[event.id]
-
-    def _die(self, reason: str) -> None:
-        if self.state == "dead":
-            return
-        if not self._closing:
-            logger.error("the engine is down: %s", reason)
-        self.state, self.failure = "dead", reason
-        self.abort(EngineDown(f"the engine stopped: {reason}"))
-        asked, self._holdings = self._holdings, None
-        if asked is not None:
-            asked.set_exception(EngineDown(f"the engine stopped: {reason}"))
-            asked.exception()  # who asked may be gone
-        self._ready.set()
-        self.dead.set()
-
-
-async def _read(reader: asyncio.StreamReader) -> bytes | None:
-    """The next payload, None at the end of the stream (also inside a frame)."""
-    try:
-        (length,) = frames.LENGTH.unpack(await reader.readexactly(frames.LENGTH.size))
-        frames.check_length(length)
-        return await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
+            self.ledger.fail(stream, error)

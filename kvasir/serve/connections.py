@@ -33,9 +33,15 @@ class Connections:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.is_ending = False
+        """Whether the next request of each is its last."""
         self._open: set[Place] = set()
         self._reserve: dict[Place, None] = {}
         self._waiting: dict[Patience, dict[Place, None]] = {patience: {} for patience in Patience}
+
+    def __len__(self) -> int:
+        """All that are open."""
+        return len(self._open) + len(self._reserve)
 
     def enter(self, place: Place) -> None:
         """A newcomer takes the place of who waits longest; with nobody waiting, one in the

@@ -30,6 +30,11 @@ def describe_end(status: int, oom_kills_before: int) -> str:
     return said if cause is None else f"{said}: {cause}"
 
 
+def is_fault(status: int, oom_kills_before: int) -> bool:
+    """Whether what it computed may have ended it: all but a signal that only others send."""
+    return status != -signal.SIGKILL or oom_kills() > oom_kills_before
+
+
 def _killer(oom_kills_before: int) -> str:
     remedy = "give less to --kv-memory or --max-num-seqs, or choose a smaller model"
     if oom_kills() > oom_kills_before:

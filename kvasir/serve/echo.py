@@ -4,44 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from kvasir.serve.jobs import Ids, split_prompts
-from kvasir.serve.protocol.completions import CompletionRequest
+from kvasir.serve.asked import Asked
+from kvasir.serve.resolved import Echo, Ids
 from kvasir.tokenizer.detokenize import Places
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.params import n_alternatives
 
 INLINE_TOKENS = 128
 """Prompts up to this size are read on the event loop (about a millisecond, however many they are),
 longer ones in a thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Echo:
-    text: str
-    begins: tuple[int, ...]
-    """Where in ``text`` (characters) each token begins; empty unless logprobs are asked for."""
-
-
 async def read_echoes(
-    request: CompletionRequest, prompts: Sequence[Ids], tokenizer: Tokenizer
+    asked: Asked, prompts: Sequence[Ids], tokenizer: Tokenizer
 ) -> tuple[Echo, ...]:
-    """One for each of ``prompts``, the request's own as ids; none without ``echo``."""
-    if not request.echo:
+    """One for each of ``prompts``, those of ``asked`` as ids; none where none is asked for."""
+    if not asked.echoes:
         return ()
     if sum(map(len, prompts)) <= INLINE_TOKENS:
-        return _echoes(request, prompts, tokenizer)
-    return await asyncio.to_thread(_echoes, request, prompts, tokenizer)
+        return _echoes(asked, prompts, tokenizer)
+    return await asyncio.to_thread(_echoes, asked, prompts, tokenizer)
 
 
-def _echoes(
-    request: CompletionRequest, prompts: Sequence[Ids], tokenizer: Tokenizer
-) -> tuple[Echo, ...]:
-    needs_places = request.logprobs is not None
+def _echoes(asked: Asked, prompts: Sequence[Ids], tokenizer: Tokenizer) -> tuple[Echo, ...]:
+    needs_places = n_alternatives(asked.params) is not None
     echoes = []
-    for written, ids in zip(split_prompts(request.prompt), prompts, strict=True):
-        if isinstance(written, str):
-            begins = tokenizer.begins(written, request.add_special_tokens) if needs_places else ()
+    for written, ids in zip(asked.prompts, prompts, strict=True):
+        if isinstance(written, str) and asked.params.truncate_prompt_tokens is None:
+            begins = tokenizer.begins(written, asked.add_special) if needs_places else ()
             echoes.append(Echo(written, tuple(begins)))
         else:
             places = Places(tokenizer, skip_special=False)

@@ -1,48 +1,63 @@
-"""A route as an ASGI application: authentication first, then the handler, and every error as
-JSON."""
+"""A route as an ASGI application: guards and authentication first, then the handler, and every
+error as JSON."""
 
 from __future__ import annotations
 
-import hmac
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from starlette.types import Receive, Scope, Send
 
-from kvasir.core.errors import KvasirError, RequestError
-from kvasir.serve import sse
+from kvasir.core.errors import KvasirError
 from kvasir.serve.allocator import LEFT_BYTES
+from kvasir.serve.answer import Form
 from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import ClientGone, Exchange
-from kvasir.serve.origins import Guard
+from kvasir.serve.keys.key import Scope as KeyScope
+from kvasir.serve.logs import current_request
+from kvasir.serve.planes import Plane
 from kvasir.serve.service import Service
 
 logger = logging.getLogger("kvasir.http")
 
 Handler = Callable[[Service, Exchange], Awaitable[None]]
+Access = KeyScope | Literal["public", "any"]
+"""What a route asks of a key: a scope, nothing at all, or that it is one."""
+UNMETERED: tuple[Access, ...] = ("public", "metrics", "admin")
+"""A key's limits are those of its requests to models and to what they left."""
 
 
 class Endpoint:
-    """Asks for ``key``; None is a route that needs none. Only health routes are public, and they
-    have no ``guards``."""
-
     def __init__(
-        self, service: Service, handler: Handler, key: str | None, guards: Sequence[Guard] = ()
+        self,
+        service: Service,
+        handler: Handler,
+        plane: Plane,
+        access: Access,
+        form: Form = describe_error,
     ) -> None:
-        self._key = key
-        self._guards = guards
+        """``form``: how the route words its errors."""
         self._service = service
         self._handler = handler
+        self._plane = plane
+        self._access = access
+        self._form = form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._service.bodies)
+        current_request.set(exchange.id)
+        exchange.n_noted = self._service.n_noted
         try:
-            for guard in self._guards:
-                guard(exchange)
-            _authenticate(exchange, self._key)
-            await self._handler(self._service, exchange)
+            if self._access != "public":
+                self._let_in(exchange, self._access)
+            if self._access in UNMETERED:
+                await self._handler(self._service, exchange)
+            else:
+                await self._metered(exchange)
         except ClientGone:
+            exchange.note({"error": "client_gone"})
             self._service.leftovers.give_back_soon()
         except KvasirError as error:
             await self._fail(exchange, error)
@@ -51,14 +66,41 @@ class Endpoint:
             await self._fail(exchange, KvasirError("internal error: see the server's log"))
         if exchange.n_bytes >= LEFT_BYTES:
             self._service.leftovers.give_back_soon()
+        for observer in self._service.observers:
+            observer(exchange)
+
+    def _let_in(self, exchange: Exchange, access: KeyScope | Literal["any"]) -> None:
+        """Raises RequestError (401, 403)."""
+        for guard in self._plane.guards:
+            guard(exchange)
+        exchange.caller = self._plane.caller(exchange)
+        if access != "any":
+            exchange.caller.check(access)
+
+    async def _metered(self, exchange: Exchange) -> None:
+        """Raises CapacityError (429) at a limit of the key."""
+        meter = self._service.keys.meter(exchange.caller)
+        try:
+            meter.begin()
+        finally:
+            exchange.headers = meter.headers()
+        service = self._service
+        try:
+            await service.state.repeats.run(
+                exchange, service.owner(exchange), lambda: self._handler(service, exchange)
+            )
+        finally:
+            meter.end()
 
     async def _fail(self, exchange: Exchange, error: KvasirError) -> None:
         self._service.metrics.count_error(error.code)
+        exchange.note({"error": error.code})
         if exchange.started:
-            await exchange.send_events(sse.event(describe_error(error)))
+            if exchange.failure is not None:
+                await exchange.send_events(exchange.failure(error))
             await exchange.end_events()
             return
-        await exchange.send_json(describe_error(error), error.status, _headers(error))
+        await exchange.send_json(self._form(error), error.status, _headers(error))
 
 
 def _headers(error: KvasirError) -> list[tuple[bytes, bytes]]:
@@ -68,17 +110,3 @@ def _headers(error: KvasirError) -> list[tuple[bytes, bytes]]:
     if error.status == 401:
         return [(b"www-authenticate", b"Bearer")]
     return []
-
-
-def _authenticate(exchange: Exchange, api_key: str | None) -> None:
-    """Raises RequestError (401). The comparison takes the same time wherever the keys differ."""
-    if api_key is None:
-        return
-    scheme, _, given = (exchange.header(b"authorization") or b"").partition(b" ")
-    matches = hmac.compare_digest(given.strip(), api_key.encode())
-    if scheme.lower() != b"bearer" or not matches:
-        raise RequestError(
-            "a valid API key is needed: send Authorization: Bearer KEY",
-            code="invalid_api_key",
-            status=401,
-        )

@@ -1,13 +1,14 @@
 """What the engine process does, whatever engine is built in it.
 
-Its argument is the file descriptor of its end of a socket pair. The first frame holds the options
-as JSON; then messages flow both ways.
+Its arguments are file descriptors: its end of a socket pair, and memory for its heartbeat. The
+first frame holds the options as JSON; then messages flow both ways.
 It ends when asked to, when the engine fails, or when the API process is gone.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import signal
@@ -15,25 +16,29 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, KvasirError, printable
-from kvasir.core.messages import Fatal, Ready, Shutdown, ToEngine
+from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.serve import frames
 from kvasir.serve.errands import Errands
+from kvasir.serve.heartbeat import Heartbeat
+from kvasir.serve.logs import configure_child
+from kvasir.serve.messages import Fatal, Freeze, Shutdown, ToEngine
 from kvasir.serve.outbox import Outbox
 from kvasir.serve.settle import hurry, rarely, settle, tidy
+
+logger = logging.getLogger("kvasir.engine")
 
 ABANDON_SECONDS = 5.0
 """A step may last this long after the API process is gone."""
 
 
-class Built(Protocol):
+class StartableEngine(Protocol):
     """An engine that can start."""
 
     @property
@@ -42,7 +47,7 @@ class Built(Protocol):
     def ready(self) -> Ready: ...
 
 
-Build = Callable[[EngineOptions], Built]
+Build = Callable[[EngineOptions], StartableEngine]
 
 
 class Inbox:
@@ -82,15 +87,17 @@ class Inbox:
             os._exit(1)
 
 
-def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
+def serve(engine: Engine, inbox: Inbox, sock: socket.socket, heartbeat: Heartbeat) -> None:
     """Run steps until told to stop; without work, save what is cached. Raises what the engine
     raises."""
+    engine.show(heartbeat)
     outbox = Outbox(sock)
     outbox.explain(engine.timeline)
     errands = Errands(engine, outbox)
-    draining, seconds = False, 0.0
+    draining, frozen, seconds = False, False, 0.0
     while True:
-        is_idle = not engine.has_work and not errands
+        heartbeat.turn()
+        is_idle = (frozen or not engine.has_work) and not errands
         while is_idle and not draining and inbox.is_empty and engine.save():
             pass
         if is_idle and inbox.is_empty:
@@ -99,9 +106,13 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
             if message is None or (isinstance(message, Shutdown) and not message.drain):
                 return
             draining = draining or isinstance(message, Shutdown)
-            errands.take(message)
+            if isinstance(message, Freeze):
+                frozen = message.is_frozen
+            else:
+                errands.take(message)
+        frozen = frozen and not draining
         errands.run(seconds, is_idle=not engine.has_work)
-        if engine.has_work:
+        if engine.has_work and not frozen:
             began = time.perf_counter()
             outbox.step(engine.step())
             seconds = time.perf_counter() - began
@@ -109,7 +120,7 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket) -> None:
             return
 
 
-def run(sock: socket.socket, build: Build) -> int:
+def run(sock: socket.socket, build: Build, heartbeat: Heartbeat) -> int:
     """Exit status. Whatever goes wrong is told to the API process as ``Fatal``."""
     payload = frames.receive(sock)
     if payload is None:
@@ -121,7 +132,9 @@ def run(sock: socket.socket, build: Build) -> int:
         settle()
         rarely()
         sock.sendall(frames.encode(built.ready()))
-        serve(built.engine, inbox, sock)
+        serve(built.engine, inbox, sock, heartbeat)
+        with suppress(OSError):  # all is told, and closing may take a while
+            sock.shutdown(socket.SHUT_WR)
         built.engine.close()
         return 0
     except KvasirError as error:
@@ -129,7 +142,7 @@ def run(sock: socket.socket, build: Build) -> int:
     except (BrokenPipeError, ConnectionError):
         return 1
     except Exception as error:
-        traceback.print_exc()
+        logger.exception("the engine failed")
         return _fail(sock, Fatal(printable(f"{type(error).__name__}: {error}")))
     finally:
         inbox.ended()
@@ -145,5 +158,7 @@ def main(build: Build) -> int:
     """Ctrl-C and SIGTERM reach the whole process group; only the API process answers them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as sock:
-        return run(sock, build)
+    configure_child()
+    fd, memory = map(int, sys.argv[1:3])
+    with socket.socket(fileno=fd) as sock:
+        return run(sock, build, Heartbeat(memory))

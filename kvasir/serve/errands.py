@@ -6,18 +6,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from kvasir.core.messages import (
+from kvasir.core.messages import StepEvents
+from kvasir.engine.engine import Engine
+from kvasir.serve.messages import (
     AskHoldings,
     Cancel,
+    EndThinking,
     HoldingsAnswer,
     Release,
     ResetPrefixCache,
-    StepEvents,
     Submit,
     ToEngine,
+    choices,
 )
-from kvasir.engine.choices import choices
-from kvasir.engine.engine import Engine
 from kvasir.serve.outbox import Outbox
 
 SHARE = 0.1
@@ -65,6 +66,10 @@ class Errands:
         elif isinstance(message, Cancel):
             for request_id in message.ids:
                 self._engine.cancel(request_id)
+                yield
+        elif isinstance(message, EndThinking):
+            for request_id in message.ids:
+                self._engine.end_thinking(request_id)
                 yield
         elif isinstance(message, Release):
             for request_id in message.ids:

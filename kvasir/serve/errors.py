@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import KvasirError, RequestError
+from kvasir.serve.answers.errors import ErrorAnswer
 
 _TYPES = {
     401: "authentication_error",
@@ -14,9 +15,7 @@ _TYPES = {
 _json = msgspec.json.Encoder()
 
 
-def error_object(
-    message: str, *, status: int, param: str | None, code: str | None
-) -> dict[str, dict[str, str | int | None]]:
+def error_object(message: str, *, status: int, param: str | None, code: str | None) -> ErrorAnswer:
     fallback = "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {
@@ -32,6 +31,6 @@ def error_body(message: str, *, status: int, param: str | None, code: str | None
     return _json.encode(error_object(message, status=status, param=param, code=code))
 
 
-def describe_error(error: KvasirError) -> dict[str, dict[str, str | int | None]]:
+def describe_error(error: KvasirError) -> ErrorAnswer:
     param = error.param if isinstance(error, RequestError) else None
     return error_object(error.message, status=error.status, param=param, code=error.code)

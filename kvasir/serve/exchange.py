@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from kvasir.core.errors import RequestError
-from kvasir.serve import sse
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve.bodies import SMALL_BYTES, Body, BodyBudget, joined
+from kvasir.serve.chunks import EXTENSION, Chunks
 from kvasir.serve.jsonbody import parse_object
+from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.parts import WRITE_BYTES, Parts, emptied, writes
+from kvasir.serve.request_ids import HEADER, request_id
 
 INLINE_BYTES = 8 * 1024
 """Bodies up to this size are parsed on the event loop (below a millisecond, whatever they hold),
@@ -25,6 +27,7 @@ larger ones in a thread."""
 Read = TypeVar("Read")
 _json = msgspec.json.Encoder()
 Headers = Iterable[tuple[bytes, bytes]]
+Failure = Callable[[KvasirError], bytes]
 
 
 class ClientGone(Exception):
@@ -39,11 +42,25 @@ class Exchange:
         self.started = False
         """Whether the response has begun, so that its status cannot change any more."""
         self.arrived = time.monotonic()
+        self.failure: Failure | None = None
+        """Words an error that ends a stream; None before one has begun."""
+        self.caller: Caller = ANYONE
+        """Whose it is, once its key was read."""
+        self.headers: Headers = ()
+        """Of the answer, whatever it is."""
         self.n_bytes = 0
         """Of the body and of what was sent."""
+        self.id = request_id(self.header(HEADER))
+        self.status = 0
+        """Of the response; 0 before it has begun."""
+        self.notes: dict[str, object] = {}
+        """What logs and traces say of it."""
+        self.n_noted = 0
+        """Bytes of the body that are noted as ``body``."""
         self._receive = receive
         self._send = send
         self._bodies = bodies
+        self._chunks: Chunks | None = scope.get("extensions", {}).get(EXTENSION)
 
     @property
     def path_params(self) -> dict[str, Any]:
@@ -53,45 +70,52 @@ class Exchange:
         """The first header called ``name`` (lower case)."""
         return next((value for key, value in self.scope["headers"] if key == name), None)
 
+    @property
+    def key(self) -> bytes:
+        """The secret that it came with: a bearer token, or Anthropic's header; else empty."""
+        scheme, _, given = (self.header(b"authorization") or b"").partition(b" ")
+        return given.strip() if scheme.lower() == b"bearer" else self.header(b"x-api-key") or b""
+
+    def note(self, values: Mapping[str, object]) -> None:
+        """More to say of it, for logs and traces."""
+        self.notes.update(values)
+
     @asynccontextmanager
-    async def reading(self, read: Callable[[dict[str, Any]], Read]) -> AsyncIterator[Read]:
-        """What ``read`` makes of the body. A large one is read in a thread, and others wait until
-        the block has ended. Raises RequestError (400, 413, 415), BodiesFull (503), or ClientGone
-        when the body ends early."""
-        self._check_media_type()
+    async def reading(
+        self, read: Callable[[dict[str, Any]], Read], media: Collection[bytes] = ()
+    ) -> AsyncIterator[Read]:
+        """What ``read`` makes of the body, of type application/json or one of ``media``. A large
+        one is read in a thread, and others wait until the block has ended. Raises RequestError
+        (400, 413, 415), BodiesFull (503), or ClientGone when the body ends early."""
+        self._check_media_type(media)
         async with AsyncExitStack() as stack:
             with self._bodies.body() as body:
                 await self._read_body(body)
                 parts = body.complete()
                 self.n_bytes += body.size
+                if self.n_noted:
+                    self.notes["body"] = _beginning(parts, self.n_noted)
                 if body.size <= INLINE_BYTES:
                     value = read(parse_object(b"".join(parts)))
                 else:
                     lane = self._bodies.lanes[body.size > SMALL_BYTES]
-                    await self._place(lane)
+                    await take(lane, self.disconnected)
                     stack.callback(lane.release)
                     value = await asyncio.to_thread(lambda: read(parse_object(joined(parts))))
             yield value
 
-    async def _place(self, lane: asyncio.Semaphore) -> None:
-        """A place in ``lane``. Raises ClientGone when nobody waits for the answer any more."""
-        if not lane.locked():
-            await lane.acquire()
-            return
-        waiting = asyncio.create_task(lane.acquire())
-        gone = asyncio.create_task(self.disconnected())
-        is_taken = False
-        try:
-            await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, for who does not keep it: no faster than it is taken. Raises
+        ClientGone when it ends early."""
+        has_more = True
+        while has_more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
                 raise ClientGone
-            is_taken = True
-        finally:
-            gone.cancel()
-            if not is_taken and not waiting.cancel():
-                lane.release()
+            has_more = message.get("more_body", False)
+            yield message.get("body", b"")
 
-    def _check_media_type(self) -> None:
+    def _check_media_type(self, others: Collection[bytes]) -> None:
         encoding = self.header(b"content-encoding")
         if encoding not in (None, b"", b"identity"):
             raise RequestError(
@@ -100,7 +124,7 @@ class Exchange:
                 status=415,
             )
         media = (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-        if media != b"application/json":
+        if media != b"application/json" and media not in others:
             raise RequestError(
                 "the Content-Type must be application/json",
                 code="unsupported_media_type",
@@ -118,6 +142,11 @@ class Exchange:
             if body.size > SMALL_BYTES:
                 await self._bodies.turn()
 
+    def through(self, receive: Callable[[Receive], Receive], send: Callable[[Send], Send]) -> None:
+        """What it receives and sends passes what these make of its connection."""
+        self._chunks = None
+        self._receive, self._send = receive(self._receive), send(self._send)
+
     async def disconnected(self) -> None:
         """Returns when the client is gone (or the response is complete)."""
         while (await self._receive())["type"] != "http.disconnect":
@@ -134,35 +163,87 @@ class Exchange:
         await self._start(status, [(b"content-type", media_type), length, *headers])
         await self._send({"type": "http.response.body", "body": body})
 
-    async def send_parts(self, parts: Parts) -> None:
-        """A JSON document in ``parts``, which are let go as they are sent. Others have a turn
+    async def send_parts(self, parts: Parts, media_type: bytes = b"application/json") -> None:
+        """A document in ``parts``, which are let go as they are sent. Others have a turn
         between two pieces of it, and it waits while the client reads slowly."""
         size = sum(map(len, parts))
         if size <= WRITE_BYTES:
-            return await self.send_bytes(b"".join(parts), b"application/json")
+            return await self.send_bytes(b"".join(parts), media_type)
         length = (b"content-length", str(size).encode())
-        await self._start(200, [(b"content-type", b"application/json"), length])
+        await self._start(200, [(b"content-type", media_type), length])
         for i, data in enumerate(writes(emptied(parts))):
             if i:
                 await asyncio.sleep(0)
             await self.send_events(data)
         await self.end_events()
 
+    async def start_bytes(self, size: int, headers: Headers = ()) -> None:
+        """Bytes that mean nothing to a browser; parts of them follow."""
+        length = (b"content-length", str(size).encode())
+        kind = (b"content-type", b"application/octet-stream")
+        await self._start(200, [kind, length, *headers])
+
     async def start_json(self) -> None:
         """A JSON document whose parts follow."""
         await self._start(200, [(b"content-type", b"application/json")])
 
-    async def start_events(self) -> None:
-        await self._start(200, list(sse.HEADERS))
+    async def start_events(self, headers: Headers, failure: Failure) -> None:
+        """``failure`` words what ends the stream when it cannot go on."""
+        self.failure = failure
+        await self._start(200, list(headers))
 
     async def send_events(self, data: bytes) -> None:
         """Waits while the client reads slowly."""
         self.n_bytes += len(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
+    @property
+    def takes_events(self) -> bool:
+        """Whether ``tell`` may be called now: a stream has begun, and its client reads it."""
+        return self._chunks is not None and self._chunks.are_wanted
+
+    def tell(self, data: bytes) -> None:
+        """Sends events at once, without waiting."""
+        self.n_bytes += len(data)
+        if self._chunks is not None:
+            self._chunks.write(data)
+
     async def end_events(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self.started, self.status = True, status
+        every = [*headers, *self.headers, (HEADER, self.id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": every})
+
+
+def _beginning(parts: Iterable[bytes], n: int) -> str:
+    """Of a body in ``parts``: its first ``n`` bytes."""
+    found = b""
+    for part in parts:
+        found += part[: n - len(found)]
+        if len(found) == n:
+            break
+    return found.decode(errors="replace")
+
+
+async def take(
+    lane: asyncio.Semaphore | asyncio.Lock, disconnected: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """A place in ``lane``. Raises ClientGone when nobody waits for the answer any more:
+    ``disconnected`` returns then."""
+    if not lane.locked():
+        await lane.acquire()
+        return
+    waiting = asyncio.create_task(lane.acquire())
+    gone = asyncio.create_task(disconnected())
+    is_taken = False
+    try:
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        if gone.done():
+            raise ClientGone
+        is_taken = True
+    finally:
+        gone.cancel()
+        if not is_taken and not waiting.cancel():
+            lane.release()

@@ -8,7 +8,8 @@ import struct
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.messages import FromEngine, ToEngine, TokenLogprob
+from kvasir.core.messages import TokenLogprob
+from kvasir.serve.messages import FromEngine, ToEngine
 
 MAX_FRAME = 256 * 2**20
 """Bytes. A prompt of a million ids is 5 MiB, its scores with 20 alternatives each are 200 MiB."""

@@ -4,45 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
+from typing import Protocol
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import SamplingParams, TokenParams
-from kvasir.core.request import ALIKE, PLAIN, Context, Standing
 from kvasir.serve.client import AsyncClient
-from kvasir.serve.exchange import ClientGone, Exchange
+from kvasir.serve.exchange import ClientGone
 from kvasir.serve.metrics import ModelMetrics
+from kvasir.serve.resolved import Ids, Job
+from kvasir.serve.stopwatch import Stopwatch
 from kvasir.serve.streams import EventStream
 from kvasir.text.choice import Choice, Delta
+from kvasir.timing.timeline import Timeline
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.toolcalls.reading import bound
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What to generate: ``params.n`` choices for each prompt, choice by choice within a prompt."""
+class Listener(Protocol):
+    """Who waits for an answer: an exchange, or nobody."""
 
-    prompts: tuple[tuple[int, ...], ...]
-    params: SamplingParams
-    resolved: tuple[TokenParams, ...]
-    """Of the first choice of each prompt; those of the others follow from it."""
-    context: Context = PLAIN
-    standing: Standing = ALIKE
+    arrived: float
+    """When the request came: seconds of the machine's monotonic clock."""
 
-    @property
-    def n_choices(self) -> int:
-        return len(self.prompts) * self.params.n
+    async def disconnected(self) -> None:
+        """Returns when the answer is not wanted any more."""
+        ...
 
-    @property
-    def n_prompt_tokens(self) -> int:
-        """Each prompt counted once, as it is computed once for all its choices."""
-        return sum(map(len, self.prompts))
+    def note(self, values: Mapping[str, object]) -> None:
+        """What logs and traces may say of the answer."""
+        ...
 
-    def is_first(self, choice: int) -> bool:
-        """Of its prompt: what the prompt cost is what its first choice cost."""
-        return choice % self.params.n == 0
+
+class Nobody:
+    """The listener of an answer that is computed for later."""
+
+    def __init__(
+        self,
+        arrived: float | None = None,
+        note: Callable[[Mapping[str, object]], None] = lambda values: None,
+    ) -> None:
+        """``arrived``: now, where nothing else is said; ``note`` is told what is noted."""
+        self.arrived = time.monotonic() if arrived is None else arrived
+        self._note = note
+
+    async def disconnected(self) -> None:
+        await asyncio.Event().wait()
+
+    def note(self, values: Mapping[str, object]) -> None:
+        self._note(values)
 
 
 class RequestTimeout(KvasirError):
@@ -63,36 +75,51 @@ class Generation:
         job: Job,
         client: AsyncClient,
         tokenizer: Tokenizer,
-        exchange: Exchange,
+        listener: Listener,
         metrics: ModelMetrics,
         timeout: int | None = None,
+        submitted: Callable[[int], None] = lambda first: None,
     ) -> None:
-        """``timeout``: seconds after the request's arrival that the answer may take."""
+        """``timeout``: seconds after the request's arrival that the answer may take; ``submitted``
+        is told the engine's id of choice 0, those of the others follow."""
         self.job = job
         self.slices = client.slices
         self._client = client
-        self._exchange = exchange
+        self._listener = listener
         self._metrics = metrics
         self._tokenizer = tokenizer
+        self._reading = job.reading and bound(job.reading, tokenizer)
         self._choices: dict[int, Choice] = {}
         """Those that have begun and not ended."""
         self._ended: set[int] = set()
-        self._last_token: dict[int, float] = {}
-        self._started = 0.0
         self._timeout = timeout
+        self._submitted = submitted
 
     async def __aenter__(self) -> Generation:
-        self._started = time.perf_counter()
+        self._stream = await self._open()
+        self._stream.listen()
+        self._submitted(self._stream.first_id)
+        self._stopwatch = Stopwatch(
+            self._metrics,
+            self.job.standing,
+            self.job.n_prompt_of,
+            self._listener.arrived,
+            partial(_started, self._client.timeline, self._engine_ids()),
+        )
+        self._watch = asyncio.create_task(_watch(self._listener, self._client, self._stream))
+        return self
+
+    async def _open(self) -> EventStream:
+        """Raises EngineDown, CapacityError."""
         asked = self.job.params
-        self._stream = await self._client.submit(
+        return await self._client.submit(
             tuple(zip(self.job.prompts, self.job.resolved, strict=True)),
             asked.n,
             self.job.context,
             self.job.standing,
             hold_seconds=float(asked.cache_ttl or 0),
+            pooling=self.job.pooling,
         )
-        self._watch = asyncio.create_task(_watch(self._exchange, self._client, self._stream))
-        return self
 
     async def __aexit__(
         self,
@@ -101,34 +128,58 @@ class Generation:
         trace: TracebackType | None,
     ) -> None:
         self._watch.cancel()
+        self._stream.hush()
         self._client.release(self._stream)
+        sizes = {"prompt_tokens": self.job.n_prompt_tokens}
+        self._listener.note({**sizes, **self._stopwatch.totals()})
         if isinstance(error, ClientGone):
             self._metrics.cancelled()
         elif isinstance(error, KvasirError):
-            self._metrics.choice_done("error")
-        elif error is None:
-            self._metrics.request_done(time.perf_counter() - self._started)
+            self._metrics.choice_done("error", self.job.standing)
 
-    @property
-    def first_id(self) -> int:
-        """Engine id of choice 0; those of the others follow."""
-        return self._stream.first_id
+    def report(self) -> dict[str, object]:
+        """Times of an answer whose choices have all ended."""
+        return self._stopwatch.report()
 
     async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
-        """What each wake-up brings, until every choice is finished.
+        """What each wake-up brings, until every choice is finished; nothing after every
+        SILENCE_SECONDS without news.
 
         Raises ClientGone, EngineDown, ChoiceFailed, RequestTimeout.
         """
-        while len(self._ended) < self.job.n_choices:
-            events = await self._read()
+        read = self._reader()
+        while not self._is_complete:
+            events = await read()
             deltas = [delta for event in events if (delta := self._apply(event)) is not None]
-            if deltas:
+            if deltas or not (events or self._is_complete):
                 yield deltas
 
-    async def _read(self) -> list[TokenEvent]:
-        if self._timeout is None:
-            return await self._stream.read()
-        left = self._exchange.arrived + self._timeout - time.monotonic()
+    def tell(self, tell: Callable[[Delta], None], may_tell: Callable[[], bool]) -> None:
+        """From now on ``tell`` is given what is new as it arrives, while it may be; what is left,
+        and the end of each choice, is in ``deltas``."""
+
+        def hear(event: TokenEvent) -> bool:
+            if not may_tell():
+                return False
+            delta = self._apply(event)
+            if delta is not None:
+                tell(delta)
+            if self._is_complete:
+                self._stream.nudge()
+            return True
+
+        self._stream.hear(hear)
+
+    @property
+    def _is_complete(self) -> bool:
+        return len(self._ended) == self.job.n_choices
+
+    def _reader(self) -> Callable[[], Awaitable[list[TokenEvent]]]:
+        """Gives what the engine said since, or nothing after a while of silence."""
+        return self._stream.read if self._timeout is None else self._read_in_time
+
+    async def _read_in_time(self) -> list[TokenEvent]:
+        left = self._listener.arrived + (self._timeout or 0) - time.monotonic()
         try:
             async with asyncio.timeout(left):
                 return await self._stream.read()
@@ -139,42 +190,52 @@ class Generation:
             ) from None
 
     def _apply(self, event: TokenEvent) -> Delta | None:
-        index = event.id - self._stream.first_id
+        index = self._index(event)
         if index in self._ended:
             return None
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = Choice(index, self._tokenizer, self.job.params)
+            choice = Choice(index, self._tokenizer, self.job.params, self._reading)
+            self._choices[index] = choice
         delta = choice.feed(event)
         self._measure(index, delta)
         if delta.finish is not None:
             self._end(index, event)
         return delta
 
+    def _measure(self, index: int, delta: Delta) -> None:
+        if delta.n_tokens:
+            self._stopwatch.tokens(index, delta.n_tokens, delta.n_cached)
+        if delta.finish is not None:
+            self._stopwatch.finished(index, delta.finish)
+        form = None if self._reading is None else self._reading.format
+        if delta.n_calls and form is not None:
+            self._metrics.calls_made(form.name, delta.n_calls, is_cut=delta.is_cut)
+
+    def _engine_ids(self) -> Ids:
+        """Of all choices."""
+        first = self._stream.first_id
+        return tuple(range(first, first + self.job.n_choices))
+
+    def _index(self, event: TokenEvent) -> int:
+        """Of the choice that ``event`` tells of."""
+        return event.id - self._stream.first_id
+
     def _end(self, index: int, event: TokenEvent) -> None:
         """``event`` ended a choice, for the engine as well or here alone."""
         self._ended.add(index)
         del self._choices[index]
-        self._last_token.pop(index, None)
         if event.finish is None:
             self._client.cancel(self._stream, (event.id,))
 
-    def _measure(self, index: int, delta: Delta) -> None:
-        if delta.n_tokens:
-            now = time.perf_counter()
-            before = self._last_token.get(index)
-            if before is None:
-                self._metrics.first_token(now - self._started)
-            else:
-                self._metrics.next_token(now - before)
-            self._last_token[index] = now
-        if delta.finish is not None:
-            self._metrics.choice_done(delta.finish)
+
+def _started(timeline: Timeline, ids: Ids, choice: int) -> float | None:
+    return timeline.started(ids[choice])
 
 
-async def _watch(exchange: Exchange, client: AsyncClient, stream: EventStream) -> None:
+async def _watch(listener: Listener, client: AsyncClient, stream: EventStream) -> None:
     """Ends ``stream`` when its client goes. It knows nothing of the generation that has it as a
     task: a cycle would keep both until a full collection of garbage."""
-    await exchange.disconnected()
+    await listener.disconnected()
     client.cancel(stream, tuple(stream.open))
     stream.fail(ClientGone())

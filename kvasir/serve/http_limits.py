@@ -16,7 +16,10 @@ MAX_PIPELINED = 16
 """Requests behind one that is being answered; each is read and kept before its turn."""
 RESERVE = 32
 """Connections beyond the limit, for health routes."""
-HEALTH = (b"/health", b"/live", b"/ready")
+HEALTH = (b"/health", b"/v1/health", b"/ping", b"/live", b"/startup", b"/ready")
+UPLOAD = b"/v1/files"
+FORM_BYTES = 64 * 1024
+"""What a form has beside its file."""
 
 _HOST = re.compile(rb"\A(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::[0-9]{1,5})?\Z")
 _SMUGGLED = re.compile(rb"%2e|%5c|%00|\\|//|/\.\.?(?:/|\Z)", re.IGNORECASE)
@@ -29,6 +32,8 @@ class HttpLimits:
     """Sizes in bytes, times in seconds."""
 
     body_bytes: int
+    upload_bytes: int
+    """Of a body that goes to disk as it arrives."""
     head_bytes: int
     """Of the request line and headers."""
     n_headers: int
@@ -37,6 +42,11 @@ class HttpLimits:
     """How long a body may fall behind ``body_rate`` (bytes a second)."""
     body_rate: float
     write_timeout: float
+
+    def body_limit(self, target: bytes) -> int:
+        """Bytes of a body that is sent to ``target``."""
+        is_upload = target.partition(b"?")[0] == UPLOAD
+        return self.upload_bytes if is_upload else self.body_bytes
 
 
 @dataclass(frozen=True, slots=True)

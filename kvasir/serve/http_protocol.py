@@ -4,6 +4,7 @@ arrive."""
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import httptools
@@ -11,6 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from kvasir.serve.chunks import EXTENSION, Chunks
 from kvasir.serve.connections import Connections, Patience, Place
 from kvasir.serve.errors import error_body
 from kvasir.serve.http10 import is_older, without_chunks
@@ -25,6 +27,7 @@ from kvasir.serve.http_limits import (
     check_target,
     is_health,
 )
+from kvasir.serve.peer import peer_uid
 
 FEED_BYTES = 512
 """Fed to the parser at a time where a length is not known: how far a limit can be overrun."""
@@ -41,6 +44,7 @@ class _Door:
 
     def __init__(self, transport: asyncio.Transport, protocol: BoundedHttpProtocol) -> None:
         self.close = protocol.close
+        self.write = transport.write
         self._transport = transport
         self._protocol = protocol
 
@@ -78,6 +82,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._phase = IDLE
         self._keeps = True
         self._head_bytes = 0
+        self._body_limit = limits.body_bytes
         self._body_length: int | None = None
         self._body_bytes = 0
         self._framing_bytes = 0
@@ -89,6 +94,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == socket.AF_UNIX:
+            self.app_state = {**self.app_state, "peer_uid": peer_uid(connection)}
         super().connection_made(_Door(transport, self))  # type: ignore[arg-type]
         self._table.enter(self._place)
         self._arm(self.limits.header_timeout, self._head_overdue)
@@ -236,7 +244,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._body_due = self._body_started + self.limits.body_timeout
         self._arm(self.limits.body_timeout, self._body_overdue)
         super().on_headers_complete()
-        self._keeps = self.cycle.keep_alive and not self._place.is_reserve
+        is_last = self._place.is_reserve or self._table.is_ending
+        self._keeps = self.cycle.keep_alive and not is_last
         self.cycle.keep_alive = False  # until the whole body is there
 
     def _check_head(self) -> Refusal | None:
@@ -251,8 +260,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 "--max-connections",
                 retry_after=1,
             )
+        self._body_limit = self.limits.body_limit(self.url)
         self._body_length = body_length(self.headers)
-        if (self._body_length or 0) > self.limits.body_bytes:
+        if (self._body_length or 0) > self._body_limit:
             return self._body_too_large()
         if self.parser.should_upgrade():
             return Refusal(400, "protocol upgrades are not supported: use plain HTTP/1.1")
@@ -261,13 +271,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return None
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        cycle.scope["extensions"] = {EXTENSION: Chunks(cycle)}
         if is_older(cycle.scope["http_version"]):
             app = without_chunks(cycle, app)
         super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        if self._body_bytes > self.limits.body_bytes:
+        if self._body_bytes > self._body_limit:
             self._stop(self._body_too_large())
         due = self._body_due + len(body) / self.limits.body_rate
         self._body_due = min(due, self.loop.time() + self.limits.body_timeout)
@@ -287,7 +298,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._table.wait(self._place, Patience.IDLE)
 
     def _body_too_large(self) -> Refusal:
-        return Refusal(413, f"the body exceeds {self.limits.body_bytes} bytes")
+        return Refusal(413, f"the body exceeds {self._body_limit} bytes")
 
     def _stop(self, refusal: Refusal) -> None:
         """Leave the parser from one of its callbacks; ``_feed`` refuses."""

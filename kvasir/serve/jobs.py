@@ -1,31 +1,55 @@
-"""Requests to jobs: prompts as ids, parameters resolved, every bound checked."""
+"""From what was asked to the resolved request: prompts as ids, parameters resolved, every bound
+checked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import structs
 
+from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.core.params import SamplingParams, TokenParams
-from kvasir.core.request import PLAIN, Context
-from kvasir.sampling.names import Names
-from kvasir.sampling.validate import check, check_prompt, other_prompt, resolve_params
-from kvasir.serve.admission import Limits
+from kvasir.core.params import SamplingParams, TokenParams, after
+from kvasir.core.request import PLAIN, Context, Standing
+from kvasir.grammar.constraint import FREE, Constraint
+from kvasir.grammar.thinking import Limited, grammar_in
+from kvasir.sampling.reference import DRAWS
+from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
-from kvasir.serve.generation import Job
-from kvasir.serve.protocol import chat, completions
-from kvasir.serve.protocol.chat import ChatRequest
-from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.protocol.sampling import SamplingFields, context_of, standing_of
+from kvasir.serve.asked import Asked, Prompt
+from kvasir.serve.echo import read_echoes
+from kvasir.serve.keys.caller import ANYONE, Caller
+from kvasir.serve.pool import PoolReading
+from kvasir.serve.protocol.thinking import known_variables
+from kvasir.serve.resolved import Ids, Job, Resolved
+from kvasir.serve.salt import block_salt
 from kvasir.serve.slices import Slices, Work
-from kvasir.serve.text import TextModel
+from kvasir.serve.text import Rendering, TextModel
+from kvasir.serve.tools import Chat, keyed
+from kvasir.serve.trial import TrialCompiler
 from kvasir.tokenizer.messages import ChatMessage
+from kvasir.toolcalls.history import told
+from kvasir.toolcalls.limits import limit_of
+from kvasir.toolcalls.reading import Reading, bound
+from kvasir.validation.names import Names
+from kvasir.validation.params import (
+    check,
+    check_prompt,
+    check_room,
+    n_choices,
+    other_prompt,
+    resolve_params,
+    truncate_prompt,
+)
 
-Ids = tuple[int, ...]
 DrawSeed = Callable[[], int]
+INSTRUCTIONS = ("system", "developer")
+"""Roles of messages that are not turns."""
+MAX_TRUNCATED = 8
+"""Contexts that a prompt may have which is truncated to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,145 +58,318 @@ class Server:
 
     text: TextModel
     info: Ready
-    limits: Limits
+    limits: AdmissionLimits
     slices: Slices
     draw: DrawSeed
     """Seeds of requests without one."""
     max_answer_logprobs: int
     """Of one answer, where one full context has fewer."""
+    compiler: TrialCompiler
+    """Of grammars."""
     context: Context = PLAIN
     """The model's; a request adds its salt."""
+    caller: Caller = ANYONE
+    tool_format: str = "auto"
+    """How the model writes calls; "auto": as its chat template does."""
+    shares_prefixes: bool = False
+    """With other keys, where the salts are equal."""
 
 
-async def completion_job(request: CompletionRequest, server: Server, arrived: float) -> Job:
-    """Each prompt of a request without a seed has one of its own. Its time limits count from
-    ``arrived``. Raises RequestError (400)."""
-    params = completions.sampling_params(request)
-    names = completions.names_of(request)
-    _check_before_tokenizing(params, server.info, names)
-    context, standing = context_of(request, server.context), standing_of(request, arrived)
-    prompts = await _prompts(request, params.n, server)
-    resolved = await server.slices.run(_resolved(prompts, params, server, names))
-    job = Job(prompts, params, resolved, context, standing)
-    _check_answer(job, request, server, names, echoes=request.echo)
-    return job
-
-
-async def chat_job(
-    request: ChatRequest, messages: Sequence[ChatMessage], server: Server, arrived: float
-) -> Job:
-    """As ``completion_job``."""
-    params = chat.sampling_params(request)
-    names = chat.names_of(request)
-    _check_before_tokenizing(params, server.info, names)
-    context, standing = context_of(request, server.context), standing_of(request, arrived)
-    server.limits.check(1, params.n)
-    prompt = await chat_prompt(
-        messages,
-        server.text,
-        server.info.max_model_len,
-        add_generation_prompt=request.add_generation_prompt,
-        add_special=request.add_special_tokens,
-    )
-    resolved = await server.slices.run(_resolved((prompt,), params, server, names))
-    job = Job((prompt,), params, resolved, context, standing)
-    _check_answer(job, request, server, names, echoes=False)
-    return job
-
-
-def _check_answer(
-    job: Job, request: SamplingFields, server: Server, names: Names, *, echoes: bool
-) -> None:
+async def resolve(asked: Asked, server: Server, model: str, arrived: float) -> Resolved:
+    """The request for ``model``, as the client calls it. Each prompt of a request without a seed
+    has one of its own. Its time limits count from ``arrived``. Raises RequestError (400)."""
+    params, names = asked.params, asked.names
+    room = _room(asked, server.info)
+    _check_before_tokenizing(params, server.info, room, names)
+    server.caller.check_class(asked.standing.priority_class)
+    _check_writes(asked, server.info)
+    pool, grammar, reading = None, FREE, None
+    if asked.pool is None:
+        prompts = await prompts_of(asked, server)
+        reading = await _reading(asked, server, prompts[0])
+        grammar = await _constraint(asked, server, reading)
+        tokens = await server.slices.run(
+            _resolved(prompts, params, server, room, names, grammar.text)
+        )
+    else:
+        pooled = PoolReading(asked, asked.pool, server.text, server.info, room)
+        pool = await pooled.run(server.limits, server.slices)
+        prompts, tokens = pool.prompts, pool.params
+    standing = _standing(asked, server, arrived)
+    context = structs.replace(server.context, salt=_salt(asked, server))
+    kind, head = (None, ()) if pool is None else (pool.kind, pool.head)
+    job = Job(prompts, params, tokens, context, standing, asked.length_penalty, kind, head)
+    if reading is not None:
+        job = structs.replace(job, reading=keyed(reading, prompts, tokens))
+    if asked.early_stopping:
+        job = structs.replace(job, early_stopping=True)
+    if n_choices(params) > params.n:
+        computed = structs.replace(params, n=n_choices(params))
+        job = structs.replace(job, params=computed, n_best=params.n)
     limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
-    check_answer(job, limit, echoes=echoes, streams=request.stream, names=names)
+    streams = asked.stream and not asked.gathers
+    check_answer(job, limit, echoes=asked.echoes, streams=streams, names=names)
+    return Resolved(
+        dialect=asked.dialect,
+        model=model,
+        fingerprint=fingerprint(server.info),
+        job=job,
+        stream=asked.stream,
+        stream_interval=asked.stream_interval,
+        echoes=await read_echoes(asked, prompts, server.text.tokenizer),
+        warnings=(
+            *asked.warnings,
+            *known_variables(asked.variables, server.text.template.text or "")[1],
+            *grammar.warnings,
+            *(pool.warnings if pool else ()),
+        ),
+        show=asked.show if pool is None else {**asked.show, **pool.show},
+    )
+
+
+def _standing(asked: Asked, server: Server, arrived: float) -> Standing:
+    key_id = server.caller.key_id
+    return structs.replace(
+        asked.standing,
+        tenant=key_id or asked.standing.tenant,
+        user=asked.standing.tenant if key_id else "",
+        ttft_by=after(arrived, asked.params.ttft_ms),
+        answer_by=after(arrived, asked.params.deadline_ms),
+    )
+
+
+def _salt(asked: Asked, server: Server) -> str:
+    return block_salt("" if server.shares_prefixes else server.caller.key_id, asked.salt)
+
+
+def _check_writes(asked: Asked, info: Ready) -> None:
+    if asked.pool is None and not info.vectors.writes:
+        raise RequestError(
+            "this model gives labels to texts and writes none: use /v1/classify or /v1/embeddings",
+            param="model",
+        )
+
+
+def fingerprint(info: Ready) -> str:
+    """Equal fingerprints, seeds and requests give equal answers."""
+    return f"kvasir-{__version__}-{info.numerics_id}:draws-{DRAWS}"
 
 
 async def chat_prompt(
     messages: Sequence[ChatMessage],
     text: TextModel,
     limit: int,
+    rendering: Rendering,
     *,
-    add_generation_prompt: bool,
-    add_special: bool,
+    tool_format: str,
+    name: str = "messages",
 ) -> Ids:
     """Ids of the conversation. Raises RequestError (400) without a template or above ``limit``
     tokens."""
-    size = sum(len(message.content.encode("utf-8", errors="replace")) for message in messages)
-    text.check_bytes(size, limit, "messages")
-    said = [{"role": message.role, "content": message.content} for message in messages]
+    text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
+    if not rendering.tools and not any(message.calls for message in messages):
+        return await text.render([message.said() for message in messages], rendering)
+    found = await text.calls(tool_format)
     return await text.render(
-        said, add_generation_prompt=add_generation_prompt, add_special=add_special
+        [message.said(found.history) for message in told(messages, rendering.tools, found)],
+        rendering.showing_tools(found.history.shown_as or "tools"),
     )
 
 
-def _check_before_tokenizing(params: SamplingParams, info: Ready, names: Names) -> None:
+def _check_before_tokenizing(params: SamplingParams, info: Ready, room: int, names: Names) -> None:
     """A request that fails whatever its prompt costs no tokenization."""
     check(
         params,
         vocab_size=info.vocab_size,
-        max_model_len=info.max_model_len,
+        max_model_len=room,
         n_prompt=0,
         names=names,
     )
 
 
-async def _prompts(request: CompletionRequest, n: int, server: Server) -> tuple[Ids, ...]:
-    limits, limit = server.limits, server.info.max_model_len
-    _check_count(request.prompt, limit, limits)
-    prompts = split_prompts(request.prompt)
-    limits.check(len(prompts), n)
-    special = request.add_special_tokens
-    found = await server.text.read_many(
-        prompts, server.slices, add_special=special, limit=limit, param="prompt"
+async def _reading(asked: Asked, server: Server, prompt: Ids) -> Reading | None:
+    """How the answer is read. Raises RequestError (400)."""
+    if asked.length_penalty is not None:
+        if asked.tools is not None:
+            raise RequestError("tools do not go together with use_beam_search", param="tools")
+        return None
+    if not asked.tells_pieces or server.text.template.problem:
+        return None
+    return await _chat(asked, server).reading(prompt)
+
+
+def _chat(asked: Asked, server: Server) -> Chat:
+    return Chat(server.text, server.tool_format, asked.tools, asked.params)
+
+
+async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> Constraint:
+    """What the answer must keep to, which compiles. Raises RequestError (400)."""
+    params = asked.params
+    grammar = await _chat(asked, server).constraint(reading)
+    if grammar.text:
+        owner = server.caller.key_id or asked.standing.tenant
+        await server.compiler.check(grammar, server.info.vocab_size, owner)
+    is_structure = params.structured_outputs is not None
+    if is_structure and (params.ignore_eos or params.min_tokens):
+        said = "where the structure of an answer ends, it ends, before min_tokens and ignore_eos"
+        grammar = structs.replace(grammar, warnings=(*grammar.warnings, said))
+    return grammar if asked.thinking is None else with_limit(grammar, asked, server, reading)
+
+
+def with_limit(
+    grammar: Constraint, asked: Asked, server: Server, reading: Reading | None
+) -> Constraint:
+    """``grammar`` behind reasoning that ends when it is asked to."""
+    wish, text = asked.thinking, server.text
+    if wish is None or (wish.budget is None and not wish.is_controlled):
+        return grammar
+    if text.reasoning is None:
+        said = f"{wish.name}: the model's chat template knows no reasoning, and it was ignored"
+        return structs.replace(grammar, warnings=(*grammar.warnings, said))
+    if reading is None:  # the prompt says that there is none
+        return grammar
+    limit = limit_of(bound(reading, text.tokenizer), text.tokenizer, wish.budget)
+    if limit is None:
+        return grammar
+    return structs.replace(grammar, text=Limited(limit, grammar.text).text())
+
+
+async def prompts_of(asked: Asked, server: Server) -> tuple[Ids, ...]:
+    """Ids of what is asked, in the model's own form and as far as they are not truncated. Raises
+    RequestError (400)."""
+    return tuple(
+        truncate_prompt(prompt, asked.params) for prompt in await _whole_prompts(asked, server)
+    )
+
+
+async def _whole_prompts(asked: Asked, server: Server) -> tuple[Ids, ...]:
+    text, limits, n = server.text, server.limits, n_choices(asked.params)
+    limit = _readable(asked, server.info)
+    if asked.messages and not (asked.prompts and text.template.problem):
+        limits.check(1, n)
+        return ((*asked.before, *await _conversation(asked, server)),)
+    _check_count(asked.prompts, limit, limits)
+    limits.check(len(asked.prompts), n)
+    special, name = asked.add_special, asked.names.prompt
+    found = await text.read_many(
+        asked.prompts, server.slices, add_special=special, limit=limit, param=name
     )
     return tuple(found)
 
 
-def _check_count(prompt: str | list[str | int | list[int]], limit: int, limits: Limits) -> None:
-    """Refuses a list that is too long whatever it holds, before anybody walks through it."""
-    if isinstance(prompt, list) and len(prompt) > max(limit, limits.n_choices):
+async def _conversation(asked: Asked, server: Server) -> Ids:
+    """Ids of its messages, or of the newest ones that fit where that is wanted."""
+    most = _room(asked, server.info) - len(asked.before)
+    oldest = _turns(asked.messages) if asked.drops_turns else []
+    found, too_few, enough = await _rendered(asked, server, 0, most), 0, len(oldest)
+    if isinstance(found, tuple) or not oldest:
+        return _told(found)
+    found = await _rendered(asked, server, enough, most)
+    while isinstance(found, tuple) and enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        other = await _rendered(asked, server, middle, most)
+        if isinstance(other, tuple):
+            found, enough = other, middle
+        else:
+            too_few = middle
+    return _told(found)
+
+
+def _turns(messages: Sequence[ChatMessage]) -> list[int]:
+    """Which messages may be left out: not the instructions, and not the last."""
+    return [i for i, message in enumerate(messages[:-1]) if message.role not in INSTRUCTIONS]
+
+
+async def _rendered(asked: Asked, server: Server, n_dropped: int, most: int) -> Ids | RequestError:
+    """Ids without the ``n_dropped`` oldest turns, fewer than ``most`` where turns may be dropped,
+    or why there are none."""
+    dropped = frozenset(_turns(asked.messages)[:n_dropped])
+    try:
+        ids = await chat_prompt(
+            [message for i, message in enumerate(asked.messages) if i not in dropped],
+            server.text,
+            _readable(asked, server.info),
+            Rendering(
+                add_generation_prompt=asked.add_generation_prompt,
+                continues_last=asked.continues_last,
+                add_special=asked.add_special,
+                variables=known_variables(asked.variables, server.text.template.text or "")[0],
+                tools=() if asked.tools is None else tuple(asked.tools.shown()),
+            ),
+            tool_format=server.tool_format,
+            name=asked.names.prompt,
+        )
+        if asked.drops_turns:
+            check_room(len(ids), 1, most, asked.names)
+    except RequestError as error:
+        if not asked.drops_turns or error.code != "context_length_exceeded":
+            raise
+        return error
+    return ids
+
+
+def _told(found: Ids | RequestError) -> Ids:
+    if isinstance(found, RequestError):
+        raise found
+    return found
+
+
+def _readable(asked: Asked, info: Ready) -> int:
+    """Tokens that a prompt may have before it is truncated."""
+    is_cut = asked.params.truncate_prompt_tokens is not None
+    return info.max_model_len * (MAX_TRUNCATED if is_cut else 1)
+
+
+def _room(asked: Asked, info: Ready) -> int:
+    """Tokens of the whole context. Raises RequestError (400)."""
+    if asked.room is None:
+        return info.max_model_len
+    if not 0 < asked.room <= info.max_model_len:
+        name = asked.names.of("room")
+        raise RequestError(
+            f"{name} is {asked.room}, the context holds {info.max_model_len}: lower it or leave it "
+            "out",
+            param=name,
+        )
+    return asked.room
+
+
+def _check_count(prompts: Sequence[Prompt], limit: int, limits: AdmissionLimits) -> None:
+    """Refuses a list that is too long before anybody walks through it."""
+    n = max(len(prompts), len(prompts[0]) if isinstance(prompts[0], tuple) else 0)
+    if n > max(limit, limits.n_choices):
         raise RequestError(
             f"the context holds {limit} tokens and a request {limits.n_choices} prompts, prompt "
-            f"lists {len(prompt)}: shorten it",
+            f"lists {n}: shorten it",
             param="prompt",
             code="context_length_exceeded",
         )
 
 
-def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | Ids]:
-    """One text or list of ids for each prompt. Raises RequestError (400)."""
-    if isinstance(prompt, str):
-        return [prompt]
-    if not prompt:
-        raise RequestError("the prompt is empty: it needs at least one token", param="prompt")
-    integers = [item for item in prompt if isinstance(item, int)]
-    if len(integers) == len(prompt):
-        return [tuple(integers)]
-    strings = [item for item in prompt if isinstance(item, str)]
-    if len(strings) == len(prompt):
-        return list(strings)
-    lists = [tuple(item) for item in prompt if isinstance(item, list)]
-    if len(lists) == len(prompt):
-        return list(lists)
-    raise RequestError("prompt mixes texts, ids and lists of ids: use one of them", param="prompt")
-
-
 def _resolved(
-    prompts: tuple[Ids, ...], params: SamplingParams, server: Server, names: Names
+    prompts: tuple[Ids, ...],
+    params: SamplingParams,
+    server: Server,
+    room: int,
+    names: Names,
+    constraint: str,
 ) -> Work[tuple[TokenParams, ...]]:
     """Checks every prompt; what does not depend on it is resolved once."""
-    sizes = {"vocab_size": server.info.vocab_size, "max_model_len": server.info.max_model_len}
+    sizes = {"vocab_size": server.info.vocab_size, "max_model_len": room}
     for prompt in prompts:
         check_prompt(prompt, **sizes, name=names.prompt)
         yield
-    server.limits.check(len(prompts), params.n, sum(map(len, prompts)))
+    server.limits.check(len(prompts), n_choices(params), sum(map(len, prompts)))
     draw = server.draw
     first = resolve_params(
         params if params.seed is not None else structs.replace(params, seed=draw()),
-        **sizes,
+        vocab_size=server.info.vocab_size,
+        max_model_len=room,
         n_prompt=len(prompts[0]),
         eos_ids=server.text.tokenizer.eos_ids,
         names=names,
+        constraint=grammar_in(constraint),
+        encode=partial(server.text.tokenizer.encode, add_special=False),
     )
     resolved = [first]
     for prompt in prompts[1:]:
@@ -182,9 +379,9 @@ def _resolved(
             params,
             seed=seed,
             n_prompt=length,
-            max_model_len=server.info.max_model_len,
+            max_model_len=room,
             names=names,
         )
         resolved.append(own)
         yield
-    return tuple(resolved)
+    return tuple(structs.replace(one, constraint=constraint) for one in resolved)

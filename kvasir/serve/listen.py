@@ -1,4 +1,5 @@
-"""The listening socket, opened before anything slow so that a taken port fails at once."""
+"""The listening sockets, opened before anything slow so that a taken port fails at once: those
+that the process was started with, those of a predecessor, or its own."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import ConfigError
+from kvasir.serve.handover import Taken, take
+from kvasir.serve.systemd import take_sockets
 
 BACKLOG = 2048
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -21,7 +24,47 @@ class Listeners(NamedTuple):
     """Where clients and, if anywhere, the operator connect."""
 
     clients: socket.socket
-    admin: socket.socket | None
+    admin: socket.socket | None = None
+    admin_socket: socket.socket | None = None
+    predecessor: Taken | None = None
+    """Whose they were; it accepts until this process is ready."""
+
+    @property
+    def by_name(self) -> dict[str, socket.socket]:
+        found = {"clients": self.clients, **self.admins}
+        return {name: sock for name, sock in found.items() if sock is not None}
+
+    @property
+    def admins(self) -> dict[str, socket.socket | None]:
+        """Those of the operator, each if there is one."""
+        return {"admin": self.admin, "admin_socket": self.admin_socket}
+
+    def close(self, options: ServeOptions) -> None:
+        """Sockets that are files are gone then, unless another process listens there."""
+        for listener in self.by_name.values():
+            listener.close()
+        for path in (options.uds, options.admin_uds):
+            if path and os.path.exists(path) and not _answers(path):
+                os.unlink(path)
+
+
+def open_listeners(options: ServeOptions) -> Listeners:
+    """Raises ConfigError with the remedy when an address cannot be had."""
+    given, predecessor = take_sockets(), None
+    if not given and options.handover is not None:
+        predecessor = take(options.handover)
+        given = {} if predecessor is None else predecessor.sockets
+    for name, sock in given.items():
+        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise ConfigError(
+                f"the socket {name!r} that was handed to this process does not listen"
+            )
+    return Listeners(
+        given.get("clients") or open_listener(options),
+        given.get("admin") or open_admin_listener(options),
+        given.get("admin_socket") or open_admin_socket(options),
+        predecessor,
+    )
 
 
 def open_listener(options: ServeOptions) -> socket.socket:
@@ -37,15 +80,15 @@ def open_listener(options: ServeOptions) -> socket.socket:
 
 
 def open_admin_listener(options: ServeOptions) -> socket.socket | None:
-    """None without an admin port. Raises ConfigError when its address cannot be had, or would be
-    open to all."""
+    """None without an admin port. Raises ConfigError when its address cannot be had, or nobody
+    could have a key for it."""
     host, port = options.admin_host, options.admin_port
     if port is None:
         return None
-    if host not in LOOPBACK and options.admin_key is None:
+    if options.admin_key is None and options.api_key_file is None:
         raise ConfigError(
-            f"the admin port would be open to all who reach {host}: set --admin-key, or leave "
-            "--admin-host at 127.0.0.1"
+            f"the admin port would be open to every process that reaches {host}: set --admin-key, "
+            "or --api-key-file with a key of scope admin, or take --admin-uds instead"
         )
     try:
         return _open_tcp(host, port)
@@ -53,6 +96,23 @@ def open_admin_listener(options: ServeOptions) -> socket.socket | None:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror or error}: "
             "choose another --admin-port or --admin-host"
+        ) from None
+
+
+def open_admin_socket(options: ServeOptions) -> socket.socket | None:
+    """None without one. Raises ConfigError where the system does not say who connects."""
+    path = options.admin_uds
+    if path is None:
+        return None
+    if not hasattr(socket, "SO_PEERCRED"):
+        raise ConfigError("--admin-uds needs Linux: take --admin-port with --admin-key")
+    try:
+        listener = _open_unix(path)
+        os.chmod(path, 0o600)
+        return listener
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {path}: {error.strerror or error}: choose another --admin-uds"
         ) from None
 
 
@@ -76,12 +136,6 @@ def address(listener: socket.socket) -> str:
         return f"unix:{name}"
     host = f"[{name[0]}]" if listener.family == socket.AF_INET6 else name[0]
     return f"http://{host}:{name[1]}"
-
-
-def close_listener(listener: socket.socket, options: ServeOptions) -> None:
-    listener.close()
-    if options.uds and os.path.exists(options.uds):
-        os.unlink(options.uds)
 
 
 def _open_tcp(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kvasir.core.messages import TokenLogprob
@@ -24,25 +25,31 @@ def _pieces(items: Sequence[TokenLogprob]) -> Iterator[Sequence[TokenLogprob]]:
         yield items[first : first + AT_A_TIME]
 
 
-def _text(tokenizer: Tokenizer, token: int) -> str:
-    return tokenizer.token_bytes(token).decode("utf-8", errors="replace")
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """What tokens are called: their text, or vLLM's "token_id:7" where ids are wanted."""
 
+    tokenizer: Tokenizer
+    are_ids: bool = False
 
-def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
-    data = tokenizer.token_bytes(token)
-    return {
-        "token": data.decode("utf-8", errors="replace"),
-        "logprob": max(logprob, FLOOR),
-        "bytes": list(data),
-    }
+    def of(self, token: int) -> str:
+        return f"token_id:{token}" if self.are_ids else self.text(token)
+
+    def text(self, token: int) -> str:
+        return self.tokenizer.token_bytes(token).decode("utf-8", errors="replace")
+
+    def entry(self, token: int, logprob: float) -> dict[str, Any]:
+        """In a chat."""
+        data = list(self.tokenizer.token_bytes(token))
+        return {"token": self.of(token), "logprob": max(logprob, FLOOR), "bytes": data}
 
 
 class ChatLogprobs:
     """``logprobs`` of a chat choice: one entry per token. ``bytes`` are the token's own, also of
     half a character."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, names: TokenNames) -> None:
+        self._names = names
         self._content = Items()
 
     def add(self, logprobs: Sequence[TokenLogprob]) -> Work[None]:
@@ -53,12 +60,16 @@ class ChatLogprobs:
 
     def take(self) -> Parts:
         """All that was added since the last time."""
+        return [b'{"content":[', self.entries(), b'],"refusal":null}']
+
+    def entries(self) -> bytearray:
+        """The same without what is around it."""
         taken, self._content = self._content, Items()
-        return [b'{"content":[', taken.data, b'],"refusal":null}']
+        return taken.data
 
     def _worded(self, item: TokenLogprob) -> dict[str, Any]:
-        top = [_entry(self._tokenizer, token, value) for token, value in item.top]
-        return {**_entry(self._tokenizer, item.token, item.logprob), "top_logprobs": top}
+        top = [self._names.entry(token, value) for token, value in item.top]
+        return {**self._names.entry(item.token, item.logprob), "top_logprobs": top}
 
 
 class Table:
@@ -67,23 +78,21 @@ class Table:
     def __init__(self) -> None:
         self.columns = tuple(Items() for _ in COLUMNS)
 
-    def add(
-        self, tokenizer: Tokenizer, begins: Sequence[int], items: Sequence[TokenLogprob]
-    ) -> None:
+    def add(self, names: TokenNames, begins: Sequence[int], items: Sequence[TokenLogprob]) -> None:
         """``begins``: where in the choice's text (characters) each of ``items`` begins."""
         offsets, values, tokens, tops = self.columns
         offsets.extend(begins)
         values.extend([max(item.logprob, FLOOR) for item in items])
-        tokens.extend([_text(tokenizer, item.token) for item in items])
-        tops.extend([_top(tokenizer, item) for item in items])
+        tokens.extend([names.of(item.token) for item in items])
+        tops.extend([_top(names, item) for item in items])
 
 
-def _top(tokenizer: Tokenizer, item: TokenLogprob) -> dict[str, float]:
+def _top(names: TokenNames, item: TokenLogprob) -> dict[str, float]:
     """Likeliest first. Of tokens with the same text the likeliest is kept; the chosen one is always
     in."""
     top: dict[str, float] = {}
     for token, value in (*item.top, (item.token, item.logprob)):
-        top.setdefault(_text(tokenizer, token), max(value, FLOOR))
+        top.setdefault(names.of(token), max(value, FLOOR))
     return top
 
 
@@ -99,15 +108,15 @@ def joined(tables: Sequence[Table]) -> Parts:
 class PromptLogprobs:
     """Of an echoed prompt: worded once, whatever number of choices repeat it."""
 
-    def __init__(self, tokenizer: Tokenizer, first: int, begins: Sequence[int]) -> None:
+    def __init__(self, names: TokenNames, first: int, begins: Sequence[int]) -> None:
         """``first`` is the prompt's first token, which has no probability; ``begins`` are where its
         tokens begin."""
         self.table = Table()
         for column, value in zip(
-            self.table.columns, (begins[0], None, _text(tokenizer, first), None), strict=True
+            self.table.columns, (begins[0], None, names.of(first), None), strict=True
         ):
             column.extend([value])
-        self._tokenizer = tokenizer
+        self._names = names
         self._begins = begins
         self._n = 1
 
@@ -121,9 +130,40 @@ class PromptLogprobs:
         yield
         for piece in _pieces(items):
             last = self._n + len(piece)
-            self.table.add(self._tokenizer, self._begins[self._n : last], piece)
+            self.table.add(self._names, self._begins[self._n : last], piece)
             self._n = last
             yield
+
+
+class PromptScores:
+    """vLLM's ``prompt_logprobs``: by token id, null for the first token."""
+
+    def __init__(self, names: TokenNames) -> None:
+        self._names = names
+        self._items = Items()
+        self._items.extend([None])
+
+    def add(self, scores: bytes) -> Work[None]:
+        """As ``PromptLogprobs``."""
+        items = decode_scores(scores)
+        yield
+        for piece in _pieces(items):
+            self._items.extend([self._worded(item) for item in piece])
+            yield
+
+    def parts(self) -> Parts:
+        return [b"[", self._items.data, b"]"]
+
+    def _worded(self, item: TokenLogprob) -> dict[str, Any]:
+        ranked = [(token, value, i + 1) for i, (token, value) in enumerate(item.top)]
+        return {
+            str(token): {
+                "logprob": max(value, FLOOR),
+                "rank": rank,
+                "decoded_token": self._names.text(token),
+            }
+            for token, value, rank in (*ranked, (item.token, item.logprob, item.rank))
+        }
 
 
 class CompletionLogprobs:
@@ -133,17 +173,17 @@ class CompletionLogprobs:
     text is where the next one begins; those of a stop string that was cut off are behind the end.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool, begin: int) -> None:
+    def __init__(self, names: TokenNames, *, skip_special: bool, begin: int) -> None:
         """``begin``: characters of the prompt that the choice's text begins with."""
-        self._tokenizer = tokenizer
-        self._places = Places(tokenizer, skip_special, continues=True, at=begin)
+        self._names = names
+        self._places = Places(names.tokenizer, skip_special, continues=True, at=begin)
         self._table = Table()
 
     def add(self, logprobs: Sequence[TokenLogprob]) -> Work[None]:
         """Of the tokens that come next."""
         for piece in _pieces(logprobs):
             begins = [self._places.next(item.token) for item in piece]
-            self._table.add(self._tokenizer, begins, piece)
+            self._table.add(self._names, begins, piece)
             yield
 
     def take(self) -> Table:

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from kvasir.core.messages import FromEngine, News, StepEvents, TokenEvent
-from kvasir.core.timeline import Mark, StepRecord
+from kvasir.core.messages import StepEvents, TokenEvent
 from kvasir.serve import frames
+from kvasir.serve.messages import FromEngine, News
+from kvasir.timing.records import Mark, StepRecord
 from kvasir.timing.timeline import Timeline
 
 MAX_ITEMS = 256

@@ -10,7 +10,8 @@ import msgspec
 Part = bytes | bytearray
 Parts = list[Part]
 
-HOLE = msgspec.Raw(b"\0")
+HOLE_BYTE = b"\0"
+HOLE = msgspec.Raw(HOLE_BYTE)
 """Stands in a value where parts come: no JSON has this byte."""
 WRITE_BYTES = 2**18
 """Copied at a time: some tens of microseconds."""
@@ -39,10 +40,18 @@ def listed(items: Iterable[Parts]) -> Parts:
     return [*found, b"]"] if found else [b"[]"]
 
 
-def filled(value: Any, parts: Iterable[Part]) -> Parts:
-    """``value`` as JSON, with ``parts`` where it has its HOLE, if it has one."""
-    before, _, after = _json.encode(value).partition(b"\0")
-    return [before, *parts, after]
+def filled(value: Any, *holes: Iterable[Part]) -> Parts:
+    """``value`` as JSON, with parts where it has its HOLEs, which are as many as ``holes``."""
+    before, *rest = _json.encode(value).split(HOLE_BYTE)
+    found: Parts = [before]
+    for parts, after in zip(holes, rest, strict=True):
+        found += [*parts, after]
+    return found
+
+
+def flat(events: Sequence[Parts]) -> Parts:
+    """All parts of ``events``, of which there is at least one."""
+    return events[0] if len(events) == 1 else [part for event in events for part in event]
 
 
 def emptied(parts: Parts) -> Iterator[Part]:

@@ -1,105 +1,148 @@
-"""POST /v1/completions and /v1/chat/completions."""
+"""Routes that take a request of some dialect and answer it."""
 
 from __future__ import annotations
 
-from kvasir import __version__
-from kvasir.core.errors import RequestError
-from kvasir.core.messages import Ready
-from kvasir.sampling.reference import DRAWS
-from kvasir.serve.answer import Answer, Json, new_envelope
-from kvasir.serve.beams import BeamJob, respond_beams
-from kvasir.serve.chat_answer import ChatAnswer
-from kvasir.serve.completion_answer import CompletionAnswer
-from kvasir.serve.echo import read_echoes
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+from kvasir.grammar.errors import UnsupportedSchema
+from kvasir.serve.answer import Dialect
+from kvasir.serve.asked import Asked, Keep, LoadWish
+from kvasir.serve.chats import begin_chat
+from kvasir.serve.dialects.table import DIALECTS
+from kvasir.serve.endpoint import Handler
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.generation import Generation, Job
-from kvasir.serve.jobs import Server, chat_job, completion_job
-from kvasir.serve.protocol import chat, completions
-from kvasir.serve.protocol.chat import ChatRequest
-from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.protocol.parse import parse_request
-from kvasir.serve.protocol.sampling import SamplingFields
+from kvasir.serve.jobs import Server, prompts_of, resolve
+from kvasir.serve.keys.caller import Caller
+from kvasir.serve.loading import load
+from kvasir.serve.resolved import Json, Resolved
 from kvasir.serve.respond import respond
+from kvasir.serve.run import AnswerRun
 from kvasir.serve.served import Served
 from kvasir.serve.service import Model, Service
-from kvasir.serve.text import TextModel
-from kvasir.tokenizer.messages import Conversation, read_messages
+from kvasir.serve.state.kept import Kept
+from kvasir.serve.stored import NOTHING_SAID, SaidBefore, Storing, continued, defer
 
 
-async def post_completions(service: Service, exchange: Exchange) -> None:
-    def read(body: Json) -> tuple[CompletionRequest, tuple[str, ...]]:
-        strict = service.options.strict
-        return parse_request(CompletionRequest, body, completions.UNSUPPORTED, strict=strict)
+def generate(dialect: Dialect) -> Handler:
+    """The handler of a path that speaks ``dialect``."""
 
-    async with exchange.reading(read) as (request, warnings):
-        model = service.check_model(request.model)
-        server = await _server(service, model)
-        named = fingerprint(server.info)
-        job = await completion_job(request, server, exchange.arrived)
-        answer = CompletionAnswer(
-            new_envelope("cmpl", "text_completion", model.name, named, warnings),
-            job,
-            server.text.tokenizer,
-            echoes=await read_echoes(request, job.prompts, server.text.tokenizer),
-            logprobs=request.logprobs is not None,
-            silent=completions.scores_only(request),
-        )
-    await _generate(service, model, exchange, server.text, job, answer, request)
+    async def handle(service: Service, exchange: Exchange) -> None:
+        path = exchange.path_params
 
+        def read(body: Json) -> Asked | LoadWish:
+            strict, said = service.options.strict, {**body, **path}
+            wish = dialect.read_load(said, strict=strict) if dialect.read_load else None
+            return wish or dialect.read(said, strict=strict)
 
-async def post_chat_completions(service: Service, exchange: Exchange) -> None:
-    def read(body: Json) -> tuple[ChatRequest, tuple[str, ...], Conversation]:
-        request, warnings = parse_request(
-            ChatRequest, body, chat.UNSUPPORTED, strict=service.options.strict
-        )
-        return request, warnings, read_messages(request.messages)
+        async with exchange.reading(read, dialect.media) as asked:
+            find = service.check_model if dialect.needs_model else service.model_of
+            model = find(asked.model)
+            exchange.note({"model": model.name})
+            if isinstance(asked, LoadWish):
+                return await exchange.send_json(await load(service, model, asked))
+            server = await server_of(service, model, exchange.caller)
+            asked, story = await continued(service, service.owner(exchange), asked)
+            try:
+                resolved = await resolve(asked, server, model.name, exchange.arrived)
+            except UnsupportedSchema as error:
+                model.metrics.refused(error.keyword)
+                raise
+        async with service.sessions.turn(service.owner(exchange), asked.session, exchange):
+            await answer(service, exchange, model, server, resolved, asked.keep, story)
 
-    async with exchange.reading(read) as (request, warnings, (messages, notes)):
-        if notes and service.options.strict:
-            raise RequestError(notes[0], param="messages", code="unknown_parameter")
-        model = service.check_model(request.model)
-        server = await _server(service, model)
-        named = fingerprint(server.info)
-        job = await chat_job(request, messages, server, exchange.arrived)
-        answer = ChatAnswer(
-            new_envelope("chatcmpl", "chat.completion", model.name, named, warnings + notes),
-            job,
-            server.text.tokenizer,
-            logprobs=request.logprobs,
-        )
-    await _generate(service, model, exchange, server.text, job, answer, request)
+    return handle
 
 
-async def _generate(
+def count(dialect: Dialect) -> Handler:
+    """The handler of a path that counts the tokens of what ``dialect`` reads."""
+
+    async def handle(service: Service, exchange: Exchange) -> None:
+        def read(body: Json) -> Asked:
+            return dialect.read(body, strict=service.options.strict)
+
+        async with exchange.reading(read) as asked:
+            model = service.check_model(asked.model)
+            server = await server_of(service, model, exchange.caller)
+            asked, _ = await continued(service, service.owner(exchange), asked)
+            (prompt,) = await prompts_of(asked, server)
+        await exchange.send_json({"object": "response.input_tokens", "input_tokens": len(prompt)})
+
+    return handle
+
+
+def render(dialect: Dialect) -> Handler:
+    """The handler of a path that says what the model would see of what ``dialect`` reads."""
+
+    async def handle(service: Service, exchange: Exchange) -> None:
+        def read(body: Json) -> Asked:
+            return dialect.read(body, strict=service.options.strict)
+
+        async with exchange.reading(read) as asked:
+            model = service.check_model(asked.model)
+            server = await server_of(service, model, exchange.caller)
+            prompts = await prompts_of(asked, server)
+        decode = partial(server.text.tokenizer.decode, skip_special=False)
+        texts = await asyncio.to_thread(lambda: [decode(prompt) for prompt in prompts])
+        found = {"object": "render", "prompt_token_ids": prompts, "prompts": texts}
+        await exchange.send_json({**found, "max_model_len": server.info.max_model_len})
+
+    return handle
+
+
+async def answer(
     service: Service,
-    model: Model,
     exchange: Exchange,
-    text: TextModel,
-    job: Job,
-    answer: Answer,
-    fields: SamplingFields,
+    model: Model,
+    server: Server,
+    resolved: Resolved,
+    keep: Keep | None = None,
+    story: SaidBefore = NOTHING_SAID,
 ) -> None:
-    timeout = service.options.request_timeout
-    if fields.use_beam_search:
-        search = BeamJob(
-            job, fields.length_penalty, model.client, text.tokenizer, model.metrics, timeout
-        )
-        return await respond_beams(search, answer, exchange)
-    async with Generation(
-        job, model.client, text.tokenizer, exchange, model.metrics, timeout
-    ) as generation:
-        first, owner = generation.first_id, service.owner(exchange)
-        service.served.add(Served(answer.envelope.id, first, job.n_choices, owner, model.root))
-        await respond(generation, answer, exchange, fields)
+    dialect, text = DIALECTS[resolved.dialect], server.text
+    envelope, owner = dialect.new_envelope(), service.owner(exchange)
+    if keep is not None and keep.is_background:
+        return await defer(service, exchange, server, resolved, envelope, story)
+
+    def submitted(first: int) -> None:
+        n_choices = resolved.job.n_choices
+        service.served.add(Served(envelope.id, first, n_choices, owner, model.root))
+
+    if keep is not None and keep.is_resumable:
+        kept = Kept(resolved, envelope, server.info.key_root)
+        said = story.messages
+        return await begin_chat(service, exchange, server, kept, keep, submitted, said)
+    run = AnswerRun(
+        resolved,
+        dialect.grammar(resolved, envelope, text.tokenizer),
+        model,
+        text.tokenizer,
+        exchange,
+        service.options.request_timeout,
+        submitted,
+    )
+    store = None
+    if keep is not None and (keep.is_stored or keep.conversation is not None):
+        responses, is_stored = service.state.responses, keep.is_stored
+        store = Storing(responses, owner, model.name, envelope, story, is_stored)
+    await respond(run, exchange, store)
 
 
-async def _server(service: Service, model: Model) -> Server:
+async def server_of(service: Service, model: Model, caller: Caller) -> Server:
+    """What requests of ``caller`` for ``model`` are resolved with."""
     text, info = await model.open()
-    limits, slices = model.client.limits, model.client.slices
-    most = service.options.max_answer_logprobs
-    return Server(text, info, limits, slices, service.draw_seed, most, model.context)
-
-
-def fingerprint(info: Ready) -> str:
-    """Equal fingerprints, seeds and requests give equal answers."""
-    return f"kvasir-{__version__}-{info.numerics_id}:draws-{DRAWS}"
+    limits = replace(model.client.limits, key=caller.limits)
+    return Server(
+        text,
+        info,
+        limits,
+        model.client.slices,
+        service.draw_seed,
+        service.options.max_answer_logprobs,
+        model.compiler,
+        model.context,
+        caller,
+        tool_format=service.options.tool_format,
+        shares_prefixes=service.options.prefix_sharing == "all",
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kvasir import __version__
 from kvasir.core.errors import RequestError
-from kvasir.serve.answer import Json
+from kvasir.serve.answers.openai import ModelCard
 from kvasir.serve.endpoint import Handler
 from kvasir.serve.errors import describe_error
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.health import report
 from kvasir.serve.metrics import CONTENT_TYPE
 from kvasir.serve.service import Model, Service
 from kvasir.serve.slices import Work
@@ -18,9 +19,16 @@ async def get_live(service: Service, exchange: Exchange) -> None:
     await exchange.send_json({"status": "live"})
 
 
+async def get_startup(service: Service, exchange: Exchange) -> None:
+    """The model was loaded; it stays so."""
+    word = "started" if service.is_loaded else service.lifecycle.health[1]
+    await _send_state(exchange, service.is_loaded, word)
+
+
 async def get_health(service: Service, exchange: Exchange) -> None:
-    """The engine works."""
-    await _send_state(exchange, *service.lifecycle.health)
+    """Every part of the server works."""
+    is_well, told = await report(service)
+    await exchange.send_json(told, 200 if is_well else 503)
 
 
 async def get_ready(service: Service, exchange: Exchange) -> None:
@@ -56,7 +64,7 @@ async def get_model(service: Service, exchange: Exchange) -> None:
     await exchange.send_json(await _card(service, model))
 
 
-async def _card(service: Service, model: Model) -> Json:
+async def _card(service: Service, model: Model) -> ModelCard:
     info = await model.client.wait_ready()
     return {
         "id": model.name,
@@ -74,14 +82,17 @@ async def not_found(service: Service, exchange: Exchange) -> None:
     raise RequestError(f"there is no route {path!r}", code="not_found", status=404)
 
 
-def only(method: str) -> Handler:
-    """A handler for all methods but ``method``."""
+def only(*methods: str) -> Handler:
+    """A handler for all methods but ``methods``."""
+    allowed = ", ".join(methods)
 
     async def refuse(service: Service, exchange: Exchange) -> None:
         path = str(exchange.scope["path"])[:256]
-        error = RequestError(f"{path!r} takes {method} only", code="method_not_allowed", status=405)
+        error = RequestError(
+            f"{path!r} takes {allowed} only", code="method_not_allowed", status=405
+        )
         service.metrics.count_error(error.code)
-        allow = [(b"allow", method.encode())]
+        allow = [(b"allow", allowed.encode())]
         await exchange.send_json(describe_error(error), error.status, allow)
 
     return refuse

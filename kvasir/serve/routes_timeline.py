@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.timeline import Span, StepRecord, Story
-from kvasir.serve.answer import Json
+from kvasir.serve.answers.own import ChoiceStory, RowKind, SpanSummary, StepAnswer, StepRow
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.query import read_count
-from kvasir.serve.served import Names, Served
+from kvasir.serve.served import ClientNames, Served
 from kvasir.serve.service import Model, Service
 from kvasir.serve.slices import Work
+from kvasir.timing.records import Span, StepRecord, Story
 from kvasir.timing.timeline import Timeline
 
 _json = msgspec.json.Encoder()
@@ -93,7 +93,7 @@ def _epoch(timeline: Timeline) -> float:
 
 def _recent(
     service: Service, model: Model, owner: bytes, n_steps: int
-) -> Work[tuple[Names, tuple[StepRecord, ...]]]:
+) -> Work[tuple[ClientNames, tuple[StepRecord, ...]]]:
     yield
     return service.served.names(owner, model.root), model.client.timeline.recent(n_steps)
 
@@ -108,7 +108,7 @@ def _stories(timeline: Timeline, served: Served) -> Work[list[msgspec.Raw]]:
     return choices
 
 
-def _steps(records: Sequence[StepRecord], names: Names, epoch: float) -> Work[list[bytes]]:
+def _steps(records: Sequence[StepRecord], names: ClientNames, epoch: float) -> Work[list[bytes]]:
     steps = []
     for record in records:
         steps.append(_json.encode(_step(record, names, epoch)))
@@ -116,10 +116,10 @@ def _steps(records: Sequence[StepRecord], names: Names, epoch: float) -> Work[li
     return steps
 
 
-def _choice(index: int, story: Story | None, epoch: float) -> Json:
+def _choice(index: int, story: Story | None, epoch: float) -> ChoiceStory:
     """A choice that the engine has forgotten says so: responses and choices are kept apart."""
     if story is None:
-        return {"index": index, "state": "forgotten", "spans": []}
+        return {"index": index, "state": "forgotten", "spans": ()}
     return {
         "index": index,
         "state": story.state,
@@ -131,7 +131,7 @@ def _choice(index: int, story: Story | None, epoch: float) -> Json:
     }
 
 
-def _summary(spans: tuple[Span, ...]) -> Json:
+def _summary(spans: tuple[Span, ...]) -> SpanSummary:
     def seconds(kind: str) -> float:
         return round(sum(span.seconds for span in spans if span.kind == kind), 6)
 
@@ -150,7 +150,7 @@ def _summary(spans: tuple[Span, ...]) -> Json:
     }
 
 
-def _step(step: StepRecord, names: Names, epoch: float) -> Json:
+def _step(step: StepRecord, names: ClientNames, epoch: float) -> StepAnswer:
     rows = [
         *(_row(names, i, "decode", 1) for i in step.decodes),
         *(_row(names, i, "prefill", n, start) for i, start, n in step.chunks),
@@ -169,9 +169,13 @@ def _step(step: StepRecord, names: Names, epoch: float) -> Json:
     }
 
 
-def _row(names: Names, engine_id: int, kind: str, n_tokens: int, start: int = -1) -> Json | None:
+def _row(
+    names: ClientNames, engine_id: int, kind: RowKind, n_tokens: int, start: int = -1
+) -> StepRow | None:
     name = names.name(engine_id)
     if name is None:
         return None
-    row: Json = {"id": name, "kind": kind, "tokens": n_tokens}
-    return row if start < 0 else {**row, "start": start}
+    row: StepRow = {"id": name, "kind": kind, "tokens": n_tokens}
+    if start >= 0:
+        row["start"] = start
+    return row

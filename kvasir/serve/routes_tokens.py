@@ -8,23 +8,24 @@ from functools import partial
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.sampling.validate import check_prompt
-from kvasir.serve.answer import Json
 from kvasir.serve.echo import INLINE_TOKENS
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import chat_prompt
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.protocol.tokens import UNSUPPORTED_TOKENIZE, DetokenizeRequest, TokenizeRequest
+from kvasir.serve.resolved import Json
 from kvasir.serve.service import Service
-from kvasir.serve.text import TextModel
+from kvasir.serve.text import Rendering, TextModel
 from kvasir.tokenizer.messages import ChatMessage, Conversation, read_messages
+from kvasir.tokenizer.spelling import TextPiece
+from kvasir.validation.params import check_prompt
 
 
 async def post_tokenize(service: Service, exchange: Exchange) -> None:
     read = partial(_read, strict=service.options.strict)
     async with exchange.reading(read) as (request, warnings, (messages, notes)):
         text, info = await service.model_of(request.model).open()
-        ids = await _ids(request, messages, text, info)
+        ids = await _ids(request, messages, text, info, service.options.tool_format)
     names = await asyncio.to_thread(_names, text, ids) if request.return_token_strs else None
     answer: Json = {
         "count": len(ids),
@@ -50,8 +51,9 @@ async def post_detokenize(service: Service, exchange: Exchange) -> None:
 
 def _read(body: Json, *, strict: bool) -> tuple[TokenizeRequest, tuple[str, ...], Conversation]:
     request, warnings = parse_request(TokenizeRequest, body, UNSUPPORTED_TOKENIZE, strict=strict)
-    if (request.prompt is None) == (request.messages is None):
-        raise RequestError("send either prompt or messages", param="prompt")
+    given = [x for x in (request.prompt, request.messages, request.pieces) if x is not None]
+    if len(given) != 1:
+        raise RequestError("send one of prompt, messages and pieces", param="prompt")
     said = read_messages(request.messages) if request.messages is not None else ((), ())
     return request, warnings, said
 
@@ -69,19 +71,34 @@ def _names(text: TextModel, ids: Sequence[int]) -> list[str | None]:
 
 
 async def _ids(
-    request: TokenizeRequest, messages: Sequence[ChatMessage], text: TextModel, info: Ready
+    request: TokenizeRequest,
+    messages: Sequence[ChatMessage],
+    text: TextModel,
+    info: Ready,
+    tool_format: str,
 ) -> tuple[int, ...]:
     if request.prompt is not None:
         special = True if request.add_special_tokens is None else request.add_special_tokens
         return await text.encode(
             request.prompt, add_special=special, limit=info.max_model_len, param="prompt"
         )
+    if request.pieces is not None:
+        return await text.spell(
+            [TextPiece(piece.text, piece.special) for piece in request.pieces],
+            add_special=bool(request.add_special_tokens),
+            continues=request.continues,
+            limit=info.max_model_len,
+        )
     return await chat_prompt(
         messages,
         text,
         info.max_model_len,
-        add_generation_prompt=request.add_generation_prompt,
-        add_special=bool(request.add_special_tokens),
+        Rendering(
+            add_generation_prompt=request.add_generation_prompt,
+            continues_last=request.continue_final_message,
+            add_special=bool(request.add_special_tokens),
+        ),
+        tool_format=tool_format,
     )
 
 

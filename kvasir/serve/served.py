@@ -5,20 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from hashlib import sha256
-
-from kvasir.serve.exchange import Exchange
 
 MAX_RESPONSES = 4096
-
-
-def owner_of(exchange: Exchange, *, has_keys: bool) -> bytes:
-    """Names the API key that a request was sent with; the same for all where the server has none.
-    Keys are not kept."""
-    if not has_keys:
-        return b""
-    given = (exchange.header(b"authorization") or b"").partition(b" ")[2]
-    return sha256(given.strip()).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +45,16 @@ class ServedResponses:
         served = self._by_id.get(response_id)
         return served if served is not None and served.owner == owner else None
 
-    def names(self, owner: bytes, model: str) -> Names:
+    def find(self, response_id: str) -> Served | None:
+        """Whoever's it is."""
+        return self._by_id.get(response_id)
+
+    def names(self, owner: bytes, model: str) -> ClientNames:
         """Who is who among the ids of the engine of ``model``, as far as ``owner`` may know."""
-        return Names([x for x in self._order if x.owner == owner and x.model == model])
+        return ClientNames([x for x in self._order if x.owner == owner and x.model == model])
 
 
-class Names:
+class ClientNames:
     """Engine ids in the words of one client."""
 
     def __init__(self, served: list[Served]) -> None:

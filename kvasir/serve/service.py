@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvasir.config.serving import ServeOptions
@@ -14,10 +14,18 @@ from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.keys.caller import Caller
+from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.lifecycle import Lifecycle
 from kvasir.serve.metrics import Metrics, ModelMetrics
-from kvasir.serve.served import ServedResponses, owner_of
+from kvasir.serve.probe import Prober
+from kvasir.serve.reload import Current
+from kvasir.serve.served import ServedResponses
+from kvasir.serve.sessions import Sessions
+from kvasir.serve.state.state import State
+from kvasir.serve.supervisor import Supervisor
 from kvasir.serve.text import TextModel
+from kvasir.serve.trial import TrialCompiler
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,8 @@ class Model:
     text: asyncio.Task[TextModel]
     lifecycle: Lifecycle
     metrics: ModelMetrics
+    compiler: TrialCompiler
+    """Of grammars over its tokens."""
     context: Context = PLAIN
     """Of its requests, each with a salt of its own or none."""
 
@@ -48,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Service:
-    options: ServeOptions
+    current: Current
     bodies: BodyBudget
     lifecycle: Lifecycle
     metrics: Metrics
@@ -58,12 +68,34 @@ class Service:
     """For requests without a seed."""
     created: int
     """Unix time of the start, seconds."""
+    state: State
+    supervisor: Supervisor | None = None
+    """Of the engine of ``default``."""
+    keys: Keyring = field(default_factory=Keyring)
+    observers: Sequence[Callable[[Exchange], None]] = ()
+    """Told of every exchange that has ended."""
+    n_noted: int = 0
+    """Bytes of each body that logs may show."""
+    prober: Prober = field(default_factory=Prober)
     served: ServedResponses = field(default_factory=ServedResponses)
+    sessions: Sessions = field(default_factory=Sessions)
     leftovers: Leftovers = field(default_factory=Leftovers)
+
+    @property
+    def options(self) -> ServeOptions:
+        """Those that hold now."""
+        return self.current.options
 
     @property
     def default(self) -> Model:
         return next(iter(self.models.values()))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether engine and text side of ``default`` were loaded, whatever came later."""
+        text = self.default.text
+        loaded = text.done() and not text.cancelled() and text.exception() is None
+        return loaded and self.default.client.info is not None
 
     @property
     def clients(self) -> tuple[AsyncClient, ...]:
@@ -71,17 +103,27 @@ class Service:
         return tuple(dict.fromkeys(model.client for model in self.models.values()))
 
     def owner(self, exchange: Exchange) -> bytes:
-        """Who may ask about what this exchange starts."""
-        return owner_of(exchange, has_keys=self.options.api_key is not None)
+        """Who may ask about what this exchange starts: a key, whichever of its secrets is used; the
+        same for all where the server has none."""
+        return exchange.caller.key_id.encode()
+
+    def caller_of(self, owner: bytes) -> Caller:
+        """Whose ``owner`` stands for, as its key is now: for work that outlives its request."""
+        return self.keys.named(owner.decode())
 
     def check_model(self, name: str | None) -> Model:
-        """Raises RequestError (404)."""
-        found = None if name is None else self.models.get(name)
+        """Raises RequestError: 400 without a name, 404 for one that does not exist."""
+        if name is None:
+            raise RequestError(
+                f"the model is missing: use one of {', '.join(self.models)}",
+                param="model",
+                code="missing_required_parameter",
+            )
+        found = self.models.get(name)
         if found is not None:
             return found
-        said = "is missing" if name is None else f"{name[:128]!r} does not exist"
         raise RequestError(
-            f"the model {said}: use one of {', '.join(self.models)}",
+            f"the model {name[:128]!r} does not exist: use one of {', '.join(self.models)}",
             param="model",
             code="model_not_found",
             status=404,

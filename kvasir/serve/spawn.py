@@ -4,6 +4,7 @@ the rest."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -13,7 +14,8 @@ from dataclasses import asdict, dataclass
 from kvasir.config.hardware import oom_kills
 from kvasir.config.options import EngineOptions
 from kvasir.serve import frames
-from kvasir.serve.death import describe_end
+from kvasir.serve.death import describe_end, is_fault
+from kvasir.serve.heartbeat import Heartbeat, new_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class EngineChild:
     process: subprocess.Popen[bytes]
     sock: socket.socket
     """The API process's end. Its closing ends the engine."""
+    heartbeat: Heartbeat
+    """What it shows while it runs, and has shown."""
     oom_kills: int = 0
     """Before it started."""
 
@@ -31,6 +35,16 @@ class EngineChild:
         except subprocess.TimeoutExpired:
             return "the engine process stopped answering"
         return describe_end(status, self.oom_kills)
+
+    @property
+    def is_fault(self) -> bool:
+        """Of one that ended: whether what it computed may have ended it."""
+        return is_fault(self.process.wait(), self.oom_kills)
+
+    def forget(self) -> None:
+        """Give back what is here of one that has ended."""
+        self.sock.close()
+        self.heartbeat.close()
 
 
 DEATH_SECONDS = 1.0
@@ -46,27 +60,59 @@ def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineC
     the program: tests put an engine with injected faults in its place.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    memory = new_memory()
     # Ctrl-C and SIGTERM reach the whole process group: from its first moment the engine is deaf to
     # them, and here they come a moment later.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, "-m", module, str(theirs.fileno()), str(memory)],
+                pass_fds=(theirs.fileno(), memory),
                 stdin=subprocess.DEVNULL,
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    heartbeat = Heartbeat(memory)
+    os.close(memory)
     ours.sendall(frames.pack(json.dumps(asdict(options)).encode()))
-    return EngineChild(process, ours, oom_kills())
+    return EngineChild(process, ours, heartbeat, oom_kills())
 
 
-def stop_engine(child: EngineChild, timeout: float) -> int:
-    """Exit status of the engine, which gets ``timeout`` seconds after its connection is closed."""
-    child.sock.close()
-    try:
-        return child.process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        child.process.kill()
-        return child.process.wait()
+class Engines:
+    """The engine processes of a server: one, and for a while the one that takes its place."""
+
+    def __init__(self, options: EngineOptions, module: str = ENGINE_MODULE) -> None:
+        """``module``: see ``spawn_engine``."""
+        self.options = options
+        """Of engines that are started from now on."""
+        self._module = module
+        self._children: list[EngineChild] = []
+
+    def start(self, options: EngineOptions | None = None) -> EngineChild:
+        """One more, with ``options`` of its own or those of all."""
+        child = spawn_engine(options or self.options, self._module)
+        self._children.append(child)
+        return child
+
+    def forget(self, child: EngineChild) -> None:
+        """It has ended."""
+        self._children.remove(child)
+        child.forget()
+
+    def kill(self) -> None:
+        """All of them, at once."""
+        for child in self._children:
+            child.process.kill()
+
+    def stop(self, timeout: float) -> None:
+        """End all; each gets ``timeout`` seconds after its connection is closed."""
+        while self._children:
+            child = self._children[0]
+            child.sock.close()
+            try:
+                child.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+            self.forget(child)

@@ -18,10 +18,19 @@ class EngineDown(KvasirError):
     status = 503
 
 
+class FatalRequest(KvasirError):
+    """The engine died of it twice, the second time alone."""
+
+    code = "engine_fault"
+
+
 SLOW_SECONDS = 1.0
 """A reader that lives looks again within a fraction of it, also on a busy machine: who leaves
 events for as long is slow, however many came with one step."""
 
+
+SILENCE_SECONDS = 10.0
+"""Proxies cut streams that are silent for 50 or 60 seconds."""
 
 READ_EVENTS = 64
 """Read at a time: to tell them to a client takes one or two milliseconds."""
@@ -33,6 +42,9 @@ def n_reads(events: Sequence[TokenEvent]) -> int:
     """In how many turns their readers have told ``events``."""
     n_logprobs = sum(len(x.logprobs) * (1 + len(x.logprobs[0].top)) for x in events if x.logprobs)
     return 1 + len(events) // READ_EVENTS + n_logprobs // READ_LOGPROBS
+
+
+Hear = Callable[[TokenEvent], bool]
 
 
 class EventStream:
@@ -53,26 +65,53 @@ class EventStream:
         self._pending: deque[tuple[float, TokenEvent]] = deque()
         """With the time of its arrival."""
         self._failure: Exception | None = None
-        self._wake = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
+        """Whom to wake; None while nobody waits."""
+        self._hear: Hear | None = None
         self._clock = clock
+        self._is_silent = False
+        self._news = clock()
+        """When something was last read."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def push(self, event: TokenEvent) -> bool:
         """False when the reader is too slow: the buffer is full and the request must be
         cancelled."""
+        if self._reader is not None and self._is_heard(event):
+            return True
         now, pending = self._clock(), self._pending
         if len(pending) >= self._limit and now - pending[0][0] > SLOW_SECONDS:
             return False
         pending.append((now, event))
         if event.finish is not None:
             self.open.discard(event.id)
-        self._wake.set()
+        if self._reader is not None:
+            self._wake()
         return True
+
+    def _is_heard(self, event: TokenEvent) -> bool:
+        """What fails here is the stream's own failure."""
+        if self._hear is None or event.finish is not None:
+            return False
+        try:
+            is_heard = self._hear(event)
+        except Exception as error:
+            self.fail(error)
+            return True
+        if is_heard:
+            self._news = self._clock()
+        return is_heard
 
     def fail(self, error: Exception) -> None:
         """Ends the stream; what arrived before is still read first."""
         if self._failure is None:
             self._failure = error
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
 
     def overflow(self) -> None:
         self.fail(
@@ -83,15 +122,59 @@ class EventStream:
             )
         )
 
+    @property
+    def has_news(self) -> bool:
+        """Whether events wait for the reader."""
+        return bool(self._pending)
+
+    def hear(self, hear: Hear) -> None:
+        """From now until ``hush`` events do not wait for the reader where it has read all before
+        them: ``hear`` is called with each as it arrives, but for those that end a choice, and says
+        whether it took it."""
+        self._hear = hear
+
+    def nudge(self) -> None:
+        """Ends the read of who waits, with nothing."""
+        self._is_silent = True
+        self._wake()
+
+    def listen(self) -> None:
+        """From now until ``hush`` a read ends with nothing after every SILENCE_SECONDS in which
+        nothing came."""
+        self._arm(SILENCE_SECONDS)
+
+    def hush(self) -> None:
+        self._hear = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        left = self._news + SILENCE_SECONDS - self._clock()
+        if left <= 0:
+            self._news, left = self._clock(), SILENCE_SECONDS
+            self.nudge()
+        self._arm(left)
+
     async def read(self) -> list[TokenEvent]:
-        """Events that wait, the oldest first: at least one, at most READ_EVENTS. Raises the failure
-        once nothing waits before it. Between two reads everybody else has a turn."""
+        """Events that wait, the oldest first, at most READ_EVENTS; none when it was silent. Raises
+        the failure once nothing waits before it. Between two reads everybody else has a turn."""
         if self._pending:
             await asyncio.sleep(0)
         while not self._pending:
             if self._failure is not None:
                 raise self._failure
-            self._wake.clear()
-            await self._wake.wait()
-        n = min(len(self._pending), READ_EVENTS)
-        return [self._pending.popleft()[1] for _ in range(n)]
+            if self._is_silent:
+                self._is_silent = False
+                return []
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        pending = self._pending
+        self._news, self._is_silent = pending[-1][0], False
+        if len(pending) == 1:
+            return [pending.popleft()[1]]
+        n = min(len(pending), READ_EVENTS)
+        return [pending.popleft()[1] for _ in range(n)]

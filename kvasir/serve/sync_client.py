@@ -6,18 +6,10 @@ import queue
 import threading
 
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.messages import (
-    Cancel,
-    Fatal,
-    FromEngine,
-    Ready,
-    Shutdown,
-    StepEvents,
-    Submit,
-    ToEngine,
-)
+from kvasir.core.messages import Ready, StepEvents
 from kvasir.core.request import EngineRequest
 from kvasir.serve import frames
+from kvasir.serve.messages import Cancel, Fatal, FromEngine, Shutdown, Submit, ToEngine
 from kvasir.serve.spawn import EngineChild
 
 
@@ -72,7 +64,7 @@ class SyncClient:
         self._child.process.kill()
         self._child.process.wait()
         self._reader.join()
-        self._child.sock.close()
+        self._child.forget()
 
     def _next(self) -> FromEngine:
         message = self._inbox.get()

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
 
 from kvasir.core.errors import RequestError, printable
+from kvasir.serve.facts import FileFacts, facts_of
+from kvasir.serve.pieces import Mixed, spelled
 from kvasir.serve.slices import Slices, Work
+from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
+from kvasir.tokenizer.messages import shown_tools
+from kvasir.tokenizer.spelling import TextPiece
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
+from kvasir.toolcalls.format import Reasoning
 from kvasir.weights.source import ModelSource
+
+_log = logging.getLogger(__name__)
 
 INLINE_BYTES = 4096
 """Texts up to this size are tokenized on the event loop (about a millisecond), longer ones in a
@@ -22,12 +34,37 @@ MESSAGE_BYTES = 64
 """What a message costs beside its content, in the same measure."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """How a conversation is written."""
+
+    add_generation_prompt: bool = True
+    continues_last: bool = False
+    """The answer goes on with the last message."""
+    add_special: bool = False
+    """Whether the tokenizer adds the special tokens with which texts begin."""
+    variables: Mapping[str, object] = field(default_factory=dict)
+    """Of the template."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    def showing_tools(self, name: str) -> Rendering:
+        """With its tools among the variables, for a template that looks for them in ``name``."""
+        if not self.tools:
+            return self
+        return replace(self, variables={**self.variables, **shown_tools(self.tools, name)})
+
+
 class TextModel:
     """Immutable; its methods run long work in threads."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts, heads: Heads
+    ) -> None:
         self.tokenizer = tokenizer
         self.template = template
+        self.facts = facts
+        self._calls: Detected | None = None
+        self.heads = heads
 
     async def encode(
         self, text: str, *, add_special: bool, limit: int, param: str
@@ -38,9 +75,28 @@ class TextModel:
             return tuple(self.tokenizer.encode(text, add_special))
         return tuple(await asyncio.to_thread(self.tokenizer.encode, text, add_special))
 
+    async def spell(
+        self, pieces: Sequence[TextPiece], *, add_special: bool, continues: bool, limit: int
+    ) -> tuple[int, ...]:
+        """Ids of the text that ``pieces`` make together. Raises as ``encode``."""
+        self.check_bytes(sum(len(piece.text) for piece in pieces), limit, "pieces")
+        size = sum(len(piece.text.encode("utf-8", "surrogatepass")) for piece in pieces)
+        self.check_bytes(size, limit, "pieces")
+        spell = partial(self.template.spell, pieces, add_special=add_special, continues=continues)
+        return tuple(spell() if size <= INLINE_BYTES else await asyncio.to_thread(spell))
+
+    async def read_mixed(
+        self, mixed: Mixed, *, add_special: bool, limit: int, param: str
+    ) -> tuple[int, ...]:
+        """As ``encode``."""
+        self.check_bytes(mixed.n_bytes, limit, param)
+        if mixed.n_bytes <= INLINE_BYTES:
+            return spelled(mixed, self.tokenizer, add_special)
+        return await asyncio.to_thread(spelled, mixed, self.tokenizer, add_special)
+
     async def read_many(
         self,
-        prompts: Sequence[str | tuple[int, ...]],
+        prompts: Sequence[str | tuple[int, ...] | Mixed],
         slices: Slices,
         *,
         add_special: bool,
@@ -53,15 +109,20 @@ class TextModel:
         while rest:
             await slices.run(self._read_short(rest, found, add_special, limit, param))
             if rest:
-                text = str(rest.popleft())
-                found.append(
-                    await self.encode(text, add_special=add_special, limit=limit, param=param)
-                )
+                prompt = rest.popleft()
+                if isinstance(prompt, Mixed):
+                    work = self.read_mixed(
+                        prompt, add_special=add_special, limit=limit, param=param
+                    )
+                else:
+                    text = str(prompt)
+                    work = self.encode(text, add_special=add_special, limit=limit, param=param)
+                found.append(await work)
         return found
 
     def _read_short(
         self,
-        rest: deque[str | tuple[int, ...]],
+        rest: deque[str | tuple[int, ...] | Mixed],
         found: list[tuple[int, ...]],
         add_special: bool,
         limit: int,
@@ -72,7 +133,7 @@ class TextModel:
             prompt = rest[0]
             if isinstance(prompt, tuple):
                 found.append(prompt)
-            elif self._check(prompt, limit, param) > INLINE_BYTES:
+            elif isinstance(prompt, Mixed) or self._check(prompt, limit, param) > INLINE_BYTES:
                 return
             else:
                 found.append(tuple(self.tokenizer.encode(prompt, add_special)))
@@ -87,17 +148,14 @@ class TextModel:
         return n_bytes
 
     async def render(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        *,
-        add_generation_prompt: bool,
-        add_special: bool,
+        self, messages: Sequence[Mapping[str, object]], rendering: Rendering
     ) -> tuple[int, ...]:
         """Ids of a conversation in the model's own form. Raises RequestError (400)."""
         size = sum(len(str(message.get("content"))) + MESSAGE_BYTES for message in messages)
+        size += len(str(rendering.variables)) if rendering.variables else 0
         if size <= INLINE_BYTES:
-            return self._render(messages, add_generation_prompt, add_special)
-        return await asyncio.to_thread(self._render, messages, add_generation_prompt, add_special)
+            return self._render(messages, rendering)
+        return await asyncio.to_thread(self._render, messages, rendering)
 
     def check_bytes(self, n_bytes: int, limit: int, param: str) -> None:
         """Raises RequestError (400) for a text of ``n_bytes`` that no tokenization brings under
@@ -113,13 +171,37 @@ class TextModel:
             )
 
     def _render(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        add_generation_prompt: bool,
-        add_special: bool,
+        self, messages: Sequence[Mapping[str, object]], rendering: Rendering
     ) -> tuple[int, ...]:
-        ids = self.template.encode(messages, add_generation_prompt)
-        return tuple(self.tokenizer.surround(ids) if add_special else ids)
+        ids = self.template.encode(
+            messages,
+            rendering.add_generation_prompt,
+            rendering.continues_last,
+            **rendering.variables,
+        )
+        return tuple(self.tokenizer.surround(ids) if rendering.add_special else ids)
+
+    @cached_property
+    def reasoning(self) -> Reasoning | None:
+        """What the template says that reasoning is written between."""
+        return reasoning_of(self.template)
+
+    async def calls(self, tool_format: str) -> Detected:
+        """How the model writes calls: a name of a format, or "auto", which renders a few short
+        conversations the first time that somebody asks."""
+        if self._calls is None:
+            names = special_names(self.tokenizer)
+            self._calls = await asyncio.to_thread(detect, self.template, names, tool_format)
+            name = self._calls.format.name if self._calls.format else "none"
+            _log.info("tool_format: %s: %s", name, self._calls.why)
+        return self._calls
+
+    async def report(self, tool_format: str) -> None:
+        """Says in the log how reasoning and calls of this model are written."""
+        if self.template.problem is None:
+            await self.calls(tool_format)
+            found = await asyncio.to_thread(lambda: self.reasoning)
+            _log.info("reasoning: %s", f"{found.begin} … {found.end}" if found else "none")
 
     @cached_property
     def _longest_token(self) -> int:
@@ -131,9 +213,9 @@ class TextModel:
 def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
-    template = ChatTemplate(source, tokenizer)
+    template, facts = ChatTemplate(source, tokenizer), facts_of(source)
     source.release()
-    return TextModel(tokenizer, template)
+    return TextModel(tokenizer, template, facts, Heads(source))
 
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:

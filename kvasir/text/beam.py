@@ -34,6 +34,8 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     max_tokens: int
     ignore_eos: bool = False
     length_penalty: float = 1.0
+    early_stopping: bool = False
+    """Ends with the first ``beam_width`` beams that ended, instead of looking for better ones."""
 
     def check(self) -> None:
         """Raises RequestError on a value out of bounds."""
@@ -78,6 +80,8 @@ class Search:
     @property
     def is_open(self) -> bool:
         """Some beam can still grow."""
+        if self.params.early_stopping and len(self.ended) == self.params.beam_width:
+            return False
         return bool(self.beams) and len(self.beams[0].tokens) < self.params.max_tokens
 
     def requests(self, ids: Iterator[int]) -> list[EngineRequest]:

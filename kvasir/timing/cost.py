@@ -82,16 +82,22 @@ class CostModel:
 
     def chunk_seconds(self, n_tokens: int, start: int) -> float:
         """Seconds that a row of ``n_tokens`` tokens after ``start`` others adds to a step."""
-        return self.beyond(chunk_load(n_tokens, start))
+        return self.seconds(*chunk_load(n_tokens, start))
 
     def fit(self, load: Load, start: int, n_most: int, seconds: float) -> int:
         """The longest chunk after ``start`` tokens, at most ``n_most``, that a step of ``load`` can
         take on within ``seconds``; 0 when it has no room for one token."""
-        room = seconds - self.step_seconds(load)
-        low, high = 0, n_most
+        return self.longest(start, n_most, seconds - self.step_seconds(load))
+
+    def longest(self, start: int, n_most: int, seconds: float) -> int:
+        """The longest chunk after ``start`` tokens, at most ``n_most``, that adds no more than
+        ``seconds`` to a step."""
+        if n_most <= 0 or self.chunk_seconds(n_most, start) <= seconds:
+            return max(n_most, 0)  # mostly
+        low, high = 0, n_most - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if self.chunk_seconds(middle, start) <= room:
+            if self.chunk_seconds(middle, start) <= seconds:
                 low = middle
             else:
                 high = middle - 1

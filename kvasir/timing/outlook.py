@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapreplace
 from itertools import islice
@@ -82,21 +83,19 @@ class Outlook:
 
         ``n_places``: requests that can run at a time.
         """
-        n_known = n_computed = 0
-        lefts: dict[int, int] = {}
-        for x in running:
-            n_drawn = x.n_drawn
-            n_known += x.n_prompt + n_drawn
-            n_computed += x.n_computed
-            left = self.n_left(x) if x.params.stop_ids else x.max_outputs - n_drawn
-            lefts[left] = lefts.get(left, 0) + 1
+        n_known = sum([x.n_prompt + x.n_drawn for x in running])
+        n_computed = sum([x.n_computed for x in running])
+        left, n_running = self.n_left, len(running)
+        lefts = Counter(
+            [left(x) if x.params.stop_ids else x.max_outputs - x.n_drawn for x in running]
+        )
         prompts = 0.0
-        if n_known - n_computed > len(running):
+        if n_known - n_computed > n_running:
             prompts = sum(map(self.prompt_seconds, running))
-        n_places = max(n_places, len(running))
-        if n_places > len(running):
-            lefts[0] = lefts.get(0, 0) + n_places - len(running)
-        return Occupancy(len(running), n_places, n_known, prompts, sorted(lefts.items()))
+        n_places = max(n_places, n_running)
+        if n_places > n_running:
+            lefts[0] += n_places - n_running
+        return Occupancy(n_running, n_places, n_known, prompts, sorted(lefts.items()))
 
     def wait(
         self, occupancy: Occupancy, backlogs: Iterable[Backlog], waiting: Iterable[Timed]

@@ -30,10 +30,27 @@ class Pace:
         which ``decodes`` were not chunks of prompts. At least one if there are no other chunks.
         ``n_prompts``: to be computed in all."""
         alone = self.costs.step_seconds(decodes)
-        share = max(MIN_SHARE, self.share * n_prompts)
-        least = max(self.costs.chunk_seconds(MIN_CHUNK_TOKENS, 0), share * alone)
+        least = self._least(alone, n_prompts)
         n_fitting = self.costs.fit(load, start, n_most, max(self.seconds, alone + least))
         return max(n_fitting, min(n_most, int(load == decodes)))
+
+    def share_room(self, decodes: Load, spent: float, start: int, n_most: int) -> int:
+        """The same for the prompts of one tenant together, beside streams of others: chunks that
+        take ``spent`` seconds are in the step already. At least one token without any."""
+        least = self._least(self.costs.step_seconds(decodes), 1)
+        n_fitting = self.costs.longest(start, n_most, least - spent)
+        return max(n_fitting, min(n_most, int(not spent)))
+
+    def _least(self, alone: float, n_prompts: int) -> float:
+        """Seconds that prompts may take whatever the target: decodes take ``alone``."""
+        share = max(MIN_SHARE, self.share * n_prompts)
+        return max(self.costs.chunk_seconds(MIN_CHUNK_TOKENS, 0), share * alone)
+
+
+def make_tenant_pace(costs: CostModel, target: float | None) -> Pace | None:
+    """Of each tenant's prompts beside streams of others. None: ``target`` bounds every step in
+    seconds."""
+    return None if target else Pace(costs, 0.0, AUTO_SHARE)
 
 
 def make_pace(costs: CostModel, target: float | None) -> Pace | None:
@@ -41,3 +58,8 @@ def make_pace(costs: CostModel, target: float | None) -> Pace | None:
     if target is None:
         return None
     return Pace(costs, target, 0.0 if target else AUTO_SHARE)
+
+
+def make_paces(costs: CostModel, target: float | None) -> tuple[Pace | None, Pace | None]:
+    """Of all prompts, and of each tenant's."""
+    return make_pace(costs, target), make_tenant_pace(costs, target)

@@ -8,7 +8,7 @@ from math import inf
 
 import msgspec
 
-from kvasir.core.timeline import Mark, Span, StepRecord
+from kvasir.timing.records import Mark, Span, StepRecord
 
 PIECE = 256
 """Steps and prompts looked at before somebody else may have a turn: about a tenth of a millisecond,
@@ -191,7 +191,7 @@ class _Writer:
             if mark.n_tokens:
                 self._add("prefix_hit", at, tokens=mark.n_tokens)
             return
-        if mark.kind == "preempted":
+        if mark.kind in ("preempted", "replayed"):
             self._since = mark.at
         self._add(mark.kind, at, tokens=mark.n_tokens, detail=mark.detail)
 

@@ -29,7 +29,7 @@ class Waiting(Protocol):
         ...
 
 
-class Queues(Protocol):
+class TimedQueues(Protocol):
     """Who runs, and who waits."""
 
     @property
@@ -47,7 +47,9 @@ class Queues(Protocol):
 class Timekeeper:
     """Times are seconds of ``clock``, which the deadlines of requests are told in."""
 
-    def __init__(self, queues: Queues, outlook: Outlook, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, queues: TimedQueues, outlook: Outlook, clock: Clock = time.monotonic
+    ) -> None:
         self.n_unreachable = 0
         self.n_expired = 0
         self._queues = queues
@@ -57,10 +59,15 @@ class Timekeeper:
         self._occupancy: Occupancy | None = None
         """As of the last plan and end of a request; None when nobody has asked since."""
 
-    def refusal(self, request: Timed, n_cached: int) -> TokenEvent | None:
+    def refusal(
+        self, request: Timed, n_cached: int, *, is_taken: bool = False
+    ) -> TokenEvent | None:
         """What a request, ``n_cached`` tokens of which are there, is told when it is expected to
-        miss its deadline; None when it is taken."""
+        miss its deadline; None when it is taken, as one is that ``is_taken`` already."""
         if not request.standing.has_deadline:
+            return None
+        if is_taken:
+            self._deadlines.add(request)
             return None
         occupancy = self._look()
         # of those who wait, lower classes are not in the way

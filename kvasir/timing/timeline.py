@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec import structs
 
 from kvasir.core.plan import StepPlan, StepResult
-from kvasir.core.timeline import Mark, Span, StepRecord, Story
+from kvasir.timing.records import Mark, Span, StepRecord, Story
 from kvasir.timing.story import Life, spans_of
 
 MAX_STEPS = 32_768
@@ -28,7 +28,7 @@ MAX_MARKS = 256
 
 
 @dataclass(slots=True)
-class _Life:
+class _OpenLife:
     first: int
     """Steps recorded when it arrived."""
     marks: list[Mark]
@@ -61,8 +61,8 @@ class Timeline:
         self._n_entries = 0
         self._n_recorded = 0
         self._decodes: tuple[int, ...] = ()
-        self._live: dict[int, _Life] = {}
-        self._finished: OrderedDict[int, _Life] = OrderedDict()
+        self._live: dict[int, _OpenLife] = {}
+        self._finished: OrderedDict[int, _OpenLife] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ring)
@@ -70,6 +70,11 @@ class Timeline:
     @property
     def n_entries(self) -> int:
         return self._n_entries
+
+    @property
+    def live(self) -> Collection[int]:
+        """Requests that have not finished."""
+        return self._live.keys()
 
     def queued(self, request_id: int, n_prompt: int) -> None:
         """A request arrived."""
@@ -123,7 +128,15 @@ class Timeline:
             n_waiting,
             blocks_free,
         )
-        self._tell(record)
+        self._add_step(record)
+        if self.listener is not None:
+            self.listener(record)
+
+    def started(self, request_id: int) -> float | None:
+        """When a request was started for the first time; None when that is not known."""
+        life = self._live.get(request_id) or self._finished.get(request_id)
+        marks = () if life is None else life.marks
+        return next((mark.at for mark in marks if mark.kind == "started"), None)
 
     def recent(self, n_steps: int) -> tuple[StepRecord, ...]:
         """The last ``n_steps`` steps that are remembered, oldest first."""
@@ -161,14 +174,14 @@ class Timeline:
             yield
         return stories
 
-    def _end(self, life: _Life) -> int:
+    def _end(self, life: _OpenLife) -> int:
         """Steps recorded when it ended, so far for one that lives."""
         return self._n_recorded if life.end < 0 else life.end
 
-    def _tell(self, item: StepRecord | Mark) -> None:
-        self.add(item)
+    def _tell(self, mark: Mark) -> None:
+        self._add_mark(mark)
         if self.listener is not None:
-            self.listener(item)
+            self.listener(mark)
 
     def _add_step(self, record: StepRecord) -> None:
         size = 1 + len(record.chunks) + len(record.drafts)
@@ -184,13 +197,14 @@ class Timeline:
             self._n_entries -= self._ring.popleft()[1]
 
     def _add_mark(self, mark: Mark) -> None:
-        if mark.kind == "queued":
-            self._finished.pop(mark.id, None)
-            self._live[mark.id] = _Life(self._n_recorded, [mark])
-            return
         life = self._live.get(mark.id)
         if life is None:
+            if mark.kind == "queued":
+                self._finished.pop(mark.id, None)
+                self._live[mark.id] = _OpenLife(self._n_recorded, [mark])
             return
+        if mark.kind == "queued":
+            mark = structs.replace(mark, kind="replayed")  # by another engine
         if len(life.marks) < MAX_MARKS or mark.kind == "finished":
             life.marks.append(mark)
         else:
@@ -224,4 +238,4 @@ def _state(marks: Sequence[Mark]) -> str:
     if marks[-1].kind == "finished":
         return "finished"
     last = next(m.kind for m in reversed(marks) if m.kind != "prefix_hit")
-    return "waiting" if last in ("queued", "preempted") else "running"
+    return "waiting" if last in ("queued", "preempted", "replayed") else "running"

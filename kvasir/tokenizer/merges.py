@@ -28,7 +28,7 @@ def merges_by_score(tokens: Sequence[str], order: Sequence[int]) -> list[tuple[s
     lengths = np.array([len(token) for token in tokens])
     wanted = np.zeros(len(tokens), bool)
     wanted[list(order)] = True
-    table = _Table(tokens, lengths)
+    table = _TokenTable(tokens, lengths)
     found = [
         ranks[whole] << 2 * ID_BITS | left << ID_BITS | right
         for whole, left, right in _cuts(tokens, lengths, wanted, table)
@@ -39,7 +39,7 @@ def merges_by_score(tokens: Sequence[str], order: Sequence[int]) -> list[tuple[s
     return [(tokens[left], tokens[right]) for left, right in zip(lefts, rights, strict=True)]
 
 
-class _Table:
+class _TokenTable:
     """Token ids by hash."""
 
     def __init__(self, tokens: Sequence[str], lengths: Ints) -> None:
@@ -58,7 +58,7 @@ class _Table:
 
 
 def _cuts(
-    tokens: Sequence[str], lengths: Ints, wanted: NDArray[np.bool_], table: _Table
+    tokens: Sequence[str], lengths: Ints, wanted: NDArray[np.bool_], table: _TokenTable
 ) -> Iterator[tuple[Ints, Ints, Ints]]:
     """(tokens, left halves, right halves), by length and place of the cut."""
     for length in np.unique(lengths[wanted]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -10,15 +11,79 @@ import msgspec
 from kvasir.core.errors import RequestError
 from kvasir.core.warn import bounded, escaped
 
-ROLES = ("system", "developer", "user", "assistant")
-_CALLS = ("tool_calls", "function_call", "tool_call_id")
+TURNS = ("system", "developer", "user", "assistant")
+ROLES = (*TURNS, "tool")
+MAX_CALLS = 128
+"""Of one message."""
+THOUGHTS = ("reasoning_content", "reasoning")
+"""Names of a message's reasoning."""
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
+class PastCall(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class History(msgspec.Struct, frozen=True):
+    """How a chat template wants past calls and tools."""
+
+    as_text: bool = False
+    """Arguments as JSON text, not as a mapping."""
+    is_null: bool = False
+    """A turn without content beside its calls has None, not an empty text."""
+    is_written: bool = False
+    """It writes no calls: they stand in the content."""
+    shown_as: str | None = "tools"
+    """The variable of its tools; None where it shows none."""
+
+
+DEFAULT = History()
+
+
+def shown_tools(tools: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Variables of a template that looks for tools in ``name``."""
+    return {"tools": list(tools), name: list(tools)}
+
+
+class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the template sees."""
 
     role: str
     content: str
+    calls: tuple[PastCall, ...] = ()
+    """Of an assistant."""
+    reasoning: str = ""
+    """Of an assistant: templates that want none leave it out."""
+    call_id: str = ""
+    """Of a tool: the call that it answers."""
+    name: str = ""
+    """Of a tool."""
+
+    def said(self, history: History = DEFAULT) -> dict[str, object]:
+        """As templates read it."""
+        found: dict[str, object] = {"role": self.role, "content": self.content}
+        if self.calls:
+            found["tool_calls"] = [_written(call, history.as_text) for call in self.calls]
+            found["content"] = None if history.is_null and not self.content else self.content
+        more = {
+            "reasoning_content": self.reasoning,
+            "tool_call_id": self.call_id,
+            "name": self.name,
+        }
+        return found | {key: value for key, value in more.items() if value}
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all that it says."""
+        calls = sum(len(call.name) + len(json.dumps(call.arguments)) for call in self.calls)
+        return len((self.content + self.reasoning).encode("utf-8", errors="replace")) + calls
+
+
+def _written(call: PastCall, as_text: bool) -> dict[str, object]:
+    given = json.dumps(call.arguments, ensure_ascii=False) if as_text else call.arguments
+    function = {"name": call.name, "arguments": given}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 Conversation = tuple[tuple[ChatMessage, ...], tuple[str, ...]]
@@ -33,8 +98,8 @@ def read_messages(messages: object) -> Conversation:
     if not messages:
         raise RequestError("messages is empty: send at least one", param="messages")
     read = tuple(_message(message, i) for i, message in enumerate(messages))
-    fields = {str(key) for message in messages for key in message} - {"role", "content"}
-    parts = [part for message in messages for part in _dicts(message["content"])]
+    fields = {str(key) for message in messages for key in message if key not in _known(message)}
+    parts = [part for message in messages for part in _dicts(message.get("content"))]
     inner = {str(key) for part in parts for key in part} - {"type", "text"}
     extra = sorted({*fields, *(f"content[].{key}" for key in inner)})
     return read, bounded(extra, lambda key: f"messages[].{escaped(key)} was ignored")
@@ -59,31 +124,99 @@ def _message(message: object, i: int) -> ChatMessage:
             f"{where}.role is {_said(role)}: use one of {', '.join(ROLES)}",
             param=f"{where}.role",
         )
-    for key in _CALLS:
-        if message.get(key):
-            raise RequestError(f"{where}.{key} is not supported yet", param=f"{where}.{key}")
-    return ChatMessage(role, _content(message.get("content"), f"{where}.content"))
+    if message.get("function_call"):
+        raise RequestError(
+            f"{where}.function_call is the legacy form: send tool_calls",
+            param=f"{where}.function_call",
+        )
+    if role == "tool":
+        content = read_content(message.get("content"), f"{where}.content")
+        call_id, name = message.get("tool_call_id"), message.get("name")
+        for key, value in (("tool_call_id", call_id), ("name", name)):
+            if not isinstance(value, str | None):
+                raise RequestError(f"{where}.{key} must be text", param=f"{where}.{key}")
+        return ChatMessage(role, content, call_id=call_id or "", name=name or "")
+    if role != "assistant":
+        for key in ("tool_calls", "tool_call_id"):
+            if message.get(key):
+                raise RequestError(
+                    f"{where}.{key} does not belong to a message of the role {role}",
+                    param=f"{where}.{key}",
+                )
+        return ChatMessage(role, read_content(message.get("content"), f"{where}.content"))
+    return _of_assistant(message, where)
+
+
+def _of_assistant(message: Mapping[str, Any], where: str) -> ChatMessage:
+    calls = _calls(message.get("tool_calls"), f"{where}.tool_calls")
+    said = message.get("content")
+    content = "" if calls and not said else read_content(said, f"{where}.content")
+    thoughts = next((found for key in THOUGHTS if (found := message.get(key))), "")
+    if not isinstance(thoughts, str):
+        raise RequestError(f"{where}.reasoning must be text", param=f"{where}.reasoning")
+    return ChatMessage("assistant", content, calls, thoughts)
+
+
+def _known(message: Mapping[str, Any]) -> tuple[str, ...]:
+    """Its fields that say something."""
+    more = {"assistant": ("tool_calls", *THOUGHTS), "tool": ("tool_call_id", "name")}
+    return ("role", "content", *more.get(message["role"], ()))
+
+
+def _calls(given: object, where: str) -> tuple[PastCall, ...]:
+    if given is None or given == []:
+        return ()
+    if not is_list(given) or len(given) > MAX_CALLS:
+        raise RequestError(f"{where} must be a list of at most {MAX_CALLS} calls", param=where)
+    return tuple(_call(call, f"{where}[{i}]") for i, call in enumerate(given))
+
+
+def _call(call: object, where: str) -> PastCall:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+        raise RequestError(f"{where} must have a function", param=where)
+    name, call_id = function.get("name"), call.get("id")
+    if not isinstance(name, str) or not isinstance(call_id, str | None):
+        raise RequestError(f"{where} must have a name and an id of text", param=where)
+    given = function.get("arguments")
+    return PastCall(call_id or "", name, read_arguments(given, f"{where}.function.arguments"))
+
+
+def read_arguments(given: object, where: str) -> dict[str, Any]:
+    """Of a past call: an object, or JSON of one. Raises RequestError (400)."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given or "{}")
+        except (ValueError, RecursionError):
+            raise RequestError(f"{where} is not JSON", param=where) from None
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise RequestError(f"{where} must be a JSON object", param=where)
+    return given
 
 
 def _said(role: object) -> str:
     return repr(role[:32]) if isinstance(role, str) else f"of type {type(role).__name__}"
 
 
-def _content(content: object, where: str) -> str:
+def read_content(content: object, where: str, kinds: Sequence[str] = ("text",)) -> str:
+    """The text of a message that is a text or a list of parts, of types ``kinds``. Raises
+    RequestError (400), which names ``where``."""
     if isinstance(content, str):
         return content
     if is_list(content) and content:
-        return "\n".join(_part(part, f"{where}[{i}]") for i, part in enumerate(content))
+        return "\n".join(_part(part, f"{where}[{i}]", kinds) for i, part in enumerate(content))
     raise RequestError(f"{where} must be text or a list of text parts", param=where)
 
 
-def _part(part: object, where: str) -> str:
+def _part(part: object, where: str, kinds: Sequence[str]) -> str:
     if isinstance(part, str):
         return part
-    text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type") in kinds else None
     if not isinstance(text, str):
         raise RequestError(
-            f"{where}: only parts of type text are supported",
+            f"{where}: only parts of type {' or '.join(kinds)} are supported",
             param=where,
             code="unsupported_parameter",
         )

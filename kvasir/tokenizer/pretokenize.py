@@ -32,7 +32,7 @@ _DEEPSEEK3 = (
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Rules:
     """Expressions applied one after the other; matches and the text between become pieces."""
 
     patterns: tuple[str, ...]
@@ -54,31 +54,31 @@ class Split:
         return pre_tokenizers.Sequence(splits)
 
 
-_SPLITS: dict[tuple[str, ...], Split] = {
-    ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"): Split(
+_SPLITS: dict[tuple[str, ...], Rules] = {
+    ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"): Rules(
         (_GPT2,)
     ),
-    ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"): Split(
+    ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"): Rules(
         (r"\p{N}", _GPT2)
     ),
-    ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"): Split(
+    ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"): Rules(
         (_LLAMA3,), ignore_merges=True, add_bos=True
     ),
-    ("dbrx", "smaug-bpe", "chatglm-bpe"): Split((_LLAMA3,)),
-    ("glm4",): Split((_LLAMA3,), ignore_merges=True),
-    ("qwen2", "deepseek-r1-qwen", "megrez", "hunyuan", "stablelm2"): Split((_QWEN2,), nfc=True),
-    ("qwen35",): Split((_QWEN35,)),
-    ("tekken",): Split((_TEKKEN,), ignore_merges=True, add_bos=True),
-    ("gpt-4o", "llama4"): Split((_GPT4O,)),
-    ("deepseek-v3",): Split((r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3)),
-    ("falcon",): Split((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
-    ("default",): Split((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
+    ("dbrx", "smaug-bpe", "chatglm-bpe"): Rules((_LLAMA3,)),
+    ("glm4",): Rules((_LLAMA3,), ignore_merges=True),
+    ("qwen2", "deepseek-r1-qwen", "megrez", "hunyuan", "stablelm2"): Rules((_QWEN2,), nfc=True),
+    ("qwen35",): Rules((_QWEN35,)),
+    ("tekken",): Rules((_TEKKEN,), ignore_merges=True, add_bos=True),
+    ("gpt-4o", "llama4"): Rules((_GPT4O,)),
+    ("deepseek-v3",): Rules((r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3)),
+    ("falcon",): Rules((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
+    ("default",): Rules((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
 }
 
-SPLITS: dict[str, Split] = {name: split for names, split in _SPLITS.items() for name in names}
+SPLITS: dict[str, Rules] = {name: split for names, split in _SPLITS.items() for name in names}
 
 
-def split_of(pre: str) -> Split:
+def split_of(pre: str) -> Rules:
     """The entry of ``pre``. Raises ModelError for an unknown one."""
     if pre not in SPLITS:
         raise ModelError(

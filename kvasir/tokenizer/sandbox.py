@@ -65,7 +65,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            extensions=[LoopControlExtension, _Generation],
+            extensions=[LoopControlExtension, _GenerationTag],
             finalize=_finalize,
             # Folding constants would run them before there is a budget.
             optimized=False,
@@ -74,7 +74,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         allowed |= {name: _guarded(self.filters[name], True) for name in _TEXT_FILTERS}
         self.filters = allowed | {
             "list": _list, "join": _join, "replace": _replace, "indent": _indent, "tojson": _tojson,
-            "_steps": _steps, "_concat": _concat, "_checked": _checked,
+            "_steps": _steps, "_concat": _concat, "_checked": _checked, "_own": _own,
         }  # fmt: skip
         self.globals = {
             "range": self.globals["range"], "namespace": Namespace, "dict": dict,
@@ -90,6 +90,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return template.render({**variables, _BUDGET: Budget()})
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, _OwnList) and attr in ("append", "pop"):
+            return True
         for kind, methods in _METHODS.items():
             if isinstance(obj, kind) and attr not in methods:
                 return False
@@ -105,6 +107,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         budget = _budget(context)
         budget.step()
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
+        if isinstance(owner, _OwnList):
+            budget.charge(ELEMENT)
         if isinstance(owner, str):
             _check_method(budget, owner, name, args)
         elif name == "format":
@@ -166,6 +170,10 @@ def _check_method(budget: Budget, text: str, name: str, args: tuple[Any, ...]) -
         budget.charge(len(text))
 
 
+class _OwnList(list[Any]):
+    """Which the template made: it may change it, and nobody else sees it."""
+
+
 class _Hooks(NodeTransformer):
     """Puts hooks where Jinja has none: loops, ``~``, literals, and text between tags."""
 
@@ -182,7 +190,7 @@ class _Hooks(NodeTransformer):
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
         self.generic_visit(node)
-        return _filter(node, "_checked")
+        return _filter(node, "_own")
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
         self.generic_visit(node)
@@ -205,7 +213,7 @@ def _filter(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
-class _Generation(Extension):
+class _GenerationTag(Extension):
     """``{% generation %}`` marks the model's own words for training, and changes no text."""
 
     tags = {"generation"}  # noqa: RUF012 (as the base class declares it)
@@ -247,6 +255,11 @@ def _checked(context: Context, value: Any) -> Any:
     budget.step()
     budget.check(value)
     return value
+
+
+@pass_context
+def _own(context: Context, value: list[Any]) -> list[Any]:
+    return _OwnList(_checked(context, value))
 
 
 @pass_context
@@ -302,6 +315,8 @@ def _tojson(
     """Plain JSON, without Jinja's escapes for HTML, as ``transformers`` has it."""
     budget = _budget(context)
     budget.step()
+    if isinstance(value, Iterator):  # of a filter
+        value = list(_steps(context, value))
     area = budget.check(value)
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= _MAX_INDENT):
         stop(f"it indents by more than {_MAX_INDENT}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tokenizers
 from tokenizers import AddedToken
@@ -13,6 +14,15 @@ _NOBODYS = "\U0010fffd"
 
 LONG = 4096
 """Characters of a text that takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A part of a text that is tokenized as a whole."""
+
+    text: str
+    special: bool = True
+    """Whether names of special tokens in it are these tokens; else they are words."""
 
 
 def encode(

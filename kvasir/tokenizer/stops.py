@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from kvasir.core.errors import RequestError
+
+
+class TextStop(Protocol):
+    """Reads the same text, character by character, for stops of another kind."""
+
+    def advance(self, char: str) -> tuple[int, str] | None:
+        """Length and name of the longest stop that ``char`` completes."""
+        ...
+
+    @property
+    def n_open(self) -> int:
+        """Characters at the end of the text that may yet be the beginning of a stop."""
+        ...
 
 
 class StopStrings:
@@ -17,12 +31,16 @@ class StopStrings:
     costs nothing for its length.
     """
 
-    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
-        """``include``: the stop is part of the text. Raises RequestError for an empty stop."""
+    def __init__(
+        self, stops: Sequence[str], include: bool = False, matcher: TextStop | None = None
+    ) -> None:
+        """``include``: the stop is part of the text. ``matcher``: of what else stops it. Raises
+        RequestError for an empty stop."""
         if "" in stops:
             raise RequestError("stop strings must not be empty", param="stop")
         self._stops = tuple(stops)
         self._include = include
+        self._matcher = matcher
         self._fallbacks = [[0] for _ in self._stops]
         """Per stop and prefix of it, the length of its longest proper prefix that is also its
         suffix; up to the longest prefix that the text has had."""
@@ -38,15 +56,16 @@ class StopStrings:
         """
         if self._matched is not None:
             return "", self._matched
-        if not self._stops:
+        if not self._stops and self._matcher is None:
             return delta, None
         text = self._held + delta
         for end in range(len(self._held) + 1, len(text) + 1):
-            matched = self._advance(text[end - 1])
+            n, matched = self._advance(text[end - 1])
             if matched is not None and may_end:
                 self._held, self._matched = "", matched
-                return text[: end if self._include else end - len(matched)], matched
-        n_safe = len(text) - max(map(self._open, range(len(self._stops))))
+                return text[: end if self._include else end - n], matched
+        n_open = 0 if self._matcher is None else self._matcher.n_open
+        n_safe = len(text) - max(n_open, *map(self._open, range(len(self._stops))), 0)
         self._held = text[n_safe:]
         return text[:n_safe], None
 
@@ -61,8 +80,8 @@ class StopStrings:
         state = self._states[i]
         return state if state < len(self._stops[i]) else self._fallbacks[i][state - 1]
 
-    def _advance(self, char: str) -> str | None:
-        """Take one character; the longest stop that it completes."""
+    def _advance(self, char: str) -> tuple[int, str | None]:
+        """Take one character; length and name of the longest stop that it completes."""
         matched: str | None = None
         for i, (stop, fallbacks) in enumerate(zip(self._stops, self._fallbacks, strict=True)):
             state = self._states[i]
@@ -74,7 +93,9 @@ class StopStrings:
                 fallbacks.append(_next_fallback(stop, fallbacks))
             if state == len(stop) and len(stop) > len(matched or ""):
                 matched = stop
-        return matched
+        found = len(matched or ""), matched
+        other = None if self._matcher is None else self._matcher.advance(char)
+        return other if other is not None and other[0] > found[0] else found
 
 
 def _next_fallback(stop: str, known: list[int]) -> int:

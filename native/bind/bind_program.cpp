@@ -62,6 +62,7 @@ StepArrays step_arrays(nb::dict d) {
   a.path_begin = field<int32_t>(d, "path_begin");
   a.path = field<int32_t>(d, "path");
   a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
+  if (d.contains("sums")) a.sums = field<double>(d, "sums");
   a.drawn = field<int32_t>(d, "drawn");
   a.logprob = field<float>(d, "logprob");
   a.rank = field<int32_t>(d, "rank");
@@ -88,6 +89,7 @@ using WeightTuple = std::tuple<nb::object, int, int64_t, int64_t, int64_t>;  // 
 struct BoundProgram {
   std::unique_ptr<Program> program;
   std::unique_ptr<Drafter> drafter;
+  Program* pool = nullptr;
   std::vector<nb::object> owners;
   int64_t vocab;
 };
@@ -156,7 +158,8 @@ StepMasks step_masks(const std::optional<MaskTuple>& masks, int64_t logits, int6
 }
 
 void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64_t until,
-         std::optional<Doubles> seconds, std::optional<Logits> out, std::optional<MaskTuple> masks) {
+         std::optional<Doubles> seconds, std::optional<Logits> out, std::optional<MaskTuple> masks,
+         int64_t pooled) {
   if (seconds && int64_t(seconds->size()) < self.program->phases())
     throw std::invalid_argument("seconds needs one entry per phase");
   if (out && (int64_t(out->shape(0)) < logits || int64_t(out->shape(1)) != self.vocab))
@@ -167,7 +170,13 @@ void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64
   nb::gil_scoped_release release;
   const StepSize size{tokens, seqs, logits};
   self.program->run(size, own, until, times, rows);
+  if (self.pool && pooled && until < 0) self.pool->run({tokens, seqs, pooled}, {}, -1, nullptr, nullptr);
   if (self.drafter && until < 0) self.drafter->run(size);
+}
+
+void pool_with(BoundProgram& self, nb::object pool) {
+  self.pool = nb::cast<BoundProgram&>(pool).program.get();
+  self.owners.push_back(pool);
 }
 
 void draft_with(BoundProgram& self, nb::object draft, Ints n_drafts, Ints drafts,
@@ -217,9 +226,11 @@ void bind_program(nb::module_& m) {
            nb::arg("tables"), nb::arg("arena"), nb::arg("arrays"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 4>())
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
-           nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none())
+           nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none(),
+           nb::arg("pooled") = 0)
       .def("draft_with", &draft_with, nb::arg("draft"), nb::arg("n_drafts"), nb::arg("drafts"),
            nb::arg("exports"))
+      .def("pool_with", &pool_with, nb::arg("pool"))
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
   m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"),
         nb::arg("N"), nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0, nb::arg("tile_step") = 1);

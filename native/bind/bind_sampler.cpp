@@ -1,10 +1,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "bind/bind.h"
@@ -51,10 +53,23 @@ void fill_mask(Masks masks, Flags ready, int64_t row, Mask mask) {
   raise_flag(ready.data(), row);
 }
 
+template <class T>
+bool read(nb::handle value, T& field) {
+  return nb::try_cast(value, field);
+}
+
+bool read(nb::handle value, std::vector<uint32_t>& words) {
+  if (!nb::isinstance<nb::bytes>(value)) return false;
+  const auto bytes = nb::borrow<nb::bytes>(value);
+  words.resize(bytes.size() / sizeof(uint32_t));
+  if (!words.empty()) std::memcpy(words.data(), bytes.c_str(), words.size() * sizeof(uint32_t));
+  return bytes.size() % sizeof(uint32_t) == 0;
+}
+
 void open(Sampler& sampler, int32_t slot, nb::handle params, const Ids& prompt, const Ids& output) {
   SlotParams own;
   own.each([&](const char* name, auto& field) {
-    if (!nb::try_cast(params.attr(name), field))
+    if (!read(params.attr(name), field))
       throw nb::type_error((std::string(name) + " is not what the sampler takes").c_str());
   });
   sampler.open(slot, own, prompt, output);

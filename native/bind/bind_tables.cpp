@@ -1,5 +1,5 @@
 // The numbers and structs that Python and the core must agree on: Python has no copy, it looks them up here
-// by name (exec/cpu/codes.py).
+// by name (exec/cpu/codes.py, exec/masks.py).
 #include <nanobind/nanobind.h>
 
 #include <iterator>
@@ -10,6 +10,7 @@
 #include "bind/bind.h"
 #include "program/op.h"
 #include "program/spec.h"
+#include "sample/masks.h"
 
 namespace nb = nanobind;
 
@@ -80,6 +81,7 @@ void bind_tables(nb::module_& m) {
   enums["Epilogue"] = enumeration(kEpilogueNames);
   enums["KvType"] = enumeration(kKvTypeNames);
   enums["Layout"] = enumeration(kLayoutNames);
+  enums["MaskFlag"] = enumeration(kMaskFlagNames);
   enums["Op"] = op_kinds();
   enums["RowsOf"] = enumeration(kRowsOfNames);
   structs["Record"] = fields_of<Record>();

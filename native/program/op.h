@@ -6,6 +6,7 @@
 #include "program/ops/attention.h"
 #include "program/ops/linear.h"
 #include "program/ops/moe.h"
+#include "program/ops/pool_rows.h"
 #include "program/ops/rows.h"
 #include "program/ops/sample.h"
 
@@ -13,7 +14,7 @@ namespace kvasir {
 
 // A record's kind is the index here; Python looks it up by name.
 using Op = std::variant<Embed, Norm, Cast, Linear, RopeWrite, Attention, Add, Scale, GatherRows, Route,
-                        GroupPairs, ExpertLinear, Combine, Sample>;
+                        GroupPairs, ExpertLinear, Combine, Sample, PoolRows>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

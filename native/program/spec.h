@@ -106,6 +106,7 @@ struct StepArrays {
   int64_t* logit_out_index;
   int32_t *path_begin, *path;  // [R + 1], tokens or references as in `tokens`
   int64_t max_path;
+  double* sums;  // of a program that pools: [slots, columns], else null
   // results
   int32_t* drawn;
   float* logprob;

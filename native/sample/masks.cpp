@@ -17,8 +17,8 @@ constexpr std::chrono::microseconds kNap{50};  // leaves the core to who makes t
 
 const uint32_t* StepMasks::wait(int64_t row) const {
   const std::atomic_ref<int32_t> flag(ready[row]);
-  if (flag.load(std::memory_order_relaxed) == kNone) return nullptr;
-  for (int spins = 0; flag.load(std::memory_order_acquire) == kComing; spins++) {
+  if (flag.load(std::memory_order_relaxed) == int32_t(MaskFlag::none)) return nullptr;
+  for (int spins = 0; flag.load(std::memory_order_acquire) == int32_t(MaskFlag::coming); spins++) {
     if (spins < kSpins) {
       _mm_pause();
       continue;
@@ -31,7 +31,7 @@ const uint32_t* StepMasks::wait(int64_t row) const {
 }
 
 void raise_flag(int32_t* ready, int64_t row) {
-  std::atomic_ref<int32_t>(ready[row]).store(StepMasks::kHere, std::memory_order_release);
+  std::atomic_ref<int32_t>(ready[row]).store(int32_t(MaskFlag::here), std::memory_order_release);
 }
 
 }  // namespace kvasir

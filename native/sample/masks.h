@@ -3,13 +3,16 @@
 #include <chrono>
 #include <cstdint>
 
+#include "kernels.h"
+
 namespace kvasir {
 
-struct StepMasks {
-  static constexpr int32_t kNone = 0, kComing = 1, kHere = 2;  // of `ready`
+// Of a logit row: it has no mask, waits for it, has it.
+KVASIR_ENUM(MaskFlag, none, coming, here);
 
+struct StepMasks {
   const uint32_t* bits = nullptr;  // [R, words]
-  int32_t* ready = nullptr;        // [R]; null: no row of the step has a mask
+  int32_t* ready = nullptr;        // MaskFlag [R]; null: no row of the step has a mask
   int64_t words = 0;
   std::chrono::steady_clock::time_point until{};  // nobody waits longer
 

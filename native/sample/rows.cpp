@@ -1,6 +1,7 @@
 #include "sample/rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "sample/philox.h"
@@ -162,6 +163,30 @@ KVASIR_CLONES void block_mass(const float* x, int64_t start, int64_t n, const Dr
     share[i] = z >= draw.lowest ? exp_of(z) * 0x1p40f : 0.0f;
   }
   for (int i = 0; i < count; ++i) mass[i] = static_cast<uint64_t>(static_cast<int64_t>(share[i]));
+}
+
+KVASIR_CLONES void scale_row(const float* x, int64_t n, const Draw& draw, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] - draw.largest) / draw.temperature;
+}
+
+KVASIR_CLONES void sum_terms(const float* x, int64_t n, const Draw& draw, uint64_t& mass, uint64_t& terms) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float z = (x[i] - draw.largest) / draw.temperature;
+    const float share = exp_of(z), below = share > 0 ? -z : 0.0f;
+    mass += static_cast<uint64_t>(static_cast<int64_t>(share * 0x1p40f));
+    terms += static_cast<uint64_t>(static_cast<int64_t>(share * below * 0x1p40f));
+  }
+}
+
+KVASIR_CLONES void distance_row(const float* x, int64_t n, const Draw& draw, float mean, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = -std::fabs((x[i] - draw.largest) / draw.temperature + mean);
+}
+
+KVASIR_CLONES void keep_row(const float* scores, int64_t n, Border border, float* x) {
+  for (int64_t i = 0; i < n; ++i) {
+    const bool is_before = (scores[i] > border.logit) | ((scores[i] == border.logit) & (i <= border.id));
+    x[i] = value_if(is_before, x[i]);
+  }
 }
 
 KVASIR_CLONES int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima,

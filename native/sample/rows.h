@@ -38,6 +38,14 @@ int32_t count_ahead(const float* x, int64_t n, int32_t token);
 void block_max(const float* x, int64_t n, std::vector<float>& out);
 // Probabilities of 64 tokens from `start`, relative to the likeliest, as integers of 2^-40; 0 below `lowest`.
 void block_mass(const float* x, int64_t start, int64_t n, const Draw& draw, uint64_t* mass);
+// `out` [n]: (x - largest) / temperature.
+void scale_row(const float* x, int64_t n, const Draw& draw, float* out);
+// Over a row, as integers of 2^-40: probabilities relative to the likeliest, and the same times -z.
+void sum_terms(const float* x, int64_t n, const Draw& draw, uint64_t& mass, uint64_t& terms);
+// `out` [n]: -|z + mean|, the farther from the mean the lower.
+void distance_row(const float* x, int64_t n, const Draw& draw, float mean, float* out);
+// `x` [n] is -inf where `border` does not keep the score.
+void keep_row(const float* scores, int64_t n, Border border, float* x);
 // The kept token with the largest (logit - largest) / temperature - log(E). `maxima`: the row's block_max.
 int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw);
 

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 
+#include "sample/history.h"
 #include "sample/numerics.h"
 #include "sample/select.h"
+#include "sample/stages.h"
 
 namespace kvasir {
 namespace {
@@ -19,7 +20,9 @@ struct Scratch {
   Selector selector;
   std::vector<float> maxima;
   std::vector<std::pair<int32_t, float>> saved;  // logits as they were, oldest first
-  std::vector<float> allowed;                    // logits of what a mask allows
+  std::vector<float> row;                        // logits of what may be drawn, where many may not
+  std::vector<float> scores;
+  History::Changes changes;
 };
 
 void check_id(int32_t id, int32_t vocab, const char* what) {
@@ -27,6 +30,18 @@ void check_id(int32_t id, int32_t vocab, const char* what) {
     throw std::invalid_argument(std::string(what) + " " + std::to_string(id) +
                                 " is outside the vocabulary of " + std::to_string(vocab));
   }
+}
+
+void check_params(const SlotParams& params, int32_t vocab) {
+  for (const auto& [token, bias] : params.logit_bias) check_id(token, vocab, "biased token");
+  for (int32_t token : params.stop_ids) check_id(token, vocab, "stop token");
+  for (int32_t token : params.logprob_ids) check_id(token, vocab, "reported token");
+  for (const auto& word : params.bad_words) {
+    if (word.empty()) throw std::invalid_argument("a bad word has no tokens");
+    for (int32_t token : word) check_id(token, vocab, "token of a bad word");
+  }
+  if (!params.allowed.empty() && int64_t(params.allowed.size()) * 32 < vocab)
+    throw std::invalid_argument("what is allowed must have one bit per token of the vocabulary");
 }
 
 // Changes logits and remembers what they were.
@@ -72,11 +87,12 @@ int32_t first_largest(const float* logits, int32_t vocab, float largest, const M
 }
 
 Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, int32_t n_top,
-             Scratch& scratch) {
+             std::span<const int32_t> wanted, Scratch& scratch) {
   const float log_sum = natural_log(exp_sum(logits, vocab, largest));
   const auto logprob = [&](int32_t id) { return (logits[id] - largest) - log_sum; };
   Drawn drawn{token, logprob(token), 1 + count_ahead(logits, vocab, token), {}};
-  if (n_top > 0) {
+  for (int32_t id : wanted) drawn.top.emplace_back(id, logprob(id));
+  if (n_top > 0 && wanted.empty()) {
     block_max(logits, vocab, scratch.maxima);
     const Border border = scratch.selector.top_k(logits, vocab, scratch.maxima, n_top);
     for (int32_t id : scratch.selector.list(logits, vocab, scratch.maxima, border)) {
@@ -84,13 +100,6 @@ Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, i
     }
   }
   return drawn;
-}
-
-// What `mask` allows, in a row of its own: the distribution that is reported stays as it was.
-float* allowed(const float* logits, int32_t vocab, const uint32_t* mask, Scratch& scratch) {
-  scratch.allowed.resize(static_cast<size_t>(vocab));
-  mask_row(logits, vocab, mask, scratch.allowed.data());
-  return scratch.allowed.data();
 }
 
 int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParams& params, int64_t out_index,
@@ -107,15 +116,45 @@ int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParam
 
 struct Sampler::State {
   SlotParams params;
-  bool penalises;
-  std::unordered_map<int32_t, int32_t> n_outputs;  // of every token of prompt and output
+  bool penalises, remembers, is_plain;
+  History history;
+  std::vector<Stage> stages;
 
   explicit State(const SlotParams& p)
       : params(p),
-        penalises(p.repetition_penalty != 1 || p.frequency_penalty != 0 || p.presence_penalty != 0) {}
+        penalises(p.repeat_last_n != 0 &&
+                  (p.repetition_penalty != 1 || p.frequency_penalty != 0 || p.presence_penalty != 0)),
+        remembers(penalises || longest_beginning(p) > 0),
+        is_plain(p.samplers.empty() && p.typical_p >= 1),
+        history(penalises ? p.repeat_last_n : 0, longest_beginning(p)),
+        stages(is_plain ? std::vector<Stage>{} : stages_of(p.samplers)) {}
 
-  void see(int32_t token, int32_t n) {
-    if (penalises) n_outputs[token] += n;
+  static size_t longest_beginning(const SlotParams& p) {
+    size_t longest = 0;
+    for (const auto& word : p.bad_words) longest = std::max(longest, word.size() - 1);
+    return longest;
+  }
+
+  void see(int32_t token, bool is_output) {
+    if (remembers) history.see(token, is_output);
+  }
+
+  bool restricts(const uint32_t* mask) const {
+    return mask != nullptr || !params.allowed.empty() || !is_plain;
+  }
+
+  // The row that may be changed: of its own where much is, so that the distribution that is reported stays.
+  float* row(float* logits, int32_t vocab, const uint32_t* mask, std::vector<float>& own) const {
+    if (!restricts(mask)) return logits;
+    own.resize(static_cast<size_t>(vocab));
+    const float* from = logits;
+    for (const uint32_t* bits : {mask, params.allowed.empty() ? nullptr : params.allowed.data()}) {
+      if (bits == nullptr) continue;
+      mask_row(from, vocab, bits, own.data());
+      from = own.data();
+    }
+    if (from == logits) std::copy(logits, logits + vocab, own.data());
+    return own.data();
   }
 
   float penalised(float x, int32_t n) const {
@@ -125,26 +164,37 @@ struct Sampler::State {
     return std::min(y, kLargest);
   }
 
-  void penalise(Editor& logits, std::span<const int32_t> path) const {
-    for (size_t i = 0; i < path.size(); ++i) {
-      const auto seen = path.first(i);
-      if (std::find(seen.begin(), seen.end(), path[i]) != seen.end()) continue;
-      const auto known = n_outputs.find(path[i]);
-      const auto n = static_cast<int32_t>(std::count(path.begin(), path.end(), path[i]));
-      logits.set(path[i], penalised(logits.get(path[i]), n + (known == n_outputs.end() ? 0 : known->second)));
-    }
-    for (const auto& [token, n] : n_outputs) {
-      if (std::find(path.begin(), path.end(), token) == path.end())
-        logits.set(token, penalised(logits.get(token), n));
-    }
+  void penalise(Editor& logits, std::span<const int32_t> path, History::Changes& changes) const {
+    if (!penalises) return;
+    history.each(path, changes,
+                 [&](int32_t token, int32_t n) { logits.set(token, penalised(logits.get(token), n)); });
   }
 
-  void process(Editor& logits, int64_t out_index, std::span<const int32_t> path) const {
+  void edit(Editor& logits, int64_t out_index, std::span<const int32_t> path) const {
+    for (const auto& word : params.bad_words) {
+      if (history.ends_with(std::span(word).first(word.size() - 1), path))
+        logits.set(word.back(), -kInfinity);
+    }
     for (const auto& [token, bias] : params.logit_bias) logits.set(token, logits.get(token) + bias);
     if (out_index < params.min_tokens) {
       for (int32_t token : params.stop_ids) logits.set(token, -kInfinity);
     }
-    if (penalises) penalise(logits, path);
+  }
+
+  // What is drawn from `x`, which is not the row that is reported; kNothingLeft when nothing can be.
+  int32_t draw_staged(Editor& logits, float* x, int32_t vocab, int64_t out_index,
+                      std::span<const int32_t> path, Scratch& scratch) const {
+    Draw draw{params.seed, out_index, 0, 1, {-kInfinity, -1}, -kInfinity};
+    Stages left(x, vocab, draw, scratch.selector, scratch.maxima, scratch.scores);
+    for (Stage stage : stages) {
+      if (stage == Stage::kPenalties)
+        penalise(logits, path, scratch.changes);
+      else if (!left.apply(stage, params))
+        return kNothingLeft;
+    }
+    if (!left.look()) return kNothingLeft;
+    block_max(x, vocab, scratch.maxima);
+    return gumbel_argmax(x, vocab, scratch.maxima, draw);
   }
 };
 
@@ -158,13 +208,12 @@ Sampler::~Sampler() = default;
 
 void Sampler::open(int32_t slot, const SlotParams& params, std::span<const int32_t> prompt,
                    std::span<const int32_t> output) {
-  for (const auto& [token, bias] : params.logit_bias) check_id(token, vocab_, "biased token");
-  for (int32_t token : params.stop_ids) check_id(token, vocab_, "stop token");
+  check_params(params, vocab_);
   for (int32_t token : prompt) check_id(token, vocab_, "prompt token");
   for (int32_t token : output) check_id(token, vocab_, "output token");
   auto state = std::make_unique<State>(params);
-  for (int32_t token : prompt) state->see(token, 0);
-  for (int32_t token : output) state->see(token, 1);
+  for (int32_t token : prompt) state->see(token, false);
+  for (int32_t token : output) state->see(token, true);
   slots_.at(static_cast<size_t>(slot)) = std::move(state);
 }
 
@@ -172,7 +221,7 @@ void Sampler::commit(int32_t slot, int32_t token) {
   check_id(token, vocab_, "committed token");
   const auto& state = slots_.at(static_cast<size_t>(slot));
   if (!state) throw std::invalid_argument("slot " + std::to_string(slot) + " was never opened");
-  state->see(token, 1);
+  state->see(token, true);
 }
 
 Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<const int32_t> path,
@@ -186,20 +235,26 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   const RowMax raw = largest_of(logits, vocab_, maxima);
   if (raw.has_nan || raw.value == kInfinity || raw.value == -kInfinity) return {kNotFinite, 0, 0, {}};
   if (target >= 0)
-    return report(logits, vocab_, raw.value, target, std::max(params.n_prompt_logprobs, 0), scratch);
+    return report(logits, vocab_, raw.value, target, std::max(params.n_prompt_logprobs, 0), {}, scratch);
 
-  float* x = mask == nullptr ? logits : allowed(logits, vocab_, mask, scratch);
+  float* x = state->row(logits, vocab_, mask, scratch.row);
   Editor editor(x, scratch.saved);
-  state->process(editor, out_index, path);
-  const bool is_raw = x == logits && !editor.changed();
-  if (!is_raw) maxima = {};
-  const float largest = is_raw ? raw.value : row_max(x, vocab_).value;
-  if (largest == -kInfinity) return {kNothingLeft, 0, 0, {}};
-  const int32_t token = params.temperature == 0 ? first_largest(x, vocab_, largest, maxima)
-                                                : draw_token(x, vocab_, largest, params, out_index, scratch);
-  if (params.n_logprobs < 0) return {token, 0, 0, {}};
+  state->edit(editor, out_index, path);
+  int32_t token = kNothingLeft;
+  if (!state->is_plain) {
+    token = state->draw_staged(editor, x, vocab_, out_index, path, scratch);
+  } else {
+    state->penalise(editor, path, scratch.changes);
+    const bool is_raw = x == logits && !editor.changed();
+    if (!is_raw) maxima = {};
+    const float largest = is_raw ? raw.value : row_max(x, vocab_).value;
+    if (largest > -kInfinity)
+      token = params.temperature == 0 ? first_largest(x, vocab_, largest, maxima)
+                                      : draw_token(x, vocab_, largest, params, out_index, scratch);
+  }
+  if (token < 0 || params.n_logprobs < 0) return {token, 0, 0, {}};
   editor.restore();
-  return report(logits, vocab_, raw.value, token, params.n_logprobs, scratch);
+  return report(logits, vocab_, raw.value, token, params.n_logprobs, params.logprob_ids, scratch);
 }
 
 }  // namespace kvasir

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,13 +16,17 @@ namespace kvasir {
 // Of kvasir.core.params.TokenParams.
 struct SlotParams {
   uint64_t seed = 0;
-  float temperature = 1, top_p = 1, min_p = 0;
+  float temperature = 1, top_p = 1, min_p = 0, typical_p = 1;
   int32_t top_k = 0;
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  int32_t repeat_last_n = -1;
   int32_t min_tokens = 0;
   int32_t n_logprobs = -1, n_prompt_logprobs = -1;
   std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> stop_ids;
+  std::vector<int32_t> stop_ids, logprob_ids;
+  std::vector<std::string> samplers;            // stages in an order of its own
+  std::vector<uint32_t> allowed;                // a mask; empty: everything
+  std::vector<std::vector<int32_t>> bad_words;  // of each, the last token cannot follow the others
 
   // read(name, field): all of them, by the names that they have there.
   template <class Read>
@@ -30,15 +35,21 @@ struct SlotParams {
     read("temperature", temperature);
     read("top_p", top_p);
     read("min_p", min_p);
+    read("typical_p", typical_p);
     read("top_k", top_k);
     read("repetition_penalty", repetition_penalty);
     read("presence_penalty", presence_penalty);
     read("frequency_penalty", frequency_penalty);
+    read("repeat_last_n", repeat_last_n);
     read("min_tokens", min_tokens);
     read("n_logprobs", n_logprobs);
     read("n_prompt_logprobs", n_prompt_logprobs);
     read("logit_bias", logit_bias);
     read("stop_ids", stop_ids);
+    read("logprob_ids", logprob_ids);
+    read("samplers", samplers);
+    read("allowed", allowed);
+    read("bad_words", bad_words);
   }
 };
 
@@ -46,7 +57,8 @@ struct Drawn {
   int32_t token = -1;  // -1: the logits were not finite, -2: every token is banned
   float logprob = 0;
   int32_t rank = 0;
-  std::vector<std::pair<int32_t, float>> top;  // (id, logprob), likeliest first, ties to the lowest id
+  std::vector<std::pair<int32_t, float>> top;  // (id, logprob), likeliest first, ties to the lowest id;
+                                               // or those that were asked for
 };
 
 // The largest logits of each `columns` tokens, found by who computed them. Empty: the sampler looks itself.
@@ -64,7 +76,7 @@ class Sampler {
   // Replaces whatever the slot held. Throws std::invalid_argument on ids outside the vocabulary.
   void open(int32_t slot, const SlotParams& params, std::span<const int32_t> prompt,
             std::span<const int32_t> output);
-  // One emitted token, for the penalties' counts.
+  // One emitted token, where draws depend on those before.
   void commit(int32_t slot, int32_t token);
   // `logits` [vocab] is overwritten. `path`: tokens drawn or drafted after the committed ones, before this
   // row. target >= 0 scores that token instead of drawing. `mask`: a bit of each token that may be drawn, in

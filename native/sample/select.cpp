@@ -23,6 +23,14 @@ uint32_t key_of(float x) {
 
 float logit_of(uint32_t key) { return std::bit_cast<float>(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key); }
 
+// What reaches `share` of a total.
+auto share_of(float share) {
+  return [=](uint64_t total) {
+    const double needed = std::ceil(static_cast<double>(share) * static_cast<double>(total));
+    return std::max<uint64_t>(1, static_cast<uint64_t>(needed));
+  };
+}
+
 int64_t block_end(size_t block, int64_t n) {
   return std::min<int64_t>(static_cast<int64_t>(block + 1) * kBlock, n);
 }
@@ -102,13 +110,15 @@ Border Selector::top_p(const float* x, int64_t n, const std::vector<float>& maxi
       if (!draw.border.keeps(x[i], static_cast<int32_t>(i))) weights[i - start] = 0;
     }
   };
-  const auto target = [=](uint64_t total) {
-    const double needed = std::ceil(static_cast<double>(top_p) * static_cast<double>(total));
-    return std::max<uint64_t>(1, static_cast<uint64_t>(needed));
-  };
   // One unit more than exact: the floor only saves time and rounding must not lose a token that weighs.
   const float floor = draw.largest + (kWeightless - 1.0f) * draw.temperature;
-  return reach(x, n, maxima, std::max(floor, draw.border.logit), weigh, target);
+  return reach(x, n, maxima, std::max(floor, draw.border.logit), weigh, share_of(top_p));
+}
+
+Border Selector::typical(const float* scores, const float* x, int64_t n, const std::vector<float>& maxima,
+                         const Draw& draw, float typical_p) {
+  const auto weigh = [&](int64_t start, uint64_t* weights) { block_mass(x, start, n, draw, weights); };
+  return reach(scores, n, maxima, -kInfinity, weigh, share_of(typical_p));
 }
 
 std::vector<int32_t> Selector::list(const float* x, int64_t n, const std::vector<float>& maxima,

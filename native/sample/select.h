@@ -17,6 +17,10 @@ class Selector {
   Border top_k(const float* x, int64_t n, const std::vector<float>& maxima, int32_t k);
   // Border of the smallest prefix whose probability reaches top_p of all that `draw` keeps.
   Border top_p(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw, float top_p);
+  // The same over `scores` [n] in the place of logits, by the probabilities of `x`; `maxima` are those of the
+  // scores.
+  Border typical(const float* scores, const float* x, int64_t n, const std::vector<float>& maxima,
+                 const Draw& draw, float typical_p);
   // Ids within `border`, in order.
   std::vector<int32_t> list(const float* x, int64_t n, const std::vector<float>& maxima, Border border) const;
 

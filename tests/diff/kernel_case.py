@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvasir import _native
 from kvasir.exec.cpu.codes import LAYOUT_CODES
-from kvasir.exec.cpu.weights import Target, pack_rows
+from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats import types
 from kvasir.ir import layouts
 from tests.format_blocks import random_blocks
@@ -124,6 +124,6 @@ def pack_format(
     out = np.zeros(tiles * _native.tile_bytes(LAYOUT_CODES[layout], K), np.uint8)
     pool = _native.Pool(1)
     for i, rows in enumerate(parts):
-        target = Target(pool, layout, K, out, i, len(parts))
+        target = PackTarget(pool, layout, K, out, i, len(parts))
         pack_rows(target, format_, rows.reshape(n, -1))
     return out

@@ -194,7 +194,7 @@ def _with_rotated_blocks(plan: StepPlan, tables: SlotTables) -> StepPlan:
 
 def _with_later_index(plan: StepPlan, tables: SlotTables) -> StepPlan:
     rows = tuple(
-        structs.replace(row, out_index=row.out_index + (row.start > 50)) for row in plan.rows
+        structs.replace(row, out_index=row.out_index + (row.start > 30)) for row in plan.rows
     )
     return structs.replace(plan, rows=rows)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from kvasir import _native
-from kvasir.core.params import TokenParams
+from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.core.plan import RowOutput
 from kvasir.sampling import philox, reference
 from kvasir.sampling.masks import Bits, allows, n_words
@@ -57,7 +57,7 @@ def reference_row(
     mask: Bits | None = None,
 ) -> RowOutput:
     prompt, output, commits = history
-    state = SlotState.open(params, prompt, output)
+    state = SlotState(params, prompt, output)
     for token in commits:
         state.commit(token)
     return sample_row(logits, state, out_index, path, target, mask)
@@ -86,6 +86,7 @@ def make_params(rng: np.random.Generator, vocab: int) -> TokenParams:
         return float(rng.choice(values)) if rng.random() < 0.4 else neutral
 
     some = [int(t) for t in rng.integers(vocab, size=3)]
+    names = rng.permutation(SAMPLERS)[: rng.integers(1, len(SAMPLERS) + 1)]
     return TokenParams(
         seed=int(rng.integers(2**64, dtype=np.uint64)),
         max_tokens=8,
@@ -97,11 +98,23 @@ def make_params(rng: np.random.Generator, vocab: int) -> TokenParams:
         repetition_penalty=maybe([0.01, 0.9, 1.1, 100.0], 1.0),
         presence_penalty=maybe([-2.0, 0.3, 2.0], 0.0),
         frequency_penalty=maybe([-1.1, 0.2, 2.0], 0.0),
+        typical_p=maybe([1e-50, 1e-6, 0.1, 0.5, 0.9, 0.999999], 1.0),
+        repeat_last_n=int(maybe([0, 1, 3, 7, 20, 10**6], -1)),
+        samplers=tuple(names.tolist()) if rng.random() < 0.2 else (),
+        allowed=make_mask(rng, vocab).tobytes() if rng.random() < 0.2 else b"",
+        bad_words=make_words(rng, vocab) if rng.random() < 0.3 else (),
+        logprob_ids=tuple(some) if rng.random() < 0.2 else (),
         logit_bias=tuple((t, float(rng.choice([-100, -1.5, 3, 100]))) for t in set(some)),
         stop_ids=tuple(some) if rng.random() < 0.5 else (),
         n_logprobs=int(rng.choice([-1, 0, 1, 5, 20])),
         n_prompt_logprobs=int(rng.choice([-1, 0, 3])),
     )
+
+
+def make_words(rng: np.random.Generator, vocab: int) -> tuple[tuple[int, ...], ...]:
+    """Of few different tokens, so that some of them are about to be put out."""
+    sizes = rng.integers(1, 5, size=rng.integers(1, 20))
+    return tuple(tuple(rng.integers(min(vocab, 4), size=n).tolist()) for n in sizes)
 
 
 def make_mask(rng: np.random.Generator, vocab: int) -> Bits:
@@ -122,8 +135,9 @@ def test_native_equals_reference(vocab: int) -> None:
     rng = np.random.default_rng(vocab)
     for _ in range(12 if vocab > 10000 else 150):
         logits, params = make_logits(rng, vocab), make_params(rng, vocab)
+        n_ids = vocab if rng.random() < 0.5 else min(vocab, 4)
         prompt, output, commits, path = (
-            [int(t) for t in rng.integers(vocab, size=n)] for n in rng.integers(0, 9, size=4)
+            [int(t) for t in rng.integers(n_ids, size=n)] for n in rng.integers(0, 9, size=4)
         )
         target = int(rng.integers(vocab)) if rng.random() < 0.1 else -1
         out_index = int(rng.choice([0, 1, 3, 17, 2**31, 2**35 + 5]))
@@ -188,7 +202,9 @@ def test_a_mask_forbids_before_all_else_and_changes_no_logprob() -> None:
     for vocab in (5, 64, 1000):
         for _ in range(40):
             logits, mask = make_logits(rng, vocab), make_mask(rng, vocab)
-            params = structs.replace(make_params(rng, vocab), n_logprobs=3, n_prompt_logprobs=3)
+            params = structs.replace(
+                make_params(rng, vocab), n_logprobs=3, n_prompt_logprobs=3, logprob_ids=()
+            )
             drawn = native_row(logits, params, mask=mask)
             if drawn.token >= 0:
                 assert allows(mask, drawn.token)

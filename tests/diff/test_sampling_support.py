@@ -39,6 +39,8 @@ def make_params(rng: np.random.Generator, vocab: int) -> TokenParams:
     def maybe(value: float, neutral: float) -> float:
         return value if rng.random() < 0.6 else neutral
 
+    words = [tuple(rng.integers(min(vocab, 3), size=n).tolist()) for n in rng.integers(1, 4, 9)]
+    allowed = rng.integers(256, size=4 * -(-vocab // 32), dtype=np.uint8)
     some = tuple(sorted({int(t) for t in rng.integers(vocab, size=4)}))
     return TokenParams(
         seed=int(rng.integers(2**63)),
@@ -51,6 +53,8 @@ def make_params(rng: np.random.Generator, vocab: int) -> TokenParams:
         repetition_penalty=maybe(rng.uniform(0.7, 1.6), 1.0),
         presence_penalty=maybe(rng.uniform(-2, 2), 0.0),
         frequency_penalty=maybe(rng.uniform(-2, 2), 0.0),
+        allowed=allowed.tobytes() if rng.random() < 0.2 else b"",
+        bad_words=tuple(words) if rng.random() < 0.3 else (),
         logit_bias=tuple((t, rng.uniform(-9, 9)) for t in some) if rng.random() < 0.4 else (),
         stop_ids=some if rng.random() < 0.5 else (),
     )
@@ -80,10 +84,13 @@ def test_draws_are_never_outside_the_support() -> None:
     for _ in range(N_SETS):
         vocab = int(rng.choice(VOCABULARIES))
         logits, params = make_logits(rng, vocab), make_params(rng, vocab)
-        prompt, output = (rng.integers(vocab, size=n).tolist() for n in rng.integers(8, size=2))
+        prompt, output = (
+            rng.integers(vocab if rng.random() < 0.5 else min(vocab, 3), size=n).tolist()
+            for n in rng.integers(8, size=2)
+        )
         found = support(logits, params, prompt, output)
         drawn = native_draws(logits, params, prompt, output, N_DRAWS)
-        state = SlotState.open(params, prompt, output)
+        state = SlotState(params, prompt, output)
         assert sample_row(logits, state, len(output)).token == drawn[0]
         if not found.possible.any():
             assert set(drawn) == {reference.NOTHING_LEFT}
@@ -112,7 +119,7 @@ def test_what_is_sure_is_drawn_as_often_as_it_weighs() -> None:
         sampler = _native.Sampler(1, 64)
         sampler.open(0, params, (), output)
         drawn = [sampler.sample(0, logits.copy(), 8 + i, [], -1)[0] for i in range(N_DRAWN)]
-        state = SlotState.open(params, (), output)
+        state = SlotState(params, (), output)
         assert [sample_row(logits, state, 8 + i).token for i in range(5)] == drawn[:5]
         scores += _pearson(np.bincount(drawn, minlength=64), found.weight * found.sure)
     assert max(scores) < 4.3

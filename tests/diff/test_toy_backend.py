@@ -10,7 +10,8 @@ import pytest
 from kvasir.config.options import EngineOptions
 from kvasir.core.params import TokenParams
 from kvasir.core.request import EngineRequest
-from kvasir.engine import build
+from kvasir.engine.build import build_engine
+from kvasir.exec import backends
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.exec.reference.backend import REFERENCE
 from tests import tiny
@@ -55,13 +56,12 @@ def test_an_engine_is_built_of_it_through_its_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny.write_hf(tiny.llama(), tmp_path)
-    options = EngineOptions(
-        model=str(tmp_path), executor="reference", dtype="float32", max_model_len=64
-    )
+    monkeypatch.setattr(backends, "BACKENDS", {"reference": REFERENCE, "toy": TOY})
     answers = []
-    for name, backend in (("reference", REFERENCE), ("toy", TOY)):
-        monkeypatch.setattr(build, "BACKENDS", {"reference": backend})
-        built = build.build_engine(options)
+    for name in ("reference", "toy"):
+        built = build_engine(
+            EngineOptions(model=str(tmp_path), executor=name, dtype="float32", max_model_len=64)
+        )
         assert built.numerics_id.startswith(name)
         built.engine.add(EngineRequest(0, tuple(range(9)), TokenParams(seed=1, max_tokens=12)))
         tokens: list[int] = []

@@ -1,6 +1,7 @@
 """Which tokens vLLM V1 may draw, from its definition alone; shares nothing with kvasir.sampling.
 
-Its order (``vllm/v1/sample/sampler.py`` and ``ops/topk_topp_sampler.py``): stop ids below
+Its order (``vllm/v1/sample/sampler.py`` and ``ops/topk_topp_sampler.py``): allowed ids, bad words
+(the last token of one whose others are the newest outputs is banned), stop ids below
 ``min_tokens`` are banned, logit bias, penalties (repetition, frequency, presence), greedy at
 temperature 0, temperature, min-p, top-k, top-p. Logits are edited in float32 as there; filters sort
 and add in float64.
@@ -64,6 +65,13 @@ def edited(
 ) -> F64:
     """Logits as the filters see them; each operation rounds to float32."""
     x = np.array(logits, np.float32)
+    if params.allowed:
+        bits = np.unpackbits(np.frombuffer(params.allowed, np.uint8), bitorder="little")
+        x[bits[: x.size] == 0] = -np.inf
+    for word in params.bad_words:
+        prefix = list(word[:-1])
+        if list(output)[len(output) - len(prefix) :] == prefix and len(prefix) <= len(output):
+            x[word[-1]] = -np.inf
     if len(output) < params.min_tokens:
         x[list(params.stop_ids)] = -np.inf
     for token, bias in params.logit_bias:

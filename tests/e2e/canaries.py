@@ -191,8 +191,8 @@ class Watch:
 
     def _settle(self) -> None:
         """Until nothing but the songs runs or waits."""
-        wait_until(lambda: self._server.metric("kvasir:num_requests_waiting") == 0)
-        wait_until(lambda: self._server.metric("kvasir:num_requests_running") <= len(SONGS))
+        wait_until(lambda: self._server.metric("kvasir_num_requests_waiting") == 0)
+        wait_until(lambda: self._server.metric("kvasir_num_requests_running") <= len(SONGS))
 
     def holds(self, attack: Callable[[Server], object]) -> Verdict:
         """The verdict of the first attempt that keeps every bound; fails when none does. Bounds of

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import psutil
@@ -69,7 +69,11 @@ class Server:
         """Sum of the samples of ``name`` whose labels include ``labels``."""
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         total = 0.0
-        for line in self.get("/metrics").text.splitlines():
+        lines = self.get("/metrics").text.splitlines()
+        family = name.removesuffix("_total")
+        kinds = [line for line in lines if re.match(rf"# TYPE {family}(_total)? ", line)]
+        assert kinds, f"there is no metric {name!r}"
+        for line in lines:
             if re.match(rf"{name}[{{ ]", line) and all(label in line for label in wanted):
                 total += float(line.rsplit(" ", 1)[1])
         return total
@@ -77,14 +81,18 @@ class Server:
     def wait_idle(self) -> None:
         """No request runs or waits and every block is free."""
         names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
-        wait_until(lambda: not any(self.metric(f"kvasir:{name}") for name in names))
+        wait_until(lambda: not any(self.metric(f"kvasir_{name}") for name in names))
 
     def rss(self) -> int:
         """Bytes of the API process."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def engine_pid(self) -> int:
-        return int(psutil.Process(self.process.pid).children()[0].pid)
+        """Of the newest one that lives; a server has other children, too."""
+        children = psutil.Process(self.process.pid).children()
+        alive = [x for x in children if x.status() != psutil.STATUS_ZOMBIE]
+        engines = [x for x in alive if "kvasir.grammar.trial" not in x.cmdline()]
+        return int(max(engines, key=lambda x: (x.create_time(), x.pid)).pid)
 
 
 def wait_until(condition: Any, seconds: float = PATIENCE) -> None:
@@ -117,7 +125,8 @@ def running_server(
         "served_model_name": name,
         **(engine or {}),
     }
-    given = {"serve": {"port": 0, **serve}, "engine": options, "module": module}
+    serve = {"port": 0, "health_probe_ms": round(1000 * PATIENCE), **serve}
+    given = {"serve": serve, "engine": options, "module": module}
     command = [sys.executable, "-W", "ignore", "-m", "tests.e2e.fault_server", json.dumps(given)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -155,7 +164,12 @@ def n_open_files(server: Server) -> int:
     return int(psutil.Process(server.process.pid).num_fds())
 
 
-def connect(server: Server, timeout: float = PATIENCE) -> socket.socket:
+class HasPort(Protocol):
+    @property
+    def port(self) -> int: ...
+
+
+def connect(server: HasPort, timeout: float = PATIENCE) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=timeout)
 
 
@@ -237,13 +251,22 @@ def sing(server: Server, song: dict[str, Any]) -> list[str]:
     with server.http.stream("POST", server.url + "/v1/completions", json=body) as response:
         if response.status_code != 200:
             raise Refused(json.loads(response.read())["error"]["code"])
-        lines = [line for line in response.iter_lines() if line]
+        # A silence has comments.
+        lines = [line for line in response.iter_lines() if line and not line.startswith(":")]
     assert lines[-1] == "data: [DONE]"
     for line in lines[:-1]:
         choice = json.loads(line.removeprefix("data: "))["choices"][0]
         text.append(choice["text"])
         finish = choice["finish_reason"] or finish
     return ["".join(text), finish]
+
+
+def bare(body: bytes) -> bytes:
+    """An answer, streamed or whole, without what differs between two of the same: ids, times, and
+    what the cache gave."""
+    body = re.sub(rb'"([a-z_]*id)":"[a-z]+[-_][^"]*"', rb'"\1":""', body)
+    body = re.sub(rb'"(created\w*|completed_at|\w*_duration)":("[^"]*"|[\d.]+)', rb'"\1":0', body)
+    return re.sub(rb'"(\w*cached?_\w*tokens|cache_read_input_tokens)":\d+', rb'"\1":0', body)
 
 
 def last_event(server: Server, body: dict[str, Any]) -> str:
@@ -262,8 +285,8 @@ def first_refusal(server: Server, path: str) -> httpx.Response:
 
 def n_known(server: Server) -> float:
     """Choices that the engine has."""
-    waiting = server.metric("kvasir:num_requests_waiting")
-    return waiting + server.metric("kvasir:num_requests_running")
+    waiting = server.metric("kvasir_num_requests_waiting")
+    return waiting + server.metric("kvasir_num_requests_running")
 
 
 @contextmanager

@@ -35,31 +35,53 @@ class Outcome:
         self.wrong += other.wrong
 
 
-def run_mix(server: Server, n_requests: int, seed: int) -> Outcome:
-    """Eight clients send ``n_requests`` together, each one after the other."""
+@dataclass(frozen=True)
+class Address:
+    """Where a server is, for a process that did not start it."""
+
+    port: int
+    model: str
+
+
+def run_mix(server: Server | Address, n_requests: int, seed: int, *headers: str) -> Outcome:
+    """Eight clients send ``n_requests`` together, each one after the other, with ``headers``."""
     total = Outcome()
     shares = [n_requests // N_CLIENTS + (i < n_requests % N_CLIENTS) for i in range(N_CLIENTS)]
     with ThreadPoolExecutor(N_CLIENTS) as pool:
-        asked = [pool.submit(_client, server, seed * 1000 + i, n) for i, n in enumerate(shares)]
+        asked = [
+            pool.submit(_client, server, seed * 1000 + i, n, headers) for i, n in enumerate(shares)
+        ]
         for found in asked:
             total.add(found.result())
     return total
 
 
-def _client(server: Server, seed: int, n_requests: int) -> Outcome:
+def _client(
+    server: Server | Address, seed: int, n_requests: int, headers: tuple[str, ...]
+) -> Outcome:
     rng, outcome = random.Random(seed), Outcome()
     for _ in range(n_requests):
         path, body = _request(rng)
         patience = rng.choice((0.0, 0.01, 0.1)) if rng.random() < 0.2 else None
-        _ask(server, path, {"model": server.model, **body}, patience, outcome)
+        asked = post_bytes(
+            path,
+            json.dumps({"model": server.model, **body}).encode(),
+            "Connection: close",
+            *headers,
+        )
+        _ask(server, asked, body, patience, outcome)
     return outcome
 
 
 def _ask(
-    server: Server, path: str, body: dict[str, Any], patience: float | None, outcome: Outcome
+    server: Server | Address,
+    asked: bytes,
+    body: dict[str, Any],
+    patience: float | None,
+    outcome: Outcome,
 ) -> None:
     with connect(server) as sock:
-        sock.sendall(post_bytes(path, json.dumps(body).encode(), "Connection: close"))
+        sock.sendall(asked)
         if patience is not None:
             _listen(sock, patience)
             outcome.n_left += 1

@@ -33,7 +33,7 @@ def one(model: Path) -> Iterator[Server]:
 
 def wait_free(server: Server) -> None:
     """No beam holds a block any more; between two of its steps no request runs either."""
-    wait_until(lambda: server.metric("kvasir:kv_cache_usage_perc") == 0)
+    wait_until(lambda: server.metric("kvasir_kv_cache_usage_perc") == 0)
     server.wait_idle()
 
 
@@ -72,11 +72,11 @@ def test_a_chat_and_many_at_once_leave_the_server_idle(one: Server) -> None:
 
 def test_a_chat_answers_with_beams(toy: Server) -> None:
     body = {"messages": [{"role": "user", "content": "hello"}], "n": 2, "max_tokens": 4}
-    before = toy.metric("kvasir:request_success_total")
+    before = toy.metric("kvasir_request_success_total")
     answer = toy.post(CHAT, {**body, "use_beam_search": True, "temperature": 0}).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]
     assert all(choice["message"]["role"] == "assistant" for choice in answer["choices"])
-    assert toy.metric("kvasir:request_success_total") == before + 2
+    assert toy.metric("kvasir_request_success_total") == before + 2
     wait_free(toy)
 
 

@@ -22,6 +22,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import RequestError
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.executor import CpuExecutor
+from kvasir.ir.bundle import Bundle
 from kvasir.ir.printer import render
 from kvasir.ir.program import Program
 from kvasir.serve.sync_client import EngineGone
@@ -175,9 +176,9 @@ def test_inspect_shows_the_program_that_runs(
     shown = capsys.readouterr().out
     run: list[Program] = []
 
-    def executor(program: Program, *rest: Any) -> CpuExecutor:
-        run.append(program)
-        return CpuExecutor(program, *rest)
+    def executor(bundle: Bundle, *rest: Any) -> CpuExecutor:
+        run.append(bundle.target)
+        return CpuExecutor(bundle, *rest)
 
     monkeypatch.setattr("kvasir.exec.cpu.backend.CpuExecutor", executor)
     build_engine(EngineOptions(model=model, dtype=dtype)).engine.close()

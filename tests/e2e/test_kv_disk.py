@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from kvasir.exec.disk.segment import Place, Segment
+from kvasir.exec.disk.segment import Extent, Segment
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import REAL_ENGINE, Server, is_alive, wait_until
 
@@ -32,7 +32,7 @@ def n_saved(folder: Path) -> int:
     return sum(len(read_places(path)) for path in folder.glob("*.kvseg"))
 
 
-def read_places(path: Path) -> dict[bytes, Place]:
+def read_places(path: Path) -> dict[bytes, Extent]:
     segment = Segment.open(path)
     segment.close()
     return segment.places
@@ -50,14 +50,15 @@ def test_a_conversation_survives_kill_9(server: StartServer, tmp_path: Path) -> 
         wait_until(lambda: n_saved(folder) >= cached // 16)  # an idle engine saves what is cached
         engine = running.engine_pid()
         os.kill(engine, signal.SIGKILL)
-        wait_until(lambda: not is_alive(engine))
+        os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
+        wait_until(lambda: not is_alive(engine))
     with server(**options(folder)) as running:
         again, from_disk = tell(running, messages)
         assert again == expected
         assert from_disk >= 192
-        assert running.metric("kvasir:kv_disk_hits_total") == from_disk
-        assert running.metric("kvasir:kv_disk_blocks_loaded_total") == from_disk / 16
+        assert running.metric("kvasir_kv_disk_hits_total") == from_disk
+        assert running.metric("kvasir_kv_disk_blocks_loaded_total") == from_disk / 16
 
 
 def test_a_second_server_on_the_same_directory_is_refused(

@@ -39,9 +39,9 @@ def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: S
     with server(**options) as running, ThreadPoolExecutor(48) as pool:
         running.post(PATH, {**SONG, "n": 32, "max_tokens": 20})  # what such steps take is learnt
         songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 50}) for _ in range(32)]
-        wait_until(lambda: running.metric("kvasir:num_requests_running") == 32)
+        wait_until(lambda: running.metric("kvasir_num_requests_running") == 32)
         waiting = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 5}) for _ in range(4)]
-        wait_until(lambda: running.metric("kvasir:num_requests_waiting") == 4)
+        wait_until(lambda: running.metric("kvasir_num_requests_waiting") == 4)
         began = time.monotonic()
         refused = running.post(PATH, {**SONG, "max_tokens": 5})
         assert time.monotonic() - began < AT_ONCE
@@ -50,12 +50,12 @@ def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: S
         assert error["code"] == "queue_full"
         assert "4 choices wait and 1 more" in error["message"]
         assert "--max-queued-requests" in error["message"]
-        wait_until(lambda: running.metric("kvasir:num_requests_waiting") < 4)
+        wait_until(lambda: running.metric("kvasir_num_requests_waiting") < 4)
         truth = time.monotonic() - began
         told = int(refused.headers["retry-after"])  # rounded up
         assert 0.75 * truth <= told < 1.25 * truth + 1
         assert all(song.result().status_code == 200 for song in songs + waiting)
-        assert running.metric("kvasir:request_errors_total", code="queue_full") == 1
+        assert running.metric("kvasir_request_errors_total", code="queue_full") == 1
 
 
 def test_who_fills_the_queue_keeps_nobody_else_out(server: StartServer) -> None:
@@ -64,7 +64,7 @@ def test_who_fills_the_queue_keeps_nobody_else_out(server: StartServer) -> None:
     now = {**SONG, "priority_class": "realtime", "user": "other", "max_tokens": 5}
     with server(faults=SLOW, max_queued_requests=16) as running, ThreadPoolExecutor(1) as pool:
         whole = pool.submit(running.post, PATH, {**batch, "n": 48})
-        wait_until(lambda: running.metric("kvasir:num_requests_waiting") == 16)
+        wait_until(lambda: running.metric("kvasir_num_requests_waiting") == 16)
         assert running.post(PATH, batch).status_code == 429
         for _ in range(10):
             assert running.post(PATH, now).status_code == 200
@@ -77,7 +77,7 @@ def test_queued_prompt_tokens_are_bounded(server: StartServer) -> None:
     with server(**options) as running, ThreadPoolExecutor(40) as pool:
         songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 150}) for _ in range(33)]
         wait_until(lambda: n_known(running) == 33)
-        wait_until(lambda: running.metric("kvasir:num_prompt_tokens_waiting") == 6)
+        wait_until(lambda: running.metric("kvasir_num_prompt_tokens_waiting") == 6)
         refused = running.post(PATH, {**SONG, "prompt": "x" * 200, "max_tokens": 5})
         assert refused.status_code == 429
         assert "6 prompt tokens wait and 200 more" in refused.json()["error"]["message"]
@@ -88,7 +88,7 @@ def test_queued_prompt_tokens_are_bounded(server: StartServer) -> None:
 def test_r55_an_impossible_deadline_is_refused_at_once(server: StartServer) -> None:
     with server(faults=SLOW) as running:
         running.post(PATH, {**SONG, "max_tokens": 40})
-        drawn = running.metric("kvasir:generation_tokens_total")
+        drawn = running.metric("kvasir_generation_tokens_total")
         impossible = {**SONG, "max_tokens": 1000, "deadline_ms": 500}
         for stream in (False, True):
             reply = running.post(PATH, {**impossible, "stream": stream})
@@ -99,8 +99,8 @@ def test_r55_an_impossible_deadline_is_refused_at_once(server: StartServer) -> N
             "/v1/chat/completions", {**chat, "max_tokens": 1000, "deadline_ms": 500}
         )
         assert reply.json()["error"]["code"] == "deadline_unreachable"
-        assert running.metric("kvasir:generation_tokens_total") == drawn
-        assert running.metric("kvasir:deadlines_unreachable_total") == 3
+        assert running.metric("kvasir_generation_tokens_total") == drawn
+        assert running.metric("kvasir_deadlines_unreachable_total") == 3
         wrong = running.post(PATH, {**SONG, "ttft_ms": 0})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "ttft_ms")
 
@@ -125,7 +125,7 @@ def test_a_deadline_that_passes_is_a_504_or_an_error_event(
         else:
             reply = running.post(PATH, song)
             assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")
-        assert running.metric("kvasir:deadlines_exceeded_total") == 1
+        assert running.metric("kvasir_deadlines_exceeded_total") == 1
         running.wait_idle()
 
 

@@ -25,7 +25,7 @@ def test_r71_nan_of_the_native_executor(tmp_path: Path, overlap: bool) -> None:
     engine = {**ENGINE, "async_scheduling": overlap}
     with running_server(folder, executor="cpu", engine=engine) as server, canaries(server):
         for i, body in enumerate((asked, drawn, asked)):
-            assert server.metric("kvasir:request_errors_total", code="model_numerics") == 2 * i
+            assert server.metric("kvasir_request_errors_total", code="model_numerics") == 2 * i
             refused = server.post("/v1/completions", body)
             assert (refused.status_code, refused.json()["error"]["code"]) == (500, "model_numerics")
             assert '"model_numerics"' in last_event(server, body)

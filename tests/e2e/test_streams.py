@@ -48,37 +48,37 @@ def open_request(server: Server, body: dict[str, Any]) -> socket.socket:
 
 
 def cancelled(server: Server) -> float:
-    return server.metric("kvasir:requests_cancelled_total")
+    return server.metric("kvasir_requests_cancelled_total")
 
 
 def errors(server: Server, code: str) -> float:
-    return server.metric("kvasir:request_errors_total", code=code)
+    return server.metric("kvasir_request_errors_total", code=code)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_r16_disconnect_mid_decode(steady: Server, stream: bool) -> None:
     with canaries(steady):
         with open_request(steady, {**LONG, "stream": stream, "n": 2}):
-            wait_until(lambda: steady.metric("kvasir:num_requests_running") >= 2)
+            wait_until(lambda: steady.metric("kvasir_num_requests_running") >= 2)
             time.sleep(0.1)
         wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
-    assert steady.metric("kvasir:request_success_total", finished_reason="abort") == 1
+    assert steady.metric("kvasir_request_success_total", finished_reason="abort") == 1
 
 
 def test_r16_disconnect_frees_within_a_step(steady: Server) -> None:
     with open_request(steady, LONG):
-        wait_until(lambda: steady.metric("kvasir:kv_cache_usage_perc") > 0)
+        wait_until(lambda: steady.metric("kvasir_kv_cache_usage_perc") > 0)
     wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
-    steps = steady.metric("kvasir:iterations_total")
+    steps = steady.metric("kvasir_iterations_total")
     steady.wait_idle()
-    assert steady.metric("kvasir:iterations_total") <= steps + 2
+    assert steady.metric("kvasir_iterations_total") <= steps + 2
 
 
 def test_r16_disconnect_mid_prefill(steady: Server) -> None:
     body = {**LONG, "prompt": [[97] * 4000] * 8, "max_tokens": 90}
     with canaries(steady):
         with open_request(steady, body):
-            wait_until(lambda: steady.metric("kvasir:num_requests_waiting") > 0)
+            wait_until(lambda: steady.metric("kvasir_num_requests_waiting") > 0)
         wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
 
 
@@ -108,8 +108,8 @@ def test_r17_slow_reader_is_cancelled(server: StartServer) -> None:
             sock.connect(("127.0.0.1", running.port))
             body = {**LONG, "stream": True, "logprobs": 20, "n": 8, "max_tokens": 1000}
             sock.sendall(post_bytes(PATH, json.dumps(body).encode()))
-            wait_until(lambda: running.metric("kvasir:num_requests_running") >= 8)
-            wait_until(lambda: running.metric("kvasir:num_requests_running") <= 2)
+            wait_until(lambda: running.metric("kvasir_num_requests_running") >= 8)
+            wait_until(lambda: running.metric("kvasir_num_requests_running") <= 2)
             wait_until(lambda: cancelled(running) + errors(running, "slow_reader") == 1)
 
 
@@ -191,7 +191,7 @@ def test_r73_nothing_left_to_draw(toy: Server) -> None:
 def test_too_many_requests(server: StartServer) -> None:
     with server(faults={"seconds": 0.005}, max_requests=2) as running:
         with open_request(running, LONG), open_request(running, LONG):
-            wait_until(lambda: running.metric("kvasir:num_requests_running") == 2)
+            wait_until(lambda: running.metric("kvasir_num_requests_running") == 2)
             response = running.post(PATH, {"prompt": "x"})
             assert response.status_code == 429
             assert int(response.headers["retry-after"]) >= 1

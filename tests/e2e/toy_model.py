@@ -20,7 +20,9 @@ TEMPLATE = (
 )
 
 
-def write_toy_model(folder: Path, faults: dict[str, object] | None = None) -> Path:
+def write_toy_model(
+    folder: Path, faults: dict[str, object] | None = None, template: str = TEMPLATE
+) -> Path:
     """``faults`` are read by ``fault_engine``."""
     folder.mkdir(parents=True, exist_ok=True)
     model = tiny.llama("toy", vocab_size=256, eos_token_id=END, max_position_embeddings=4096)
@@ -28,7 +30,7 @@ def write_toy_model(folder: Path, faults: dict[str, object] | None = None) -> Pa
     _write(folder / "tokenizer.json", _tokenizer())
     _write(
         folder / "tokenizer_config.json",
-        {"chat_template": TEMPLATE, "eos_token": NAMES[END], "tokenizer_class": "GPT2Tokenizer"},
+        {"chat_template": template, "eos_token": NAMES[END], "tokenizer_class": "GPT2Tokenizer"},
     )
     _write(folder / "generation_config.json", {"eos_token_id": END})
     _write(folder / "faults.json", faults or {})

@@ -1,4 +1,5 @@
-"""Logits of a Hugging Face folder by ``transformers``: float32, eager attention, CPU."""
+"""Logits and hidden states of a Hugging Face folder by ``transformers``: float32, eager attention,
+CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 
 
 def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
@@ -23,4 +24,16 @@ def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():
         out = model(torch.tensor([tokens]), use_cache=False, **extra).logits[0]
+    return np.asarray(out.numpy(), np.float32)
+
+
+def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
+    """After the final norm, of every token, f32 [tokens, hidden]."""
+    model = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    cap = getattr(model.config, "attn_logit_softcapping", None)
+    extra = {} if cap is None else {"softcap": cap}
+    with torch.no_grad():
+        out = model(torch.tensor([tokens]), use_cache=False, **extra).last_hidden_state[0]
     return np.asarray(out.numpy(), np.float32)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kvasir import _native
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
-from kvasir.exec.cpu.weights import Target, pack_rows
+from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats.types import FORMATS
 from tests.format_blocks import random_blocks
 
@@ -40,7 +40,7 @@ def test_values_survive(
         rows[:, middle] = same
     code = LAYOUT_CODES[LAYOUT_OF_FORMAT[name]]
     tiles = np.zeros(-(-n // 16) * _native.tile_bytes(code, k), np.uint8)
-    target = Target(_native.Pool(1), LAYOUT_OF_FORMAT[name], k, tiles, 0, 1)
+    target = PackTarget(_native.Pool(1), LAYOUT_OF_FORMAT[name], k, tiles, 0, 1)
     pack_rows(target, name, raw.reshape(n, -1))
     expected, ids = form.decode(raw).reshape(n, k), np.arange(n, dtype=np.int32)
     for level in _native.levels():

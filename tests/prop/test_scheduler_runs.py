@@ -21,9 +21,9 @@ from kvasir.core.plan import StepPlan
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.engine.saving import block_sizes
 from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
+from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvasir.core.timeline import Mark, StepRecord, Story
+from kvasir.timing.records import Mark, StepRecord, Story
 from kvasir.timing.timeline import Timeline
 
 IDS = range(3)
@@ -40,12 +40,15 @@ class World:
 
     def turn(self, i: int, kind: str) -> None:
         mark = Mark(i, self.now, kind, 3)
-        if kind == "queued":
+        lives = i in self.marks and self.marks[i][-1][1].kind != "finished"
+        self.timeline.add(mark)
+        if kind == "queued" and lives:
+            mark = Mark(i, self.now, "replayed", 3)  # another engine was told of it
+        elif kind == "queued":
             self.marks[i] = []
-        elif i not in self.marks or self.marks[i][-1][1].kind == "finished":
+        elif not lives:
             return
         self.marks[i].append((len(self.steps), mark))
-        self.timeline.add(mark)
 
     def step(self, kinds: list[str] | None) -> None:
         self._kinds = self._kinds if kinds is None else kinds
@@ -103,7 +106,7 @@ def _spans(i: int, arrived: float, events: Sequence[Mark | StepRecord]) -> list[
             spans.append(("queued", since - arrived, event.at - since, 0, 0, 0.0))
             spans.append(("prefix_hit", event.at - arrived, 0.0, 3, 0, 0.0))
         elif event is not None and event.kind != "queued":
-            since = event.at if event.kind == "preempted" else since
+            since = event.at if event.kind in ("preempted", "replayed") else since
             spans.append((event.kind, event.at - arrived, 0.0, 3, 0, 0.0))
     return spans
 

@@ -11,7 +11,7 @@ from kvasir.kv.table import BlockTable
 from tests.engine_machine import run
 
 N_OPERATIONS = 600
-TELLING = 22
+TELLING = 1004
 """A seed whose run comes to load a block that the same plan copies from."""
 LOADING = 103
 """A seed whose run comes to load what memory has past a gap in a window."""
@@ -38,7 +38,6 @@ def test_a_source_that_nobody_holds_is_noticed(monkeypatch: pytest.MonkeyPatch) 
         table.release()
         return table
 
-    run(TELLING, 2 * N_OPERATIONS)
     monkeypatch.setattr(PrefixCache, "hold_source", let_go)
     with pytest.raises(EngineFault, match="stands for other tokens"):
-        run(TELLING, 2 * N_OPERATIONS)
+        run(TELLING, 10 * N_OPERATIONS)  # it ends long before

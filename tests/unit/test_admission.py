@@ -13,9 +13,10 @@ from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats, Ready
 from kvasir.core.params import TokenParams
 from kvasir.core.request import Standing
-from kvasir.serve import frames
 from kvasir.serve.admission import Admission, wait_for
 from kvasir.serve.client import AsyncClient
+from kvasir.serve.link import Link
+from kvasir.serve.suspects import Suspects
 from tests.unit.test_deadlines import World
 
 
@@ -160,12 +161,11 @@ async def client_of(
         max_queued_requests=max_queued_requests,
         max_queued_tokens=9999,
     )
-    reading = asyncio.create_task(client.run(ours))
-    await asyncio.to_thread(theirs.sendall, frames.encode(READY))
-    await client.wait_ready()
+    link = await Link.open(ours)
+    await client.resume(link, READY, Suspects())
     yield client
     theirs.close()
-    await reading
+    link.close()
 
 
 def test_who_filled_the_queue_keeps_nobody_else_out() -> None:

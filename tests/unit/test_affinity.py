@@ -14,6 +14,7 @@ from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.config.topology import Cpu, Topology
 from kvasir.core.errors import ConfigError
+from tests.settings import cpu_settings
 
 # Two cores of two threads on one node.
 SMALL = Topology(tuple(Cpu(i, (i % 2, i % 2 + 2)) for i in range(4)))
@@ -96,7 +97,7 @@ def test_words_are_no_lists() -> None:
 
 def resolved(hardware: Hardware, **options: Any) -> EngineConfig:
     facts = ModelFacts("m", 100, 512, 64, 1000, "float32", 2)
-    return resolve(EngineOptions(max_model_len=64, **options), facts, hardware)
+    return resolve(EngineOptions(max_model_len=64, **options), facts, hardware, cpu_settings)
 
 
 def test_the_report_says_what_was_decided() -> None:

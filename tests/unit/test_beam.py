@@ -197,3 +197,14 @@ def test_a_search_that_fails_leaves_nothing_behind(
         stats = engine.stats()
         assert stats.blocks_free == stats.blocks_total
         assert llm.beam_search({"prompt_token_ids": PROMPT}, params) == expected
+
+
+def test_early_stopping_ends_with_the_first_beams_that_ended() -> None:
+    n_steps = []
+    for early in (False, True):
+        params = BeamSearchParams(beam_width=2, max_tokens=30, early_stopping=early)
+        search = Search((1, 2, 3), params, (1,))
+        found = _run(search, Toy(5, 6, 4))
+        assert len(found) == 2 and search.is_open is False
+        n_steps.append(max(len(beam.tokens) for beam in search.beams))
+    assert n_steps[1] < n_steps[0] == 30

@@ -21,7 +21,7 @@ from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import command_line, is_disturbed, summary, without_home, write
 from kvasir.bench.start import flags
 from kvasir.bench.throughput import ThroughputSettings, measure_throughput
-from kvasir.bench.workload import Timeline, Workload
+from kvasir.bench.workload import TokenTimes, Workload
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
 from kvasir.engine.build import build_engine
@@ -34,10 +34,10 @@ def workload() -> Workload:
 
 
 def test_a_timeline_counts_gaps() -> None:
-    line = Timeline([0.5, 0.6, 0.7])
+    line = TokenTimes([0.5, 0.6, 0.7])
     assert line.first == 0.5
     assert line.decode_rate == pytest.approx(10.0)
-    assert Timeline([0.5]).decode_rate == 0.0
+    assert TokenTimes([0.5]).decode_rate == 0.0
 
 
 def test_every_request_gives_its_tokens(workload: Workload) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kvasir.bench.http_client import Answer, target_of, tokens_so_far
+from kvasir.bench.http_client import TimedAnswer, target_of, tokens_so_far
 from kvasir.bench.load import LoadSettings, delays, measure_load, percentiles, prompts, summarize
 from kvasir.core.errors import ConfigError, KvasirError
 
@@ -89,7 +89,7 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
 
 def test_nothing_but_failures_is_an_error() -> None:
     with pytest.raises(KvasirError, match="all 1 requests failed, the first with: reset"):
-        summarize([Answer(0.0, error="reset")], LoadSettings(num_prompts=1))
+        summarize([TimedAnswer(0.0, error="reset")], LoadSettings(num_prompts=1))
 
 
 def test_the_trace_is_fixed_and_shares_its_prefix() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from bench.peers import engines
+from bench.peers import engines, texts
 from bench.peers.engines import Kvasir, LlamaCpp
 from bench.peers.shapes import N_DECODE, N_DECODE_PROMPT, Prompts, Shapes, measure_calls
 
@@ -66,3 +67,23 @@ def test_llama_cpp_gives_medians_and_its_second_batch(monkeypatch: pytest.Monkey
     assert turn.rates == {"decode": 40.0, "prefill 64": 40.0, "batch": 12.0}
     assert commands[0][commands[0].index("-r") + 1] == "3"
     assert commands[-1][commands[-1].index("-ntg") + 1] == "4,8"
+
+
+def test_texts_of_a_shape_are_new_in_every_turn() -> None:
+    shape = texts.Shape(n_texts=7, n_words=5, n_together=3, n_clients=2)
+    first, second = (shape.requests(random.Random(seed)) for seed in (1, 2))
+    assert [len(request) for request in first] == [3, 3, 1]
+    assert all(len(text.split()) == 5 for request in first for text in request)
+    assert first != second
+
+
+def test_rates_of_texts_are_compared_by_their_medians(capsys: pytest.CaptureFixture[str]) -> None:
+    turns = [
+        {"engine": engine, "shape": vars(shape), "texts_per_s": rate * factor}
+        for shape in texts.SHAPES
+        for engine, factor in (("Kvasir", 4.0), ("llama-server", 1.0))
+        for rate in (1.0, 5.0, 2.0)
+    ]
+    texts.report(turns, None)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["Kvasir"], row["llama-server"], row["ratio"]) for row in rows] == [(8, 2, 4)] * 4

@@ -14,7 +14,7 @@ from kvasir.bench import disturbed, streaming
 from kvasir.bench.burner import burn
 from kvasir.bench.cputime import CpuTimes, ServerProcesses, cpu_seconds, processes_of, server_at
 from kvasir.bench.disturbed import DisturbedSettings, measure_disturbed
-from kvasir.bench.streaming import Run, StreamingSettings, measure_streaming
+from kvasir.bench.streaming import StreamingRun, StreamingSettings, measure_streaming
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
@@ -75,8 +75,8 @@ def test_the_burner_takes_its_share() -> None:
 
 
 def test_losses_are_told_with_the_client_and_beside_it() -> None:
-    offline = [Run(8.0, CpuTimes(0, 0, 15.0), 0.02)]
-    served = [Run(10.0, CpuTimes(2.0, 1.0, 16.0), 0.3)]
+    offline = [StreamingRun(8.0, CpuTimes(0, 0, 15.0), 0.02)]
+    served = [StreamingRun(10.0, CpuTimes(2.0, 1.0, 16.0), 0.3)]
     found = streaming.compare(offline, served, 1000, n_cpus=2)
     assert found["lost"] == 0.2
     assert found["lost_beside_client"] == round(1 - 8 / 9, 4)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kvasir.serve import beams
+from kvasir.serve.dialects import completions
 from kvasir.serve.echo import INLINE_TOKENS, read_echoes
-from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.routes_info import get_metrics
 from kvasir.serve.routes_tokens import post_detokenize, post_tokenize
 from kvasir.serve.slices import Slices
@@ -64,14 +64,16 @@ def service(heard: Heard) -> Any:
         return SimpleNamespace(tokenizer=heard, encode=encode), sizes
 
     model = SimpleNamespace(open=open)
-    return SimpleNamespace(model_of=lambda _: model, options=SimpleNamespace(strict=False))
+    return SimpleNamespace(
+        model_of=lambda _: model, options=SimpleNamespace(strict=False, tool_format="auto")
+    )
 
 
 @SIZES
 def test_a_long_echo(n: int) -> None:
     heard, ids = Heard(), (1,) * n
-    request = CompletionRequest(model="m", prompt=list(ids), echo=True)
-    (echo,) = asyncio.run(read_echoes(request, [ids], heard))
+    asked = completions.read({"model": "m", "prompt": list(ids), "echo": True}, strict=True)
+    (echo,) = asyncio.run(read_echoes(asked, [ids], heard))
     assert echo.text == "a" * n
     assert heard.is_beside == (n > INLINE_TOKENS)
 

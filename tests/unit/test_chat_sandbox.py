@@ -69,6 +69,9 @@ HOSTILE = {
     "globals of a macro": "{% macro f() %}{% endmacro %}{{ f._func.__globals__ }}",
     "self": "{{ self._TemplateReference__context.environment }}",
     "change of a message": "{% set _ = messages.append(1) %}",
+    "list that grows": "{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}",
+    "list in itself": "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
+    "change of its own list beyond append and pop": "{% set l = [2, 1] %}{{ l.sort() }}",
     "include": "{% include 'other' %}",
     "import": "{% import 'other' as other %}",
     "extends": "{% extends 'other' %}",
@@ -109,6 +112,7 @@ HARMLESS = {
     "{% set x, y = 1, 2 %}{{ (x, y) }}{{ [x] + [y] }}{{ 'ab' * 2 }}": "(1, 2)[1, 2]abab",
     "{% generation %}{{ 'said' }}{% endgeneration %}": "said",
     "{{ 'a\nb' | indent(2) }}{{ ' c ' | trim | default('d') }}": "a\n  bc",
+    "{% set l = [1, 2] %}{% set _ = l.append(3) %}{{ l.pop(0) ~ l }}": "1[2, 3]",
     "{{ missing }}{{ missing is defined }}{{ none }}": "FalseNone",
     "{%- if true %}\n  x\n{%- endif %}\n": "  x",
 }

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import decoders
 
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.tokenizer.chat import ChatTemplate
+from kvasir.tokenizer.chat import END_MARK, ChatTemplate
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import open_model
@@ -51,6 +51,21 @@ def test_smollm2() -> None:
     assert template.render(
         [{"role": "system", "content": "Be brief."}, *USER], add_generation_prompt=False
     ) == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n")
+
+
+def test_a_prompt_that_ends_with_the_last_message(tmp_path: Path) -> None:
+    template = from_text(tmp_path, SIMPLE)
+    said = [*USER, {"role": "assistant", "content": "Hi<|im_end|> "}]
+    assert template.render(said, False, True) == "[user]Hi<|im_end|>[assistant]Hi<|im_end|> "
+    ids = template.encode(said, False, True)
+    assert template.encode(said, False)[: len(ids)] == ids
+    twice = from_text(tmp_path, "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}")
+    with pytest.raises(RequestError, match="writes the last message 2 times"):
+        twice.render(USER, False, True)
+    with pytest.raises(RequestError, match="leave that out"):
+        template.render([{"role": "user", "content": END_MARK}], False, True)
+    empty = [*USER, {"role": "assistant", "content": ""}]
+    assert template.render(empty, False, True) == "[user]Hi<|im_end|>[assistant]"
 
 
 def test_variables_reach_the_template(tmp_path: Path) -> None:

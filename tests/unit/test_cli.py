@@ -23,6 +23,8 @@ from kvasir.config.options import EngineOptions, describe
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import ConfigError
 from kvasir.core.params import SamplingParams
+from kvasir.engine.build import build_engine
+from kvasir.exec.backends import BACKENDS
 from kvasir.formats.types import FORMATS
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +64,18 @@ def test_flags_of_other_servers_are_known_and_told(capsys: pytest.CaptureFixture
     assert "batching_type='static' has no effect: requests join and leave in every step" in told
     assert "enable_chunked_prefill" not in told
     assert run_command(["serve", "--no-such-flag"]) == 2
+
+
+def test_what_computes_is_one_of_the_backends(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their table alone knows them: a new entry is a new word."""
+    names = [*BACKENDS]
+    shown = CliRunner().invoke(cli, ["serve", "--help"]).output
+    assert f"--executor [{'|'.join(names)}]" in shown
+    assert run_command(["serve", "--executor", "nonsense"]) == 2
+    told = capsys.readouterr().err
+    assert "'nonsense' is not one of" in told and all(f"'{name}'" in told for name in names)
+    with pytest.raises(ConfigError, match="executor is 'nonsense': use one of cpu, reference, "):
+        build_engine(EngineOptions(executor="nonsense"))
 
 
 def options_from(args: list[str]) -> EngineOptions:

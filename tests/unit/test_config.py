@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.config.cpu import CpuPlanner
 from kvasir.config.env import read_env
 from kvasir.config.hardware import Hardware, probe
 from kvasir.config.options import EngineOptions, describe
@@ -14,13 +15,14 @@ from kvasir.config.resolve import resolve
 from kvasir.config.resolved import DiskConfig, EngineConfig, ModelFacts
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
+from tests.settings import cpu_settings
 
 MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized", 180)
 MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
 
 
 def resolved(machine: Hardware = MACHINE, **options: object) -> EngineConfig:
-    return resolve(EngineOptions(**options), MODEL, machine)  # type: ignore[arg-type]
+    return resolve(EngineOptions(**options), MODEL, machine, cpu_settings)  # type: ignore[arg-type]
 
 
 def test_every_option_is_described_once() -> None:
@@ -167,7 +169,7 @@ def test_the_size_of_the_disk_tier(options: dict[str, object], n_bytes: int, why
 )
 def test_types_follow_the_weights(dtype: str, weights: str, expected: tuple[str, str]) -> None:
     facts = ModelFacts("m", 10, 64, 64, 100, weights, 2)
-    config = resolve(EngineOptions(dtype=dtype), facts, MACHINE)
+    config = resolve(EngineOptions(dtype=dtype), facts, MACHINE, cpu_settings)
     assert (config.model.dtype, config.kv.kind.name) == expected
 
 
@@ -215,11 +217,10 @@ def test_what_is_asked_for_is_done() -> None:
 
 
 def test_the_option_goes_before_the_environment() -> None:
-    assert resolve(EngineOptions(), MODEL, MACHINE, isa="scalar").reasons["isa"] == (
-        "scalar: KVASIR_ISA"
-    )
-    options = EngineOptions(isa="avx2")
-    assert resolve(options, MODEL, MACHINE, isa="scalar").executor.isa == "avx2"
+    reasons: dict[str, str] = {}
+    assert CpuPlanner(EngineOptions(), MACHINE, reasons).isa("scalar") == "scalar"
+    assert reasons["isa"] == "scalar: KVASIR_ISA"
+    assert CpuPlanner(EngineOptions(isa="avx2"), MACHINE, reasons).isa("scalar") == "avx2"
 
 
 def test_the_environment_is_read_in_one_place() -> None:

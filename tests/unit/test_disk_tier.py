@@ -12,11 +12,11 @@ from kvasir.core.messages import DiskStats
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import Context, EngineRequest, Standing
-from kvasir.core.timeline import Span
 from kvasir.exec.checker import marks_of
 from kvasir.kv.keys import Chain, chain_root
 from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, Ahead, DiskTier, Fetch, block_name
 from kvasir.sched.scheduler import Scheduler
+from kvasir.timing.records import Span
 from tests.planned import Checkers, tables_after
 from tests.sizes import changed, config_of
 

@@ -12,15 +12,14 @@ import pytest
 from kvasir import LLM, BeamSearchParams, SamplingParams
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.serve.admission import Limits
-from kvasir.serve.jobs import Server, chat_job, completion_job
-from kvasir.serve.protocol import chat, completions
-from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.admission import AdmissionLimits
+from kvasir.serve.dialects import chat, completions
+from kvasir.serve.jobs import Server, resolve
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
-from kvasir.tokenizer.messages import read_messages
 from kvasir.weights.source import open_model
 from tests import tiny
+from tests.fake_run import idle_compiler
 
 INFO = Ready(
     model="m",
@@ -94,20 +93,14 @@ def text(folder: Path) -> TextModel:
 
 
 def _server(text: TextModel) -> Server:
-    return Server(text, INFO, Limits(128, 10_000), Slices(), lambda: 1, 10**6)
+    limits = AdmissionLimits(128, 10_000)
+    return Server(text, INFO, limits, Slices(), lambda: 1, 10**6, idle_compiler())
 
 
 def _refused(text: TextModel, is_chat: bool, body: dict[str, Any]) -> RequestError:
     with pytest.raises(RequestError) as caught:
-        if is_chat:
-            asked, _ = parse_request(chat.ChatRequest, body, chat.UNSUPPORTED, strict=True)
-            messages, _ = read_messages(asked.messages)
-            asyncio.run(chat_job(asked, messages, _server(text), 0.0))
-        else:
-            request, _ = parse_request(
-                completions.CompletionRequest, body, completions.UNSUPPORTED, strict=True
-            )
-            asyncio.run(completion_job(request, _server(text), 0.0))
+        asked = (chat if is_chat else completions).read(body, strict=True)
+        asyncio.run(resolve(asked, _server(text), "m", 0.0))
     return caught.value
 
 
@@ -123,7 +116,7 @@ def test_the_server_names_what_was_sent(
     error = _refused(text, is_chat, sent)
     assert error.param == param and param in sent
     said = error.message.replace("the prompt ", "").partition(" needs logprobs")[0]
-    said = said.partition("or 0 with echo")[0].partition("send max_tokens")[0]
+    said = said.partition("or 0 with")[0].partition("send max_tokens")[0]
     words = {word.strip("(),:.") for word in said.split()}
     assert not {name for name in ALIASES if name in words} - sent.keys(), error.message
 

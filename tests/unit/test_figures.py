@@ -13,10 +13,11 @@ import pytest
 
 from bench.figures.__main__ import BLOCKS, LIMITS_PAGE, ROOT, faults, pages
 from bench.figures.blocks import BLOCK, fill, loose
-from bench.figures.limits import Target, over_best, over_same_file
+from bench.figures.limits import over_best, over_same_file
 from bench.figures.picture import PICTURES
 from bench.figures.readme import short
 from bench.figures.results import Refused, load
+from bench.figures.target import Target
 
 CLEAN = {"machine": {"commit": "0123456789ab"}, "results": {"foreign": [0.0, 0.1]}}
 
@@ -135,9 +136,17 @@ def test_targets_are_judged_by_the_figure_that_is_shown() -> None:
 def test_796_is_not_8(
     bound: float, is_most: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.figures.limits.load", lambda name: {"ratio": 7.96})
+    monkeypatch.setattr("bench.figures.target.load", lambda name, **_: {"ratio": 7.96})
     target = Target("x", "y", lambda document: document["ratio"], bound, is_most=is_most)
     assert target.row().endswith(f"| 7.96x | [y](y.json) | {verdict} |")
+
+
+def test_what_is_counted_may_come_from_a_busy_machine(tmp_path: Path) -> None:
+    document = {"machine": {"commit": "0123456789ab"}, "results": {"foreign": 0.9, "n": 3}}
+    (tmp_path / "busy.json").write_text(json.dumps(document))
+    with pytest.raises(Refused, match="others took 90% of the machine"):
+        load("busy", tmp_path)
+    assert load("busy", tmp_path, is_timed=False)["results"]["n"] == 3
 
 
 def test_every_block_stands_on_a_page() -> None:

@@ -10,33 +10,25 @@ from itertools import count, pairwise
 import msgspec
 import pytest
 
-from kvasir.core.messages import (
-    AskHoldings,
-    Cancel,
-    EngineStats,
-    HoldingsAnswer,
-    News,
-    Ready,
-    StepEvents,
-    Submit,
-    TokenEvent,
-)
+from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.core.request import Context, EngineRequest
 from kvasir.core.sizes import EngineSizes
-from kvasir.core.timeline import Mark
-from kvasir.engine.choices import choices
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
-from kvasir.sampling.validate import resolve_choices
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve import frames
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
+from kvasir.serve.link import Link
+from kvasir.serve.messages import AskHoldings, Cancel, HoldingsAnswer, News, Submit, choices
 from kvasir.serve.outbox import MAX_ITEMS, Outbox
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown
+from kvasir.serve.suspects import Suspects
+from kvasir.timing.records import Mark
 from kvasir.timing.timeline import Timeline
+from kvasir.validation.params import resolve_choices
 from tests.sizes import config_of
 
 PARAMS = TokenParams(seed=5, max_tokens=3, logit_bias=tuple((i, 1.0) for i in range(101)))
@@ -308,11 +300,10 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         client = AsyncClient(
             max_requests=9, stream_buffer=9, max_queued_requests=999, max_queued_tokens=9999
         )
-        reading = asyncio.create_task(client.run(ours))
-        await asyncio.to_thread(theirs.sendall, frames.encode(READY))
-        await client.wait_ready()
+        link = await Link.open(ours)
+        await client.resume(link, READY, Suspects())
         stream = await client.submit([(PROMPT, PARAMS)], n=100)
-        logs = [live.log for live in client._live.values()]
+        logs = [live.log for live in client.ledger.live.values()]
         assert len(logs) == len(stream.open) == 100
         assert all(x.request.prompt is PROMPT for x in logs)
         assert len({x.request.params.seed for x in logs}) == 100
@@ -333,7 +324,7 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         assert client.n_streams == 1
         client.release(stream)
         theirs.close()
-        await reading
+        link.close()
 
     asyncio.run(run())
 
@@ -346,9 +337,8 @@ def test_what_waits_for_its_turn_to_be_sent_is_given_up_whole() -> None:
         client = AsyncClient(
             max_requests=9, stream_buffer=9, max_queued_requests=999, max_queued_tokens=9999
         )
-        reading = asyncio.create_task(client.run(ours))
-        await asyncio.to_thread(theirs.sendall, frames.encode(READY))
-        await client.wait_ready()
+        link = await Link.open(ours)
+        await client.resume(link, READY, Suspects())
         async with client.slices._turn:
             cut = asyncio.create_task(client.submit([(PROMPT, PARAMS)], n=100))
             waits = asyncio.create_task(client.submit([(PROMPT, PARAMS)], n=50))
@@ -358,13 +348,14 @@ def test_what_waits_for_its_turn_to_be_sent_is_given_up_whole() -> None:
             await asyncio.wait([cut])
             assert client._admission.n_sent == 50
             theirs.close()
-            await reading
+            link.close()
+            client.die("it ended")
         stream = await waits
         with pytest.raises(EngineDown):
             await asyncio.wait_for(stream.read(), 5)
         client.release(stream)
         assert (client._admission.n_sent, client._admission.tokens_sent) == (0, 0)
         assert client.n_streams == 0
-        assert not client._live
+        assert not client.ledger.live
 
     asyncio.run(run())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from kvasir.core.params import SamplingParams
-from kvasir.serve.generation import Generation, Job
+from kvasir.serve.generation import Generation
+from kvasir.serve.resolved import Job
 
 
 class Silent:
@@ -17,6 +19,7 @@ class Silent:
 
     arrived = 0.0
     slices = None
+    timeline = None
 
     def __init__(self) -> None:
         self.n_released = 0
@@ -26,14 +29,17 @@ class Silent:
         self.is_watched.set()
         await asyncio.Event().wait()
 
+    def note(self, values: Mapping[str, object]) -> None:
+        pass
+
     async def submit(self, *_: Any, **__: Any) -> Any:
-        return SimpleNamespace(open=(), first_id=0)
+        return SimpleNamespace(open=(), first_id=0, listen=lambda: None, hush=lambda: None)
 
     def release(self, stream: Any) -> None:
         self.n_released += 1
 
-    def request_done(self, seconds: float) -> None:
-        pass
+    def gaps(self, priority_class: str) -> None:
+        """Of its metrics."""
 
 
 async def generate_and_forget() -> tuple[weakref.ref[Generation], Silent]:

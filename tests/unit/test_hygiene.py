@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("kvasir", "native", "tests", "scripts", "bench", "docs", ".ci")
+FOLDERS = ("kvasir", "native", "tests", "scripts", "bench", "deploy", "docs", ".ci")
 SUFFIXES = {
     ".py",
     ".pyi",
@@ -22,6 +22,8 @@ SUFFIXES = {
     ".txt",
     ".json",
     ".jsonl",
+    ".yaml",
+    ".yml",
     "",
 }
 THIS = Path(__file__).name

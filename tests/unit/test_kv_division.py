@@ -12,6 +12,7 @@ from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.groups import STATE_WINDOW, KVGroup, first_block, group_of
+from tests.settings import cpu_settings
 
 MODEL = ModelFacts("m", 49152, 8192, 11520, 100 << 20, "quantized", 180)
 MACHINE = Hardware(n_cpus=8, n_cores=4, free_memory=16 << 30, isa_levels=("scalar", "avx2"))
@@ -20,7 +21,7 @@ LAYER = 16 * 11520 * 2 // 30
 
 def resolved(windows: tuple[int, ...], **options: object) -> EngineConfig:
     asked = EngineOptions(**options)  # type: ignore[arg-type]
-    return resolve(asked, replace(MODEL, windows=windows), MACHINE)
+    return resolve(asked, replace(MODEL, windows=windows), MACHINE, cpu_settings)
 
 
 def test_windowed_layers_get_what_requests_can_use() -> None:
@@ -92,12 +93,14 @@ def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
     """Jamba, Qwen3-Next: a few layers with attention, the others with a state."""
     facts = replace(MODEL, state_bytes=(1000, 3000))
     options = EngineOptions(kv_memory="64MiB", max_num_seqs=4, enable_prefix_caching=False)
-    config = resolve(options, facts, MACHINE)
+    config = resolve(options, facts, MACHINE, cpu_settings)
     full, state = config.kv.groups
     # two blocks a request and one to go on with, and those of two steps of 512 tokens
     assert state == KVGroup(4 * 3 + 64, STATE_WINDOW, 4000)
     assert config.kv.group_bytes == (30 * LAYER, 4000)
     assert full.n_blocks == ((64 << 20) - 76 * 4000) // (30 * LAYER)
     assert config.reasons["kv_groups"].endswith("76 blocks for 2 layers of state(4000)")
-    cached = resolve(replace(options, enable_prefix_caching=True), facts, MACHINE).kv.groups
+    cached = resolve(
+        replace(options, enable_prefix_caching=True), facts, MACHINE, cpu_settings
+    ).kv.groups
     assert cached[1].n_blocks == 76 + cached[0].n_blocks // 4

@@ -15,6 +15,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.ir.program import KVSpec
 from tests.diff.attention_case import Pages, Shape
+from tests.settings import cpu_settings
 
 LAYERS, HEADS, DIM, BLOCK = 3, 2, 48, 32
 
@@ -36,7 +37,7 @@ def memory(dtype: str, layers: int = LAYERS, n_blocks: int = 4) -> KVMemory:
 def test_blocks_are_as_large_as_planned(name: str) -> None:
     facts = ModelFacts("m", 10, 64, 2 * LAYERS * HEADS * DIM, 0, "quantized", 2 * LAYERS * HEADS)
     options = EngineOptions(kv_cache_dtype=name, block_size=BLOCK)
-    planned = resolve(options, facts, Hardware(1, 1, 1 << 30, ("scalar",)))
+    planned = resolve(options, facts, Hardware(1, 1, 1 << 30, ("scalar",)), cpu_settings)
     assert memory(KV_OPTIONS[name].short).groups[0].shape[1] == planned.kv.block_bytes
 
 

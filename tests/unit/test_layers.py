@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,10 @@ LAYERS = {
     "models": 2,
     "weights": 2,
     "sampling": 2,
+    "validation": 2,
     "tokenizer": 2,
+    "grammar": 2,
+    "toolcalls": 2,
     "kv": 3,
     "sched": 3,
     "timing": 3,
@@ -28,6 +32,7 @@ LAYERS = {
     "_native": 4,
     "engine": 5,
     "text": 6,
+    "lang": 7,
     "offline": 7,
     "serve": 7,
     "": 5,  # the package itself: its version and LLM
@@ -39,19 +44,29 @@ LAYERS = {
 SIDEWAYS = {
     ("cli", "bench"),
     ("exec", "_native"),
+    ("grammar", "sampling"),
+    ("grammar", "tokenizer"),
+    ("grammar", "weights"),
+    ("lang", "offline"),
     ("models", "weights"),
     ("sched", "kv"),
     ("sched", "speculate"),
     ("sched", "timing"),
     ("tokenizer", "weights"),
+    ("toolcalls", "grammar"),
+    ("toolcalls", "tokenizer"),
+    ("validation", "sampling"),
 }
 
 THIRD_PARTY = {
     "click": ("cli",),
     "httptools": ("serve",),
+    "llguidance": ("grammar",),
     "jinja2": ("tokenizer", "serve"),
-    "prometheus_client": ("serve",),
+    "opentelemetry": ("serve.spans",),
+    "python_multipart": ("serve",),
     "rich": ("bench", "cli", "offline", "serve", "weights"),
+    "sqlite3": ("serve.state",),
     "starlette": ("serve",),
     "torch": ("exec.cuda", "exec.dist"),
     "triton": ("exec.cuda", "exec.dist"),
@@ -60,12 +75,13 @@ THIRD_PARTY = {
 }
 # These import late on purpose: commands, so that help is instant; the package's lazy exports; and
 # the server, whose engine process loads the model while the rest of the server is imported; and
-# what fetches the default model, once in the life of a machine.
+# what fetches the default model, once in the life of a machine; and what only an extra brings.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
     "kvasir.cli.",
     "kvasir.serve.server",
+    "kvasir.serve.tracing",
     "kvasir.weights.default",
 )
 
@@ -196,6 +212,17 @@ def test_no_type_checking_imports() -> None:
 
 def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"
+
+
+def test_no_name_of_a_class_stands_twice() -> None:
+    """One name, one thing: private names count as public ones."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.removeprefix("_")].append(f"{name}:{node.lineno}")
+    assert places["EngineOptions"]
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_nothing_unpickles_or_runs_text() -> None:

@@ -18,6 +18,7 @@ from kvasir.serve.logprobs import (
     ChatLogprobs,
     CompletionLogprobs,
     PromptLogprobs,
+    TokenNames,
     joined,
 )
 from kvasir.serve.outbox import SCORES
@@ -40,7 +41,7 @@ def said(parts: Parts) -> Any:
 
 
 def offsets(tokens: list[int], skip_special: bool = True, begin: int = 0) -> tuple[list[int], str]:
-    made = CompletionLogprobs(TOKENIZER, skip_special=skip_special, begin=begin)
+    made = CompletionLogprobs(TokenNames(TOKENIZER), skip_special=skip_special, begin=begin)
     choice = Choice(0, TOKENIZER, SamplingParams(skip_special_tokens=skip_special))
     found: list[int] = []
     text = "p" * begin
@@ -114,7 +115,7 @@ def plain_tops(items: Sequence[TokenLogprob]) -> list[dict[str, float]]:
 @pytest.mark.parametrize("n_top", [0, 20])
 @pytest.mark.parametrize("n", [0, 1, AT_A_TIME, 3 * AT_A_TIME + 1])
 def test_a_chat_is_worded_as_in_one_piece_and_a_few_tokens_at_a_time(n: int, n_top: int) -> None:
-    items, made = scored(n, n_top), ChatLogprobs(TOKENIZER)
+    items, made = scored(n, n_top), ChatLogprobs(TokenNames(TOKENIZER))
     assert sum(1 for _ in made.add(items)) == -(-n // AT_A_TIME)
     at_once(made.add(items[:1]))
     assert b"".join(made.take()) == compact(plain_chat([*items, *items[:1]]))
@@ -128,9 +129,9 @@ def test_no_piece_takes_long(is_chat: bool) -> None:
 
     def work() -> Iterator[None]:
         if is_chat:
-            yield from ChatLogprobs(TOKENIZER).add(items)
+            yield from ChatLogprobs(TokenNames(TOKENIZER)).add(items)
             return
-        made = PromptLogprobs(TOKENIZER, 9, [*range(len(items) + 1)])
+        made = PromptLogprobs(TokenNames(TOKENIZER), 9, [*range(len(items) + 1)])
         for first in range(0, len(items), SCORES):
             yield from made.add(encode_scores(items[first : first + SCORES]))
 
@@ -149,14 +150,14 @@ def compact(value: Any) -> bytes:
 
 def test_a_prompt_and_what_follows_it_are_one_table_and_worded_a_few_tokens_at_a_time() -> None:
     items, begins = scored(300, 20), list(range(5, 306))
-    made = PromptLogprobs(TOKENIZER, 9, begins)
+    made = PromptLogprobs(TokenNames(TOKENIZER), 9, begins)
     pieces = 0
     for first in range(0, 300, 100):
         assert not made.is_whole
         pieces += sum(1 for _ in made.add(encode_scores(items[first : first + 100])))
     assert made.is_whole
     assert pieces >= 300 / AT_A_TIME
-    output = CompletionLogprobs(TOKENIZER, skip_special=False, begin=400)
+    output = CompletionLogprobs(TokenNames(TOKENIZER), skip_special=False, begin=400)
     last = TokenLogprob(ids("the")[0], -1.0)
     at_once(output.add([last]))
     assert b"".join(joined([made.table, output.take()])) == compact(

@@ -18,7 +18,6 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, SlotOpen, StepPlan
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine import masking
 from kvasir.engine.engine import Engine
 from kvasir.exec import masks as exec_masks
 from kvasir.exec.base import Executor
@@ -181,27 +180,6 @@ def test_a_request_whose_masks_fail_ends_alone(fails: str, after: int, overlap: 
     assert made.stats().n_failed == 1
     made.close()
     assert masks.n_open == 0
-
-
-class Slow(Watched):
-    """Takes its time for the first request."""
-
-    def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
-        if slot == 0:
-            time.sleep(0.2)
-        super().fill(slot, path, bits)
-
-
-@overlaps
-def test_a_request_whose_masks_take_long_ends_alone(
-    overlap: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(masking, "MAX_SECONDS", 0.1)
-    asked = [request(1), request(2)]
-    found = answers(engine(Slow(), overlap=overlap), *asked)
-    assert found[1][-1].error_code == "constraint_failed"
-    assert "a call took 0.2 s, 0.1 s at most" in str(found[1][-1].error)
-    assert tokens(found[2]) == tokens(answers(engine(Ring(VOCAB)), request(2))[2])
 
 
 def test_a_failure_is_not_told_to_who_comes_next() -> None:

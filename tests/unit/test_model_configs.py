@@ -124,7 +124,7 @@ def test_gemma3_pattern_and_defaults(tmp_path: Path) -> None:
         ),
         ({"head_dim": 2048}, "head_dim is 2048, expected at most 1024"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1.0"),
-        ({"architectures": ["LlamaForSequenceClassification"]}, "is not supported; supported: "),
+        ({"architectures": ["LlamaForTokenClassification"]}, "is not supported; supported: "),
         ({"architectures": None}, "architectures is None, expected a list of one name"),
     ],
 )

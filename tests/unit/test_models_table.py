@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import DiskStats, EngineStats
@@ -16,10 +17,12 @@ from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.lifecycle import Lifecycle
 from kvasir.serve.metrics import Metrics
-from kvasir.serve.protocol.completions import CompletionRequest
-from kvasir.serve.protocol.sampling import context_of
+from kvasir.serve.reload import Current, OptionValues
 from kvasir.serve.served import Served, ServedResponses
 from kvasir.serve.service import Model, Service
+from tests.fake_run import idle_compiler
+
+NO_STATE: Any = None
 
 
 def made() -> Service:
@@ -32,17 +35,18 @@ def made() -> Service:
         )
         text: Any = None
         measured = metrics.of(name, EngineStats)
-        return Model(name, name, client, text, Lifecycle(client), measured)
+        return Model(name, name, client, text, Lifecycle(client), measured, idle_compiler())
 
     one, other = model("one"), model("other")
     tuned = replace(one, name="tuned", context=Context(adapter="hash"))
     entries = (one, replace(one, name="alias"), tuned, other)
     return Service(
-        options=ServeOptions(),
+        current=Current(OptionValues(ServeOptions(), EngineOptions())),
         bodies=BodyBudget(9, 9, patience=1),
         lifecycle=one.lifecycle,
         metrics=metrics,
         models={entry.name: entry for entry in entries},
+        state=NO_STATE,
         draw_seed=lambda: 1,
         created=0,
     )
@@ -59,9 +63,7 @@ def test_names_lead_to_engines_and_contexts() -> None:
         for name, message in ((None, "is missing"), ("none", "'none' does not exist")):
             with pytest.raises(RequestError, match=f"the model {message}: use one of one, alias"):
                 service.check_model(name)
-        asked = CompletionRequest(prompt="x", cache_salt="salt")
-        context = context_of(asked, service.check_model("tuned").context)
-        assert context == Context("salt", "hash")
+        assert service.check_model("tuned").context == Context(adapter="hash")
 
     asyncio.run(run())
 
@@ -72,12 +74,12 @@ def test_what_is_measured_of_a_model_has_its_name() -> None:
     metrics.of("other", lambda: EngineStats(n_running=2, disk=DiskStats(n_bytes=5)))
     one.cancelled()
     text = metrics.text().decode()
-    assert 'kvasir:num_requests_running{model_name="one"} 1.0' in text
-    assert 'kvasir:num_requests_running{model_name="other"} 2.0' in text
-    assert 'kvasir:requests_cancelled_total{model_name="one"} 1.0' in text
-    assert 'kvasir:kv_disk_bytes{model_name="other"} 5.0' in text
-    assert 'kvasir:kv_disk_bytes{model_name="one"}' not in text
-    assert text.count("# TYPE kvasir:num_requests_running gauge") == 1
+    assert 'kvasir_num_requests_running{model_name="one"} 1.0' in text
+    assert 'kvasir_num_requests_running{model_name="other"} 2.0' in text
+    assert 'kvasir_requests_cancelled_total{model_name="one"} 1.0' in text
+    assert 'kvasir_kv_disk_bytes{model_name="other"} 5.0' in text
+    assert 'kvasir_kv_disk_bytes{model_name="one"}' not in text
+    assert text.count("# TYPE kvasir_num_requests_running gauge") == 1
 
 
 def test_ids_of_two_engines_are_not_confused() -> None:

@@ -156,6 +156,7 @@ EXPECT: Mapping[str, Expect] = {
     "gated_act": lambda case: act_all(x_of(case), case.op.word("act")) * x_of(case, 1),
     "add": lambda case: x_of(case) + x_of(case, 1),
     "scale": expect_softcap,
+    "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
     "gather_rows": lambda case: np.array([x_of(case)[i] for i in x_of(case, 1)]),
     "linear": expect_linear,
     "lm_head": lambda case: x_of(case) @ w_of(case).T,

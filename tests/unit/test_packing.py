@@ -12,7 +12,7 @@ from kvasir.exec.cpu import weights
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
 from kvasir.exec.cpu.placement import placement
-from kvasir.exec.cpu.weights import Target, pack_rows
+from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
 from tests import tiny
@@ -29,7 +29,7 @@ def unpacked(format_name: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
     raw = raw[: N * FORMATS[format_name].n_bytes((K,))]
     code = LAYOUT_CODES[layout]
     out = np.zeros(-(-N // 16) * _native.tile_bytes(code, K), np.uint8)
-    pack_rows(Target(_native.Pool(1), layout, K, out, 0, 1), format_name, raw.reshape(N, -1))
+    pack_rows(PackTarget(_native.Pool(1), layout, K, out, 0, 1), format_name, raw.reshape(N, -1))
     values = np.zeros((N, K), np.float32)
     ids = np.arange(N, dtype=np.int32)
     _native.Kernels("scalar").embed(code, out, ids, 1.0, values, 0, N)

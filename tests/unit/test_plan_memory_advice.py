@@ -9,6 +9,7 @@ from kvasir.config.advice import advise
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import ModelFacts
+from tests.settings import cpu_settings
 
 # 64 KiB a token in bfloat16, 512 vectors of 64
 MODEL = ModelFacts("m", 1000, 4096, 32768, 1 << 30, "bfloat16", 512)
@@ -16,7 +17,9 @@ MACHINE = Hardware(4, 4, 2 << 30)
 
 
 def test_remedies_are_compared_in_the_same_bytes() -> None:
-    advice = advise(EngineOptions(kv_memory="512MiB", max_model_len=4096), MODEL, MACHINE)
+    advice = advise(
+        EngineOptions(kv_memory="512MiB", max_model_len=4096), MODEL, MACHINE, cpu_settings
+    )
     assert advice.room is not None and not advice.refusal
     assert (advice.room.n_tokens, advice.room.concurrency) == (8192, 2.0)
     assert advice.room.token_bytes == 65536
@@ -34,7 +37,9 @@ def test_remedies_are_compared_in_the_same_bytes() -> None:
 
 
 def test_a_refused_start_is_told_with_what_helps() -> None:
-    advice = advise(EngineOptions(kv_memory="200MiB", max_model_len=4096), MODEL, MACHINE)
+    advice = advise(
+        EngineOptions(kv_memory="200MiB", max_model_len=4096), MODEL, MACHINE, cpu_settings
+    )
     assert advice.room is None
     assert "needs 256 blocks of 16 tokens, kv memory of 200 MiB holds 200" in advice.refusal
     starts = {each.change: each.room is not None for each in advice.remedies}
@@ -52,5 +57,5 @@ def test_a_refused_start_is_told_with_what_helps() -> None:
 def test_what_is_done_already_is_not_advised() -> None:
     model = replace(MODEL, weight_dtype="quantized", windows=(256, 0))
     options = EngineOptions(kv_cache_dtype="int8", max_model_len=256, kv_memory="64MiB")
-    changes = [each.change for each in advise(options, model, MACHINE).remedies]
+    changes = [each.change for each in advise(options, model, MACHINE, cpu_settings).remedies]
     assert changes == ["--no-enable-prefix-caching"]

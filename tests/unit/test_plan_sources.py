@@ -12,8 +12,8 @@ from kvasir.core.plan import RowOutput, StepResult
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.engine.saving import block_sizes
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
+from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler

@@ -135,6 +135,20 @@ def test_prompt_logprobs_compute_every_token() -> None:
     assert made.stats().prefix_hits == 0
 
 
+def test_scored_tokens_are_not_computed_again() -> None:
+    """Choices of a program are scored behind what is cached: logprobs of the rest alone."""
+    made = Scheduler(CONFIG)
+    finish(made, ask(1, range(48)))
+    scored = ask(2, [*range(40), 200, 201], n_prompt_logprobs=0, max_tokens=0)
+    made.add(with_fields(scored, n_scored=39))
+    plan, events = step(made)
+    (row,) = plan.rows
+    assert (row.start, row.tokens, row.targets) == (39, (39, 200), (200, 201))
+    (event,) = events
+    assert (len(event.prompt_logprobs), event.finish, event.n_cached) == (2, "length", 39)
+    assert not made.has_work
+
+
 def test_a_request_waits_for_the_one_that_computes_its_block() -> None:
     made = Scheduler(CONFIG)
     made.add(ask(1, range(100)))

@@ -24,7 +24,7 @@ def params(**fields: object) -> TokenParams:
 
 
 def draw(logits: F32, own: TokenParams, out_index: int = 0) -> int:
-    return sample_row(logits, SlotState.open(own, ()), out_index).token
+    return sample_row(logits, SlotState(own, ()), out_index).token
 
 
 def drawn(logits: F32, own: TokenParams, n: int = 400) -> set[int]:
@@ -157,7 +157,7 @@ def test_penalties_are_closed_forms_of_counts() -> None:
     own = params(
         temperature=0.0, repetition_penalty=2.0, frequency_penalty=0.5, presence_penalty=0.25
     )
-    state = SlotState.open(own, (1, 1), (0,))
+    state = SlotState(own, (1, 1), (0,))
     state.commit(0)
     for best, logits in (
         (3, row(8, 5.4, 6.4, 2.8)),  # 8/2 - 2*0.5 - 0.25 = 2.75
@@ -172,14 +172,14 @@ def test_penalties_are_closed_forms_of_counts() -> None:
 def test_a_path_counts_as_if_it_were_committed() -> None:
     own = params(repetition_penalty=1.3, frequency_penalty=0.7, presence_penalty=-0.4, n_logprobs=2)
     logits = np.random.default_rng(0).normal(0, 1, 30).astype(np.float32)
-    committed = SlotState.open(own, (1, 2, 3), (4, 5))
+    committed = SlotState(own, (1, 2, 3), (4, 5))
     for token in (6, 6, 4):
         committed.commit(token)
     for out_index in range(50):
         expected = sample_row(logits, committed, out_index)
-        opened = SlotState.open(own, (1, 2, 3), (4, 5))
+        opened = SlotState(own, (1, 2, 3), (4, 5))
         assert sample_row(logits, opened, out_index, (6, 6, 4)) == expected
-        reopened = SlotState.open(own, (1, 2, 3), (4, 5, 6, 6, 4))
+        reopened = SlotState(own, (1, 2, 3), (4, 5, 6, 6, 4))
         assert sample_row(logits, reopened, out_index) == expected
 
 
@@ -192,25 +192,25 @@ def test_bias_and_min_tokens() -> None:
 def test_logprobs_are_those_of_the_raw_logits() -> None:
     logits = np.log(row(0.1, 0.4, 0.4, 0.1))
     own = params(temperature=0.0, logit_bias=((3, 50.0),), n_logprobs=3)
-    out = sample_row(logits, SlotState.open(own, ()), 0)
+    out = sample_row(logits, SlotState(own, ()), 0)
     assert (out.token, out.rank) == (3, 4)
     assert out.logprob == pytest.approx(math.log(0.1), rel=1e-6)
     assert [token for token, _ in out.top] == [1, 2, 0]
     assert [math.exp(value) for _, value in out.top] == pytest.approx([0.4, 0.4, 0.1], rel=1e-6)
-    assert sample_row(logits, SlotState.open(params(), ()), 0).rank == 0
+    assert sample_row(logits, SlotState(params(), ()), 0).rank == 0
 
 
 def test_target_is_scored_and_not_drawn() -> None:
     logits = np.log(row(0.1, 0.2, 0.7))
     own = params(temperature=0.0, logit_bias=((0, 100.0),), n_prompt_logprobs=1)
-    out = sample_row(logits, SlotState.open(own, ()), 0, target=1)
+    out = sample_row(logits, SlotState(own, ()), 0, target=1)
     assert (out.token, out.rank, out.top[0][0]) == (1, 2, 2)
     assert out.logprob == pytest.approx(math.log(0.2), rel=1e-6)
 
 
 def test_impossible_tokens_are_not_listed() -> None:
     own = params(temperature=0.0, n_logprobs=5)
-    out = sample_row(row(-np.inf, 1, -np.inf), SlotState.open(own, ()), 0)
+    out = sample_row(row(-np.inf, 1, -np.inf), SlotState(own, ()), 0)
     assert out.top == ((1, 0.0),)
 
 

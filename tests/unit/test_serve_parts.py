@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.messages import Cancel, EngineStats, Ready, StepEvents, TokenEvent
+from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
 from kvasir.sampling.reference import DRAWS
 from kvasir.serve import frames
 from kvasir.serve.http_limits import check_headers, check_target
+from kvasir.serve.jobs import fingerprint
 from kvasir.serve.jsonbody import parse_object
-from kvasir.serve.metrics import Metrics
+from kvasir.serve.messages import Cancel
 from kvasir.serve.protocol import completions
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.parse import parse_request
-from kvasir.serve.routes_generate import fingerprint
 from kvasir.serve.settle import MAX_UNTIDY, YOUNG, hurry, rarely, settle, tidy
 from kvasir.serve.streams import SLOW_SECONDS, EventStream
 
@@ -135,47 +135,6 @@ def test_plain_targets_pass(target: bytes) -> None:
 @pytest.mark.parametrize("host", [b"localhost", b"a.b-c:80", b"[::1]:8000", b"127.0.0.1"])
 def test_plain_hosts_pass(host: bytes) -> None:
     assert check_headers([(b"host", host)], "1.1") is None
-
-
-def test_r107_labels_are_bounded() -> None:
-    metrics = Metrics()
-    measured = metrics.of("m", EngineStats)
-    for i in range(1000):
-        metrics.count_error(f"code{i}")
-        measured.choice_done(f"finish{i}")
-    lines = metrics.text().decode().splitlines()
-    assert 'kvasir:request_errors_total{code="other"} 1000.0' in lines
-    assert len(lines) < 400
-
-
-def test_both_metric_names() -> None:
-    stats = EngineStats(
-        n_running=3,
-        blocks_total=8,
-        blocks_free=1,
-        blocks_cached=1,
-        output_tokens=7,
-        prefix_queries=40,
-        prefix_hits=32,
-    )
-    metrics = Metrics()
-    metrics.of("m", lambda: stats)
-    text = metrics.text().decode()
-    for prefix in ("kvasir", "vllm"):
-        assert f'{prefix}:num_requests_running{{model_name="m"}} 3.0' in text
-        assert f'{prefix}:kv_cache_usage_perc{{model_name="m"}} 0.75' in text
-        assert f'{prefix}:generation_tokens_total{{model_name="m"}} 7.0' in text
-        assert f'{prefix}:prefix_cache_queries_total{{model_name="m"}} 40.0' in text
-        assert f'{prefix}:prefix_cache_hits_total{{model_name="m"}} 32.0' in text
-        assert f'{prefix}:prefix_cache_hit_rate{{model_name="m"}} 0.8' in text
-        assert (
-            f'{prefix}:time_to_first_token_seconds_bucket{{le="+Inf",model_name="m"}} 0.0' in text
-        )
-    assert 'vllm:gpu_cache_usage_perc{model_name="m"} 0.75' in text
-    assert 'vllm:gpu_prefix_cache_queries_total{model_name="m"} 40.0' in text
-    assert 'vllm:gpu_prefix_cache_hits_total{model_name="m"} 32.0' in text
-    assert 'vllm:gpu_prefix_cache_hit_rate{model_name="m"} 0.8' in text
-    assert "kvasir:gpu_" not in text
 
 
 def test_a_fingerprint_names_arithmetic_and_sampler() -> None:

@@ -7,13 +7,13 @@ import pytest
 from kvasir.config.options import EngineOptions
 from kvasir.config.sharing import parse_sharing
 from kvasir.core.errors import ConfigError, RequestError
-from kvasir.sampling.standing import check_priorities, check_priority
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.protocol.sampling import standing_of
+from kvasir.validation.standing import check_priorities, check_priority
 
 
 def standing(**fields: object) -> tuple[int, str, str]:
-    found = standing_of(CompletionRequest(prompt="x", **fields), 0.0)
+    found = standing_of(CompletionRequest(prompt="x", **fields))
     return found.priority, found.priority_class, found.tenant
 
 

@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 
 from kvasir.core.errors import RequestError
-from kvasir.sampling.validate import MAX_STOP_BYTES, MAX_STOP_STRINGS
 from kvasir.tokenizer.stops import StopStrings
+from kvasir.validation.stops import MAX_STOP_BYTES, MAX_STOP_STRINGS
 
 
 def test_no_stops_pass_everything() -> None:

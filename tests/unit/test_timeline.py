@@ -14,11 +14,11 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import Row, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
-from kvasir.core.timeline import Span, Story
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.served import Served, ServedResponses
+from kvasir.timing.records import Span, Story
 from kvasir.timing.timeline import Timeline
 from tests.sizes import changed, config_of
 

@@ -14,10 +14,10 @@ from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
-from kvasir.engine.tokenlog import ReplayError, TokenLog, decode, encode, open_log, replay
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sampling.reference import DRAWS
 from kvasir.sched.scheduler import Scheduler
+from kvasir.serve.tokenlog import ReplayError, TokenLog, decode, encode, open_log, replay
 from tests.sizes import config_of
 
 SIZES = EngineSizes(101, 256, 4, 32, 40, 16)
@@ -108,6 +108,8 @@ def test_a_replay_loses_nothing_of_its_request() -> None:
         n_scored=1,
         parent=4,
         hold_seconds=9.0,
+        pooling="mean",
+        is_resumed=True,
     )
     defaults = {field.name: field.default for field in structs.fields(request)}
     assert all(getattr(request, name) != default for name, default in defaults.items())

@@ -287,16 +287,9 @@ def test_those_who_have_left_a_line_are_dropped() -> None:
     assert (n_kept < MAX_GONE, len(line), line.first(1)) == (True, 600, [requests[400]])
 
 
-class _Known:
-    known = range(1 << 20)
-
-    def evict(self, block: int) -> None:
-        """Nothing is to be told."""
-
-
 def test_the_last_cached_blocks_leave_as_soon_as_the_first() -> None:
     n_blocks = 60_000
-    pool = BlockPool(n_blocks, _Known())
+    pool = BlockPool(n_blocks, known=range(1 << 20))
     pool.free(pool.allocate(n_blocks))
     seconds = []
     for _ in range(4):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from kvasir.core.errors import RequestError
-from kvasir.offline.turns import Abandoned, Turn, Turns
+from kvasir.offline.turns import Abandoned, QueuedCall, Turns
 
 PATIENCE = 30.0
 
@@ -27,7 +27,7 @@ def turns() -> Iterator[Turns]:
     made.end()
 
 
-def work_until_abandoned(turn: Turn[None]) -> None:
+def work_until_abandoned(turn: QueuedCall[None]) -> None:
     while True:
         turn.check()
         time.sleep(0.001)
@@ -37,7 +37,7 @@ def test_calls_come_in_their_order_on_one_thread(turns: Turns) -> None:
     seen: list[tuple[int, int]] = []
     begun = threading.Event()
 
-    def first(_: Turn[None]) -> None:
+    def first(_: QueuedCall[None]) -> None:
         begun.set()
         while turns._waiting.qsize() < 8:
             time.sleep(0.001)
@@ -47,7 +47,7 @@ def test_calls_come_in_their_order_on_one_thread(turns: Turns) -> None:
     assert begun.wait(PATIENCE)
     for number in range(8):
 
-        def note(_: Turn[None], number: int = number) -> None:
+        def note(_: QueuedCall[None], number: int = number) -> None:
             seen.append((number, threading.get_ident()))
 
         threads.append(threading.Thread(target=turns.call, args=(note,)))
@@ -63,7 +63,7 @@ def test_calls_come_in_their_order_on_one_thread(turns: Turns) -> None:
 def test_results_and_errors_come_back(turns: Turns) -> None:
     assert turns.call(lambda _: 5) == 5
 
-    def fails(_: Turn[None]) -> None:
+    def fails(_: QueuedCall[None]) -> None:
         raise ZeroDivisionError("as asked")
 
     with pytest.raises(ZeroDivisionError, match="as asked"):
@@ -77,7 +77,7 @@ def test_an_error_keeps_nothing_alive(turns: Turns) -> None:
 
     alive: list[weakref.ref[Large]] = []
 
-    def fails(_: Turn[None]) -> None:
+    def fails(_: QueuedCall[None]) -> None:
         large = Large()
         alive.append(weakref.ref(large))
         raise ZeroDivisionError
@@ -91,7 +91,7 @@ def test_an_error_keeps_nothing_alive(turns: Turns) -> None:
 def test_an_interrupted_wait_abandons_its_call_alone(turns: Turns) -> None:
     ended: list[str] = []
 
-    def work(turn: Turn[None]) -> None:
+    def work(turn: QueuedCall[None]) -> None:
         try:
             threading.Timer(0.05, os.kill, (os.getpid(), 2)).start()
             work_until_abandoned(turn)
@@ -107,7 +107,7 @@ def test_an_interrupted_wait_abandons_its_call_alone(turns: Turns) -> None:
 def test_a_second_interrupt_does_not_wait_for_the_rest(turns: Turns) -> None:
     let_go = threading.Event()
 
-    def work(turn: Turn[None]) -> None:
+    def work(turn: QueuedCall[None]) -> None:
         for _ in range(2):
             time.sleep(0.1)
             os.kill(os.getpid(), 2)
@@ -124,7 +124,7 @@ def test_a_second_interrupt_does_not_wait_for_the_rest(turns: Turns) -> None:
 def test_an_interrupt_while_others_run_leaves_the_queue_at_once(turns: Turns) -> None:
     begun, let_go, ran = threading.Event(), threading.Event(), []
 
-    def long(_: Turn[None]) -> None:
+    def long(_: QueuedCall[None]) -> None:
         begun.set()
         let_go.wait(PATIENCE)
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import SAMPLERS, SamplingParams, TokenParams
 from kvasir.sampling.philox import choice_seed, seeds_from
-from kvasir.sampling.validate import check, check_prompt, resolve_choices, resolve_params
+from kvasir.validation.params import check, check_prompt, resolve_choices, resolve_params
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 
@@ -36,6 +36,16 @@ REFUSED: list[tuple[str, Any]] = [
     *[("logit_bias", value) for value in ({VOCAB: 1.0}, {-1: 1.0}, {"1": 1.0}, [1], {True: 1.0})],
     *[("logit_bias", {1: bias}) for bias in (math.inf, -math.inf, math.nan, 100.5, "1", True)],
     ("logit_bias", dict.fromkeys(range(1025), 0.0)),
+    *[("typical_p", value) for value in (0, -0.1, 1.1, math.nan, None, "1")],
+    *[("repeat_last_n", value) for value in (-2, 10**7, 1.5, None)],
+    *[("best_of", value) for value in (0, -1, 129, 10**9, 1.5)],
+    *[("samplers", value) for value in ([], ["mirostat"], ["top_k", "top_k"], "top_k", [1], [[]])],
+    *[("allowed_token_ids", v) for v in ([], [-1], [VOCAB], [1.0], [True], [1] * (VOCAB + 1), 7)],
+    *[("bad_words", value) for value in ([""], [1], "a", ["a"] * 129, ["x" * 257], [" "])],
+    *[("logprob_token_ids", v) for v in ([-1], [VOCAB], [1] * 129, [2**64], ["1"], {1: 1})],
+    *[("truncate_prompt_tokens", v) for v in (0, -1, -(2**63), CONTEXT + 1, 2**63, 1.5, "1")],
+    *[("truncation_side", value) for value in ("middle", None, 5)],
+    *[("stop_regex", value) for value in ("(", "a*", [""], ["a"] * 5, [1], 5, "a{1000}")],
     ("ignore_eos", 1),
     ("detokenize", None),
 ]
@@ -53,19 +63,27 @@ ACCEPTED: list[tuple[str, Any]] = [
     *[("stop", value) for value in (None, "x", [], ["a"] * 32, "x" * 4096)],
     *[("stop_token_ids", value) for value in (None, [], [0, VOCAB - 1])],
     *[("logit_bias", value) for value in (None, {}, {0: -100, VOCAB - 1: 100.0})],
+    *[("typical_p", value) for value in (1e-9, 1)],
+    *[("repeat_last_n", value) for value in (-1, 0, 10**6)],
+    *[("best_of", value) for value in (None, 1, 128)],
+    *[("samplers", value) for value in (None, ["temperature"], list(SAMPLERS))],
+    *[("allowed_token_ids", value) for value in (None, [0, VOCAB - 1], list(range(VOCAB)))],
+    *[("bad_words", value) for value in (None, [], ["a"] * 128, ["x" * 256])],
+    *[("logprob_token_ids", value) for value in (None, [], list(range(128)))],
+    *[("truncate_prompt_tokens", value) for value in (None, 1, CONTEXT)],
+    *[("truncation_side", value) for value in ("left", "right")],
+    *[("stop_regex", value) for value in (None, "a", [], ["a"] * 4)],
 ]
 
 
-def resolved(
-    params: SamplingParams, eos_ids: tuple[int, ...] = (2,), choice: int = 0
-) -> TokenParams:
+def resolved(params: SamplingParams, eos_ids: tuple[int, ...] = (2,)) -> TokenParams:
     return resolve_params(
         params,
         vocab_size=VOCAB,
         max_model_len=CONTEXT,
         n_prompt=PROMPT,
         eos_ids=eos_ids,
-        choice=choice,
+        encode=lambda text: [ord(char) % VOCAB for char in text],
     )
 
 
@@ -183,7 +201,7 @@ def test_choices_differ_in_seed_only_and_score_the_prompt_once() -> None:
     )
     assert first == resolved(params)
     for i, other in enumerate(others, 1):
-        assert other.seed == choice_seed(11, i) == resolved(params, choice=i).seed
+        assert other.seed == choice_seed(11, i)
         assert other == msgspec.structs.replace(first, seed=other.seed, n_prompt_logprobs=-1)
 
 
@@ -196,11 +214,12 @@ def test_seeds_drawn_from_a_seed_repeat() -> None:
 
     def drawn(seed: int | None) -> list[int]:
         draw = seeds_from(seed)
-        return [resolve_choices(SamplingParams(), **limits, draw=draw)[0].seed for _ in range(3)]
+        return [draw() for _ in range(3)]
 
     assert drawn(3) == drawn(3) != drawn(4)
     assert drawn(None) != drawn(None)
-    assert resolve_choices(SamplingParams(seed=8), **limits, draw=seeds_from(3))[0].seed == 8
+    assert resolve_choices(SamplingParams(seed=8), **limits)[0].seed == 8
+    assert len({resolve_choices(SamplingParams(), **limits)[0].seed for _ in range(3)}) == 3
 
 
 @given(st.integers(-(2**63), 2**64 - 1))

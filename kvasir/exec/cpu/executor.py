@@ -22,12 +22,13 @@ from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
+from kvasir.exec.cpu.pooled import PooledRows
 from kvasir.exec.cpu.records import pack_buffers, pack_records
 from kvasir.exec.cpu.weights import NativeWeight, Packer
 from kvasir.exec.inputs import MAX_TOP, StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, StepMasks
-from kvasir.ir.bundle import DRAFT, TARGET, Bundle, as_bundle
+from kvasir.ir.bundle import DRAFT, POOL, TARGET, Bundle, as_bundle
 from kvasir.ir.program import Program
 from kvasir.sampling.masks import Bits
 from kvasir.weights.bind import Binding
@@ -48,7 +49,7 @@ class CpuSettings:
     huge_pages: bool = True
 
 
-class _Masks(StepMasks):
+class _NativeMasks(StepMasks):
     """Read by threads that take no lock."""
 
     def write(self, row: int, bits: Bits) -> None:
@@ -62,7 +63,7 @@ class CpuExecutor(LocalExecutor):
     else, that the native core cannot compute.
     """
 
-    new_masks = _Masks
+    new_masks = _NativeMasks
 
     def __init__(
         self,
@@ -102,6 +103,12 @@ class CpuExecutor(LocalExecutor):
         if bundle.draft is not None:
             arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
             self._draft_with(make(bundle.draft, lowered[DRAFT], arrays, n_logits), bundle.exports)
+        self._pooled: PooledRows | None = None
+        if bundle.pool is not None:
+            self._pooled = PooledRows.of(bundle.pool, sizes)
+            arrays = {**self._arrays.arrays, **self._pooled.arrays}
+            n_rows = sizes.max_num_batched_tokens
+            self._native.pool_with(make(bundle.pool, lowered[POOL], arrays, n_rows))
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
@@ -168,13 +175,17 @@ class CpuExecutor(LocalExecutor):
         masks = None
         if self.masks is not None:
             masks = self.masks.bits, self.masks.ready, WAIT_SECONDS
-        self._native.run(plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks)
+        n_pooled = 0 if self._pooled is None else self._pooled.begin(plan)
+        self._native.run(
+            plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks, n_pooled
+        )
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
         drafts = self._arrays.read_drafts(plan)
+        vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
-        return StepResult(outputs, ended - began, began, drafts)
+        return StepResult(outputs, ended - began, began, drafts, vectors)
 
     def move(self, move: Move) -> None:
         for group in range(len(self.sizes.groups)):
@@ -206,7 +217,7 @@ class CpuExecutor(LocalExecutor):
         if hasattr(self, "_native"):
             self._stop_touching()
             del self._touching, self._native, self._kv, self.arena, self._arrays
-            del self._sampler, self._pool
+            del self._sampler, self._pool, self._pooled
 
 
 class _Idle:

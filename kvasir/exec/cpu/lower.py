@@ -117,7 +117,7 @@ class _Lowering:
 
     def _op(self, op: Op, phase: int, tail: bool) -> list[Record]:
         rows_of = str(self.program.values[op.outs[0]].shape[0])
-        outs = self._ids(op.outs) if op.kind != "sample" else ()
+        outs = self._ids(op.outs) if op.kind not in ("sample", "pool") else ()
         base = Record(op.kind, phase, rows_of, tail, self._ids(op.ins), outs)
         makers: dict[str, Callable[[Op, Record], list[Record]]] = {
             "embed": self._embed,
@@ -133,7 +133,7 @@ class _Lowering:
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
-        if op.kind in ("cast", "add", "gather_rows", "sample"):
+        if op.kind in ("cast", "add", "gather_rows", "sample", "pool"):
             return [base]
         raise ValueError(f"op {op.kind} has no native record")
 

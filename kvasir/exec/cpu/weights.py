@@ -130,7 +130,7 @@ class Packer:
             raw = self.binding[name].raw()
             rows = raw.data.reshape(shape.experts * n, -1)
             for expert in range(shape.experts):
-                target = Target(self.pool, shape.layout, shape.k, parts[expert], position, step)
+                target = PackTarget(self.pool, shape.layout, shape.k, parts[expert], position, step)
                 pack_rows(target, raw.format, rows[expert * n : (expert + 1) * n])
         return packed
 
@@ -140,7 +140,7 @@ def _native_weights(shapes: Sequence[PackedShape], arrays: Sequence[Bytes]) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PackTarget:
     """Where the tiles of one matrix go: tile t to ``first`` + t * ``step``."""
 
     pool: _native.Pool
@@ -151,7 +151,7 @@ class Target:
     step: int
 
 
-def pack_rows(target: Target, format_name: str, rows: Bytes) -> None:
+def pack_rows(target: PackTarget, format_name: str, rows: Bytes) -> None:
     """``rows`` [N, bytes of a row] in a file format."""
     if _native.packs(format_name, LAYOUT_CODES[target.layout]):
         _native_rows(target, format_name, rows, 0)
@@ -167,7 +167,7 @@ def pack_rows(target: Target, format_name: str, rows: Bytes) -> None:
             _native_rows(target, "F32", values.view(np.uint8).reshape(len(part), -1), start // TILE)
 
 
-def _native_rows(target: Target, format_name: str, rows: Bytes, tile: int) -> None:
+def _native_rows(target: PackTarget, format_name: str, rows: Bytes, tile: int) -> None:
     _native.pack_rows(
         target.pool,
         LAYOUT_CODES[target.layout],
@@ -181,7 +181,7 @@ def _native_rows(target: Target, format_name: str, rows: Bytes, tile: int) -> No
     )
 
 
-def _widened_rows(target: Target, format_name: str, rows: Bytes, tile: int) -> None:
+def _widened_rows(target: PackTarget, format_name: str, rows: Bytes, tile: int) -> None:
     split = FORMATS[format_name].split
     if split is None:
         raise ValueError(f"{format_name} holds no integers, {target.layout} needs them")

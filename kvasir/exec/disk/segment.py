@@ -31,7 +31,7 @@ class DamagedSegment(KvasirError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Extent:
     """Where the payload of a block lies in a segment's file."""
 
     offset: int
@@ -49,7 +49,7 @@ class Segment:
 
     def __init__(self, path: Path, fd: int, n_entries: int) -> None:
         self.path = path
-        self.places: dict[bytes, Place] = {}
+        self.places: dict[bytes, Extent] = {}
         self.n_bytes = os.fstat(fd).st_size
         self._fd = fd
         self._n_entries = n_entries
@@ -87,7 +87,7 @@ class Segment:
         return self._n_used < self._n_entries and self.n_bytes + n_bytes <= limit
 
     def append(self, name: bytes, payload: bytes) -> None:
-        place = Place(self.n_bytes, len(payload), _checksum(name, payload))
+        place = Extent(self.n_bytes, len(payload), _checksum(name, payload))
         _write(self._fd, payload, place.offset)
         entry = _ENTRY.pack(name, place.length, place.offset, place.checksum)
         _write(self._fd, entry, table_bytes(self._n_used))
@@ -115,7 +115,7 @@ class Segment:
             if checksum or any(name):
                 self._n_used = i + 1
             if length and first <= offset <= self.n_bytes - length:
-                self.places[name] = Place(offset, length, checksum)
+                self.places[name] = Extent(offset, length, checksum)
 
 
 def _read_header(fd: int, path: Path) -> int:

@@ -8,7 +8,7 @@ from kvasir.exec.backend import ProgramBackend, Wishes
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.cpu.placement import placement
 from kvasir.exec.reference.executor import ReferenceExecutor, load_weights
-from kvasir.ir.program import Program
+from kvasir.ir.bundle import Bundle
 from kvasir.weights.bind import Binding
 
 
@@ -17,7 +17,7 @@ def _hardware() -> Hardware:
 
 
 def _make(
-    program: Program, binding: Binding, config: EngineConfig, wishes: Wishes
+    program: Bundle, binding: Binding, config: EngineConfig, wishes: Wishes
 ) -> ReferenceExecutor:
     return ReferenceExecutor(program, load_weights(program, binding), config.sizes)
 

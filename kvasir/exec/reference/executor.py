@@ -12,18 +12,22 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from kvasir.core.drawn import Drawn
+from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_plan, need, refuse_programs, refuse_states
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import StepMasks
+from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, with_ids
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
+from kvasir.ir.ops.base import width
+from kvasir.ir.pool import POOL_ROWS
 from kvasir.ir.program import FloatArray, Program
 from kvasir.sampling.reference import SlotState, sample_row
 from kvasir.weights.bind import Binding
@@ -49,6 +53,7 @@ class _Step:
     logit_rows: tuple[LogitRow, ...]
     masks: StepMasks | None
     outputs: tuple[RowOutput, ...] = ()
+    pooling: _Pooling | None = None
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         self.cache.write(layer, self.layout.store_slots(layer), k, v)
@@ -63,11 +68,34 @@ class _Step:
         )
         return np.array([output.token for output in self.outputs], np.int32)
 
+    def pool(self, rows: FloatArray) -> FloatArray:
+        if self.pooling is None:
+            raise KvasirError("nothing is pooled in this step")
+        return self.pooling.add(rows)
+
     def _draw(self, i: int, row: LogitRow, logits: FloatArray) -> RowOutput:
         state, mask = self.states[row.slot], None if self.masks is None else self.masks.wait(i)
         output = sample_row(logits, state, row.out_index, row.path, row.target, mask)
         digest = blake2b(logits.tobytes(), digest_size=8).digest()
         return structs.replace(output, logits_hash=int.from_bytes(digest, "little"))
+
+
+@dataclass(slots=True)
+class _Pooling:
+    """What a step adds to the sums of its slots."""
+
+    step: StepPool
+    sums: Sums
+    counts: dict[int, int]
+    """Rows in each slot's sum."""
+
+    def add(self, rows: FloatArray) -> FloatArray:
+        means = np.empty_like(rows)
+        for i, (slot, row) in enumerate(zip(self.step.slots, rows, strict=True)):
+            self.sums.array[slot] += row
+            self.counts[slot] += 1
+            means[i] = self.sums.array[slot] / self.counts[slot]
+        return means
 
 
 class ReferenceExecutor(LocalExecutor):
@@ -89,14 +117,20 @@ class ReferenceExecutor(LocalExecutor):
         self._cache = BlockCache(self._bundle.kv, sizes.groups, sizes.block_size)
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
+        self._pooled = PooledSlots()
+        pool = self._bundle.pool
+        n_columns = 0 if pool is None else width(pool.values[pool.outputs[0]])
+        self._sums = Sums(sizes.max_num_seqs, n_columns)
+        self._counts: dict[int, int] = {}
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
         begin = time.monotonic()
         step, values = self._run(plan, None, None)
+        vectors = self._pool(plan, step, values)
         drafts = self._draft(plan, step, values)
         self._drawn = Drawn.by(plan, step.outputs, drafts)
-        return StepResult(step.outputs, time.monotonic() - begin, begin, drafts)
+        return StepResult(step.outputs, time.monotonic() - begin, begin, drafts, vectors)
 
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
@@ -136,6 +170,20 @@ class ReferenceExecutor(LocalExecutor):
         return self._compute(
             self.program, rows, wanted, {}, masks=self.masks, until=until, observe=observe
         )
+
+    def _pool(self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]) -> tuple[bytes, ...]:
+        """The pool program over the tokens of the plan that are pooled."""
+        pool, found = self._bundle.pool, self._pooled.of(plan)
+        if pool is None or not (found.tokens or found.ended):
+            return ()
+        self._sums.begin(found)
+        self._counts |= dict.fromkeys(found.begun, 0)
+        if found.tokens:
+            step.pooling = _Pooling(found, self._sums, self._counts)
+            rows = np.array(found.tokens, np.int32)
+            inputs = {name: values[name] for name in self._bundle.exports}
+            interpret(pool, {**inputs, POOL_ROWS: rows}, self._weights, step)
+        return self._sums.vectors(found)
 
     def _draft(
         self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]
@@ -191,4 +239,4 @@ class ReferenceExecutor(LocalExecutor):
         self.prepare(plan)
 
     def _open(self, opening: SlotOpen) -> None:
-        self._states[opening.slot] = SlotState.open(opening.params, opening.prompt, opening.output)
+        self._states[opening.slot] = SlotState(opening.params, opening.prompt, opening.output)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,24 +11,25 @@ from kvasir.ir.ops.base import (
     BOTH,
     LOWERED,
     RAW,
+    Arrays,
     Call,
     Env,
-    FloatArray,
+    Inputs,
     KvView,
-    Op,
     OpDef,
-    Rows,
-    TensorType,
-    Value,
-    Weight,
+    Outputs,
+    Types,
+    Values,
+    Weights,
     attrs_of,
     f32,
-    no_flops,
     per_element,
     require,
-    width,
+    require_shape,
+    require_type,
 )
-from kvasir.ir.ops.rows import as_type, rms_norm, soften, typed
+from kvasir.ir.ops.rows import as_type, require_heads, rms_norm, soften, typed
+from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ROPE_STYLES = ("neox", "interleaved")
 
@@ -68,68 +66,46 @@ def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
     require(
         rotary % 2 == 0 and 0 < rotary <= head_dim, f"rotary_dim={rotary} with head_dim={head_dim}"
     )
-    require(
-        positions.dtype == "i32" and len(positions.shape) == 1,
-        f"{positions.name} must be i32 positions",
-    )
+    require_type(positions, "i32", rank=1)
 
 
-def _heads(value: Value, n_heads: int, head_dim: int) -> None:
-    require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
-    columns = width(value)
-    require(
-        columns == n_heads * head_dim,
-        f"{value.name} has {columns} columns, expected {n_heads} x {head_dim}",
-    )
-
-
-def _rope_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
-    _heads(ins[0], op.integer("n_heads"), op.integer("head_dim"))
+def _rope_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_heads(ins[0], *op.integers("n_heads", "head_dim"))
     _check_rope(op, ins[1], op.integer("head_dim"))
     return (ins[0].type,)
 
 
-def _rope(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
-    x = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
+def _rope(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    x = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     table = env.constants[op.word("table")]
     return (rotate(x, ins[1], table, op.word("style")).reshape(ins[0].shape),)
 
 
-def _kv_write_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
+def _kv_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     for value in ins:
-        _heads(value, op.integer("n_kv_heads"), op.integer("head_dim"))
+        require_heads(value, *op.integers("n_kv_heads", "head_dim"))
     return ()
 
 
-def _kv_write(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
-    shape = (len(ins[0]), op.integer("n_kv_heads"), op.integer("head_dim"))
+def _kv_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    shape = (len(ins[0]), *op.integers("n_kv_heads", "head_dim"))
     env.write_kv(op.integer("layer"), ins[0].reshape(shape), ins[1].reshape(shape))
     return ()
 
 
-def _rope_write_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    heads, kv_heads, dim = op.integer("n_heads"), op.integer("n_kv_heads"), op.integer("head_dim")
-    _heads(ins[0], heads + 2 * kv_heads, dim)
+def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
+    require_heads(ins[0], heads + 2 * kv_heads, dim)
     _check_rope(op, ins[1], dim)
     expected = 2 if op.flag("qk_norm") else 0
     require(len(weights) == expected, f"{len(weights)} weights with qk_norm={op.flag('qk_norm')}")
     for weight in weights:
-        require(
-            weight.shape == (dim,), f"{weight.name} is {weight.shape}, heads have {dim} elements"
-        )
+        require_shape(weight, (dim,))
     return (TensorType((ins[0].shape[0], heads * dim)),)
 
 
-def _rope_write(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
-    heads, kv_heads, dim = op.integer("n_heads"), op.integer("n_kv_heads"), op.integer("head_dim")
+def _rope_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
     x = ins[0].reshape(len(ins[0]), heads + 2 * kv_heads, dim)
     q, k, v = x[:, :heads], x[:, heads : heads + kv_heads], x[:, heads + kv_heads :]
     if op.flag("qk_norm"):
@@ -172,22 +148,18 @@ def attend(
     return f32(out.reshape(q.shape))
 
 
-def _attention_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    heads, kv_heads = op.integer("n_heads"), op.integer("n_kv_heads")
+def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    heads, kv_heads = op.integers("n_heads", "n_kv_heads")
     require(heads % kv_heads == 0, f"{heads} query heads do not share {kv_heads} KV heads evenly")
     require(op.number("scale") > 0, f"scale={op.number('scale')}, expected more than 0")
-    _heads(ins[0], heads, op.integer("head_dim"))
+    require_heads(ins[0], heads, op.integer("head_dim"))
     for sinks in weights:
-        require(sinks.shape == (heads,), f"{sinks.name} is {sinks.shape}, expected ({heads},)")
+        require_shape(sinks, (heads,))
     return (typed(op, ins[0].shape, heads // kv_heads * op.integer("head_dim")),)
 
 
-def _attention(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
-    q = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
+def _attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    q = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     out = np.empty_like(q)
     rule = (op.number("scale"), op.integer("window"), op.number("softcap"))
     sinks = weights[0] if weights else None
@@ -199,10 +171,8 @@ def _attention(
 
 
 def _attention_flops(call: Call) -> float:
-    pairs = call.sizes.attended
-    window = call.op.integer("window")
-    if window:
-        pairs = min(pairs, call.sizes.tokens * window)
+    pairs, window = call.sizes.attended, call.op.integer("window")
+    pairs = min(pairs, call.sizes.tokens * window) if window else pairs
     return 4.0 * pairs * call.op.integer("n_heads") * call.op.integer("head_dim")
 
 
@@ -222,75 +192,51 @@ def _entry_bytes(call: Call) -> float:
 
 _ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
 _KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
-_ROPE_WRITE = attrs_of(
-    layer=int,
-    n_heads=int,
-    n_kv_heads=int,
-    head_dim=int,
-    rotary_dim=int,
-    style=str,
-    table=str,
-    qk_norm=bool,
-    eps=float,
-)
-_ATTENTION = attrs_of(
-    layer=int,
-    n_heads=int,
-    n_kv_heads=int,
-    head_dim=int,
-    scale=float,
-    window=int,
-    softcap=float,
-    to=str,
-    block=int,
-)
+_ROPE_WRITE = _KV | _ROPE | attrs_of(qk_norm=bool, eps=float)
+_ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
 
 DEFS = (
     OpDef(
         "rope",
         "Rotary embedding of the heads of each row.",
         RAW,
-        (2, 2),
-        (0, 0),
-        _ROPE,
         _rope_infer,
         _rope,
-        per_element(3),
+        n_ins=(2, 2),
+        attrs=_ROPE,
+        flops=per_element(3),
     ),
     OpDef(
         "kv_write",
         "Keys and values of the step into the cache of a layer.",
         RAW,
-        (2, 2),
-        (0, 0),
-        _KV,
         _kv_write_infer,
         _kv_write,
-        no_flops,
-        _kv_bytes,
+        n_ins=(2, 2),
+        attrs=_KV,
+        extra_bytes=_kv_bytes,
     ),
     OpDef(
         "rope_write",
         "Splits q | k | v, norms and rotates q and k, writes k and v, gives q.",
         LOWERED,
-        (2, 2),
-        (0, 2),
-        _ROPE_WRITE,
         _rope_write_infer,
         _rope_write,
-        per_element(3),
-        _kv_bytes,
+        n_ins=(2, 2),
+        n_weights=(0, 2),
+        attrs=_ROPE_WRITE,
+        flops=per_element(3),
+        extra_bytes=_kv_bytes,
     ),
     OpDef(
         "attention",
         "softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads.",
         BOTH,
-        (1, 1),
-        (0, 1),
-        _ATTENTION,
         _attention_infer,
         _attention,
-        _attention_flops,
-        _attention_bytes,
+        n_weights=(0, 1),
+        attrs=_ATTENTION,
+        flops=_attention_flops,
+        extra_bytes=_attention_bytes,
     ),
 )

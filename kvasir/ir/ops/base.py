@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.ir.numerics import Q8
-from kvasir.ir.program import Attr, Dim, FloatArray, Op, TensorType, Value, Weight
+from kvasir.ir.program import Dim, FloatArray, Op, TensorType, Value, Weight
 
 Array = NDArray[Any]
 Rows = Array | Q8
@@ -48,6 +48,11 @@ class Env(Protocol):
 
     def sample(self, logits: FloatArray) -> NDArray[np.int32]: ...
 
+    def pool(self, rows: FloatArray) -> FloatArray:
+        """Add each row to the sum of its request, one after the other in float64: per row the mean
+        so far, as f32."""
+        ...
+
 
 class Sizes(NamedTuple):
     """A step in numbers; ``attended`` are (query, key) pairs, ``kv_entries`` tokens read."""
@@ -80,8 +85,14 @@ class Call(NamedTuple):
         return count(value.shape[0], self.sizes, self.top_k)
 
 
-InferRule = Callable[[Op, Sequence[Value], Sequence[Weight]], tuple[TensorType, ...]]
-Reference = Callable[[Op, Sequence[Any], Sequence[FloatArray], Env], tuple[Rows, ...]]
+Values = Sequence[Value]
+Weights = Sequence[Weight]
+Types = tuple[TensorType, ...]
+Inputs = Sequence[Any]
+Arrays = Sequence[FloatArray]
+Outputs = tuple[Rows, ...]
+InferRule = Callable[[Op, Values, Weights], Types]
+Reference = Callable[[Op, Inputs, Arrays, Env], Outputs]
 FlopRule = Callable[[Call], float]
 
 
@@ -95,12 +106,12 @@ class OpDef:
     kind: str
     doc: str
     stages: frozenset[str]
-    n_ins: tuple[int, int | None]
-    n_weights: tuple[int, int | None]
-    attrs: Mapping[str, type]
     infer: InferRule
     reference: Reference
-    flops: FlopRule
+    n_ins: tuple[int, int | None] = (1, 1)
+    n_weights: tuple[int, int | None] = (0, 0)
+    attrs: Mapping[str, type] = field(default_factory=dict)
+    flops: FlopRule = lambda call: 0.0
     extra_bytes: FlopRule = lambda call: 0.0
     """Traffic beyond operands and weights: the KV cache."""
     weight_share: FlopRule = lambda call: 1.0
@@ -116,13 +127,26 @@ def require(condition: bool, message: str) -> None:
         raise ShapeError(message)
 
 
+def require_type(value: Value, dtype: str, rank: int = 2) -> None:
+    fits = value.dtype == dtype and len(value.shape) == rank
+    require(fits, f"{value.name} is {value.dtype}{value.shape}, expected {dtype} of rank {rank}")
+
+
+def require_shape(found: Value | Weight, shape: tuple[Dim, ...]) -> None:
+    require(found.shape == shape, f"{found.name} is {found.shape}, expected {shape}")
+
+
+def require_columns(weight: Weight, k: int, rank: int = 2) -> None:
+    """``weight`` meets rows of ``k`` elements."""
+    fits = len(weight.shape) == rank and weight.shape[-1] == k
+    require(fits, f"{weight.name} is {weight.shape}, rows have {k} elements")
+
+
 def width(value: Value) -> int:
     """Columns of a value of rank 2."""
-    require(
-        len(value.shape) == 2, f"{value.name} has shape {value.shape}, expected [rows, columns]"
-    )
-    columns = value.shape[1]
-    require(isinstance(columns, int), f"{value.name} has a symbolic number of columns {columns}")
+    columns = value.shape[-1]
+    fits = len(value.shape) == 2 and isinstance(columns, int)
+    require(fits, f"{value.name} is {value.shape}, expected [rows, a number of columns]")
     return int(columns)
 
 
@@ -135,10 +159,6 @@ def count(dim: Dim, sizes: Sizes, top_k: int) -> int:
     return sizes.tokens * (top_k if dim == "P" else 1)
 
 
-def no_flops(call: Call) -> float:
-    return 0.0
-
-
 def per_element(factor: float) -> FlopRule:
     """``factor`` operations for each element of the first output."""
 
@@ -149,38 +169,9 @@ def per_element(factor: float) -> FlopRule:
     return rule
 
 
-def attrs_of(**kinds: type) -> Mapping[str, type]:
+def attrs_of(**kinds: type) -> dict[str, type]:
     return kinds
 
 
 def f32(x: NDArray[Any]) -> FloatArray:
     return np.ascontiguousarray(x, np.float32)
-
-
-__all__ = [
-    "BOTH",
-    "LOWERED",
-    "RAW",
-    "Array",
-    "Attr",
-    "Call",
-    "Cost",
-    "Env",
-    "FloatArray",
-    "KvView",
-    "Op",
-    "OpDef",
-    "Rows",
-    "ShapeError",
-    "Sizes",
-    "TensorType",
-    "Value",
-    "Weight",
-    "attrs_of",
-    "count",
-    "f32",
-    "no_flops",
-    "per_element",
-    "require",
-    "width",
-]

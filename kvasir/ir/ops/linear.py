@@ -10,22 +10,25 @@ import numpy as np
 from kvasir.ir.numerics import wide
 from kvasir.ir.ops.base import (
     BOTH,
+    Arrays,
     Call,
     Env,
-    FloatArray,
-    Op,
+    Inputs,
     OpDef,
-    Rows,
-    TensorType,
-    Value,
-    Weight,
+    Outputs,
+    Types,
+    Values,
+    Weights,
     attrs_of,
     f32,
-    no_flops,
     require,
+    require_columns,
+    require_shape,
+    require_type,
     width,
 )
 from kvasir.ir.ops.rows import activate, as_type, typed
+from kvasir.ir.program import Op, TensorType
 
 EPILOGUES = ("none", "add", "gated")
 
@@ -36,14 +39,12 @@ def matmul_flops(call: Call) -> float:
     return 2.0 * call.rows(call.outs[0]) * matrices
 
 
-def _embed_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
-    require(
-        ins[0].dtype == "i32" and len(ins[0].shape) == 1, f"{ins[0].name} must be i32 token ids"
-    )
+def _embed_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_type(ins[0], "i32", rank=1)
     return (TensorType((ins[0].shape[0], weights[0].shape[1])),)
 
 
-def _embed(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+def _embed(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(weights[0][ins[0]] * np.float32(op.number("scale"))),)
 
 
@@ -52,9 +53,7 @@ def _segments(op: Op, weights: Sequence[Any]) -> tuple[Sequence[Any], Sequence[A
     return weights[:n], weights[n:]
 
 
-def _linear_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
+def _linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
     k, epilogue, act = width(ins[0]), op.word("epilogue"), op.word("act")
     matrices, biases = _segments(op, weights)
     require(epilogue in EPILOGUES, f"epilogue={epilogue!r}, expected one of {', '.join(EPILOGUES)}")
@@ -65,15 +64,9 @@ def _linear_infer(
     require((len(ins) == 2) == (epilogue == "add"), f"{len(ins)} inputs with epilogue={epilogue}")
     require((act != "none") <= (epilogue == "gated"), f"act={act} with epilogue={epilogue}")
     for weight in matrices:
-        require(
-            len(weight.shape) == 2 and weight.shape[1] == k,
-            f"{weight.name} is {weight.shape}, rows have {k}",
-        )
+        require_columns(weight, k)
     for weight, bias in zip(matrices, biases, strict=False):
-        require(
-            bias.shape == weight.shape[:1],
-            f"{bias.name} is {bias.shape}, {weight.name} is {weight.shape}",
-        )
+        require_shape(bias, weight.shape[:1])
     columns = sum(weight.shape[0] for weight in matrices)
     if epilogue == "gated":
         same = len(matrices) == 2 and matrices[0].shape == matrices[1].shape
@@ -88,9 +81,7 @@ def _linear_infer(
     return (out,)
 
 
-def _linear(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     x = wide(ins[0])
     matrices, biases = _segments(op, weights)
     parts = [x @ w.T.astype(np.float64) for w in matrices]
@@ -104,32 +95,21 @@ def _linear(
     return (y + ins[1] if op.word("epilogue") == "add" else y,)
 
 
-def _lm_head_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    k, shape = width(ins[0]), weights[0].shape
-    require(
-        len(shape) == 2 and shape[1] == k, f"{weights[0].name} is {shape}, rows have {k} elements"
-    )
-    return (TensorType((ins[0].shape[0], shape[0])),)
+def _lm_head_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_columns(weights[0], width(ins[0]))
+    return (TensorType((ins[0].shape[0], weights[0].shape[0])),)
 
 
-def _lm_head(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _lm_head(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(wide(ins[0]) @ weights[0].T.astype(np.float64)),)
 
 
-def _sample_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
+def _sample_infer(op: Op, ins: Values, weights: Weights) -> Types:
     width(ins[0])
     return (TensorType((ins[0].shape[0],), "i32"),)
 
 
-def _sample(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _sample(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (env.sample(ins[0]),)
 
 
@@ -144,45 +124,31 @@ DEFS = (
         "embed",
         "Rows of the embedding by token id, times scale.",
         BOTH,
-        (1, 1),
-        (1, 1),
-        attrs_of(scale=float),
         _embed_infer,
         _embed,
-        no_flops,
+        n_weights=(1, 1),
+        attrs=attrs_of(scale=float),
         weight_share=_rows_share,
     ),
     OpDef(
         "linear",
         "x W^T per segment, side by side; + bias; + residual (add) or act(gate) * up (gated).",
         BOTH,
-        (1, 2),
-        (1, None),
-        _LINEAR,
         _linear_infer,
         _linear,
-        matmul_flops,
+        n_ins=(1, 2),
+        n_weights=(1, None),
+        attrs=_LINEAR,
+        flops=matmul_flops,
     ),
     OpDef(
         "lm_head",
         "Logits of the gathered rows.",
         BOTH,
-        (1, 1),
-        (1, 1),
-        {},
         _lm_head_infer,
         _lm_head,
-        matmul_flops,
+        n_weights=(1, 1),
+        flops=matmul_flops,
     ),
-    OpDef(
-        "sample",
-        "One token for each logit row.",
-        BOTH,
-        (1, 1),
-        (0, 0),
-        {},
-        _sample_infer,
-        _sample,
-        no_flops,
-    ),
+    OpDef("sample", "One token for each logit row.", BOTH, _sample_infer, _sample),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,34 +12,36 @@ from kvasir.ir.ops.base import (
     BOTH,
     LOWERED,
     RAW,
+    Arrays,
     Call,
     Env,
-    FloatArray,
-    Op,
+    Inputs,
     OpDef,
-    Rows,
-    TensorType,
-    Value,
-    Weight,
+    Outputs,
+    Types,
+    Values,
+    Weights,
     attrs_of,
     f32,
     per_element,
     require,
+    require_columns,
+    require_shape,
+    require_type,
     width,
 )
 from kvasir.ir.ops.rows import activate
+from kvasir.ir.program import FloatArray, Op, TensorType, Value, Weight
 
 
-def _route_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
-    experts, k = op.integer("n_experts"), op.integer("top_k")
-    require(
-        width(ins[0]) == experts, f"{ins[0].name} has {width(ins[0])} columns for {experts} experts"
-    )
+def _route_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    experts, k = op.integers("n_experts", "top_k")
+    require_shape(ins[0], (ins[0].shape[0], experts))
     require(0 < k <= experts, f"top_k={k} of {experts} experts")
     return TensorType((ins[0].shape[0], k), "i32"), TensorType((ins[0].shape[0], k))
 
 
-def _route(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+def _route(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     logits = ins[0].astype(np.float64)
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -63,25 +64,17 @@ def expert_matmul(
 
 
 def _check_pairs(ids: Value, top_k: int) -> None:
-    require(
-        ids.dtype == "i32" and ids.shape[1:] == (top_k,),
-        f"{ids.name} is {ids.shape}, expected [T, {top_k}] i32",
-    )
+    require_type(ids, "i32")
+    require_shape(ids, (ids.shape[0], top_k))
 
 
 def _check_experts(weights: Sequence[Weight], k: int) -> None:
     for weight in weights:
-        require(
-            len(weight.shape) == 3 and weight.shape[2] == k,
-            f"{weight.name} is {weight.shape}, rows have {k}",
-        )
-        same = weight.shape == weights[0].shape
-        require(same, f"{weight.name} is {weight.shape}, {weights[0].name} is {weights[0].shape}")
+        require_columns(weight, k, rank=3)
+        require_shape(weight, weights[0].shape)
 
 
-def _experts_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
+def _experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
     gate, up, down = weights
     _check_pairs(ins[1], op.integer("top_k"))
     _check_experts((gate, up), width(ins[0]))
@@ -89,9 +82,7 @@ def _experts_infer(
     return (TensorType((ins[0].shape[0], down.shape[1])),)
 
 
-def _experts(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     k, ids = op.integer("top_k"), ins[1].reshape(-1)
     x = np.repeat(wide(ins[0]), k, axis=0)
     gate, up, down = weights
@@ -106,22 +97,12 @@ def combine(y: FloatArray, weights: FloatArray) -> FloatArray:
     return f32((pairs * weights[..., None]).sum(axis=1))
 
 
-def _expert_linear_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    gated = op.word("epilogue") == "gated"
-    require(
-        gated or op.word("epilogue") == "none",
-        f"epilogue={op.word('epilogue')!r}, expected gated or none",
-    )
-    require(
-        len(weights) == (2 if gated else 1),
-        f"{len(weights)} weights with epilogue={op.word('epilogue')}",
-    )
-    require(
-        (op.word("act") != "none") == gated,
-        f"act={op.word('act')} with epilogue={op.word('epilogue')}",
-    )
+def _expert_linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    epilogue, act = op.word("epilogue"), op.word("act")
+    gated = epilogue == "gated"
+    require(gated or epilogue == "none", f"epilogue={epilogue!r}, expected gated or none")
+    require(len(weights) == 1 + gated, f"{len(weights)} weights with epilogue={epilogue}")
+    require((act != "none") == gated, f"act={act} with epilogue={epilogue}")
     _check_pairs(ins[1], op.integer("top_k"))
     _check_experts(weights, width(ins[0]))
     rows = "P" if op.flag("per_pair") else "T"
@@ -129,9 +110,7 @@ def _expert_linear_infer(
     return (TensorType(("P", weights[0].shape[1])),)
 
 
-def _expert_linear(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _expert_linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     x = wide(ins[0])
     x = x if op.flag("per_pair") else np.repeat(x, op.integer("top_k"), axis=0)
     parts = [expert_matmul(x, ins[1].reshape(-1), w) for w in weights]
@@ -140,17 +119,13 @@ def _expert_linear(
     return (f32(parts[0]),)
 
 
-def _combine_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
+def _combine_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require(ins[0].shape[0] == "P", f"{ins[0].name} has {ins[0].shape[0]} rows, expected P")
-    require(ins[1].shape[1:] == (op.integer("top_k"),), f"{ins[1].name} is {ins[1].shape}")
+    require_shape(ins[1], (ins[1].shape[0], op.integer("top_k")))
     return (TensorType((ins[1].shape[0], width(ins[0]))),)
 
 
-def _combine(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _combine(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (combine(ins[0], ins[1]),)
 
 
@@ -173,46 +148,43 @@ DEFS = (
         "route",
         "The top_k likeliest experts (softmax over all, ties to the lowest id) and their weights.",
         BOTH,
-        (1, 1),
-        (0, 0),
-        _ROUTE,
         _route_infer,
         _route,
-        lambda call: 4.0 * call.rows(call.outs[0]),
+        attrs=_ROUTE,
+        flops=lambda call: 4.0 * call.rows(call.outs[0]),
     ),
     OpDef(
         "experts",
         "Gated MLPs of the chosen experts, summed by weight.",
         RAW,
-        (3, 3),
-        (3, 3),
-        attrs_of(top_k=int, act=str),
         _experts_infer,
         _experts,
-        _pair_flops,
+        n_ins=(3, 3),
+        n_weights=(3, 3),
+        attrs=attrs_of(top_k=int, act=str),
+        flops=_pair_flops,
         weight_share=_expert_share,
     ),
     OpDef(
         "expert_linear",
         "Pair rows times their expert's matrix.",
         LOWERED,
-        (2, 2),
-        (1, 2),
-        _EXPERT_LINEAR,
         _expert_linear_infer,
         _expert_linear,
-        _pair_flops,
+        n_ins=(2, 2),
+        n_weights=(1, 2),
+        attrs=_EXPERT_LINEAR,
+        flops=_pair_flops,
         weight_share=_expert_share,
     ),
     OpDef(
         "combine",
         "Sum over rank of weights times pair rows.",
         LOWERED,
-        (2, 2),
-        (0, 0),
-        attrs_of(top_k=int),
         _combine_infer,
         _combine,
-        lambda call: 2.0 * call.op.integer("top_k") * per_element(1)(call),
+        n_ins=(2, 2),
+        attrs=attrs_of(top_k=int),
+        flops=lambda call: 2.0 * call.op.integer("top_k") * per_element(1)(call),
     ),
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import erf, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +11,25 @@ from kvasir.ir.numerics import quantize_rows, round_bf16, wide
 from kvasir.ir.ops.base import (
     BOTH,
     RAW,
+    Arrays,
     Env,
-    FloatArray,
-    Op,
+    Inputs,
     OpDef,
+    Outputs,
     Rows,
-    TensorType,
-    Value,
-    Weight,
+    Types,
+    Values,
+    Weights,
     attrs_of,
     f32,
     per_element,
     require,
+    require_columns,
+    require_shape,
+    require_type,
     width,
 )
+from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
 
@@ -59,13 +62,10 @@ def soften(x: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
     return cap * np.tanh(x / cap) if cap > 0 else x
 
 
-def _same(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
+def _same(op: Op, ins: Values, weights: Weights) -> Types:
     for value in ins:
-        require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
-        require(
-            value.shape == ins[0].shape,
-            f"{value.name} is {value.shape}, {ins[0].name} is {ins[0].shape}",
-        )
+        require_type(value, "f32")
+        require_shape(value, ins[0].shape)
     return (TensorType(ins[0].shape),)
 
 
@@ -80,75 +80,67 @@ def typed(op: Op, shape: tuple[str | int, ...], part: int) -> TensorType:
 
 
 def _cast_type(op: Op, value: Value) -> TensorType:
-    require(value.dtype == "f32", f"{value.name} is {value.dtype}, expected f32")
+    require_type(value, "f32")
     return typed(op, value.shape, width(value))
 
 
-def _norm_infer(op: Op, ins: Sequence[Value], weights: Sequence[Weight]) -> tuple[TensorType, ...]:
-    k = width(ins[0])
-    require(
-        weights[0].shape == (k,), f"{weights[0].name} is {weights[0].shape}, rows have {k} elements"
-    )
+def _norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_columns(weights[0], width(ins[0]), rank=1)
     return (_cast_type(op, ins[0]),)
 
 
-def _norm(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+def _norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     y = f32(rms_norm(wide(ins[0]), weights[0], op.number("eps")))
     return (as_type(y, op.word("to"), op.integer("block")),)
 
 
-def _head_norm_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    k, heads, dim = width(ins[0]), op.integer("n_heads"), op.integer("head_dim")
-    require(
-        k == heads * dim,
-        f"{ins[0].name} has {k} columns, {heads} heads of {dim} need {heads * dim}",
-    )
-    require(
-        weights[0].shape == (dim,),
-        f"{weights[0].name} is {weights[0].shape}, heads have {dim} elements",
-    )
+def require_heads(value: Value, n_heads: int, head_dim: int) -> None:
+    require_type(value, "f32")
+    columns, expected = width(value), f"{n_heads} x {head_dim}"
+    fits = columns == n_heads * head_dim
+    require(fits, f"{value.name} has {columns} columns, expected {expected}")
+
+
+def _head_norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    heads, dim = op.integers("n_heads", "head_dim")
+    require_heads(ins[0], heads, dim)
+    require_shape(weights[0], (dim,))
     return _same(op, ins, weights)
 
 
-def _head_norm(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
-    x = ins[0].reshape(len(ins[0]), op.integer("n_heads"), op.integer("head_dim"))
+def _head_norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    x = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     y = rms_norm(x.astype(np.float64), weights[0], op.number("eps"))
     return (f32(y.reshape(ins[0].shape)),)
 
 
-def _cast(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+def _cast(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (as_type(ins[0], op.word("to"), op.integer("block")),)
 
 
-def _gated_act(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(activate(wide(ins[0]), op.word("act")) * ins[1]),)
 
 
-def _add(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+def _add(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(ins[0] + ins[1]),)
 
 
-def _scale(op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env) -> tuple[Rows, ...]:
+def _scale(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (f32(soften(wide(ins[0]) * np.float32(op.number("factor")), op.number("softcap"))),)
 
 
-def _gather_infer(
-    op: Op, ins: Sequence[Value], weights: Sequence[Weight]
-) -> tuple[TensorType, ...]:
-    require(ins[1].dtype == "i32" and len(ins[1].shape) == 1, f"{ins[1].name} must be i32 row ids")
+def _gather_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_type(ins[1], "i32", rank=1)
     return (TensorType((ins[1].shape[0], *ins[0].shape[1:])),)
 
 
-def _gather(
-    op: Op, ins: Sequence[Any], weights: Sequence[FloatArray], env: Env
-) -> tuple[Rows, ...]:
+def _gather(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (ins[0][ins[1]],)
+
+
+def _pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    return (env.pool(ins[0]),)
 
 
 _NORM = attrs_of(eps=float, to=str, block=int)
@@ -161,67 +153,66 @@ DEFS = (
         "norm",
         "RMS norm of rows, written as f32, bf16 or q8.",
         BOTH,
-        (1, 1),
-        (1, 1),
-        _NORM,
         _norm_infer,
         _norm,
-        per_element(4),
+        n_weights=(1, 1),
+        attrs=_NORM,
+        flops=per_element(4),
     ),
     OpDef(
         "head_norm",
         "RMS norm of each head of a row.",
         RAW,
-        (1, 1),
-        (1, 1),
-        _HEADS,
         _head_norm_infer,
         _head_norm,
-        per_element(4),
+        n_weights=(1, 1),
+        attrs=_HEADS,
+        flops=per_element(4),
     ),
     OpDef(
         "cast",
         "f32 rows to bf16 or q8.",
         BOTH,
-        (1, 1),
-        (0, 0),
-        _CAST,
         lambda op, ins, weights: (_cast_type(op, ins[0]),),
         _cast,
-        per_element(2),
+        attrs=_CAST,
+        flops=per_element(2),
     ),
     OpDef(
         "gated_act",
         "act(gate) * up.",
         RAW,
-        (2, 2),
-        (0, 0),
-        attrs_of(act=str),
         _same,
         _gated_act,
-        per_element(9),
+        n_ins=(2, 2),
+        attrs=attrs_of(act=str),
+        flops=per_element(9),
     ),
-    OpDef("add", "a + b.", BOTH, (2, 2), (0, 0), {}, _same, _add, per_element(1)),
+    OpDef("add", "a + b.", BOTH, _same, _add, n_ins=(2, 2), flops=per_element(1)),
     OpDef(
         "scale",
         "x * factor, then cap * tanh(x / cap) when softcap > 0.",
         BOTH,
-        (1, 1),
-        (0, 0),
-        _SCALE,
         _same,
         _scale,
-        per_element(2),
+        attrs=_SCALE,
+        flops=per_element(2),
     ),
     OpDef(
         "gather_rows",
         "Rows of x by id.",
         BOTH,
-        (2, 2),
-        (0, 0),
-        {},
         _gather_infer,
         _gather,
-        per_element(0),
+        n_ins=(2, 2),
+        flops=per_element(0),
+    ),
+    OpDef(
+        "pool",
+        "Mean of each request's rows so far, summed in float64 in the order of their positions.",
+        BOTH,
+        _same,
+        _pool,
+        flops=per_element(2),
     ),
 )

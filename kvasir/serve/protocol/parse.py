@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,8 @@ from kvasir.core.warn import bounded, escaped
 Allowed = Mapping[str, tuple[object, ...]]
 """Fields of the API that are not implemented, with the values that ask for nothing."""
 
+TEMPLATES = ("chat_template", "template")
+"""Programs that a client would run here."""
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _Request = TypeVar("_Request", bound=msgspec.Struct)
 
@@ -43,8 +46,26 @@ def parse_request(
     return _convert(request_type, present), warnings
 
 
+@contextmanager
+def nested(name: str) -> Iterator[None]:
+    """Errors in the block are of fields of the field ``name``."""
+    try:
+        yield
+    except RequestError as error:
+        param = f"{name}.{error.param}" if error.param else name
+        message = f"{name}: {error.message}"
+        raise RequestError(message, param=param, code=error.code, status=error.status) from None
+
+
 def _check_idle(key: str, value: object, allowed: tuple[object, ...]) -> None:
     if not any(value == item and type(value) is type(item) for item in allowed):
+        if key in TEMPLATES:
+            raise RequestError(
+                f"{key}: templates of requests are not taken, the model's own is used",
+                param=key,
+                code="template_not_allowed",
+                status=403,
+            )
         raise RequestError(
             f"{key} is not supported yet: leave it out", param=key, code="unsupported_parameter"
         )
@@ -57,6 +78,14 @@ def _convert(request_type: type[_Request], present: dict[str, Any]) -> _Request:
         raise _invalid(str(error)) from None
     except RecursionError:
         raise RequestError("the request is nested too deeply") from None
+
+
+def converted(kind: type[_Request], value: object, name: str) -> _Request:
+    """``value`` of the field ``name``. Raises RequestError (400)."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{name}: {error}", param=name) from None
 
 
 def _invalid(message: str) -> RequestError:

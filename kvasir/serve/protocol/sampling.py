@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import DrawParams, SamplingParams, after
-from kvasir.core.request import Context, Standing
-from kvasir.sampling.standing import (
-    check_class,
-    check_priority,
-    check_salt,
-    check_user,
-)
-from kvasir.sampling.validate import check_bias_count
+from kvasir.core.params import DrawParams, SamplingParams
+from kvasir.core.request import Standing
+from kvasir.serve.protocol.structured import StructuredFields, structured_of
 from kvasir.text.beam import MAX_BEAM_WIDTH, BeamSearchParams
+from kvasir.validation.params import check_bias_count
+from kvasir.validation.standing import check_class, check_priority, check_user
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_usage: bool = False
     continuous_usage_stats: bool = False
+    include_obfuscation: bool = False
+    """Padding that hides the lengths of events; there is none, so only false is taken."""
 
 
-class SamplingFields(DrawParams, frozen=True, kw_only=True):
-    """Values as written; ``sampling.validate`` checks bounds. null counts as absent."""
+class SamplingFields(StructuredFields, frozen=True, kw_only=True):
+    """Values as written; ``validation.params`` checks bounds. null counts as absent."""
 
     model: str | None = None
     n: int = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
+    samplers: list[str] | None = None
     logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    stop_regex: str | list[str] | None = None
+    """Ends the text where one of them has matched."""
     stop_token_ids: list[int] | None = None
     min_tokens: int = 0
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = None
+    truncation_side: str = "left"
+    stream_interval: int = 1
+    """Tokens of a choice in an event of its stream."""
     cache_salt: str | None = None
     """Cached prefixes are shared among requests of equal salt only: others cannot time them."""
     ttft_ms: int | None = None
@@ -46,6 +56,9 @@ class SamplingFields(DrawParams, frozen=True, kw_only=True):
     """Milliseconds until its last token is due."""
     cache_ttl: int | None = None
     """Seconds that what it computed is kept from eviction after it ended."""
+    session_id: str | None = None
+    """Requests of one session are answered one after another, and leave the next what they
+    computed."""
     user: str | None = None
     """Requests of one user share the engine fairly with those of others."""
     safety_identifier: str | None = None
@@ -56,37 +69,34 @@ class SamplingFields(DrawParams, frozen=True, kw_only=True):
     use_beam_search: bool = False
     """Answer with the ``n`` likeliest continuations that as many beams find, instead of drawing."""
     length_penalty: float = 1.0
+    early_stopping: bool = False
+    """Beam search ends with the first ``n`` beams that ended."""
+
+
+class TurnFields(SamplingFields, frozen=True, kw_only=True):
+    """With what may be said of reasoning."""
+
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    thinking_token_budget: int | None = None
+    thinking_budget_tokens: int | None = None
+    reasoning_control: bool = False
 
 
 UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
-    "early_stopping": (False,),
-    "bad_words": ([],),
-    "allowed_token_ids": (),
     "logprob_token_ids": (),
     "prompt_logprobs": (),
-    "truncate_prompt_tokens": (),
-    "truncation_side": ("left",),
-    "spaces_between_special_tokens": (True,),
-    "logits_processors": ([],),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_decoding_backend": (),
-    "guided_whitespace_pattern": (),
-    "structured_outputs": (),
-    "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "request_id": (),
+    "metadata": ({},),
+    "beam_search_diversity_rate": (0, 0.0),
+    "logits_processors": ([],),
+    "guided_decoding_backend": (),
     "kv_transfer_params": (),
     "vllm_xargs": (),
-    "stop_regex": (),
-    "typical_p": (1, 1.0),
-    "metadata": ({},),
     "store": (False,),
-    "stream_interval": (1,),
     "mm_processor_kwargs": (),
     "prompt_embeds": (),
 }
@@ -95,20 +105,44 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
 _DRAWING = (
     *(name for name in DrawParams.__struct_fields__ if name != "temperature"),
     *("logit_bias", "stop", "stop_token_ids", "min_tokens", "ttft_ms", "deadline_ms", "cache_ttl"),
+    "session_id",
+    *("stop_regex", "samplers", "allowed_token_ids", "bad_words"),
 )
 """Fields that beam search has no place for; a seed and a temperature change nothing there."""
 _DEFAULTS = {f.name: f.default for f in msgspec.structs.fields(SamplingFields)}
 """Found once: it takes milliseconds."""
-_OWN = ("max_tokens", "logit_bias", "logprobs", "prompt_logprobs")
+_OWN = ("max_tokens", "logit_bias", "logprobs", "prompt_logprobs", "structured_outputs")
 _SAME = tuple(x for x in SamplingParams.__struct_fields__ if x in _DEFAULTS and x not in _OWN)
 """Fields that mean the same here and there."""
+
+
+MAX_STREAM_INTERVAL = 1024
+SESSION_SECONDS = 300
+"""``cache_ttl`` of who has a session and says none."""
+
+
+def _check_stream(fields: SamplingFields) -> None:
+    if fields.stream_options is not None and not fields.stream:
+        raise RequestError("stream_options needs stream: true", param="stream_options")
+    if fields.stream_options is not None and fields.stream_options.include_obfuscation:
+        raise RequestError(
+            "stream_options.include_obfuscation is not supported yet: leave it out",
+            param="stream_options.include_obfuscation",
+            code="unsupported_parameter",
+        )
+    if not 1 <= fields.stream_interval <= MAX_STREAM_INTERVAL:
+        raise RequestError(
+            f"stream_interval must be at least 1 and at most {MAX_STREAM_INTERVAL}",
+            param="stream_interval",
+        )
 
 
 def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
     """Raises RequestError (400) on fields that do not go together with beam search."""
     if not fields.use_beam_search:
-        if fields.length_penalty != 1.0:
-            raise RequestError("length_penalty needs use_beam_search: true", param="length_penalty")
+        for name in ("length_penalty", "early_stopping"):
+            if getattr(fields, name) != _DEFAULTS[name]:
+                raise RequestError(f"{name} needs use_beam_search: true", param=name)
         return
     if fields.stream:
         raise RequestError(
@@ -116,6 +150,7 @@ def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
         )
     given = [name for name in _DRAWING if getattr(fields, name) != _DEFAULTS[name]]
     given += ["logprobs"] if logprobs is not None else []
+    given += ["structured_outputs"] if structured_of(fields) is not None else []
     if given:
         raise RequestError(
             f"{given[0]} does not go together with use_beam_search: leave it out", param=given[0]
@@ -127,20 +162,27 @@ def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
     BeamSearchParams(beam_width=1, max_tokens=1, length_penalty=fields.length_penalty).check()
 
 
-def context_of(fields: SamplingFields, model: Context) -> Context:
-    """That of the ``model``, with the salt of the request. Raises RequestError (400)."""
-    return msgspec.structs.replace(model, salt=check_salt(fields.cache_salt))
+class StandingFields(Protocol):
+    """Who asks, and when it is served."""
+
+    @property
+    def priority_class(self) -> str | None: ...
+    @property
+    def service_tier(self) -> str | None: ...
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def safety_identifier(self) -> str | None: ...
+    @property
+    def priority(self) -> int | None: ...
 
 
-def standing_of(fields: SamplingFields, arrived: float) -> Standing:
-    """Its time limits, which are checked already, count from ``arrived``. Raises RequestError
-    (400)."""
+def standing_of(fields: StandingFields) -> Standing:
+    """Without its time limits. Raises RequestError (400)."""
     return Standing(
         check_class(fields.priority_class, fields.service_tier),
         check_user(fields.user, fields.safety_identifier),
         check_priority(fields.priority),
-        after(arrived, fields.ttft_ms),
-        after(arrived, fields.deadline_ms),
     )
 
 
@@ -154,11 +196,13 @@ def to_params(
     """Raises RequestError (400) when ``stream_options`` comes without ``stream`` or a bias key is
     no id."""
     check_beams(fields, logprobs=logprobs)
-    if fields.stream_options is not None and not fields.stream:
-        raise RequestError("stream_options needs stream: true", param="stream_options")
+    _check_stream(fields)
     same = {name: getattr(fields, name) for name in _SAME}
+    if fields.session_id is not None and fields.cache_ttl is None:
+        same["cache_ttl"] = SESSION_SECONDS
     return SamplingParams(
         **same,
+        structured_outputs=structured_of(fields),
         logit_bias=_bias(fields.logit_bias),
         max_tokens=max_tokens,
         logprobs=logprobs,

@@ -1,0 +1,133 @@
+"""The servers of engines, each started by its own command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvasir.bench.fingerprint import fingerprint
+
+PORT = 18331
+START_SECONDS = 300
+CONTEXT = 2304
+MAX_REQUESTS = 64
+
+
+@dataclass(frozen=True)
+class PeerServer:
+    """``env`` is added to the environment."""
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """From the first answer on; ends with its children."""
+        if _answers():
+            sys.exit(f"port {PORT} is taken")
+        process = subprocess.Popen(
+            self.command,
+            env={**os.environ, **self.env},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            end = time.monotonic() + START_SECONDS
+            while not _completes():
+                if process.poll() is not None or time.monotonic() > end:
+                    sys.exit(f"{self.name} did not start")
+                time.sleep(0.1)
+            yield
+        finally:
+            _end(process)
+
+
+def _answers() -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", PORT)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _completes() -> bool:
+    """A server may take connections long before it has loaded."""
+    body = json.dumps({"model": "m", "prompt": [5], "max_tokens": 1, "stream": True}).encode()
+    url = f"http://127.0.0.1:{PORT}/v1/completions"
+    asked = urllib.request.Request(url, body, {"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=START_SECONDS) as answer:
+            return b"data: " in answer.read()
+    except OSError:
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+    while _answers():
+        time.sleep(0.1)
+
+
+def kvasir(model: Path, threads: int) -> PeerServer:
+    words = [sys.executable, "-m", "kvasir", "serve", str(model), "--threads", str(threads)]
+    words += ["--port", str(PORT), "--served-model-name", "m", "--max-model-len", str(CONTEXT)]
+    words += ["--max-num-seqs", str(MAX_REQUESTS)]
+    commit = fingerprint()["commit"]
+    return PeerServer(f"Kvasir, {model.name}", f"Kvasir {commit}", tuple(words))
+
+
+def llama_server(binary: Path, model: Path, threads: int) -> PeerServer:
+    done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "version" in line]
+    n, words = str(threads), [str(binary), "-m", str(model)]
+    words += ["-t", n, "-tb", n, "-c", str(MAX_REQUESTS * 512), "-np", str(MAX_REQUESTS)]
+    words += ["-b", "2048", "-fa", "on", "--no-webui", "--alias", "m"]
+    words += ["--host", "127.0.0.1", "--port", str(PORT)]
+    version = lines[0].strip() if lines else "version unknown"
+    return PeerServer(f"llama-server, {model.name}", f"llama.cpp {version}", tuple(words))
+
+
+def openvino(python: Path, model: Path, threads: int) -> PeerServer:
+    script = Path(__file__).with_name("openvino_server.py")
+    words = (str(python), str(script), str(model), str(PORT), str(threads))
+    version = f"OpenVINO GenAI {_version(python, 'openvino-genai')}"
+    return PeerServer(f"OpenVINO, {model.name}", version, words)
+
+
+def vllm(python: Path, model: Path, threads: int) -> PeerServer:
+    words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    words += ["--served-model-name", "m", "--host", "127.0.0.1", "--port", str(PORT)]
+    words += ["--max-model-len", str(CONTEXT), "--dtype", "bfloat16", "--enable-prefix-caching"]
+    words += ["--max-num-seqs", str(MAX_REQUESTS), "--generation-config", "vllm"]
+    env = {
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}" if threads > 1 else "0",
+        "OMP_NUM_THREADS": str(threads),
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    version = f"vLLM {_version(python, 'vllm-cpu')}"
+    return PeerServer(f"vLLM, {model.name}", version, tuple(words), env)
+
+
+def _version(python: Path, package: str) -> str:
+    code = f"import importlib.metadata as m; print(m.version({package!r}))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "version unknown"

@@ -1,0 +1,1 @@
+"""What clients of one server see of each other."""

@@ -1,0 +1,204 @@
+"""How far one key reaches: whatever is valid, 64 at once, beside another key's stream.
+
+    python -m bench.serving.reach --first 0 --mixes 100 --output bench/results/reach-2cores.json
+
+Each mix is a request drawn from a seed, with fields at their bounds. The other key's stream is
+heard beside plain streams of the first key, then beside each mix; the worst few are heard again, at
+length, for what is judged. ``--output`` gets another part when it is there already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.serving.mixes import LENGTH, draw
+from bench.serving.tenants import new_key
+from kvasir.bench.fingerprint import Meter, fingerprint
+from kvasir.bench.report import command_line
+from kvasir.serve.keys.keyfile import KeyFile
+from kvasir.weights.default import default_model
+from tests.e2e.harness import ROOT, Server, running_server
+
+PROGRAM = "python -m bench.serving.reach"
+N_PLAIN, N_AGAIN = 5, 3
+"""Songs beside plain streams, and beside each of the worst mixes."""
+N_SHORT, N_LONG = 40, 160
+"""Tokens of a song beside each mix, and of those that are judged."""
+N_WORST = 2
+"""Mixes that are heard again, for each thing that is judged."""
+BOUNDS = {"p99": 2.0, "longest": 5.0, "first": 3.0}
+SETTLE_SECONDS = 60.0
+
+
+@dataclass
+class Heard:
+    """Seconds: to the first token, and between two."""
+
+    first: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """What the other key was told instead of a stream."""
+
+    def figures(self) -> dict[str, Any]:
+        if not self.gaps:
+            return {**dict.fromkeys(BOUNDS, 1e9), "refused": self.refused[0]}
+        ordered = sorted(self.gaps)
+        p99 = ordered[int(0.99 * (len(ordered) - 1))]
+        found = {"p99": p99, "longest": ordered[-1], "first": max(self.first)}
+        return {name: round(1e3 * value, 2) for name, value in found.items()}
+
+
+class Stage:
+    """A server, the flood's process and the other key."""
+
+    def __init__(self, server: Server, flood: subprocess.Popen[str], secret: str) -> None:
+        self._server = server
+        self._flood = flood
+        self._secret = secret
+
+    def tell(self, line: str) -> str:
+        assert self._flood.stdin is not None and self._flood.stdout is not None
+        self._flood.stdin.write(line + "\n")
+        self._flood.stdin.flush()
+        answer = self._flood.stdout.readline().strip()
+        if not answer:
+            sys.exit("the flood has ended")
+        return answer
+
+    def beside(self, mix: str, n_songs: int, n_tokens: int) -> tuple[Heard, str]:
+        """What was heard, and the statuses of the flood; nothing when it is not valid."""
+        heard = Heard()
+        answer = self.tell(mix)
+        if answer != "on":
+            return heard, answer
+        for _ in range(n_songs):
+            self._sing(heard, n_tokens)
+        answer = self.tell("stop")
+        self._settle()
+        return heard, answer
+
+    def _sing(self, heard: Heard, n_tokens: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=300)
+        body = {"model": "m", "prompt": [7, 8, 9], "max_tokens": n_tokens, "stream": True}
+        asked = json.dumps({**body, "temperature": 0, "ignore_eos": True})
+        head = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
+        times = [time.perf_counter()]
+        connection.request("POST", "/v1/completions", asked, head)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            heard.refused.append(f"{answer.status} {answer.read()[:300]!r}")
+            return
+        while line := answer.readline():
+            if line.startswith(b"data: {"):
+                times.append(time.perf_counter())
+        connection.close()
+        heard.first.append(times[1] - times[0])
+        heard.gaps += [b - a for a, b in itertools.pairwise(times[1:])]
+
+    def _settle(self) -> None:
+        """Until nothing of the flood is left."""
+        end = time.monotonic() + SETTLE_SECONDS
+        names = ("num_requests_running", "num_requests_waiting")
+        while any(self._server.metric(f"kvasir_{name}") for name in names):
+            if time.monotonic() > end:
+                sys.exit("the flood is not forgotten")
+            time.sleep(0.02)
+
+
+def measure(stage: Stage, first: int, n_mixes: int) -> dict[str, Any]:
+    plain, _ = stage.beside("plain", N_PLAIN, N_LONG)
+    quiet = plain.figures()
+    found: list[dict[str, Any]] = []
+    refused: list[str] = []
+    for seed in itertools.count(first):
+        if len(found) == n_mixes:
+            break
+        heard, said = stage.beside(str(seed), 1, N_SHORT)
+        name = draw(random.Random(seed)).name
+        if not heard.gaps and not heard.refused:
+            refused.append(f"{seed}: {name}: {said}")
+            continue
+        found.append({"seed": seed, "mix": name, **heard.figures(), "flood": said})
+        print(found[-1], file=sys.stderr, flush=True)
+    again = {x["seed"] for name in BOUNDS for x in sorted(found, key=lambda x: -x[name])[:N_WORST]}
+    judged = []
+    for seed in sorted(again):
+        heard, _ = stage.beside(str(seed), N_AGAIN, N_LONG)
+        judged.append({"seed": seed, "mix": draw(random.Random(seed)).name, **heard.figures()})
+    again_plain, _ = stage.beside("plain", N_PLAIN, N_LONG)
+    return {
+        "plain": quiet,
+        "plain_afterwards": again_plain.figures(),
+        "mixes": len(found),
+        "next": seed,
+        "refused_as_invalid": len(refused),
+        "judged": judged,
+        "worst": {name: _worst(judged, quiet, name) for name in BOUNDS},
+        "each": found,
+        "refused": refused[:20],
+    }
+
+
+def _worst(judged: list[dict[str, Any]], quiet: dict[str, Any], name: str) -> dict[str, Any]:
+    worst = max(judged, key=lambda x: float(x[name]))
+    ratio = worst[name] / quiet[name]
+    return {"mix": worst["mix"], "ms": worst[name], "ratio": round(ratio, 3), "most": BOUNDS[name]}
+
+
+@contextmanager
+def stage_of(threads: int) -> Iterator[Stage]:
+    engine = {"threads": threads, "max_model_len": LENGTH, "max_num_seqs": 64}
+    with tempfile.TemporaryDirectory() as folder:
+        file = KeyFile(Path(folder) / "keys")
+        secrets = [new_key(file, name) for name in ("flood", "other")]
+        running = running_server(
+            default_model(), executor="cpu", name="m", engine=engine, api_key_file=str(file.path)
+        )
+        with running as server:
+            server.http.headers["Authorization"] = f"Bearer {secrets[1]}"
+            command = [sys.executable, "-m", "bench.serving.flood", str(server.port), secrets[0]]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as flood:
+                yield Stage(server, flood, secrets[1])
+                flood.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--first", type=int, default=0, help="seed of the first mix")
+    parser.add_argument("--mixes", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+    machine = fingerprint()
+    with Meter() as meter, stage_of(args.threads) as stage:
+        part = measure(stage, args.first, args.mixes)
+    part = {"command": command_line(PROGRAM), **part, "foreign": meter.foreign}
+    told: dict[str, Any] = {"kind": "reach", "machine": machine, "model": default_model().name}
+    told["parts"] = [part]
+    if args.output and args.output.exists():
+        before = json.loads(args.output.read_text())
+        if before["machine"]["commit"] != machine["commit"]:
+            sys.exit(f"{args.output} is of another commit")
+        told["parts"] = [*before["parts"], part]
+    text = json.dumps(told, indent=2) + "\n"
+    args.output.write_text(text) if args.output else sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

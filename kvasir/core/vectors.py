@@ -1,0 +1,23 @@
+"""What is known of a model's vectors before any is computed."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class VectorFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    size: int = 0
+    """Numbers of a vector; 0 where nothing is known."""
+    trained: str = ""
+    """The pooling that the model was trained with, as its file says; empty when it says nothing."""
+    is_matryoshka: bool = False
+    """Vectors may be cut (Kusupati et al. 2022) ..."""
+    dimensions: tuple[int, ...] = ()
+    """... to these lengths, or to any where none are named."""
+    labels: tuple[str, ...] = ()
+    """Of its head for them, if it has one."""
+    writes: bool = True
+    """False for a model that only classifies."""
+
+
+NO_VECTORS = VectorFacts()

@@ -1,0 +1,1 @@
+"""What an answer must keep to: from schemas and grammars to masks."""

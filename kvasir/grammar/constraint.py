@@ -1,0 +1,123 @@
+"""A constraint as one text, which the engine and the token log carry.
+
+The text is a grammar of the llguidance library as JSON; everything that a client may write (JSON
+Schema, regular expression, choice, GBNF, Lark) becomes one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.schema import prepare
+
+MAX_BYTES = 2**20
+"""Of what a client sends."""
+MAX_CHOICES = 10_000
+SPACES = r"[ \n\r\t]{0,40}"
+"""White space between the parts of JSON: endless blanks are what small models run away with most
+often."""
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """``text`` is a function of what was asked for, so equal constraints share what is compiled."""
+
+    text: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Names what is compiled from it."""
+        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+
+FREE = Constraint("")
+"""Asks for nothing."""
+
+
+def schema_grammar(
+    schema: object, *, strict: bool = False, spaces: str | None = SPACES, is_closed: bool = False
+) -> Constraint:
+    """JSON that is valid against ``schema``; ``spaces`` is the regular expression of white space
+    between its parts, None for none. ``strict`` and ``is_closed`` are those of ``prepare``. Raises
+    UnsupportedSchema and InvalidGrammar."""
+    _check_size(_dumped(schema), "the schema")
+    prepared = prepare(schema, strict=strict, is_closed=is_closed)
+    blanks = {"whitespace_flexible": False} if spaces is None else {"whitespace_pattern": spaces}
+    whole = {**prepared.schema, "x-guidance": blanks}
+    return Constraint(_text({"json_schema": whole}), prepared.warnings)
+
+
+def object_grammar(spaces: str | None = SPACES) -> Constraint:
+    """Any JSON object."""
+    return schema_grammar({"type": "object"}, spaces=spaces)
+
+
+def regex_grammar(pattern: str) -> Constraint:
+    """The whole answer matches ``pattern``, in the syntax of Rust's regex crate: no look-around,
+    no back references."""
+    _check_size(pattern, "the regular expression")
+    return Constraint(_text({"lark_grammar": f"start: {_lark_regex(pattern)}"}))
+
+
+def choice_grammar(choices: Sequence[str]) -> Constraint:
+    """The answer is one of ``choices``."""
+    if not choices or len(choices) > MAX_CHOICES:
+        raise InvalidGrammar(f"choice: {len(choices)} strings, 1 to {MAX_CHOICES} are possible")
+    if not all(choices):
+        raise InvalidGrammar("choice: an empty string is no choice")
+    _check_size("".join(choices), "choice")
+    written = " | ".join(map(json.dumps, dict.fromkeys(choices)))
+    return Constraint(_text({"lark_grammar": f"start: CHOICE\nCHOICE: {written}"}))
+
+
+def lark_grammar(text: str) -> Constraint:
+    """Lark, in llguidance's variant."""
+    _check_size(text, "the grammar")
+    return Constraint(_text({"lark_grammar": text}))
+
+
+def text_grammar(text: str) -> Constraint:
+    """GBNF (llama.cpp) or Lark, whichever ``text`` is. Raises InvalidGrammar."""
+    _check_size(text, "the grammar")
+    from llguidance.gbnf_to_lark import any_to_lark  # a library of megabytes: where needed
+
+    try:
+        return lark_grammar(any_to_lark(text))
+    except RecursionError:
+        raise InvalidGrammar("the grammar is nested too deeply") from None
+    except Exception as error:
+        raise InvalidGrammar(f"the grammar is neither GBNF nor Lark: {error}") from None
+
+
+def _dumped(schema: object) -> str:
+    try:
+        return json.dumps(schema)
+    except RecursionError:
+        raise InvalidGrammar("the schema is nested too deeply") from None
+
+
+def _text(grammar: dict[str, Any]) -> str:
+    return json.dumps({"grammars": [grammar]}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _lark_regex(pattern: str) -> str:
+    """``pattern`` between slashes."""
+    escaped, is_escape = [], False
+    for char in pattern:
+        if char == "\n":
+            char = "n" if is_escape else "\\n"
+        escaped.append("\\/" if char == "/" and not is_escape else char)
+        is_escape = char == "\\" and not is_escape
+    return "/" + "".join(escaped) + "/"
+
+
+def _check_size(text: str, what: str) -> None:
+    size = len(text.encode("utf-8", "replace"))
+    if size > MAX_BYTES:
+        raise InvalidGrammar(f"{what} has {size} bytes, {MAX_BYTES} at most")

@@ -1,0 +1,172 @@
+"""Whether two JSON schemas can be shown to share no instance.
+
+Says yes only where that is certain. Schemas are JSON values as ``json`` reads them; references are
+followed inside the document, a few deep.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+Schema = Any
+Resolve = Callable[[str], Schema]
+
+TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
+"""``integer`` here is a number without fraction, ``number`` one with it."""
+MAX_DEPTH = 6
+"""Of references and alternatives that are followed."""
+_RANGES = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
+
+
+def disjoint(one: Schema, other: Schema, resolve: Resolve, depth: int = MAX_DEPTH) -> bool:
+    """Whether no instance is valid against both; ``resolve`` finds what a local $ref names."""
+    if depth == 0:
+        return False
+    lefts, rights = _conjuncts(one, resolve, depth), _conjuncts(other, resolve, depth)
+    return any(_disjoint(a, b, resolve, depth - 1) for a, b in product(lefts, rights))
+
+
+def key_of(value: object) -> str:
+    """Equal for JSON values that are equal: 1 and 1.0 are, 1 and true are not."""
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def type_of(value: object) -> str:
+    """Of a JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, (int, float)):
+        return "integer" if float(value).is_integer() else "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def types_of(schema: Schema) -> frozenset[str]:
+    """That its ``type``, ``const`` and ``enum`` leave."""
+    if schema is False:
+        return frozenset()
+    if not isinstance(schema, dict):
+        return TYPES
+    found = TYPES
+    if "type" in schema:
+        said = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        found &= {*said, *(("integer",) if "number" in said else ())}
+    values = values_of(schema)
+    return found if values is None else found & {type_of(value) for value in values}
+
+
+def values_of(schema: Schema) -> list[Any] | None:
+    """Those that ``const`` and ``enum`` leave; None without either."""
+    if not isinstance(schema, dict):
+        return None
+    if "const" in schema:
+        return [schema["const"]]
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return values
+    return [False, True] if schema.get("type") == "boolean" else None
+
+
+def _conjuncts(schema: Schema, resolve: Resolve, depth: int) -> list[Schema]:
+    """Schemas all of which an instance must meet."""
+    found = [schema]
+    if isinstance(schema, dict) and depth > 0:
+        if isinstance(schema.get("$ref"), str):
+            found += _conjuncts(resolve(schema["$ref"]), resolve, depth - 1)
+        for part in schema.get("allOf") or ():
+            found += _conjuncts(part, resolve, depth - 1)
+    return found
+
+
+def _disjoint(a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
+    shared = types_of(a) & types_of(b)
+    if not shared:
+        return True
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return False
+    mine, yours = values_of(a), values_of(b)
+    if mine is not None and yours is not None:
+        return not {key_of(x) for x in mine} & {key_of(x) for x in yours}
+    for one, other in ((a, b), (b, a)):
+        for kind in ("anyOf", "oneOf"):
+            if one.get(kind) and all(disjoint(x, other, resolve, depth) for x in one[kind]):
+                return True
+    return all(_disjoint_as(kind, a, b, resolve, depth) for kind in shared)
+
+
+def _disjoint_as(kind: str, a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
+    """Whether no instance of the type ``kind`` is valid against both."""
+    if kind in ("integer", "number"):
+        return _above(a, b) or _above(b, a)
+    least, most = _RANGES.get(kind, ("", ""))
+    if _is_less(a.get(most), b.get(least)) or _is_less(b.get(most), a.get(least)):
+        return True
+    if kind != "object":
+        return False
+    return any(_objects(one, other, resolve, depth) for one, other in ((a, b), (b, a)))
+
+
+def _objects(a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
+    """Whether ``a`` requires a property that ``b`` forbids, or both require it and disagree."""
+    for name in required(a):
+        theirs = property_of(b, name)
+        if theirs is False:
+            return True
+        if name in required(b) and disjoint(property_of(a, name), theirs, resolve, depth):
+            return True
+    return False
+
+
+def required(schema: Schema) -> list[str]:
+    names = schema.get("required") if isinstance(schema, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def property_of(schema: Schema, name: str) -> Schema:
+    """What ``schema`` asks of the property; True where that is not certain."""
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and name in properties:
+        return properties[name]
+    if schema.get("patternProperties"):
+        return True
+    return schema.get("additionalProperties") is not False
+
+
+def _above(a: Schema, b: Schema) -> bool:
+    """Whether every number of ``a`` is larger than those of ``b``."""
+    for low, is_open in _bounds(a, "minimum", "exclusiveMinimum"):
+        for high, is_other_open in _bounds(b, "maximum", "exclusiveMaximum"):
+            if low > high or (low == high and (is_open or is_other_open)):
+                return True
+    return False
+
+
+def _bounds(schema: Schema, closed: str, opened: str) -> Iterator[tuple[float, bool]]:
+    for name in (closed, opened):
+        value = schema.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield value, name == opened
+
+
+def _is_less(low: object, high: object) -> bool:
+    return isinstance(low, (int, float)) and isinstance(high, (int, float)) and low < high

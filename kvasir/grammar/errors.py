@@ -1,0 +1,34 @@
+"""Why a constraint is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvasir.core.errors import RequestError
+from kvasir.core.warn import escaped
+
+Path = tuple[str | int, ...]
+
+
+def pointer(path: Sequence[str | int]) -> str:
+    """The JSON pointer (RFC 6901) of ``path``; the whole document is "#"."""
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return "/".join(("#", *(escaped(part) for part in parts)))
+
+
+class UnsupportedSchema(RequestError):
+    """A keyword of a schema that cannot be kept to exactly (400)."""
+
+    def __init__(self, keyword: str, path: Path, why: str) -> None:
+        self.keyword = keyword
+        super().__init__(
+            f"the schema's '{escaped(keyword)}' at {pointer(path)} is not supported: {why}",
+            code="unsupported_schema",
+        )
+
+
+class InvalidGrammar(RequestError):
+    """What is not a schema, regular expression or grammar at all, or exceeds a bound (400)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="invalid_grammar")

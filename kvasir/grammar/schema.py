@@ -1,0 +1,206 @@
+"""From a user's JSON Schema to one that the grammar library keeps to exactly.
+
+JSON Schema drafts 4 to 2020-12 (json-schema.org). Keywords that say nothing are dropped, formats
+that nobody checks become annotations, what the library lacks is said with what it has
+(``rewrites``), and what remains is refused with keyword and JSON pointer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvasir.core.warn import escaped
+from kvasir.grammar.disjoint import Schema
+from kvasir.grammar.errors import InvalidGrammar, Path, UnsupportedSchema, pointer
+from kvasir.grammar.rewrites import SchemaPlace, rewrite
+
+MAX_DEPTH = 60
+MAX_VALUES = 10_000
+"""Of all ``enum`` of a schema together."""
+MAX_SCHEMAS = 20_000
+MAX_WARNINGS = 16
+
+FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
+)
+"""That the library asserts; other formats are annotations, as the standard has them all."""
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = (
+    *("items", "additionalItems", "additionalProperties", "not", "if", "then", "else"),
+    *("contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems"),
+)
+_PLAIN = (
+    *("$ref", "$anchor", "$id", "id", "$schema", "type", "enum", "const", "format", "pattern"),
+    *("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    *("multipleOf", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+    *("required", "dependencies", "dependentRequired", "minContains", "maxContains"),
+    *("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor"),
+)
+_SILENT = frozenset(
+    (
+        *("title", "description", "default", "examples", "example", "$comment", "deprecated"),
+        *("readOnly", "writeOnly", "$vocabulary", "contentEncoding", "contentMediaType"),
+        "contentSchema",
+    )
+)
+"""Keywords that describe and ask for nothing."""
+KEYWORDS = frozenset((*_MAPS, *_LISTS, *_SINGLE, *_PLAIN))
+_IDLE = {"minLength": 0, "minItems": 0, "minProperties": 0, "required": []}
+_NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+"""Keywords that say nothing without another."""
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_NAMES = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
+"""Of the document and its parts: what is made is always draft 2020-12, and all in one piece."""
+_OLD = re.compile(r"draft-0[3-7]/")
+"""Drafts in which nothing beside a $ref counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSchema:
+    schema: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def prepare(schema: Schema, *, strict: bool = False, is_closed: bool = False) -> PreparedSchema:
+    """Raises UnsupportedSchema and InvalidGrammar; with ``strict`` also on a keyword that looks
+    misspelled, which otherwise is a warning. ``is_closed``: objects have no properties but those
+    that their schemas name, whether these say so or not."""
+    if schema is True:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise InvalidGrammar("a schema is a JSON object")
+    if _OLD.search(str(schema.get("$schema", ""))):
+        schema = _alone(schema, 0)
+    walk = _Walk(schema, strict, is_closed)
+    made = walk.schema(schema, (), 0)
+    made = {"anyOf": []} if made is False else made
+    return PreparedSchema({} if made is True else made, walk.told())
+
+
+@dataclass(slots=True)
+class _Walk:
+    root: dict[str, Any]
+    strict: bool
+    is_closed: bool = False
+    n_schemas: int = 0
+    n_values: int = 0
+    warnings: list[str] = field(default_factory=list)
+    n_more: int = 0
+    """Warnings that are not told one by one."""
+
+    def told(self) -> tuple[str, ...]:
+        more = (f"and {self.n_more} more of the schema",) if self.n_more else ()
+        return (*self.warnings, *more)
+
+    def warn(self, text: str) -> None:
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(text)
+        else:
+            self.n_more += 1
+
+    def schema(self, schema: Schema, path: Path, depth: int) -> Schema:
+        self.n_schemas += 1
+        if depth > MAX_DEPTH:
+            raise InvalidGrammar(f"the schema is nested {depth} deep, {MAX_DEPTH} at most")
+        if self.n_schemas > MAX_SCHEMAS:
+            raise InvalidGrammar(f"the schema has more than {MAX_SCHEMAS} subschemas")
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise InvalidGrammar(f"what stands at {pointer(path)} is no schema")
+        schema = _in_new_words(schema)
+        kept = {key: value for key, value in schema.items() if self._counts(key, value, path)}
+        if self.is_closed and "properties" in kept:
+            kept.setdefault("additionalProperties", False)
+        made = {key: self._value(key, value, (*path, key), depth) for key, value in kept.items()}
+        return rewrite(made, SchemaPlace(path, self.resolve))
+
+    def _counts(self, key: str, value: object, path: Path) -> bool:
+        """Whether the keyword asks for something; warns of those that do not and look as if."""
+        if key in _SILENT or key in _NAMES or (key in _IDLE and _IDLE[key] == value):
+            return False
+        if key == "format" and value not in FORMATS:
+            self.warn(f"the format '{escaped(str(value))}' at {pointer(path)} is not checked")
+            return False
+        if key in KEYWORDS:
+            return True
+        near = difflib.get_close_matches(key, KEYWORDS, n=1, cutoff=0.8)
+        if near and self.strict:
+            raise UnsupportedSchema(key, (*path, key), f"did you mean '{near[0]}'?")
+        if near:
+            where = pointer((*path, key))
+            self.warn(f"{where} is no keyword and was ignored: did you mean '{near[0]}'?")
+        return False
+
+    def _value(self, key: str, value: Any, path: Path, depth: int) -> Any:
+        """A keyword's value with its subschemas prepared."""
+        if key in _MAPS and isinstance(value, dict):
+            return {name: self.schema(s, (*path, name), depth + 1) for name, s in value.items()}
+        if key == "dependencies" and isinstance(value, dict):
+            return {
+                name: s if isinstance(s, list) else self.schema(s, (*path, name), depth + 1)
+                for name, s in value.items()
+            }
+        if (key in _LISTS or key == "items") and isinstance(value, list):
+            return [self.schema(s, (*path, i), depth + 1) for i, s in enumerate(value)]
+        if key in _SINGLE:
+            return self.schema(value, path, depth + 1)
+        if key == "enum" and isinstance(value, list):
+            self.n_values += len(value)
+            if self.n_values > MAX_VALUES:
+                raise InvalidGrammar(f"enum: the schema lists more than {MAX_VALUES} values")
+        if key == "$ref":
+            self.resolve(value, path)
+        return value
+
+    def resolve(self, reference: object, path: Path = ()) -> Schema:
+        """The schema that a local $ref names. Raises UnsupportedSchema."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise UnsupportedSchema(
+                "$ref", path, "only references inside of the schema are followed"
+            )
+        found: Any = self.root
+        if reference not in ("#", "#/") and not reference.startswith("#/"):
+            raise UnsupportedSchema("$ref", path, "name the place as a JSON pointer")
+        for part in reference[2:].split("/") if len(reference) > 2 else ():
+            part = part.replace("%25", "%").replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+                found = found[int(part)]
+            elif isinstance(found, dict) and part in found:
+                found = found[part]
+            else:
+                raise UnsupportedSchema("$ref", path, f"{escaped(reference)} names nothing")
+        return found
+
+
+def _alone(value: Any, depth: int) -> Any:
+    """Schemas of drafts in which nothing counts beside a $ref, without what stands there."""
+    if depth > 2 * MAX_DEPTH:
+        raise InvalidGrammar(f"the schema is nested too deeply, {MAX_DEPTH} at most")
+    if isinstance(value, list):
+        return [_alone(item, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("$ref"), str):
+        value = {key: value[key] for key in ("$ref", *_MAPS[2:4]) if key in value}
+    data = ("const", "enum", "default", "examples")
+    return {k: v if k in data else _alone(v, depth + 1) for k, v in value.items()}
+
+
+def _in_new_words(schema: dict[str, Any]) -> dict[str, Any]:
+    """What older drafts spell otherwise, and sizes that are written as 2.0."""
+    found = {key: v for key, v in schema.items() if _NEEDS.get(key, key) in schema}
+    for key in _SIZES:
+        if isinstance(found.get(key), float) and found[key].is_integer():
+            found[key] = int(found[key])
+    for opened, closed in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(found.get(opened), bool):
+            is_open = found.pop(opened)
+            if is_open and closed in found:
+                found[opened] = found.pop(closed)
+    return found

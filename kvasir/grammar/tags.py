@@ -1,0 +1,59 @@
+"""Structural tags: free text, and after each trigger a structure that is kept to.
+
+The form is that of vLLM's and SGLang's ``structural_tag``: structures with ``begin``, ``schema``
+and ``end``, and triggers with which their begins start.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+
+from kvasir.grammar.constraint import SPACES, Constraint, lark_grammar
+from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.schema import prepare
+
+_MAX_TAGS = msgspec.Meta(min_length=1, max_length=128)
+
+
+class Structure(msgspec.Struct, frozen=True):
+    begin: str
+    schema: dict[str, Any] | bool = True
+    end: str = ""
+
+
+class StructuralTag(msgspec.Struct, frozen=True):
+    structures: Annotated[list[Structure], _MAX_TAGS]
+    triggers: Annotated[list[str], _MAX_TAGS]
+
+
+def tag_grammar(asked: object) -> Constraint:
+    """Raises InvalidGrammar and UnsupportedSchema."""
+    try:
+        tag = msgspec.convert(asked, StructuralTag)
+    except msgspec.ValidationError as error:
+        raise InvalidGrammar(f"structural_tag: {error}") from None
+    rules: list[str] = []
+    warnings: list[str] = []
+    for number, structure in enumerate(tag.structures):
+        begin = structure.begin
+        trigger = next((trigger for trigger in tag.triggers if begin.startswith(trigger)), "")
+        if not trigger:
+            raise InvalidGrammar(f"the begin of structures[{number}] starts with no trigger")
+        prepared = prepare(structure.schema)
+        warnings += prepared.warnings
+        whole = {**prepared.schema, "x-guidance": {"whitespace_pattern": SPACES}}
+        rules += [
+            f"tag_{number}_head[lazy]: TEXT {json.dumps(trigger)}",
+            f"tag_{number}: tag_{number}_head {_literal(begin[len(trigger) :])} "
+            f"%json {json.dumps(whole)} {_literal(structure.end)}",
+        ]
+    names = " | ".join(f"tag_{number}" for number in range(len(tag.structures)))
+    head = ["%llguidance {}", f"start: ({names})* rest", "rest: TEXT", r"TEXT: /(.|\n)*/"]
+    return Constraint(lark_grammar("\n".join((*head, *rules))).text, tuple(warnings))
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text) if text else ""

@@ -1,0 +1,54 @@
+"""Compiles grammars that nobody has compiled before, in a process that may die of it.
+
+``python -m kvasir.grammar.trial MODEL N_IDS MEGABYTES`` reads lines of JSON, each the text of a
+grammar, and answers each with a line: why it is refused, or "". A grammar that takes more memory
+ends the process; one that takes too long is for the reader to end. Ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+
+import numpy as np
+
+from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.masks import check_compiles
+from kvasir.grammar.matcher import GrammarTokens, load_tokens
+from kvasir.sampling.masks import n_words
+
+NICE = 5
+"""Steps of the engine go first."""
+
+
+def main(path: str, n_ids: int, megabytes: int) -> None:
+    os.nice(NICE)
+    tokens = load_tokens(path, n_ids)
+    _limit(megabytes * 2**20)
+    bits = np.zeros(n_words(n_ids), np.uint32)
+    print('""', flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_tried(tokens, json.loads(line), bits)), flush=True)
+
+
+def _tried(
+    tokens: GrammarTokens, text: str, bits: np.ndarray[tuple[int], np.dtype[np.uint32]]
+) -> str:
+    try:
+        check_compiles(tokens, text, bits)
+    except InvalidGrammar as error:
+        return error.message
+    return ""
+
+
+def _limit(n_bytes: int) -> None:
+    """Of address space, beyond what is used now."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, used + n_bytes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

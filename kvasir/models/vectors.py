@@ -1,0 +1,72 @@
+"""What a model file says about the vectors that the model was trained to give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvasir.core.errors import ModelError
+from kvasir.core.vectors import VectorFacts
+from kvasir.models.families import CLASSIFIERS
+from kvasir.models.spec import ModelConfig
+from kvasir.weights.source import ModelSource
+
+_POOLING_FILE = "1_Pooling/config.json"
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "last",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+"""Of sentence-transformers."""
+_TYPES = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
+"""Of GGUF's pooling_type; 0 is none."""
+
+
+def vector_facts(source: ModelSource, config: ModelConfig) -> VectorFacts:
+    """Raises ModelError on lengths that are no lengths of a part."""
+    trained = _of_gguf(source) if source.kind == "gguf" else _of_folder(source)
+    lengths = source.config.get("matryoshka_dimensions") if source.kind == "hf" else None
+    dimensions = _lengths(source, lengths, config.hidden_size)
+    is_matryoshka = bool(dimensions) or source.config.get("is_matryoshka") is True
+    labels, writes = _labels(source, config.hidden_size), not config.classifies
+    return VectorFacts(config.hidden_size, trained, is_matryoshka, dimensions, labels, writes)
+
+
+def _labels(source: ModelSource, size: int) -> tuple[str, ...]:
+    """By their rows in the head; LABEL_0 … where the file has no names for them."""
+    head = next((source.tensors[x] for x in CLASSIFIERS if x in source.tensors), None)
+    if head is None:
+        return ()
+    if len(head.shape) != 2 or head.shape[1] != size:
+        raise ModelError(f"{source.path}: {head.name} is {head.shape}, expected [labels, {size}]")
+    names = source.config.get("id2label")
+    if source.kind == "gguf":
+        arch = source.config.get("general.architecture")
+        listed = source.config.get(f"{arch}.classifier.output_labels")
+        names = dict(enumerate(listed)) if isinstance(listed, list | tuple) else None
+    known = names if isinstance(names, Mapping) else {}
+    return tuple(str(known.get(i, known.get(str(i), f"LABEL_{i}"))) for i in range(head.shape[0]))
+
+
+def _of_gguf(source: ModelSource) -> str:
+    arch = source.config.get("general.architecture")
+    kind = source.config.get(f"{arch}.pooling_type")
+    return _TYPES.get(kind, "") if isinstance(kind, int) else ""
+
+
+def _of_folder(source: ModelSource) -> str:
+    modes: Mapping[str, object] = source.read_json(_POOLING_FILE)
+    return "+".join(name for field, name in _MODES.items() if modes.get(field) is True)
+
+
+def _lengths(source: ModelSource, lengths: object, size: int) -> tuple[int, ...]:
+    if lengths is None:
+        return ()
+    if not isinstance(lengths, list) or not all(type(n) is int and 0 < n <= size for n in lengths):
+        raise ModelError(
+            f"{source.path}: config.json: matryoshka_dimensions is {str(lengths)[:80]}, expected "
+            f"lengths from 1 to {size}"
+        )
+    return tuple(sorted(lengths))

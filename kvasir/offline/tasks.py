@@ -1,0 +1,49 @@
+"""From what a caller of ``LLM`` asks to what the engine is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import SamplingParams
+from kvasir.grammar.structured import grammar_of
+from kvasir.offline.batch import Task
+from kvasir.offline.opened import Opened, check_ids
+from kvasir.offline.prompts import Prompt
+from kvasir.validation.names import Names
+from kvasir.validation.params import check, resolve_choices, truncate_prompt
+
+
+def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:
+    """Of one prompt. Any thread; waits until a grammar is compiled. Raises RequestError."""
+    check_writes(has)
+    sizes = has.sizes
+    if params.seed is None:
+        params = msgspec.structs.replace(params, seed=has.draw_seed())
+    check(params, vocab_size=sizes.vocab_size, max_model_len=sizes.max_model_len, n_prompt=0)
+    prompt = replace(prompt, ids=truncate_prompt(prompt.ids, params))
+    check_ids(has, prompt)
+    constraint = ""
+    if params.structured_outputs is not None:
+        constraint = grammar_of(params.structured_outputs).text
+        has.built.grammars.check(constraint)
+    choices = resolve_choices(
+        params,
+        vocab_size=sizes.vocab_size,
+        max_model_len=sizes.max_model_len,
+        n_prompt=len(prompt.ids),
+        eos_ids=has.tokenizer.eos_ids,
+        names=Names(prompt=prompt.name),
+        constraint=constraint,
+        encode=partial(has.tokenizer.encode, add_special=False),
+    )
+    return Task(next(has.numbers), prompt, params, choices, priority)
+
+
+def check_writes(has: Opened) -> None:
+    """Raises RequestError for a model that gives labels."""
+    if not has.vectors.writes:
+        raise RequestError("this model gives labels to texts and writes none: use classify")

@@ -1,0 +1,164 @@
+"""The calls of ``LLM`` that give vectors, and what is made of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kvasir.core.errors import RequestError
+from kvasir.offline.opened import ModelCalls, check_ids
+from kvasir.offline.pooling import (
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+    judged,
+    last_events,
+)
+from kvasir.offline.prompts import Prompt, read_prompts, truncated
+from kvasir.offline.turns import QueuedCall
+from kvasir.text.judge import ANSWERS, answer_ids, judging_problem
+from kvasir.text.pairs import fit_of, method_of, pairs_of, probabilities
+from kvasir.text.vectors import check_dimensions, cosine, finished, note_of, pooling_of
+
+_log = logging.getLogger(__name__)
+
+PoolOutput = TypeVar("PoolOutput")
+
+
+class VectorCalls(ModelCalls):
+    def embed(
+        self,
+        prompts: object,
+        *,
+        pooling: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool = True,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector of each prompt.
+
+        ``prompts`` as for ``generate``. ``pooling``: "mean", "last" or "cls"; default: as the model
+        was trained, else "last". ``dimensions``: cut to so many numbers, where it was trained for
+        that. ``truncate_prompt_tokens``: of what is longer the last tokens are left; -1: as many as
+        the context holds. Raises RequestError before anything runs, KvasirError for a prompt that
+        fails.
+        """
+        check_dimensions(dimensions, self._has().vectors)
+
+        def output(number: int, ids: Sequence[int], vector: bytes) -> EmbeddingRequestOutput:
+            embedding = finished(vector, dimensions, normalize=normalize).tolist()
+            return EmbeddingRequestOutput(str(number), EmbeddingOutput(embedding), list(ids))
+
+        return self._pool(prompts, pooling, truncate_prompt_tokens, output)
+
+    def encode(
+        self,
+        prompts: object,
+        *,
+        pooling: str | None = None,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[PoolingRequestOutput]:
+        """As ``embed``, but vectors are arrays, f32 [size], as the model gives them."""
+
+        def output(number: int, ids: Sequence[int], vector: bytes) -> PoolingRequestOutput:
+            data = finished(vector, normalize=False)
+            return PoolingRequestOutput(str(number), PoolingOutput(data), list(ids))
+
+        return self._pool(prompts, pooling, truncate_prompt_tokens, output)
+
+    def classify(self, prompts: object) -> list[ClassificationRequestOutput]:
+        """The probabilities of the model's labels for each prompt. Raises RequestError for a model
+        without a head for them."""
+        has = self._has()
+        if not has.vectors.labels:
+            raise RequestError("this model has no classifier head, so no labels")
+        head = has.heads.classifier
+
+        def output(number: int, ids: Sequence[int], vector: bytes) -> ClassificationRequestOutput:
+            probs = ClassificationOutput(probabilities(head.logits(vector)))
+            return ClassificationRequestOutput(str(number), probs, list(ids))
+
+        return self._pool(prompts, None, None, output)
+
+    def score(
+        self,
+        text_1: object,
+        text_2: object,
+        *,
+        method: str = "auto",
+        pooling: str | None = None,
+    ) -> list[ScoringRequestOutput]:
+        """How much each text on one side has to do with its pair on the other: one text is compared
+        with each of the others, or as many on both sides in pairs.
+
+        ``method``: "cosine" of their vectors; "logits", the odds with which the model says yes when
+        it is asked; "auto": these where it follows instructions and was not trained for vectors.
+        """
+        has = self._has()
+        first, second = read_prompts(text_1, has.tokenizer), read_prompts(text_2, has.tokenizer)
+        pairs = pairs_of(len(first), len(second))
+        wants_vectors = pooling is not None or bool(has.vectors.trained)
+        problem = judging_problem(has.tokenizer, has.template)
+        labels = has.vectors.labels
+        found = method_of(method, problem, wants_vectors=wants_vectors, labels=labels)
+        if found != "cosine":
+            return self._judge([(first[i], second[j]) for i, j in pairs], found)
+        vectors = self._vectors([*first, *second], pooling)
+
+        def output(number: int, i: int, j: int) -> ScoringRequestOutput:
+            score = ScoringOutput(cosine(vectors[i], vectors[len(first) + j]), "cosine")
+            return ScoringRequestOutput(str(number), score, list(second[j].ids))
+
+        return [output(next(has.numbers), *pair) for pair in pairs]
+
+    def _judge(
+        self, pairs: Sequence[tuple[Prompt, Prompt]], method: str
+    ) -> list[ScoringRequestOutput]:
+        has = self._has()
+        asked = [judged(*pair, has.template, has.tokenizer) for pair in pairs]
+        if method == "classifier":
+            head, labels = has.heads.classifier, has.vectors.labels
+        else:
+            head, labels = has.heads.of_tokens(answer_ids(has.tokenizer)), ANSWERS
+
+        def output(prompt: Prompt, vector: bytes) -> ScoringRequestOutput:
+            score = ScoringOutput(fit_of(head.logits(vector), labels), method)
+            return ScoringRequestOutput(str(next(has.numbers)), score, list(prompt.ids))
+
+        return list(map(output, asked, self._vectors(asked, "last")))
+
+    def _pool(
+        self,
+        prompts: object,
+        pooling: str | None,
+        limit: int | None,
+        output: Callable[[int, Sequence[int], bytes], PoolOutput],
+    ) -> list[PoolOutput]:
+        has = self._has()
+        read = truncated(read_prompts(prompts, has.tokenizer), limit, has.sizes.max_model_len)
+        vectors = self._vectors(read, pooling)
+        return [
+            output(next(has.numbers), prompt.ids, vector)
+            for prompt, vector in zip(read, vectors, strict=True)
+        ]
+
+    def _vectors(self, prompts: Sequence[Prompt], pooling: str | None) -> list[bytes]:
+        kind = pooling_of(pooling, self._has().vectors)
+        for note in note_of(kind):
+            _log.warning(note)
+
+        def work(turn: QueuedCall[list[bytes]]) -> list[bytes]:
+            has = self._has()
+            for prompt in prompts:
+                check_ids(has, prompt)
+            engine = has.built.engine
+            events = last_events(engine, has.ids, prompts, pooling=kind, check=turn.check)
+            return [event.vector for event in events]
+
+        return self._turns.call(work)

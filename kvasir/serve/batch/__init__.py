@@ -1,0 +1,1 @@
+"""Batches: their input is checked, their lines are computed, their output is written."""

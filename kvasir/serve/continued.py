@@ -1,0 +1,200 @@
+"""A generation that can be continued, by another process as well: what the engine said is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from kvasir.core.messages import TokenEvent
+from kvasir.core.request import EngineRequest
+from kvasir.serve.client import Size
+from kvasir.serve.generation import Generation
+from kvasir.serve.messages import choices
+from kvasir.serve.resolved import Ids
+from kvasir.serve.streams import READ_EVENTS, EventStream
+from kvasir.text.choice import Delta
+
+FAILED = ("error", "cancelled")
+"""Ends that are no news of an answer: who continues it tries again."""
+
+
+@dataclass(slots=True)
+class RunLog:
+    """What the engine said of one answer: events of one token each, whatever its steps gave, so
+    that the events of a stream are the same however often it is computed. Their ids are those of
+    the choices, from 0."""
+
+    events: list[TokenEvent] = field(default_factory=list)
+    n_kept: int = 0
+    """Of ``events``, those that are on disk."""
+
+    def add(self, event: TokenEvent) -> None:
+        self.events.append(event)
+
+    def fresh(self) -> list[TokenEvent]:
+        """Those that are not on disk yet."""
+        return self.events[self.n_kept :]
+
+
+@dataclass(slots=True)
+class _SoFar:
+    """Of one choice."""
+
+    tokens: list[int] = field(default_factory=list)
+    n_scored: int = 0
+
+
+class _TokenTurns:
+    """Of the choices of an answer, a token of each at a time: so the order of their events does not
+    depend on the steps that gave them, nor on where the answer was taken up."""
+
+    def __init__(self, n_choices: int, told: Sequence[TokenEvent]) -> None:
+        self._waiting: list[deque[TokenEvent]] = [deque() for _ in range(n_choices)]
+        last = next((x.id for x in reversed(told) if x.tokens or x.finish is not None), -1)
+        self._turn = (last + 1) % n_choices
+
+    def add(self, choice: int, event: TokenEvent) -> None:
+        self._waiting[choice].append(event)
+
+    def due(self, ended: Collection[int]) -> list[tuple[int, TokenEvent]]:
+        """The events whose turn has come, but for those of choices that have ``ended``."""
+        found: list[tuple[int, TokenEvent]] = []
+        done = set(ended)
+        while len(done) < len(self._waiting):
+            turn, waiting = self._turn, self._waiting[self._turn]
+            if turn not in done:
+                if not waiting:
+                    break
+                event = waiting.popleft()
+                found.append((turn, event))
+                if event.finish is not None:
+                    done.add(turn)
+                elif not event.tokens:
+                    continue
+            self._turn = (turn + 1) % len(self._waiting)
+        return found
+
+
+class ContinuedGeneration(Generation):
+    """Tells what ``log`` holds, then what follows, which it adds to ``log``."""
+
+    def __init__(self, *args: object, log: RunLog) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._log = log
+        self._told: list[Delta] = []
+        self._places: Sequence[int] = ()
+        """Of the choices that the engine goes on with."""
+        self._is_past = False
+
+    async def _open(self) -> EventStream:
+        self._stream = EventStream(0, 0, 1)  # nobody is asked for what is known
+        if not self._log.events:
+            self._places = range(self.job.n_choices)
+            return await super()._open()
+        self._places, self._is_past = range(self.job.n_choices), True
+        for first in range(0, len(self._log.events), READ_EVENTS):
+            some = self._log.events[first : first + READ_EVENTS]
+            self._told += [x for event in some if (x := self._apply(event)) is not None]
+            await asyncio.sleep(0)  # others have a turn
+        self._is_past = False
+        self._places = [i for i in range(self.job.n_choices) if i not in self._ended]
+        return await self._continued() if self._places else self._stream
+
+    async def _continued(self) -> EventStream:
+        job, client = self.job, self._client
+        n_tokens = sum(len(job.prompts[i // job.params.n]) for i in self._places)
+        size = Size(len(self._places), 1, n_tokens, job.standing)
+        client.admit(size)
+        return await client.open(list(self._requests(client.next_id)), size)
+
+    def _requests(self, first: int) -> Iterator[EngineRequest]:
+        """Of the choices that have not ended; the first of a prompt is the parent of the others."""
+        said = self._said()
+        parents: dict[int, int] = {}
+        for at, place in enumerate(self._places):
+            prompt, choice = divmod(place, self.job.params.n)
+            parent = parents.setdefault(prompt, first + at)
+            whole = EngineRequest(
+                first + at,
+                self.job.prompts[prompt],
+                self.job.resolved[prompt],
+                self.job.context,
+                self.job.standing,
+                pooling=self.job.pooling,
+            )
+            one = list(choices(whole, choice + 1))[choice]
+            yield structs.replace(
+                one,
+                id=first + at,
+                emitted=tuple(said[place].tokens),
+                n_scored=said[place].n_scored,
+                parent=-1 if parent == first + at else parent,
+            )
+
+    def _said(self) -> list[_SoFar]:
+        found = [_SoFar() for _ in range(self.job.n_choices)]
+        for event in self._log.events:
+            found[event.id].tokens += event.tokens
+            found[event.id].n_scored += len(event.prompt_logprobs) + event.n_scores
+        return found
+
+    async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
+        told, self._told = self._told, []
+        for first in range(0, len(told), READ_EVENTS):
+            yield told[first : first + READ_EVENTS]
+        async for news in super().deltas():
+            yield news
+
+    def _reader(self) -> Callable[[], Awaitable[list[TokenEvent]]]:
+        read = super()._reader()
+        turns = _TokenTurns(self.job.n_choices, self._log.events)
+
+        async def logged() -> list[TokenEvent]:
+            while not (due := turns.due(self._ended)):
+                events = await read()
+                if not events:
+                    return events
+                for one in (one for event in events for one in singles(event)):
+                    turns.add(self._index(one), one)
+            for index, event in due:
+                if event.finish not in FAILED:
+                    self._log.add(structs.replace(event, id=index))
+            return [event for _, event in due]
+
+        return logged
+
+    def _index(self, event: TokenEvent) -> int:
+        return event.id if self._is_past else self._places[event.id - self._stream.first_id]
+
+    def _engine_ids(self) -> Ids:
+        """-1 of choices that have ended."""
+        found = {place: self._stream.first_id + at for at, place in enumerate(self._places)}
+        return tuple(found.get(i, -1) for i in range(self.job.n_choices))
+
+    def _measure(self, index: int, delta: Delta) -> None:
+        if not self._is_past:
+            super()._measure(index, delta)
+
+
+def singles(event: TokenEvent) -> Iterator[TokenEvent]:
+    """``event`` as events of at most one token."""
+    n = len(event.tokens)
+    if n <= 1:
+        yield event
+        return
+    for i, token in enumerate(event.tokens):
+        one = structs.replace(
+            event,
+            tokens=(token,),
+            logprobs=event.logprobs[i : i + 1],
+            logits_hashes=event.logits_hashes[i : i + 1],
+        )
+        if i > 0:
+            one = structs.replace(one, prompt_logprobs=(), scores=b"", n_scores=0, n_cached=0)
+        if i < n - 1:
+            one = structs.replace(one, finish=None, stop_id=None)
+        yield one

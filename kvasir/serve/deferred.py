@@ -1,0 +1,153 @@
+"""Responses in the background: they are computed whoever listens, and gone on with by the next
+server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from kvasir.core.errors import CapacityError, KvasirError
+from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import RunLog
+from kvasir.serve.dialects.response_answer import ResponsesGrammar, response_in
+from kvasir.serve.generation import Nobody
+from kvasir.serve.lifecycle import Unavailable
+from kvasir.serve.parts import Parts
+from kvasir.serve.run import AnswerRun, after
+from kvasir.serve.service import Service
+from kvasir.serve.state.database import StateError
+from kvasir.serve.state.kept import Kept, decode
+from kvasir.serve.streams import EngineDown
+from kvasir.serve.telling import Telling
+
+logger = logging.getLogger("kvasir.responses")
+
+AGAIN_SECONDS = 5.0
+"""After which a response goes on that could not: the disk is full, or the engine is gone."""
+MOST_SECONDS = 30.0
+"""Between two attempts to find a place in the queue."""
+
+
+class Cancelled(KvasirError):
+    code = "response_cancelled"
+    status = 409
+
+
+class InternalError(KvasirError):
+    code = "internal_error"
+
+
+class Deferred:
+    """Lives in the event loop. ``slots`` responses are computed at a time."""
+
+    def __init__(self, service: Service, slots: int) -> None:
+        self._service = service
+        self._responses = service.state.responses
+        self._progress = service.state.progress
+        self._slots = asyncio.Semaphore(slots)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Goes on with what a server before has left, and with what comes."""
+        self._responses.begin, self._responses.stop = self._begin, self._stop
+        for response_id in await self._responses.open_ids():
+            self._begin(response_id)
+
+    async def close(self) -> None:
+        """What was computed is kept, and the rest is for the next server."""
+        self._is_closed = True
+        await self._progress.flush()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _begin(self, response_id: str) -> None:
+        telling = self._responses.live.setdefault(response_id, Telling())
+        if not self._is_closed and response_id not in self._tasks:
+            self._tasks[response_id] = asyncio.create_task(self._lead(response_id, telling))
+
+    def _stop(self, response_id: str) -> None:
+        task = self._tasks.get(response_id)
+        if task is not None:
+            telling = self._responses.live[response_id]
+            telling.end(Cancelled(f"the response {response_id!r} was cancelled or deleted"))
+            task.cancel()
+
+    async def _lead(self, response_id: str, telling: Telling) -> None:
+        """From where a response is to its end."""
+        try:
+            while not await self._try(response_id, telling):
+                await asyncio.sleep(AGAIN_SECONDS)
+            telling.end()
+        finally:
+            said = "the server stops: ask for the response again when it is back"
+            telling.end(Unavailable(said, code="draining"))
+            del self._tasks[response_id], self._responses.live[response_id]
+
+    async def _try(self, response_id: str, telling: Telling) -> bool:
+        """Whether it has ended."""
+        try:
+            async with self._slots:
+                record = await self._responses.load(response_id)
+                if record is None or record.is_done or record.kept is None:
+                    return True
+                telling.is_running = True
+                await self._compute(response_id, decode(record.kept), telling)
+        except KvasirError as error:
+            logger.error("response %s waits: %s", response_id, error.message)
+            return False
+        except Exception:
+            logger.exception("response %s is left as it is", response_id)
+        return True
+
+    async def _compute(self, response_id: str, kept: Kept, telling: Telling) -> None:
+        """Raises EngineDown, Unavailable, StateError: they are not the response's own. Its end is
+        told when it is stored."""
+        log = await self._progress.load(response_id)
+        said: Sequence[TokenEvent] | None = None
+        with self._progress.keeping(log, response_id):
+            try:
+                ending = await self._told(kept, log, telling)
+                said = log.events
+            except (EngineDown, StateError, Unavailable):
+                raise
+            except KvasirError as error:
+                ending = await self._failed(kept, telling, error)
+            except Exception:
+                logger.exception("response %s failed", response_id)
+                unknown = InternalError("internal error: see the server's log")
+                ending = await self._failed(kept, telling, unknown)
+        response = response_in(ending)
+        assert response is not None
+        await self._responses.finish(response_id, response, said)
+        telling.tell(ending)
+
+    async def _told(self, kept: Kept, log: RunLog, telling: Telling) -> Sequence[Parts]:
+        """Tells every event but those of the end, which it returns."""
+        while True:
+            try:
+                run = await self._run(kept, log)
+                n_told = len(telling.events)  # of an attempt before
+                async with aclosing(run.batches()) as batches:
+                    async for batch in after(batches, n_told - 1):
+                        if response_in(batch) is not None:
+                            return batch
+                        telling.tell(batch)
+            except CapacityError as error:  # there will be room
+                await asyncio.sleep(min(error.retry_after or 1.0, MOST_SECONDS))
+
+    async def _run(self, kept: Kept, log: RunLog) -> AnswerRun:
+        model = self._service.check_model(kept.resolved.model)
+        text, info = await model.open()
+        kept.check(info)
+        grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
+        return AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
+
+    async def _failed(self, kept: Kept, telling: Telling, error: KvasirError) -> list[Parts]:
+        text, _ = await self._service.default.open()
+        grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
+        grammar.writer.number = len(telling.events)
+        return [[grammar.failure(error)]]

@@ -1,0 +1,1 @@
+"""One file for each way of clients to say a request and to be answered."""

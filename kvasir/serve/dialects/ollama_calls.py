@@ -1,0 +1,56 @@
+"""Ollama's words for structures, tools and reasoning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import StructuredOutputs
+from kvasir.serve.protocol.thinking import EFFORT, EFFORTS, SWITCH
+from kvasir.serve.resolved import Json
+from kvasir.toolcalls.pieces import Message
+
+RENAMED = {"tool_name": "name", "thinking": "reasoning"}
+"""Fields of messages."""
+
+
+def structure_of(form: str | Json | None) -> StructuredOutputs | None:
+    """Of ``format``: "json", or a schema. Raises RequestError (400)."""
+    if form is None or form == "":
+        return None
+    if form == "json":
+        return StructuredOutputs(json_object=True)
+    if isinstance(form, str):
+        raise RequestError('format must be "json" or a JSON Schema', param="format")
+    return StructuredOutputs(json=form)
+
+
+def thinking_of(think: bool | str | None) -> Json:
+    """Variables of the template. Raises RequestError (400)."""
+    if not isinstance(think, str):
+        return {} if think is None else {SWITCH: think}
+    if think not in EFFORTS:
+        raise RequestError(f"think must be true, false or {', '.join(EFFORTS)}", param="think")
+    return {EFFORT: think}
+
+
+def plain_messages(messages: Sequence[Json]) -> list[Json]:
+    """With the names that others have for their fields."""
+    return [{RENAMED.get(key, key): value for key, value in said.items()} for said in messages]
+
+
+def calls_of(message: Message) -> list[Json]:
+    """Arguments that were cut are an empty object."""
+    return [
+        {"id": call.id, "function": {"name": call.name, "arguments": _loaded(call.arguments)}}
+        for call in message.calls
+    ]
+
+
+def _loaded(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}

@@ -1,0 +1,206 @@
+"""Text Generation Inference: POST /generate and /generate_stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import TokenLogprob
+from kvasir.core.params import SamplingParams
+from kvasir.serve import sse
+from kvasir.serve.answer import Dialect, Tally, Whole
+from kvasir.serve.answers.errors import TgiError
+from kvasir.serve.answers.peers import TgiAnswer
+from kvasir.serve.asked import Asked
+from kvasir.serve.dialects.single import SingleGrammar, encode
+from kvasir.serve.logprobs import FLOOR
+from kvasir.serve.parts import Parts
+from kvasir.serve.protocol.parse import Allowed, nested, parse_request
+from kvasir.serve.protocol.structured import tgi_grammar
+from kvasir.serve.resolved import Envelope, Json, Resolved
+from kvasir.serve.slices import Work
+from kvasir.text.choice import Delta
+from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.names import Names
+
+NAME = "tgi"
+FINISHES = {"length": "length", "stop": "eos_token"}
+SAME = ("temperature", "top_p", "top_k", "typical_p", "repetition_penalty", "frequency_penalty")
+NAMES = {name: name for name in (*SAME, "seed", "stop")} | {"truncate_prompt_tokens": "truncate"}
+"""Our names of the parameters, and TGI's."""
+
+
+class TgiParameters(msgspec.Struct, frozen=True, kw_only=True):
+    temperature: float | None = None
+    do_sample: bool = False
+    """Greedy without it, unless a temperature is sent."""
+    top_p: float = 1.0
+    top_k: int = 0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    stop: list[str] | None = None
+    max_new_tokens: int = 100
+    return_full_text: bool = False
+    details: bool = False
+    top_n_tokens: int = 0
+    truncate: int | None = None
+    grammar: dict[str, Any] | None = None
+
+
+class TgiRequest(msgspec.Struct, frozen=True, kw_only=True):
+    inputs: str
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    stream: bool = False
+    model: str | None = None
+
+
+UNSUPPORTED: Allowed = {
+    "adapter_id": (),
+    "best_of": (1,),
+    "decoder_input_details": (False,),
+    "watermark": (False,),
+}
+
+
+class TgiShow(msgspec.Struct, frozen=True, omit_defaults=True):
+    before: str = ""
+    """What the text begins with: the prompt, where it is given back."""
+    details: bool = False
+
+
+def read(body: Json, *, strict: bool) -> Asked:
+    """Raises RequestError (400)."""
+    request, warnings = parse_request(TgiRequest, body, {}, strict=strict)
+    with nested("parameters"):
+        sent, notes = parse_request(TgiParameters, request.parameters, UNSUPPORTED, strict=strict)
+    is_greedy = not sent.do_sample and sent.temperature is None
+    grammar = None if sent.grammar is None else tgi_grammar(sent.grammar, "parameters.grammar")
+    needs_logprobs = request.stream or sent.details
+    show = TgiShow(request.inputs if sent.return_full_text else "", sent.details)
+    return Asked(
+        dialect=NAME,
+        params=SamplingParams(
+            temperature=0.0 if is_greedy else 1.0 if sent.temperature is None else sent.temperature,
+            top_p=sent.top_p,
+            top_k=sent.top_k,
+            typical_p=sent.typical_p,
+            truncate_prompt_tokens=sent.truncate,
+            repetition_penalty=sent.repetition_penalty,
+            frequency_penalty=sent.frequency_penalty,
+            seed=sent.seed,
+            stop=sent.stop,
+            max_tokens=sent.max_new_tokens,
+            logprobs=sent.top_n_tokens if needs_logprobs else None,
+            structured_outputs=grammar,
+        ),
+        prompts=(request.inputs,),
+        model=request.model,
+        names=Names(
+            prompt="inputs",
+            max_tokens="parameters.max_new_tokens",
+            logprobs="parameters.top_n_tokens",
+            scoring=None,
+            others={ours: f"parameters.{name}" for ours, name in NAMES.items()},
+        ),
+        stream=request.stream,
+        gathers=sent.details,
+        warnings=warnings + notes,
+        show=msgspec.to_builtins(show),
+    )
+
+
+def read_stream(body: Json, *, strict: bool) -> Asked:
+    return read({**body, "stream": True}, strict=strict)
+
+
+class TgiGrammar(SingleGrammar):
+    headers = sse.HEADERS
+    silence = sse.SILENCE
+
+    def __init__(self, resolved: Resolved, envelope: Envelope, tokenizer: Tokenizer) -> None:
+        super().__init__(resolved, envelope, tokenizer)
+        self.has_logprobs = bool(resolved.job.params.logprobs)
+        self._show = msgspec.convert(resolved.show, TgiShow)
+        self._tokens: list[Json] = []
+        self._number = 0
+        self._held: Parts = []
+        """The newest event, which the end of the text may belong to."""
+
+    def read(self, delta: Delta) -> Work[None]:
+        if self._show.details and not self._resolved.stream:
+            for item in delta.logprobs:
+                self._tokens.append(self._token(item, _text(self._tokenizer, item.token)))
+                yield
+
+    def events(self, delta: Delta, tally: Tally) -> list[Parts]:
+        """One for each token; the text of several, and what was held back, is told with the last
+        of them."""
+        self._told.add(delta)
+        found: list[Parts] = []
+        for i, item in enumerate(delta.logprobs):
+            is_last = i == len(delta.logprobs) - 1
+            ends = is_last and delta.finish is not None
+            self._number += 1
+            said: Json = {
+                "index": self._number,
+                "token": self._token(item, delta.text if is_last else ""),
+                "top_tokens": self._top(item),
+                "generated_text": self._show.before + self._told.text if ends else None,
+                "details": self._details(self._told, tally) if ends else None,
+            }
+            found.append([b"data:" + encode(said) + b"\n\n"])
+        return found
+
+    def ending(self, tally: Tally) -> Iterator[Parts]:
+        yield from ()
+
+    def failure(self, error: KvasirError) -> bytes:
+        return b"data:" + encode(error_of(error)) + b"\n\n"
+
+    def _answer(self, choice: Whole, tally: Tally) -> Json:
+        found: Json = {"generated_text": self._show.before + choice.text}
+        if self._show.details:
+            more = {"prefill": [], "tokens": self._tokens}
+            found["details"] = {**self._details(choice, tally), **more}
+        if self._resolved.warnings:
+            found["warnings"] = self._resolved.warnings
+        return found
+
+    def _details(self, choice: Whole, tally: Tally) -> Json:
+        has_word = choice.stop_reason is not None
+        return {
+            "finish_reason": "stop_sequence" if has_word else FINISHES[str(choice.finish)],
+            "generated_tokens": tally.n_output,
+            "input_length": tally.n_prompt,
+            "seed": self._resolved.job.resolved[0].seed,
+        }
+
+    def _top(self, item: TokenLogprob) -> list[Json]:
+        known = ((TokenLogprob(token, value), token) for token, value in item.top)
+        return [self._token(other, _text(self._tokenizer, token)) for other, token in known]
+
+    def _token(self, item: TokenLogprob, text: str) -> Json:
+        return {
+            "id": item.token,
+            "text": text,
+            "logprob": max(item.logprob, FLOOR),
+            "special": item.token in self._tokenizer.special_ids,
+        }
+
+
+def _text(tokenizer: Tokenizer, token: int) -> str:
+    return tokenizer.token_bytes(token).decode("utf-8", errors="replace")
+
+
+def error_of(error: KvasirError) -> TgiError:
+    kinds = {429: "overloaded", 400: "validation", 404: "validation"}
+    return {"error": error.message, "error_type": kinds.get(error.status, "generation")}
+
+
+TGI = Dialect(NAME, "", read, TgiGrammar, error_of, False, TgiRequest, answer=(TgiAnswer,))
+TGI_STREAM = Dialect(NAME, "", read_stream, TgiGrammar, error_of, False, TgiRequest)

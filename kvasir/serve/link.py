@@ -1,0 +1,67 @@
+"""The API process's end of the connection with one engine process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import msgspec
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.messages import Ready
+from kvasir.serve import frames
+from kvasir.serve.messages import Fatal, FromEngine, ToEngine
+
+READ_BUFFER = 2**16
+"""Bytes that asyncio reads ahead: an engine that is faster than its readers waits for them."""
+
+
+class BadStart(KvasirError):
+    """The engine process could not begin to serve, in its own words."""
+
+    code = "engine_down"
+    status = 503
+
+
+class Link:
+    """Messages there and back. Lives in one event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, sock: socket.socket) -> Link:
+        """``sock`` is the link's from now on."""
+        return cls(*await asyncio.open_unix_connection(sock=sock, limit=READ_BUFFER))
+
+    def send(self, message: ToEngine) -> None:
+        """What an engine that has ended does not hear is in the token logs."""
+        self._writer.write(frames.encode(message))
+
+    async def read(self) -> FromEngine | None:
+        """The next message, None at the end of the connection (also inside a frame). Raises
+        FrameError when it is none."""
+        try:
+            (length,) = frames.LENGTH.unpack(await self._reader.readexactly(frames.LENGTH.size))
+            frames.check_length(length)
+            return frames.decode_from_engine(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise frames.FrameError(
+                f"the engine process sent what is not a message: {error}"
+            ) from error
+
+    async def ready(self) -> Ready | None:
+        """What a new engine begins with; None when it ended before. Raises BadStart with its words,
+        and FrameError."""
+        message = await self.read()
+        if isinstance(message, Fatal):
+            raise BadStart(message.message)
+        if message is not None and not isinstance(message, Ready):
+            raise frames.FrameError(f"the engine process began with {type(message).__name__}")
+        return message
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,170 @@
+"""From texts that are asked about to the resolved prompts of their vectors, or of a judge."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import Ready
+from kvasir.core.params import TokenParams
+from kvasir.core.request import NO_DRAWS, PoolKind
+from kvasir.serve.admission import AdmissionLimits
+from kvasir.serve.asked import Asked, PoolWish, Prompt, Truncation
+from kvasir.serve.resolved import Ids, Json
+from kvasir.serve.slices import Slices, Work
+from kvasir.serve.text import INLINE_BYTES, Rendering, TextModel
+from kvasir.text.judge import ANSWERS, answer_ids, judging_problem, question
+from kvasir.text.pairs import method_of, pairs_of
+from kvasir.text.vectors import check_dimensions, note_of, pooling_of
+from kvasir.validation.params import check_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRead:
+    """A job's part of what was asked, and what its grammar must know."""
+
+    prompts: tuple[Ids, ...]
+    params: tuple[TokenParams, ...]
+    kind: PoolKind
+    show: Json
+    head: Ids | Literal["classifier"] = ()
+    """As in ``Job``."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReading:
+    """Of one request. Raises RequestError (400)."""
+
+    asked: Asked
+    wish: PoolWish
+    text: TextModel
+    info: Ready
+    room: int
+    """Tokens that a prompt may have."""
+
+    async def run(self, limits: AdmissionLimits, slices: Slices) -> PoolRead:
+        method = self._method()
+        check_dimensions(self.wish.dimensions, self.info.vectors)
+        limits.check(len(self.asked.prompts), 1)
+        if method in ("logits", "classifier"):
+            read = await self._judged(method, slices)
+        else:
+            kind = pooling_of(self.wish.pooling, self.info.vectors)
+            prompts = await self._prompts(slices)
+            params, show = (NO_DRAWS,) * len(prompts), {"pooling": kind}
+            head = self._labelled(show) if self.wish.classifies else ()
+            read = PoolRead(prompts, params, kind, show, head, note_of(kind))
+        if method is not None:
+            labels = self.info.vectors.labels if method == "classifier" else ANSWERS
+            read.show.update(method=method, n_queries=self.wish.n_queries, labels=labels)
+        await slices.run(self._check(read.prompts))
+        limits.check(len(read.prompts), 1, sum(map(len, read.prompts)))
+        return read
+
+    def _method(self) -> str | None:
+        """How texts are compared, where they are: by the odds of the model's answer where it
+        follows instructions and was not trained for vectors, else by the angle between these."""
+        wish, texts = self.wish, self.asked.prompts
+        if wish.method is None:
+            return None
+        pairs_of(wish.n_queries, len(texts) - wish.n_queries)
+        asks_vectors = wish.pooling is not None or wish.truncation is not None
+        if wish.method == "logits" and asks_vectors:
+            raise RequestError(
+                "a judge reads whole texts and pools none: leave pooling and truncate out, or use "
+                "method cosine",
+                param="method",
+            )
+        problem = judging_problem(self.text.tokenizer, self.text.template)
+        wants_vectors = asks_vectors or bool(self.info.vectors.trained)
+        labels = self.info.vectors.labels
+        return method_of(wish.method, problem, wants_vectors=wants_vectors, labels=labels)
+
+    def _labelled(self, show: Json) -> Literal["classifier"]:
+        labels = self.info.vectors.labels
+        if not labels:
+            raise RequestError(
+                "this model has no classifier head, so no labels: rerank or score texts with it",
+                param="model",
+            )
+        show["labels"] = labels
+        return "classifier"
+
+    async def _judged(self, method: str, slices: Slices) -> PoolRead:
+        """One conversation for each pair, and the vector of its end. Who has no chat template reads
+        the two texts on two lines."""
+        texts, n = self.asked.prompts, self.wish.n_queries
+        prompts = [
+            await self._question(
+                _text(texts[i], self.asked), _text(texts[n + j], self.asked), slices
+            )
+            for i, j in pairs_of(n, len(texts) - n)
+        ]
+        params = (NO_DRAWS,) * len(prompts)
+        if method == "logits":
+            return PoolRead(tuple(prompts), params, "last", {}, answer_ids(self.text.tokenizer))
+        return PoolRead(tuple(prompts), params, "last", {}, self._labelled({}))
+
+    async def _question(self, query: str, document: str, slices: Slices) -> Ids:
+        name = self.asked.names.prompt
+        size = len(query.encode("utf-8", "replace")) + len(document.encode("utf-8", "replace"))
+        self.text.check_bytes(size, self.room, name)
+        if self.text.template.problem is not None:
+            text = f"{query}\n{document}"
+            return await self.text.encode(text, add_special=True, limit=self.room, param=name)
+        said = question(query, document, self.wish.instruction)
+        if size > INLINE_BYTES:
+            return await self.text.render(said, Rendering())
+        return await slices.run(self._short(said))
+
+    def _short(self, said: Sequence[Mapping[str, object]]) -> Work[Ids]:
+        yield
+        return tuple(self.text.template.encode(said, add_generation_prompt=True))
+
+    async def _prompts(self, slices: Slices) -> tuple[Ids, ...]:
+        asked, cut = self.asked, self.wish.truncation
+        limit = self.room if cut is None else sys.maxsize
+        found = await self.text.read_many(
+            asked.prompts,
+            slices,
+            add_special=asked.add_special and cut is None,
+            limit=limit,
+            param=asked.names.prompt,
+        )
+        return tuple(found) if cut is None else await slices.run(self._cut(found, cut))
+
+    def _cut(self, prompts: Sequence[Ids], cut: Truncation) -> Work[tuple[Ids, ...]]:
+        """Special tokens are put around what is left of a text."""
+        surround = self.text.tokenizer.surround
+        limit = min(cut.limit or self.room, self.room)
+        found = []
+        for ids, written in zip(prompts, self.asked.prompts, strict=True):
+            is_text = isinstance(written, str) and self.asked.add_special
+            room = limit - len(surround(())) if is_text else limit
+            if room < 1:
+                raise RequestError(
+                    f"{limit} tokens leave no room beside the special ones: allow more",
+                    param="truncate_prompt_tokens",
+                )
+            kept = ids[-room:] if cut.keeps_end else ids[:room]
+            found.append(tuple(surround(kept)) if is_text else kept)
+            yield
+        return tuple(found)
+
+    def _check(self, prompts: Sequence[Ids]) -> Work[None]:
+        sizes = {"vocab_size": self.info.vocab_size, "max_model_len": self.room}
+        for prompt in prompts:
+            check_prompt(prompt, **sizes, name=self.asked.names.prompt)
+            yield
+
+
+def _text(prompt: Prompt, asked: Asked) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    raise RequestError(
+        "a judge reads texts: send no ids, or use method cosine", param=asked.names.prompt
+    )

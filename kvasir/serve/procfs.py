@@ -1,0 +1,45 @@
+"""What the system says of a process, proc(5): why one that does not go on may be well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MAJOR_FAULTS = 9
+"""Place after the name in ``stat``, as of the state, which is the first."""
+
+
+class ProcessSigns:
+    """Of a process that runs; nothing is said of one that has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._path = Path(f"/proc/{pid}")
+        self._waits: dict[str, int] = {}
+
+    @property
+    def is_stopped(self) -> bool:
+        """A signal stopped it, and it has not gone on."""
+        return self._stat()[:1] == ["T"]
+
+    @property
+    def n_faults(self) -> int:
+        """Pages that it had to wait for, since the disk had them."""
+        stat = self._stat()
+        return int(stat[MAJOR_FAULTS]) if stat else 0
+
+    def waited(self) -> float:
+        """Seconds since the last call in which one of its threads, that which waited longest, could
+        have run and got no CPU."""
+        before, self._waits = self._waits, {}
+        try:
+            for path in (self._path / "task").iterdir():
+                self._waits[path.name] = int((path / "schedstat").read_text().split()[1])
+        except (OSError, IndexError):  # it ends, or the system does not count
+            return 0.0
+        waits = [wait - before[name] for name, wait in self._waits.items() if name in before]
+        return max(waits, default=0) / 1e9
+
+    def _stat(self) -> list[str]:
+        try:
+            return (self._path / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return []

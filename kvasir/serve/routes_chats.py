@@ -1,0 +1,136 @@
+"""/v1/chat/completions/ID: what is stored of chat completions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import TokenEvent
+from kvasir.serve.chats import grammar_of
+from kvasir.serve.continued import RunLog
+from kvasir.serve.exchange import Exchange
+from kvasir.serve.generation import Nobody
+from kvasir.serve.lifecycle import Unavailable
+from kvasir.serve.pages import page_of
+from kvasir.serve.protocol.notes import check_metadata
+from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.query import (
+    page_in,
+    parsed,
+    pop_mapping,
+    read_query,
+    read_start,
+    single,
+)
+from kvasir.serve.resolved import Json
+from kvasir.serve.respond import send_batches
+from kvasir.serve.routes_files import listed
+from kvasir.serve.run import AnswerRun, after
+from kvasir.serve.service import Service
+from kvasir.serve.state.chats import ChatRecord, completed
+from kvasir.serve.state.entries import Page
+from kvasir.serve.state.kept import decode
+from kvasir.serve.telling import Telling
+from kvasir.tokenizer.messages import ChatMessage, History
+
+DEFAULT_PAGE, MAX_PAGE = 20, 100
+MEDIA = b"application/json"
+
+_said = msgspec.msgpack.Decoder(list[TokenEvent])
+
+
+class MetadataRequest(msgspec.Struct, frozen=True):
+    metadata: dict[str, str] | None = None
+    """null: none."""
+
+
+def read_metadata(body: Json) -> dict[str, str]:
+    """Raises RequestError (400)."""
+    if "metadata" not in body:
+        raise RequestError(
+            "metadata is missing: send an object, or null for none", param="metadata"
+        )
+    request, _ = parse_request(MetadataRequest, body, {}, strict=True)
+    check_metadata(request.metadata or {})
+    return request.metadata or {}
+
+
+async def get_chats(service: Service, exchange: Exchange) -> None:
+    """Stored chat completions, the oldest first."""
+    several = parsed(exchange)
+    metadata = pop_mapping(several, "metadata")
+    query = single(several, ("after", "limit", "order", "model"))
+    asked = replace(_page(query), metadata=tuple(metadata.items()), ended=True)
+    found, has_more = await service.state.chats.page(service.owner(exchange), asked)
+    await exchange.send_json(listed(found, has_more))
+
+
+async def get_chat(service: Service, exchange: Exchange) -> None:
+    """A stored chat completion, whole or as the stream of its events."""
+    first = read_start(read_query(exchange, ("stream", "starting_after")))
+    telling = service.state.chats.live.get(_id(exchange))
+    record = await service.state.chats.get(_id(exchange), service.owner(exchange))
+    if first is not None:
+        return await _tell(service, exchange, record, telling, first)
+    await exchange.send_bytes(bytes(completed(record)), MEDIA)
+
+
+async def post_chat(service: Service, exchange: Exchange) -> None:
+    """Gives a stored chat completion other metadata."""
+    async with exchange.reading(read_metadata) as metadata:
+        pass
+    shown = await service.state.chats.update(_id(exchange), service.owner(exchange), metadata)
+    await exchange.send_json(shown)
+
+
+async def delete_chat(service: Service, exchange: Exchange) -> None:
+    """Forgets a stored chat completion; one that is computed ends."""
+    chat_id = _id(exchange)
+    await service.state.chats.delete(chat_id, service.owner(exchange))
+    deleted = {"id": chat_id, "object": "chat.completion.deleted", "deleted": True}
+    await exchange.send_json(deleted)
+
+
+async def get_chat_messages(service: Service, exchange: Exchange) -> None:
+    """The messages that a stored chat completion answered."""
+    asked = _page(read_query(exchange, ("after", "limit", "order")))
+    chat_id = _id(exchange)
+    record = await service.state.chats.get(chat_id, service.owner(exchange))
+    items = [_message(f"{chat_id}-{i}", message) for i, message in enumerate(record.messages)]
+    await exchange.send_json(page_of(items, asked))
+
+
+def _message(name: str, message: ChatMessage) -> Json:
+    return {"id": name, **message.said(History(as_text=True)), "content_parts": None}
+
+
+async def _tell(
+    service: Service, exchange: Exchange, record: ChatRecord, telling: Telling | None, first: int
+) -> None:
+    """The events from ``first`` on, which are those of any other time. ``telling``: as it was
+    before ``record`` was read."""
+    kept = decode(record.kept)
+    model = service.check_model(kept.resolved.model)
+    text, info = await model.open()
+    grammar = grammar_of(kept, text)
+    if kept.resolved.job.length_penalty is not None:
+        raise RequestError("a beam search has no stream: leave out stream", param="stream")
+    if telling is not None and not record.is_done:
+        return await send_batches(telling.follow(first), exchange, grammar)
+    if record.events is None:
+        raise Unavailable("the server does not go on with this chat yet: try again")
+    kept.check(info)
+    log = RunLog(_said.decode(record.events))
+    run = AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
+    await send_batches(after(run.batches(), first - 1), exchange, grammar)
+
+
+def _page(query: dict[str, str]) -> Page:
+    label = query.get("model")
+    return page_in(query, default=DEFAULT_PAGE, most=MAX_PAGE, label=label, order="asc")
+
+
+def _id(exchange: Exchange) -> str:
+    return str(exchange.path_params["completion_id"])

@@ -1,0 +1,145 @@
+"""/v1/conversations."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.serve.dialects.items import read_items, shown_items
+from kvasir.serve.exchange import Exchange
+from kvasir.serve.pages import checked_include, included, paged, read_include
+from kvasir.serve.protocol.notes import check_metadata
+from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.query import page_in, parsed, read_query, single
+from kvasir.serve.resolved import Json
+from kvasir.serve.routes_chats import DEFAULT_PAGE, MAX_PAGE, read_metadata
+from kvasir.serve.service import Service
+
+MAX_NEW = 20
+"""Items that are added at a time."""
+
+
+class ConversationRequest(msgspec.Struct, frozen=True):
+    items: list[dict[str, Any]] | None = None
+    metadata: dict[str, str] | None = None
+
+
+class ItemsRequest(msgspec.Struct, frozen=True):
+    items: list[dict[str, Any]]
+    include: list[str] = []
+    """As in the query."""
+
+
+async def post_conversation(service: Service, exchange: Exchange) -> None:
+    """Begins a conversation."""
+
+    def read(body: Json) -> tuple[list[Json], dict[str, str]]:
+        request, _ = parse_request(ConversationRequest, body, {}, strict=True)
+        metadata = request.metadata or {}
+        check_metadata(metadata)
+        return _items(request.items or []), metadata
+
+    async with exchange.reading(read) as (items, metadata):
+        owner = service.owner(exchange)
+    made = await service.state.conversations.create(owner, items, metadata)
+    await exchange.send_json(made)
+
+
+async def get_conversation(service: Service, exchange: Exchange) -> None:
+    """A conversation without its items."""
+    name, owner = _id(exchange), service.owner(exchange)
+    await exchange.send_json(await service.state.conversations.get(name, owner))
+
+
+async def update_conversation(service: Service, exchange: Exchange) -> None:
+    """Gives a conversation other metadata."""
+    async with exchange.reading(read_metadata) as metadata:
+        name, owner = _id(exchange), service.owner(exchange)
+    await exchange.send_json(await service.state.conversations.update(name, owner, metadata))
+
+
+async def delete_conversation(service: Service, exchange: Exchange) -> None:
+    """Forgets a conversation with its items."""
+    name = _id(exchange)
+    await service.state.conversations.delete(name, service.owner(exchange))
+    deleted = {"id": name, "object": "conversation.deleted", "deleted": True}
+    await exchange.send_json(deleted)
+
+
+async def post_items(service: Service, exchange: Exchange) -> None:
+    """Adds items to a conversation."""
+    wanted = _include(exchange)
+
+    def read(body: Json) -> tuple[list[Json], frozenset[str]]:
+        request, _ = parse_request(ItemsRequest, body, {}, strict=True)
+        if not request.items:
+            raise RequestError("items is empty: send at least one", param="items")
+        return _items(request.items), checked_include(request.include)
+
+    async with exchange.reading(read) as (items, more):
+        name, owner = _id(exchange), service.owner(exchange)
+    await service.state.conversations.append(name, owner, items)
+    shown_items = [included(item, wanted | more) for item in items]
+    await exchange.send_json(paged(shown_items, has_more=False))
+
+
+async def get_items(service: Service, exchange: Exchange) -> None:
+    """The items of a conversation, the newest first."""
+    several = parsed(exchange)
+    wanted = read_include(several)
+    query = single(several, ("after", "limit", "order"))
+    asked = page_in(query, default=DEFAULT_PAGE, most=MAX_PAGE)
+    name, owner = _id(exchange), service.owner(exchange)
+    found, has_more = await service.state.conversations.page(name, owner, asked)
+    await exchange.send_json(paged([included(item, wanted) for item in found], has_more))
+
+
+async def get_item(service: Service, exchange: Exchange) -> None:
+    """One item of a conversation."""
+    wanted, name, owner = _include(exchange), _id(exchange), service.owner(exchange)
+    item = await service.state.conversations.item(name, owner, _item_id(exchange))
+    await exchange.send_json(included(item, wanted))
+
+
+async def delete_item(service: Service, exchange: Exchange) -> None:
+    """Takes an item out of a conversation."""
+    read_query(exchange, ())
+    name, owner = _id(exchange), service.owner(exchange)
+    found = await service.state.conversations.delete_item(name, owner, _item_id(exchange))
+    await exchange.send_json(found)
+
+
+def _items(given: list[dict[str, Any]]) -> list[Json]:
+    """With ids of ours. Raises RequestError (400)."""
+    if len(given) > MAX_NEW:
+        raise RequestError(
+            f"{len(given)} items are too many at a time: send {MAX_NEW} at most", param="items"
+        )
+    if not given:
+        return []
+    messages, notes = read_items(given, None, "items")
+    if notes:
+        raise RequestError(
+            notes[0].replace("was ignored", "is not known"),
+            param="items",
+            code="unknown_parameter",
+        )
+    return shown_items(messages, secrets.token_hex(16))
+
+
+def _include(exchange: Exchange) -> frozenset[str]:
+    several = parsed(exchange)
+    wanted = read_include(several)
+    single(several, ())
+    return wanted
+
+
+def _id(exchange: Exchange) -> str:
+    return str(exchange.path_params["conversation_id"])
+
+
+def _item_id(exchange: Exchange) -> str:
+    return str(exchange.path_params["item_id"])

@@ -1,0 +1,104 @@
+"""/v1/responses/ID: what is stored of a response."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import TokenEvent
+from kvasir.serve.continued import RunLog
+from kvasir.serve.dialects.items import shown_items
+from kvasir.serve.dialects.response_answer import ResponsesGrammar
+from kvasir.serve.exchange import Exchange
+from kvasir.serve.lifecycle import Unavailable
+from kvasir.serve.pages import included, page_of, read_include
+from kvasir.serve.query import page_in, parsed, read_query, read_start, single
+from kvasir.serve.resolved import Envelope
+from kvasir.serve.respond import send_batches
+from kvasir.serve.run import AnswerRun, after
+from kvasir.serve.service import Service
+from kvasir.serve.state.kept import decode
+from kvasir.serve.state.responses import ResponseRecord
+
+DEFAULT_PAGE, MAX_PAGE = 20, 100
+
+_said = msgspec.msgpack.Decoder(list[TokenEvent])
+
+
+async def get_response(service: Service, exchange: Exchange) -> None:
+    first = read_start(read_query(exchange, ("stream", "starting_after")))
+    response_id = _id(exchange)
+    record = await service.state.responses.get(response_id, service.owner(exchange))
+    if first is not None:
+        return await _tell(service, exchange, record, first)
+    shown = record.shown()
+    telling = service.state.responses.live.get(response_id)
+    if not record.is_done and telling is not None and telling.is_running:
+        shown["status"] = "in_progress"
+    await exchange.send_json(shown)
+
+
+async def delete_response(service: Service, exchange: Exchange) -> None:
+    response_id = _id(exchange)
+    await service.state.responses.delete(response_id, service.owner(exchange))
+    await exchange.send_json({"id": response_id, "object": "response", "deleted": True})
+
+
+async def post_response_cancel(service: Service, exchange: Exchange) -> None:
+    response_id, owner = _id(exchange), service.owner(exchange)
+    await exchange.send_json(await service.state.responses.cancel(response_id, owner))
+
+
+async def get_input_items(service: Service, exchange: Exchange) -> None:
+    """Of its conversation as it was, and its own."""
+    several = parsed(exchange)
+    wanted = read_include(several)
+    query = single(several, ("after", "limit", "order"))
+    asked = page_in(query, default=DEFAULT_PAGE, most=MAX_PAGE)
+    response_id = _id(exchange)
+    record = await service.state.responses.get(response_id, service.owner(exchange))
+    before = [msgspec.json.decode(item) for item in record.items_before]
+    own = shown_items(record.messages[record.n_before :], response_id.removeprefix("resp_"))
+    await exchange.send_json(page_of([included(item, wanted) for item in (*before, *own)], asked))
+
+
+def _id(exchange: Exchange) -> str:
+    return str(exchange.path_params["response_id"])
+
+
+async def _tell(service: Service, exchange: Exchange, record: ResponseRecord, first: int) -> None:
+    """The events from ``first`` on, which are those of any other time."""
+    if record.kept is None:
+        raise RequestError(
+            "only a response of background: true can be streamed again: leave out stream",
+            param="stream",
+            code="not_in_background",
+        )
+    kept = decode(record.kept)
+    telling = service.state.responses.live.get(kept.envelope.id)
+    model = service.check_model(kept.resolved.model)
+    text, info = await model.open()
+    if telling is not None and not record.is_done:
+        grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
+        return await send_batches(telling.follow(first), exchange, grammar)
+    if not record.is_done:
+        raise Unavailable("the server does not go on with this response yet: try again")
+    if record.events is None:
+        raise RequestError(
+            f"the response is {record.shown()['status']}: leave out stream",
+            param="stream",
+            code="response_ended",
+            status=409,
+        )
+    kept.check(info)
+    completed = record.shown()["completed_at"]
+    envelope = Envelope(kept.envelope.id, kept.envelope.created, completed)
+    run = AnswerRun(
+        kept.resolved,
+        ResponsesGrammar(kept.resolved, envelope, text.tokenizer),
+        model,
+        text.tokenizer,
+        exchange,
+        log=RunLog(_said.decode(record.events)),
+    )
+    await send_batches(after(run.batches(), first - 1), exchange, run.grammar)

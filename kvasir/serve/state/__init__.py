@@ -1,0 +1,1 @@
+"""What outlives a request: files, batches, stored answers."""

@@ -1,0 +1,188 @@
+"""Conversations: items in their order, to which responses add what was said."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.serve.resolved import Json
+from kvasir.serve.state import entries
+from kvasir.serve.state.entries import Entry, Gone, Page
+from kvasir.serve.state.files import DAY_SECONDS
+from kvasir.serve.state.store import Store
+
+MAX_BYTES = 16 * 2**20
+"""Of the items of one: those of the longest context that any model reads, and more."""
+MAX_ITEMS = 10_000
+
+
+class StoredConversation(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="object", tag="conversation"
+):
+    """As clients see it (OpenAI's conversation object)."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str] = {}
+
+
+class Conversations:
+    def __init__(self, store: Store, days: int) -> None:
+        """Each is forgotten ``days`` after its last change."""
+        self._store = store
+        self._days = days
+
+    async def create(
+        self, owner: bytes, items: Sequence[Json], metadata: Mapping[str, str]
+    ) -> StoredConversation:
+        """Raises CapacityError (429), StorageFull (507)."""
+        store, now = self._store, int(self._store.clock())
+        name = f"conv_{secrets.token_hex(16)}"
+        made = StoredConversation(id=name, created_at=now, metadata=dict(metadata))
+
+        def create(db: sqlite3.Connection) -> None:
+            value = msgspec.json.encode(made)
+            entry = Entry(name, "conversation", owner, "", now, self._end(), len(value), value)
+            entries.add(db, entry, store.quota)
+            self._append(db, entry, items)
+
+        await store.run(create)
+        return made
+
+    async def get(self, name: str, owner: bytes) -> StoredConversation:
+        """Raises Gone (404)."""
+        return await self._store.run(lambda db: _shown(self._find(db, name, owner)))
+
+    async def update(
+        self, name: str, owner: bytes, metadata: Mapping[str, str]
+    ) -> StoredConversation:
+        """Raises Gone (404)."""
+
+        def change(db: sqlite3.Connection) -> StoredConversation:
+            entry = self._find(db, name, owner)
+            made = msgspec.structs.replace(_shown(entry), metadata=dict(metadata))
+            value = msgspec.json.encode(made)
+            n_bytes = entry.n_bytes - len(entry.value) + len(value)
+            entries.replace(db, name, value, n_bytes, self._end())
+            return made
+
+        return await self._store.run(change)
+
+    async def delete(self, name: str, owner: bytes) -> None:
+        """With its items. Raises Gone (404)."""
+        now = self._store.clock()
+        await self._store.run(lambda db: entries.remove(db, "conversation", name, owner, now))
+
+    async def append(self, name: str, owner: bytes, items: Sequence[Json]) -> None:
+        """Raises Gone (404), RequestError (400), CapacityError (429)."""
+        await self._store.run(lambda db: self._append(db, self._find(db, name, owner), items))
+
+    async def items(self, name: str, owner: bytes, param: str | None = None) -> list[Json]:
+        """All of them. Raises Gone (404)."""
+
+        def find(db: sqlite3.Connection) -> list[Json]:
+            self._find(db, name, owner, param)
+            rows = db.execute(
+                "SELECT value FROM items WHERE conversation = ? ORDER BY seq", (name,)
+            )
+            return [msgspec.json.decode(row[0]) for row in rows.fetchall()]
+
+        return await self._store.run(find)
+
+    async def page(self, name: str, owner: bytes, asked: Page) -> tuple[list[Json], bool]:
+        """Of its items, and whether more follow. Raises Gone (404)."""
+        way, order = ("<", "DESC") if asked.newest_first else (">", "ASC")
+
+        def find(db: sqlite3.Connection) -> tuple[list[Json], bool]:
+            self._find(db, name, owner)
+            where: str = "conversation = ?"
+            values: tuple[str | int, ...] = (name,)
+            if asked.after is not None:
+                place = _place(db, name, asked.after, "after")
+                where, values = f"{where} AND seq {way} ?", (name, place)
+            rows = db.execute(
+                f"SELECT value FROM items WHERE {where} ORDER BY seq {order} LIMIT ?",
+                (*values, asked.limit + 1),
+            ).fetchall()
+            found = [msgspec.json.decode(row[0]) for row in rows[: asked.limit]]
+            return found, len(rows) > asked.limit
+
+        return await self._store.run(find)
+
+    async def item(self, name: str, owner: bytes, item_id: str) -> Json:
+        """Raises Gone (404)."""
+
+        def find(db: sqlite3.Connection) -> Json:
+            self._find(db, name, owner)
+            place = _place(db, name, item_id)
+            (value,) = db.execute("SELECT value FROM items WHERE seq = ?", (place,)).fetchone()
+            found: Json = msgspec.json.decode(value)
+            return found
+
+        return await self._store.run(find)
+
+    async def delete_item(self, name: str, owner: bytes, item_id: str) -> StoredConversation:
+        """Raises Gone (404)."""
+
+        def change(db: sqlite3.Connection) -> StoredConversation:
+            entry = self._find(db, name, owner)
+            place = _place(db, name, item_id)
+            (value,) = db.execute("SELECT value FROM items WHERE seq = ?", (place,)).fetchone()
+            db.execute("DELETE FROM items WHERE seq = ?", (place,))
+            entries.replace(db, name, entry.value, entry.n_bytes - len(value), self._end())
+            return _shown(entry)
+
+        return await self._store.run(change)
+
+    def told(self, db: sqlite3.Connection, name: str, owner: bytes, items: Sequence[Json]) -> None:
+        """Adds what was said in a response, whatever the quota is; one that was deleted meanwhile
+        gets nothing. Inside a transaction of its caller."""
+        entry = entries.any_owner(db, name)
+        if entry is not None and entry.owner == owner:
+            self._insert(db, entry, items)
+
+    def _append(self, db: sqlite3.Connection, entry: Entry, items: Sequence[Json]) -> None:
+        size = sum(len(msgspec.json.encode(item)) for item in items)
+        (n,) = db.execute(
+            "SELECT count(*) FROM items WHERE conversation = ?", (entry.id,)
+        ).fetchone()
+        if entry.n_bytes + size > MAX_BYTES or n + len(items) > MAX_ITEMS:
+            raise RequestError(
+                f"the conversation would have {n + len(items)} items and {entry.n_bytes + size} "
+                f"bytes, at most {MAX_ITEMS} and {MAX_BYTES} are kept: begin another",
+                param="items",
+                code="conversation_too_long",
+            )
+        entries.make_room(db, entry.owner, 0, size, self._store.quota)
+        self._insert(db, entry, items)
+
+    def _insert(self, db: sqlite3.Connection, entry: Entry, items: Sequence[Json]) -> None:
+        values = [(entry.id, item["id"], msgspec.json.encode(item)) for item in items]
+        db.executemany("INSERT INTO items (conversation, id, value) VALUES (?, ?, ?)", values)
+        size = entry.n_bytes + sum(len(value) for *_, value in values)
+        entries.replace(db, entry.id, entry.value, size, self._end())
+
+    def _find(
+        self, db: sqlite3.Connection, name: str, owner: bytes, param: str | None = None
+    ) -> Entry:
+        return entries.find(db, "conversation", name, owner, self._store.clock(), param)
+
+    def _end(self) -> int:
+        return int(self._store.clock()) + self._days * DAY_SECONDS
+
+
+def _place(db: sqlite3.Connection, name: str, item_id: str, param: str | None = None) -> int:
+    row = db.execute(
+        "SELECT seq FROM items WHERE conversation = ? AND id = ?", (name, item_id)
+    ).fetchone()
+    if row is None:
+        raise Gone("item", item_id, param)
+    return int(row[0])
+
+
+def _shown(entry: Entry) -> StoredConversation:
+    return msgspec.json.decode(entry.value, type=StoredConversation)

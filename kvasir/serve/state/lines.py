@@ -1,0 +1,101 @@
+"""The lines of a batch that is not done. Each function works inside a transaction of its caller."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BEGIN = (b"", 0)
+"""Before the first line."""
+
+Place = tuple[bytes, int]
+"""Where a line stands in the order of computing: its beginning, and its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """One request of a batch."""
+
+    number: int
+    """In the file, from 1."""
+    custom_id: str
+    place: bytes
+    """Lines with equal beginnings are neighbours."""
+    request: bytes
+    """A ``Kept``, encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredLine:
+    number: int
+    custom_id: str
+    request: bytes
+    status: int | None
+    """Of HTTP; None where nobody answered it."""
+    answer: bytes | None
+    """JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineCounts:
+    total: int
+    completed: int
+    failed: int
+
+
+def add(db: sqlite3.Connection, batch: str, lines: Sequence[BatchLine]) -> None:
+    db.executemany(
+        "INSERT INTO lines (batch, number, custom_id, place, request) VALUES (?, ?, ?, ?, ?)",
+        [(batch, x.number, x.custom_id, x.place, x.request) for x in lines],
+    )
+
+
+def following(db: sqlite3.Connection, batch: str, place: Place, limit: int) -> list[BatchLine]:
+    """The next lines without an answer after ``place``."""
+    rows = db.execute(
+        "SELECT number, custom_id, place, request FROM lines WHERE batch = ? AND status IS NULL "
+        "AND (place, number) > (?, ?) ORDER BY place, number LIMIT ?",
+        (batch, *place, limit),
+    ).fetchall()
+    return [BatchLine(*row) for row in rows]
+
+
+def answer(db: sqlite3.Connection, batch: str, number: int, status: int, body: bytes) -> bool:
+    """Whether it was the first answer: there is one for each line. What was kept of its progress
+    goes."""
+    found = db.execute(
+        "UPDATE lines SET status = ?, answer = ? WHERE batch = ? AND number = ? AND status IS NULL",
+        (status, body, batch, number),
+    )
+    db.execute("DELETE FROM progress WHERE entry = ? AND line = ?", (batch, number))
+    if found.rowcount:
+        db.execute("UPDATE entries SET n_bytes = n_bytes + ? WHERE id = ?", (len(body), batch))
+    return found.rowcount > 0
+
+
+def counts(db: sqlite3.Connection, batch: str) -> LineCounts:
+    rows = db.execute(
+        "SELECT status IS NOT NULL, status < 400, count(*) FROM lines WHERE batch = ? "
+        "GROUP BY 1, 2",
+        (batch,),
+    ).fetchall()
+    completed = sum(n for is_done, is_well, n in rows if is_done and is_well)
+    failed = sum(n for is_done, is_well, n in rows if is_done and not is_well)
+    return LineCounts(sum(n for *_, n in rows), completed, failed)
+
+
+def answered(db: sqlite3.Connection, batch: str, after: int, limit: int) -> list[AnsweredLine]:
+    """The next lines of the file after number ``after``, answered or not."""
+    rows = db.execute(
+        "SELECT number, custom_id, request, status, answer FROM lines "
+        "WHERE batch = ? AND number > ? ORDER BY number LIMIT ?",
+        (batch, after, limit),
+    ).fetchall()
+    return [AnsweredLine(*row) for row in rows]
+
+
+def clear(db: sqlite3.Connection, batch: str) -> None:
+    """All lines, and their progress."""
+    db.execute("DELETE FROM lines WHERE batch = ?", (batch,))
+    db.execute("DELETE FROM progress WHERE entry = ?", (batch,))

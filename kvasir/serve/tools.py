@@ -1,0 +1,184 @@
+"""The tools of a request, whatever its dialect, and from them how its answer is constrained and
+read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.warn import escaped
+from kvasir.grammar.constraint import FREE, Constraint
+from kvasir.grammar.structured import grammar_of
+from kvasir.serve.resolved import Ids, Json
+from kvasir.serve.text import TextModel
+from kvasir.toolcalls.grammar import Choice, Tool, kinds_of, thinking_first, tools_grammar
+from kvasir.toolcalls.reading import Reading, bound
+from kvasir.toolcalls.table import FORMATS
+
+MAX_TOOLS = 128
+TAIL_TOKENS = 16
+"""Of a prompt, in which the marker that opens reasoning stands."""
+_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolWish:
+    tools: tuple[Tool, ...]
+    descriptions: tuple[str, ...] = ()
+    choice: Choice = "auto"
+    allowed: tuple[str, ...] | None = None
+    """Names of those that may be called; None: all."""
+    parallel: bool = True
+
+    def shown(self) -> list[Json]:
+        """As templates read them: all, so that equal tools begin equal prompts."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": said,
+                    "parameters": {"type": "object", "properties": {}, **tool.schema},
+                },
+            }
+            for tool, said in zip(self.tools, self.descriptions, strict=True)
+        ]
+
+    @property
+    def callable(self) -> tuple[Tool, ...]:
+        if self.allowed is None:
+            return self.tools
+        return tuple(tool for tool in self.tools if tool.name in self.allowed)
+
+
+def wish_of(
+    functions: Sequence[Mapping[str, Any]],
+    where: str,
+    *,
+    choice: Choice,
+    allowed: Sequence[str] | None = None,
+    parallel: bool = True,
+) -> ToolWish | None:
+    """``functions``: each a name, a description, parameters and strict. None without any. Raises
+    RequestError (400), which names ``where``."""
+    if not functions:
+        if choice == "required":
+            raise RequestError("tool_choice asks for a call, and there are no tools", param=where)
+        return None
+    if len(functions) > MAX_TOOLS:
+        raise RequestError(
+            f"{where} has {len(functions)} tools, at most {MAX_TOOLS} are possible", param=where
+        )
+    tools = tuple(_tool(function, f"{where}[{i}]") for i, function in enumerate(functions))
+    names = [tool.name for tool in tools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RequestError(f"{where} has the name {twice} twice", param=where)
+    unknown = next((name for name in allowed or () if name not in names), None)
+    if unknown is not None or (allowed is not None and not allowed):
+        said = f"names {escaped(str(unknown))}, which is no tool" if allowed else "allows no tool"
+        raise RequestError(f"tool_choice {said}", param="tool_choice")
+    descriptions = tuple(str(function.get("description") or "") for function in functions)
+    return ToolWish(
+        tools=tools,
+        descriptions=descriptions,
+        choice=choice,
+        allowed=None if allowed is None else tuple(allowed),
+        parallel=parallel,
+    )
+
+
+def _tool(function: Mapping[str, Any], where: str) -> Tool:
+    name, schema = function.get("name"), function.get("parameters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise RequestError(
+            f"{where} needs a name of 1 to 64 letters, digits, '_', '-' and '.'", param=where
+        )
+    if not isinstance(schema, dict | None):
+        raise RequestError(f"{where}: the parameters are no JSON Schema", param=where)
+    return Tool(name, schema or {}, function.get("strict") is True)
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What of a conversation decides how its answer is read and constrained."""
+
+    text: TextModel
+    tool_format: str
+    wish: ToolWish | None
+    params: SamplingParams
+
+    async def reading(self, prompt: Ids) -> Reading | None:
+        """Without the key of its ids. Raises RequestError (400) where tools are wanted and nobody
+        knows how the model writes calls."""
+        reading = _thinking(self.text, prompt)
+        wish = self.wish
+        if wish is None or wish.choice == "none":
+            return reading
+        if self.params.structured_outputs is not None:
+            raise RequestError(
+                "tools and a structure of the answer exclude each other: send one of them, or "
+                'tool_choice "none"',
+                param="tools",
+            )
+        found = await self.text.calls(self.tool_format)
+        if found.format is None:
+            raise RequestError(
+                f"tools: {found.why}; if you know how it writes calls, start the server with "
+                f"--tool-format, one of {', '.join(FORMATS)}",
+                param="tools",
+                code="unsupported_parameter",
+            )
+        return msgspec.structs.replace(
+            reading or Reading(), format=found.format, kinds=kinds_of(wish.callable)
+        )
+
+    async def constraint(self, reading: Reading | None) -> Constraint:
+        """Not yet judged. Raises RequestError (400)."""
+        wish, marked = self.wish, reading and bound(reading, self.text.tokenizer)
+        if self.params.structured_outputs is not None:
+            grammar = await asyncio.to_thread(grammar_of, self.params.structured_outputs)
+            return grammar if marked is None else thinking_first(marked, grammar)
+        if wish is None:
+            return FREE
+        found = await self.text.calls(self.tool_format)
+        if found.format is None:
+            return FREE
+        marked = bound(
+            msgspec.structs.replace(reading or Reading(), format=found.format), self.text.tokenizer
+        )
+        parallel = wish.parallel and found.is_parallel
+        grammar = await asyncio.to_thread(
+            tools_grammar, marked, wish.callable, wish.choice, parallel=parallel
+        )
+        if found.history.shown_as is not None:
+            return grammar
+        said = "the model's chat template does not show tools: the system message names them"
+        return msgspec.structs.replace(grammar, warnings=(*grammar.warnings, said))
+
+
+def _thinking(text: TextModel, prompt: Ids) -> Reading | None:
+    """How reasoning is told from content, where the template knows any."""
+    thoughts = text.reasoning
+    if thoughts is None:
+        return None
+    tail = text.tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special=False).rstrip()
+    if tail.endswith(thoughts.end):  # the prompt says that there is none
+        return None
+    return Reading(reasoning=thoughts, is_open=tail.endswith(thoughts.begin))
+
+
+def keyed(reading: Reading, prompts: Sequence[Ids], params: Sequence[TokenParams]) -> Reading:
+    """With the key that ids of calls are made from."""
+    if reading.format is None:
+        return reading
+    said = msgspec.msgpack.encode((prompts, [param.seed for param in params]))
+    return msgspec.structs.replace(reading, key=hashlib.blake2b(said, digest_size=16).hexdigest())

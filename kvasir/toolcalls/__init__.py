@@ -1,0 +1,1 @@
+"""Tool calls and reasoning: one table of formats, from which grammar and parser follow."""

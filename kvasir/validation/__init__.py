@@ -1,0 +1,1 @@
+"""What a request may ask for: each field checked, and resolved to what the engine computes."""

@@ -1,0 +1,84 @@
+"""What may not be drawn: ``allowed_token_ids`` as a mask, ``bad_words`` as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kvasir.core.errors import RequestError
+from kvasir.core.params import SAMPLERS, SamplingParams
+from kvasir.sampling.masks import n_words
+from kvasir.validation.checks import check_ids, check_list, check_text
+
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_BYTES = 256
+"""UTF-8 bytes of one."""
+
+Encode = Callable[[str], Sequence[int]]
+"""Ids of a text, without special tokens around it."""
+
+
+def cannot_spell(text: str) -> Sequence[int]:
+    """The ``Encode`` of who has no tokenizer."""
+    raise RequestError("bad_words need the model's tokenizer: leave them out", param="bad_words")
+
+
+def check_allowed(params: SamplingParams, vocab_size: int) -> None:
+    """An empty list would allow nothing."""
+    if params.allowed_token_ids is None:
+        return
+    name = "allowed_token_ids"
+    ids = check_list(name, params.allowed_token_ids, "token ids", vocab_size)
+    if not ids:
+        raise RequestError(f"{name} is empty: nothing could be drawn", param=name)
+    check_ids(name, ids, vocab_size)
+
+
+def allowed_mask(ids: Sequence[int] | None, vocab_size: int) -> bytes:
+    """``TokenParams.allowed`` of checked ``ids``."""
+    if ids is None:
+        return b""
+    bits = np.zeros(32 * n_words(vocab_size), np.uint8)
+    bits[np.array(ids, np.int64)] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def check_words(params: SamplingParams) -> None:
+    if params.bad_words is not None:
+        for word in check_list("bad_words", params.bad_words, "strings", MAX_BAD_WORDS):
+            check_text("bad_words", word, MAX_BAD_WORD_BYTES)
+
+
+def spell_words(
+    words: Sequence[str], encode: Encode, vocab_size: int
+) -> tuple[tuple[int, ...], ...]:
+    """Tokens of each word at the beginning of a text, and of the same after a space where these are
+    as many and others, as vLLM has it. Raises RequestError for a word without tokens."""
+    found: list[tuple[int, ...]] = []
+    for word in words:
+        bare, spaced = (tuple(encode(space + word.lstrip())) for space in ("", " "))
+        if not bare:
+            raise RequestError(
+                f"bad_words has {word[:32]!r}, which has no tokens", param="bad_words"
+            )
+        found.append(bare)
+        if len(spaced) == len(bare) and spaced[0] != bare[0]:
+            found.append(spaced)
+    check_ids("bad_words", [token for word in found for token in word], vocab_size)
+    return tuple(dict.fromkeys(found))
+
+
+def check_samplers(params: SamplingParams) -> None:
+    if params.samplers is None:
+        return
+    names = check_list("samplers", params.samplers, "names", len(SAMPLERS))
+    if not names:
+        raise RequestError("samplers is empty: name one, or leave it out", param="samplers")
+    for name in names:
+        if name not in SAMPLERS:
+            raise RequestError(
+                f"samplers has {str(name)[:32]!r}: use {', '.join(SAMPLERS)}", param="samplers"
+            )
+    if len(set(names)) != len(names):
+        raise RequestError("samplers names one twice", param="samplers")

@@ -1,0 +1,107 @@
+"""Idempotency-Key: who sends a request again is answered with the same bytes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import StartServer
+from tests.e2e.harness import Server, wait_until
+from tests.e2e.test_keys import bearer, keyed, make
+
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+ASKED: dict[str, Any] = {"prompt": "again", "max_tokens": 20, "ignore_eos": True}
+"""Without a seed: who computes it twice answers otherwise."""
+
+
+def ask(server: Server, key: str, path: str = TEXT, **more: Any) -> httpx.Response:
+    return server.post(path, {**ASKED, **more}, **{"Idempotency-Key": key})
+
+
+def is_repeated(reply: httpx.Response) -> bool:
+    return "idempotent-replayed" in reply.headers
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"n": 3, "logprobs": 2}])
+def test_the_same_request_has_the_same_answer(toy: Server, more: dict[str, Any]) -> None:
+    first = ask(toy, f"same-{more}", **more)
+    again = ask(toy, f"same-{more}", **more)
+    assert first.status_code == again.status_code == 200
+    assert first.content == again.content
+    assert (is_repeated(first), is_repeated(again)) == (False, True)
+    assert first.headers["content-type"] == again.headers["content-type"]
+    assert ask(toy, f"other-{more}", **more).content != first.content
+
+
+def test_another_request_needs_another_key(toy: Server) -> None:
+    assert ask(toy, "one").status_code == 200
+    for path, more in ((TEXT, {"max_tokens": 21}), (CHAT, {})):
+        reply = ask(toy, "one", path, **more)
+        assert reply.status_code == 422
+        assert reply.json()["error"]["code"] == "idempotency_key_reused"
+
+
+def test_errors_are_not_kept(toy: Server) -> None:
+    assert ask(toy, "error", temperature=-1).status_code == 400
+    assert ask(toy, "error").status_code == 200
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "é"])
+def test_bad_keys(toy: Server, key: str) -> None:
+    headers = {"Idempotency-Key": key.encode()}
+    reply = toy.http.post(toy.url + TEXT, json={"model": "toy", **ASKED}, headers=headers)
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == "Idempotency-Key"
+
+
+def test_who_asks_meanwhile_waits(server: StartServer) -> None:
+    with server(faults={"seconds": 0.01}) as running, ThreadPoolExecutor(4) as pool:
+        replies = [pool.submit(ask, running, "meanwhile", max_tokens=100) for _ in range(4)]
+        bodies = {reply.result().content for reply in replies}
+        assert len(bodies) == 1
+        assert sum(is_repeated(reply.result()) for reply in replies) == 3
+
+
+def test_an_answer_that_nobody_heard_is_computed_for_the_next(server: StartServer) -> None:
+    with server(faults={"seconds": 0.01}) as running:
+        gone = {"Idempotency-Key": "gone"}
+        body = {"model": "toy", **ASKED, "stream": True, "max_tokens": 3000}
+        with running.http.stream("POST", running.url + TEXT, json=body, headers=gone) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            waiting: list[httpx.Response] = []
+            other = threading.Thread(
+                target=lambda: waiting.append(running.post(TEXT, {**body, "max_tokens": 3}, **gone))
+            )
+            other.start()
+            other.join()
+            assert waiting[0].status_code == 422
+        wait_until(lambda: running.metric("kvasir_num_requests_running") == 0)
+        assert ask(running, "gone").status_code == 200
+
+
+def test_it_holds_over_a_kill_and_for_one_key_alone(toy_folder: Path, tmp_path: Path) -> None:
+    path, state = tmp_path / "keys", str(tmp_path / "state")
+    alice, bob = make(path, "alice"), make(path, "bob")
+
+    def ask_as(server: Server, secret: str) -> httpx.Response:
+        return server.post(TEXT, ASKED, **bearer(secret), **{"Idempotency-Key": "k"})
+
+    with keyed(toy_folder, path, state_dir=state) as server:
+        first = ask_as(server, alice)
+        assert ask_as(server, bob).content != first.content
+        server.process.kill()
+    with keyed(toy_folder, path, state_dir=state) as server:
+        assert ask_as(server, alice).content == first.content
+
+
+def test_an_answer_too_large_to_be_kept_is_not_given_twice(toy: Server) -> None:
+    more = {"prompt": ["many words"] * 60, "n": 10, "max_tokens": 60, "logprobs": 5}
+    first = ask(toy, "large", **more)
+    assert first.status_code == 200 and len(first.content) > 4 * 2**20
+    again = ask(toy, "large", **more)
+    assert again.status_code == 409 and again.json()["error"]["code"] == "answer_not_kept"

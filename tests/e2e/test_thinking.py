@@ -1,0 +1,111 @@
+"""How long a model reasons: budgets, and an end that is asked for while it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import MODEL, Server, running_server
+from tests.e2e.test_tools import CHAT, MESSAGES, THINKS, ask
+from tests.e2e.toy_model import write_toy_model
+
+CONTROL = CHAT + "/control"
+FREE = {"temperature": 1.0, "max_tokens": 80}
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = write_toy_model(tmp_path_factory.mktemp("thinker"), template=THINKS)
+    with running_server(folder) as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", ["thinking_token_budget", "thinking_budget_tokens"])
+def test_a_budget_ends_reasoning(thinker: Server, name: str) -> None:
+    answer = ask(thinker, {**FREE, name: 12})
+    message = answer["choices"][0]["message"]
+    n = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    assert message["reasoning"] and 12 <= n <= 12 + 3 + len("</think>")
+    assert message["content"]
+    unlimited = ask(thinker, {**FREE, name: -1})["choices"][0]["message"]
+    assert not unlimited["content"]
+    assert unlimited["reasoning"].startswith(message["reasoning"].rstrip("\ufffd"))
+
+
+def test_a_structure_follows(thinker: Server) -> None:
+    for budget in (0, 7):
+        fields = {**FREE, "thinking_token_budget": budget, "guided_choice": ["yes", "no"]}
+        (choice,) = ask(thinker, fields)["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert choice["message"]["content"] in ("yes", "no")
+        assert bool(choice["message"].get("reasoning")) == bool(budget)
+
+
+def test_messages_and_responses(thinker: Server) -> None:
+    body: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 80, "seed": 2}
+    asked = {**body, "thinking": {"type": "enabled", "budget_tokens": 9}}
+    answer = thinker.post("/v1/messages", asked).json()
+    kinds = [block["type"] for block in answer["content"]]
+    assert kinds == ["thinking", "text"]
+    assert answer["usage"]["output_tokens_details"]["thinking_tokens"] >= 9
+    hidden = {**asked, "thinking": {**asked["thinking"], "display": "omitted"}}
+    (text,) = thinker.post("/v1/messages", hidden).json()["content"]
+    assert text == answer["content"][1]
+    off = {**body, "thinking": {"type": "disabled"}}
+    assert [x["type"] for x in thinker.post("/v1/messages", off).json()["content"]] == ["text"]
+    made = {"input": "hello", "max_output_tokens": 80, "thinking_token_budget": 9, "seed": 2}
+    output = thinker.post("/v1/responses", made).json()["output"]
+    assert [item["type"] for item in output] == ["reasoning", "message"]
+
+
+def test_no_thinking(thinker: Server) -> None:
+    fields = {**FREE, "enable_thinking": False, "thinking_token_budget": 5}
+    message = ask(thinker, fields)["choices"][0]["message"]
+    assert message["content"] and "reasoning" not in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"thinking_token_budget": -2}, "thinking_token_budget"),
+        ({"thinking_budget_tokens": 2**40}, "thinking_budget_tokens"),
+        ({"thinking_token_budget": 1, "thinking_budget_tokens": 2}, "thinking_token_budget"),
+    ],
+)
+def test_refusals(thinker: Server, fields: dict[str, Any], param: str) -> None:
+    answer = thinker.post(CHAT, {"messages": MESSAGES, **fields})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_a_model_that_does_not_reason_says_so(toy: Server) -> None:
+    answer = ask(toy, {"thinking_token_budget": 5, "max_tokens": 5})
+    assert "knows no reasoning" in answer["warnings"][0]
+
+
+def test_its_end_is_asked_for(thinker: Server) -> None:
+    """As soon as it has begun: the answer ends its reasoning, and goes on."""
+    body = {"messages": MESSAGES, "stream": True, "seed": 2, "max_tokens": 3900, "ignore_eos": True}
+    asked = {"model": MODEL, **body, "reasoning_control": True}
+    found = {"reasoning": "", "content": ""}
+    answer_id = ""
+    with thinker.http.stream("POST", thinker.url + CHAT, json=asked) as stream:
+        for line in stream.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            event = json.loads(line[6:])
+            for choice in event["choices"]:
+                for key in found:
+                    found[key] += choice["delta"].get(key) or ""
+            if not answer_id and found["reasoning"]:
+                answer_id = event["id"]
+                told = thinker.post(CONTROL, {"id": answer_id, "action": "reasoning_end"})
+                assert told.status_code == 200 and told.json()["success"], told.text
+    assert found["reasoning"] and found["content"]
+    over = thinker.post(CONTROL, {"id": answer_id, "action": "reasoning_end"})
+    assert over.status_code == 400
+    other = thinker.post(CONTROL, {"id": "chatcmpl-0", "action": "reasoning_end"})
+    assert other.status_code == 404
+    assert thinker.post(CONTROL, {"id": answer_id, "action": "x"}).status_code == 400

@@ -1,0 +1,170 @@
+"""An answer that was interrupted anywhere, and goes on, is the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from kvasir.core.messages import TokenEvent
+from kvasir.core.request import EngineRequest
+from kvasir.serve.client import Size
+from kvasir.serve.continued import RunLog, singles
+from kvasir.serve.dialects.table import GENERATES
+from kvasir.serve.resolved import Resolved
+from kvasir.serve.streams import EventStream
+from kvasir.serve.text import TextModel
+from tests.fake_run import Client, heard, resolved_of, run_of, said, toy_text
+
+SAID = (
+    said(0, "One", n_cached=3),
+    said(1, "é two, "),
+    said(0, ". STOP and more"),
+    said(1, "three", "stop"),
+    said(2, "x"),
+    said(3, "", "length"),
+    said(2, "yz\U0001f600", "length"),
+)
+"""Choice 0 ends at a stop string: the engine is told so, and has no say in it."""
+BODY = {"model": "toy", "prompt": ["a", "bc"], "n": 2, "stop": "STOP", "seed": 5}
+
+
+class Resuming(Client):
+    """Says what is left of ``SAID`` to who goes on."""
+
+    def __init__(self, events: Sequence[TokenEvent]) -> None:
+        super().__init__(events)
+        self.next_id = 40
+        self.requests: list[EngineRequest] = []
+        self.size = Size(0, 0, 0)
+
+    def admit(self, size: Size) -> None:
+        self.size = size
+
+    async def open(self, requests: list[EngineRequest], size: Size) -> EventStream:
+        assert size == self.size and size.n_choices == len(requests)
+        self.requests = requests
+        return EventStream(self.next_id, len(requests), 10**6)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    return toy_text(tmp_path_factory.mktemp("toy"))
+
+
+def resolved(text: TextModel, **more: Any) -> Resolved:
+    return resolved_of(GENERATES["/v1/completions"], {**BODY, **more}, text)
+
+
+def every_single() -> Iterator[TokenEvent]:
+    for event in SAID:
+        yield from singles(event)
+
+
+def run_on(asked: Resolved, text: TextModel, log: RunLog) -> Any:
+    run = run_of(asked, text, SAID if not log.events else ())
+    object.__setattr__(run, "log", log)
+    return run
+
+
+def test_an_event_is_cut_into_tokens() -> None:
+    whole = TokenEvent(7, tokens=(1, 2, 3), n_cached=4, n_scores=2, scores=b"s", finish="stop",
+                       stop_id=3)  # fmt: skip
+    first, second, third = singles(whole)
+    assert [one.tokens for one in (first, second, third)] == [(1,), (2,), (3,)]
+    assert [(one.n_cached, one.n_scores, one.scores) for one in (first, second)] == [
+        (4, 2, b"s"),
+        (0, 0, b""),
+    ]
+    assert [(one.finish, one.stop_id) for one in (first, second, third)] == [
+        (None, None),
+        (None, None),
+        ("stop", 3),
+    ]
+    assert list(singles(TokenEvent(1, finish="length"))) == [TokenEvent(1, finish="length")]
+
+
+def test_a_kept_answer_is_the_answer(text: TextModel) -> None:
+    asked, log = resolved(text), RunLog()
+    plain = b"".join(asyncio.run(run_of(asked, text, SAID).whole()))
+    assert b"".join(asyncio.run(run_on(asked, text, log).whole())) == plain
+    assert tokens_of(log.events)[1:] == tokens_of(every_single())[1:]
+    assert bytes(tokens_of(log.events)[0]).startswith(b"One. STOP")
+
+
+def tokens_of(events: Iterable[TokenEvent]) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(4)]
+    for event in events:
+        found[event.id] += event.tokens
+    return found
+
+
+def test_events_do_not_depend_on_what_steps_gave(text: TextModel) -> None:
+    """A token of each choice at a time, whoever of them was faster."""
+    asked, log = resolved(text, stream=True), RunLog()
+    steps = asyncio.run(heard(run_on(asked, text, log)))
+    told = asyncio.run(heard(run_on(asked, text, RunLog(log.events))))
+    assert told == steps
+    assert [event.id for event in log.events[:7]] == [0, 1, 2, 3, 0, 1, 2]
+    for order in ((3, 2, 1, 0), (0, 1, 2, 3)):
+        said = tuple(x for choice in order for x in SAID if x.id == choice)
+        run = run_of(asked, text, said)
+        object.__setattr__(run, "log", RunLog())
+        assert asyncio.run(heard(run)) == steps
+
+
+def test_what_is_known_is_not_asked_again(text: TextModel) -> None:
+    asked, every = resolved(text), list(every_single())
+    plain = b"".join(asyncio.run(run_of(asked, text, SAID).whole()))
+    for cut in range(1, len(every) + 1):
+        run, client = resumed(asked, text, every[:cut], every[cut:])
+        assert b"".join(asyncio.run(run.whole())) == plain
+        for request in client.requests:
+            known = [e for e in every[:cut] if e.id == _place(request)]
+            assert request.emitted == tuple(token for e in known for token in e.tokens)
+            assert all(e.finish is None for e in known)
+            assert request.parent < request.id
+
+
+def test_a_stream_goes_on_where_it_was_cut(text: TextModel) -> None:
+    asked, log = resolved(text, stream=True), RunLog()
+    whole = asyncio.run(heard(run_on(asked, text, log)))
+    every = log.events
+    for cut in range(1, len(every) + 1):
+        rest = sorted(every[cut:], key=lambda event: -event.id)
+        run, _ = resumed(asked, text, every[:cut], rest)
+        assert asyncio.run(heard(run)) == whole, cut
+
+
+def resumed(
+    asked: Resolved, text: TextModel, known: list[TokenEvent], rest: list[TokenEvent]
+) -> tuple[Any, Resuming]:
+    """A run that knows some events, of an engine that says the ``rest``."""
+    client = Resuming(())
+    run = run_on(asked, text, RunLog(list(known)))
+    object.__setattr__(run.model, "client", client)
+    open_before = client.open
+
+    async def answered(requests: list[EngineRequest], size: Size) -> EventStream:
+        stream = await open_before(requests, size)
+        places = {_place(one): one.id for one in requests}
+        for event in rest:
+            if event.id in places:
+                stream.push(_as(event, places[event.id]))
+        return stream
+
+    client.open = answered  # type: ignore[method-assign]
+    return run, client
+
+
+def _place(request: EngineRequest) -> int:
+    """Of the choice: the seeds of the two prompts' choices are the same, the prompts are not."""
+    second = request.params.seed != 5
+    return 2 * (len(request.prompt) - 1) + second
+
+
+def _as(event: TokenEvent, engine_id: int) -> TokenEvent:
+    return structs.replace(event, id=engine_id)

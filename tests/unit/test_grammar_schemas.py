@@ -1,0 +1,209 @@
+"""JSON Schemas: what is kept to, rewritten, warned of and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvasir.grammar.constraint import schema_grammar
+from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
+from kvasir.grammar.schema import MAX_DEPTH, MAX_VALUES, prepare
+from tests.byte_grammar import compiled, spelled, takes
+
+AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+OBJECT = {"type": "object", "properties": AB, "additionalProperties": False}
+KIND = {"type": "object", "properties": {"k": {"enum": ["x", "y"]}, "b": {"type": "integer"}}}
+DRAFT7 = "http://json-schema.org/draft-07/schema#"
+
+CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "dependencies": (
+        {**OBJECT, "dependencies": {"a": ["b"]}},
+        [{}, {"b": 1}, {"a": 1, "b": 1}],
+        [{"a": 1}],
+    ),
+    "a dependency that always holds": (
+        {**OBJECT, "required": ["a"], "dependentRequired": {"a": ["b"]}},
+        [{"a": 1, "b": 2}],
+        [{"a": 1}, {}],
+    ),
+    "dependent schemas": (
+        {**OBJECT, "dependentSchemas": {"a": {"properties": {"b": {"minimum": 5}}}}},
+        [{"b": 1}, {"a": 1}, {"a": 1, "b": 5}],
+        [{"a": 1, "b": 4}],
+    ),
+    "if over a value": (
+        {
+            **KIND,
+            "if": {"properties": {"k": {"const": "x"}}, "required": ["k"]},
+            "then": {"required": ["b"]},
+        },
+        [{}, {"k": "y"}, {"k": "x", "b": 1}],
+        [{"k": "x"}],
+    ),
+    "if that absence meets": (
+        {**KIND, "if": {"properties": {"k": {"const": "x"}}}, "then": {"required": ["b"]}},
+        [{"k": "y"}, {"b": 1}, {"k": "x", "b": 1}],
+        [{"k": "x"}, {}],
+    ),
+    "else": (
+        {
+            **KIND,
+            "required": ["k"],
+            "if": {"properties": {"k": {"const": "x"}}, "required": ["k"]},
+            "then": {"required": ["b"]},
+            "else": {"properties": {"b": False}},
+        },
+        [{"k": "x", "b": 1}, {"k": "y"}],
+        [{"k": "x"}, {"k": "y", "b": 1}, {}],
+    ),
+    "then without if": ({"type": "integer", "then": {"minimum": 5}}, [1], ["1"]),
+    "oneOf by type": ({"oneOf": [{"type": "string"}, {"type": "null"}]}, ["a", None], [1]),
+    "oneOf by a value": (
+        {
+            "oneOf": [
+                {"type": "object", "properties": {"k": {"const": k}}, "required": ["k"]}
+                for k in ("x", "y")
+            ]
+        },
+        [{"k": "x"}, {"k": "y"}],
+        [{}, {"k": "z"}],
+    ),
+    "oneOf by presence": (
+        {**OBJECT, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        [{"a": 1}, {"b": 1}],
+        [{}, {"a": 1, "b": 1}],
+    ),
+    "oneOf by range": (
+        {"oneOf": [{"type": "integer", "maximum": 3}, {"type": "integer", "minimum": 4}]},
+        [3, 4],
+        ["3"],
+    ),
+    "not a type": ({"type": ["string", "integer"], "not": {"type": "string"}}, [1], ["a"]),
+    "not a value": ({"enum": ["a", "b"], "not": {"const": "a"}}, ["b"], ["a"]),
+    "not there": ({**OBJECT, "not": {"required": ["a"]}}, [{"b": 1}, {}], [{"a": 1}]),
+    "names by pattern": (
+        {"type": "object", "propertyNames": {"pattern": "^x"}},
+        [{}, {"xy": 1}],
+        [{"y": 1}],
+    ),
+    "names by list": (
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}},
+        [{}, {"a": 1}],
+        [{"c": 1}],
+    ),
+    "items as a list": (
+        {
+            "$schema": DRAFT7,
+            "type": "array",
+            "items": [{"type": "integer"}],
+            "additionalItems": False,
+        },
+        [[], [1]],
+        [[1, 2], ["a"]],
+    ),
+    "nothing beside an old reference": (
+        {
+            "$schema": DRAFT7,
+            "definitions": {"a": {"type": "integer"}},
+            "$ref": "#/definitions/a",
+            "maximum": 3,
+        },
+        [9],
+        ["a"],
+    ),
+    "a new reference with a bound": (
+        {"$defs": {"a": {"type": "integer"}}, "$ref": "#/$defs/a", "maximum": 3},
+        [3],
+        [4],
+    ),
+    "an old open bound": ({"type": "integer", "minimum": 5, "exclusiveMinimum": True}, [6], [5]),
+    "sizes as 2.0": ({"type": "string", "maxLength": 2.0}, ["ab"], ["abc"]),
+    "no uniqueness": ({"type": "array", "uniqueItems": False}, [[1, 1]], [1]),
+    "unique, of one": ({"type": "array", "uniqueItems": True, "maxItems": 1}, [[1]], [[1, 1]]),
+    "contains nothing": ({"type": "array", "contains": {"const": 1}, "minContains": 0}, [[2]], [2]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_exact(case: str) -> None:
+    schema, valid, invalid = CASES[case]
+    matcher = compiled(schema)
+    assert matcher is not None
+    assert [value for value in valid if not takes(matcher, spelled(value))] == []
+    assert [value for value in invalid if takes(matcher, spelled(value))] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"type": "array", "uniqueItems": True}, "#/uniqueItems"),
+        ({"properties": {"a/b": {"not": {"minimum": 3}}}}, "#/properties/a~1b/not"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"),
+        ({"type": "array", "contains": {"const": 1}}, "#/contains"),
+        ({"if": {"minimum": 3}, "then": {"maximum": 5}}, "#/if"),
+        ({"$ref": "https://example.com/schema"}, "#/$ref"),
+        ({"$ref": "#/$defs/none"}, "#/$ref"),
+        ({"unevaluatedProperties": False}, "#/unevaluatedProperties"),
+    ],
+)
+def test_refused_with_its_place(schema: Any, place: str) -> None:
+    with pytest.raises(UnsupportedSchema) as caught:
+        prepare(schema)
+    assert caught.value.code == "unsupported_schema"
+    assert f"'{caught.value.keyword}' at {place} is not supported" in caught.value.message
+
+
+def test_unknown_formats_are_annotations() -> None:
+    prepared = prepare({"type": "string", "format": "big-integer"})
+    assert prepared.schema == {"type": "string"}
+    assert prepared.warnings == ("the format 'big-integer' at # is not checked",)
+    assert prepare({"format": "date"}).warnings == ()
+
+
+def test_misspelled_keywords() -> None:
+    schema = {"type": "object", "propertes": {"a": {}}, "x-order": 3}
+    said = "#/propertes is no keyword and was ignored: did you mean 'properties'?"
+    assert prepare(schema).warnings == (said,)
+    with pytest.raises(UnsupportedSchema, match="did you mean 'properties'"):
+        prepare(schema, strict=True)
+
+
+def test_warnings_are_counted() -> None:
+    schema = {"properties": {f"p{i}": {"format": f"f{i}"} for i in range(40)}}
+    assert prepare(schema).warnings[-1] == "and 24 more of the schema"
+
+
+def test_blanks_are_bounded() -> None:
+    free = schema_grammar({"type": "object"})
+    assert takes(free, "{" + " " * 40 + "}")
+    assert not takes(free, "{" + " " * 41 + "}")
+    assert not takes(schema_grammar({"type": "object"}, spaces=None), "{ }")
+
+
+def test_closed_objects() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}}
+    open_, closed = schema_grammar(schema), schema_grammar(schema, is_closed=True)
+    assert takes(open_, '{"b":1}') and not takes(closed, '{"b":1}')
+    assert not takes(closed, '{"a":{"b":1}}')
+
+
+def nested(depth: int) -> Any:
+    return {"items": nested(depth - 1)} if depth else {}
+
+
+def test_bounds() -> None:
+    prepare(nested(MAX_DEPTH))
+    with pytest.raises(InvalidGrammar, match=f"{MAX_DEPTH} at most"):
+        prepare(nested(MAX_DEPTH + 1))
+    with pytest.raises(InvalidGrammar, match=f"more than {MAX_VALUES} values"):
+        prepare({"enum": list(range(MAX_VALUES + 1))})
+    with pytest.raises(InvalidGrammar, match="1048576 at most"):
+        schema_grammar({"const": "a" * 2**20})
+    with pytest.raises(UnsupportedSchema, match="too many alternatives"):
+        prepare({"dependentRequired": {f"p{i}": ["q"] for i in range(7)}})
+
+
+def test_a_user_does_not_say_what_blanks_are() -> None:
+    made = schema_grammar({"type": "object", "x-guidance": {"whitespace_pattern": "a*"}})
+    assert not takes(made, "{aaa}")

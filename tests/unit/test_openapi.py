@@ -1,0 +1,56 @@
+"""The OpenAPI document is valid, has every route, and follows the types of the requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from openapi_spec_validator import validate
+
+from kvasir.serve.app import ROUTES
+from kvasir.serve.openapi import PARAMETER, RouteSpec, document
+from kvasir.serve.protocol.chat import ChatRequest
+
+
+@pytest.fixture(scope="module")
+def told() -> Any:
+    """As JSON says it."""
+    return msgspec.json.decode(msgspec.json.encode(document(ROUTES)))
+
+
+def test_it_is_valid(told: Any) -> None:
+    validate(told)
+
+
+def test_every_route_is_in_it(told: Any) -> None:
+    found = {(method.upper(), path) for path, item in told["paths"].items() for method in item}
+    assert found == {(route.method, PARAMETER.sub(r"{\1}", route.path)) for route in ROUTES}
+    ids = [each["operationId"] for item in told["paths"].values() for each in item.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_requests_are_those_that_are_read(told: Any) -> None:
+    schema = told["components"]["schemas"]["ChatRequest"]
+    assert schema["properties"].keys() == set(ChatRequest.__struct_encode_fields__)
+    assert "messages" in schema["required"]
+    chat = told["paths"]["/v1/chat/completions"]["post"]
+    content = chat["requestBody"]["content"]["application/json"]
+    assert content["schema"] == {"$ref": "#/components/schemas/ChatRequest"}
+    assert "text/event-stream" in chat["responses"]["200"]["content"]
+    timeline = told["paths"]["/v1/requests/{request_id}/timeline"]["get"]
+    assert [parameter["name"] for parameter in timeline["parameters"]] == ["request_id"]
+
+
+def test_a_new_field_is_in_it_at_once() -> None:
+    class Wanted(msgspec.Struct):
+        brand_new: int = 3
+
+    async def handle(service: Any, exchange: Any) -> None:
+        """Says nothing."""
+
+    found = document([RouteSpec("POST", "/new", handle, "any", request=Wanted)])
+    validate(msgspec.json.decode(msgspec.json.encode(found)))
+    field = found["components"]["schemas"]["Wanted"]["properties"]["brand_new"]
+    assert field == {"type": "integer", "default": 3}
+    assert found["paths"]["/new"]["post"]["summary"] == "Says nothing."

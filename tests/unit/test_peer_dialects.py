@@ -1,0 +1,236 @@
+"""The dialects of llama-server, TGI, KServe and SageMaker: what is read, and events in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kvasir.core.errors import RequestError
+from kvasir.core.messages import TokenEvent, TokenLogprob
+from kvasir.serve.answer import Dialect
+from kvasir.serve.dialects.completions import COMPLETIONS
+from kvasir.serve.dialects.kserve import KSERVE_GENERATE, KSERVE_INFER, KSERVE_STREAM
+from kvasir.serve.dialects.llama_server import LLAMA_COMPLETION, LLAMA_INFILL
+from kvasir.serve.dialects.sagemaker import INVOCATIONS
+from kvasir.serve.dialects.tgi import TGI, TGI_STREAM
+from kvasir.serve.pieces import FileMarker, Mixed, spelled
+from kvasir.serve.streams import EngineDown
+from kvasir.serve.text import TextModel
+from tests.fake_run import heard, joined, resolved_of, run_of, said, toy_text
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    return toy_text(tmp_path_factory.mktemp("toy"))
+
+
+def told(text: TextModel, dialect: Dialect, body: dict[str, Any], *events: Any) -> list[bytes]:
+    resolved = resolved_of(dialect, body, text)
+    return asyncio.run(heard(run_of(resolved, text, events)))
+
+
+def whole(text: TextModel, dialect: Dialect, body: dict[str, Any], *events: Any) -> Any:
+    resolved = resolved_of(dialect, body, text)
+    return json.loads(joined(asyncio.run(run_of(resolved, text, events).whole())))
+
+
+def scored(token: int, finish: str | None = None) -> TokenEvent:
+    found = TokenLogprob(token, -1.0, 0, ((token, -1.0), (90, -2.0)))
+    return TokenEvent(0, tokens=(token,), logprobs=(found,), finish=finish)
+
+
+def test_llama_server_streams(text: TextModel) -> None:
+    body = {"prompt": "hi", "stream": True, "stop": ["c"]}
+    found = told(text, LLAMA_COMPLETION, body, said(0, "ab", n_cached=1), said(0, "c"))
+    assert found[0] == (
+        b'data: {"content":"ab","tokens":[],"stop":false,"id_slot":-1,"tokens_predicted":2,'
+        b'"tokens_evaluated":2}\n\n'
+    )
+    last = json.loads(found[1].removeprefix(b"data: "))
+    assert (last["content"], last["stop"], last["stop_type"]) == ("", True, "word")
+    assert (last["stopping_word"], last["tokens_cached"]) == ("c", 1)
+    assert last["timings"]["predicted_n"] == 3 and last["timings"]["prompt_n"] == 1
+    failed = told(text, LLAMA_COMPLETION, body, said(0, "a"), EngineDown("gone"))
+    assert failed[-1] == (
+        b'data: {"error":{"code":503,"message":"gone","type":"unavailable_error"}}\n\n'
+    )
+
+
+def test_llama_server_gives_tokens_and_probabilities(text: TextModel) -> None:
+    body = {"prompt": [104, "i"], "n_probs": 2, "return_tokens": True, "n_predict": 2}
+    answer = whole(text, LLAMA_COMPLETION, body, scored(65), scored(66, "length"))
+    assert (answer["content"], answer["tokens"], answer["stop_type"]) == ("AB", [65, 66], "limit")
+    assert answer["completion_probabilities"][1] == {
+        "id": 66,
+        "token": "B",
+        "bytes": [66],
+        "logprob": -1.0,
+        "top_logprobs": [
+            {"id": 66, "token": "B", "bytes": [66], "logprob": -1.0},
+            {"id": 90, "token": "Z", "bytes": [90], "logprob": -2.0},
+        ],
+    }
+    resolved = resolved_of(LLAMA_COMPLETION, {**body, "logit_bias": [[5, False], [6, 1]]}, text)
+    assert resolved.job.prompts == ((104, 105),)
+    assert resolved.job.params.logit_bias == {5: -100.0, 6: 1}
+    assert (resolved.job.params.top_k, resolved.job.params.min_p) == (40, 0.05)
+    with pytest.raises(RequestError) as caught:
+        resolved_of(LLAMA_COMPLETION, {"prompt": "hi", "repeat_penalty": 0}, text)
+    assert caught.value.param == "repeat_penalty"
+
+
+class FillIn:
+    """A tokenizer of characters with the markers of one family of models."""
+
+    special_ids = frozenset({1, 2, 3})
+    names = {"<fim_prefix>": 1, "<fim_suffix>": 2, "<fim_middle>": 3}  # noqa: RUF012
+
+    def token_id(self, piece: str) -> int | None:
+        return self.names.get(piece)
+
+    def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        assert not parse_special
+        return [ord(char) for char in text]
+
+    def surround(self, ids: list[int]) -> list[int]:
+        return [0, *ids]
+
+
+def test_infill_has_the_markers_of_the_model(text: TextModel) -> None:
+    extra = [{"filename": "f", "text": "x"}]
+    body = {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "input_extra": extra}
+    (prompt,) = LLAMA_INFILL.read(body, strict=True).prompts
+    assert isinstance(prompt, Mixed)
+    tokenizer: Any = FillIn()
+    before = [ord(char) for char in "\n\n--- snippet ---\n\nf\nx"]
+    expected = (0, *before, 1, ord("a"), 2, ord("b"), 3, ord("c"))
+    assert spelled(prompt, tokenizer, add_special=True) == expected
+    assert (
+        spelled(Mixed((FileMarker("prefix"), "<fim_suffix>")), tokenizer, add_special=False)[1]
+        == 60
+    )
+    with pytest.raises(RequestError, match="no token for the prefix"):
+        resolved_of(LLAMA_INFILL, body, text)
+
+
+def test_a_suffix_has_the_markers_of_the_model(text: TextModel) -> None:
+    body = {"prompt": "a", "suffix": "b"}
+    (prompt,) = COMPLETIONS.read(body, strict=True).prompts
+    tokenizer: Any = FillIn()
+    assert isinstance(prompt, Mixed)
+    assert spelled(prompt, tokenizer, add_special=False) == (1, ord("a"), 2, ord("b"), 3)
+    for other in ({}, {"prompt": [1, 2]}, {"prompt": ["a", "b"]}, {"echo": True}):
+        with pytest.raises(RequestError) as caught:
+            resolved_of(COMPLETIONS, {**body, **other}, text)
+        assert caught.value.param == "suffix"
+    assert COMPLETIONS.read({"prompt": "a", "suffix": ""}, strict=True).prompts == ("a",)
+
+
+def test_llama_server_orders_the_stages(text: TextModel) -> None:
+    names = ["penalties", "top_k", "typ_p", "temperature"]
+    body = {"prompt": "hi", "samplers": names, "typical_p": 0.5, "repeat_last_n": 8}
+    (params,) = resolved_of(LLAMA_COMPLETION, body, text).job.resolved
+    assert (params.samplers, params.typical_p, params.repeat_last_n) == (tuple(names), 0.5, 8)
+    (params,) = resolved_of(LLAMA_COMPLETION, {"prompt": "hi"}, text).job.resolved
+    assert (params.samplers, params.repeat_last_n) == ((), 64)
+    with pytest.raises(RequestError, match="samplers has 'dry'"):
+        resolved_of(LLAMA_COMPLETION, {"prompt": "hi", "samplers": ["dry"]}, text)
+
+
+def test_tgi_truncates_from_the_left(text: TextModel) -> None:
+    job = resolved_of(TGI, {"inputs": "abc", "parameters": {"truncate": 2, "typical_p": 0.9}}, text)
+    assert job.job.prompts == ((98, 99),) and job.job.resolved[0].typical_p == 0.9
+    for name in ("truncate", "typical_p"):
+        with pytest.raises(RequestError) as caught:
+            resolved_of(TGI, {"inputs": "abc", "parameters": {name: 0}}, text)
+        assert caught.value.param == f"parameters.{name}"
+
+
+def test_tgi_streams_an_event_for_each_token(text: TextModel) -> None:
+    body = {"inputs": "hi", "parameters": {"max_new_tokens": 2, "return_full_text": True}}
+    found = told(text, TGI_STREAM, body, scored(65), scored(66, "length"))
+    assert found[0] == (
+        b'data:{"index":1,"token":{"id":65,"text":"A","logprob":-1.0,"special":false},'
+        b'"top_tokens":[{"id":65,"text":"A","logprob":-1.0,"special":false},'
+        b'{"id":90,"text":"Z","logprob":-2.0,"special":false}],"generated_text":null,'
+        b'"details":null}\n\n'
+    )
+    last = json.loads(found[1].removeprefix(b"data:"))
+    assert last["generated_text"] == "hiAB"
+    assert last["details"] == {
+        "finish_reason": "length",
+        "generated_tokens": 2,
+        "input_length": 2,
+        "seed": resolved_of(TGI, body, text).job.resolved[0].seed,
+    }
+    failed = told(text, TGI_STREAM, body, scored(65), EngineDown("gone"))
+    assert failed[-1] == b'data:{"error":"gone","error_type":"generation"}\n\n'
+
+
+def test_tgi_is_greedy_unless_asked(text: TextModel) -> None:
+    for parameters, temperature in (({}, 0), ({"do_sample": True}, 1), ({"temperature": 0.5}, 0.5)):
+        asked = TGI.read({"inputs": "hi", "parameters": parameters}, strict=True)
+        assert asked.params.temperature == temperature
+    answer = whole(text, TGI, {"inputs": "hi", "parameters": {"details": True}}, scored(65, "stop"))
+    assert answer["generated_text"] == "A"
+    assert answer["details"]["finish_reason"] == "eos_token"
+    assert [token["text"] for token in answer["details"]["tokens"]] == ["A"]
+    for name, value in (("max_new_tokens", 5000), ("temperature", -1), ("watermark", True)):
+        with pytest.raises(RequestError) as caught:
+            resolved_of(TGI, {"inputs": "hi", "parameters": {name: value}}, text)
+        assert caught.value.param == f"parameters.{name}"
+
+
+def test_kserve_has_a_row_for_each_text(text: TextModel) -> None:
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [2], "data": ["a", "b"]}
+    body = {"model": "toy", "inputs": [tensor], "id": "7", "parameters": {"max_tokens": 3}}
+    assert whole(text, KSERVE_INFER, body, said(0, "x", "stop"), said(1, "y", "stop")) == {
+        "model_name": "toy",
+        "model_version": "1",
+        "id": "7",
+        "outputs": [{"name": "text_output", "datatype": "BYTES", "shape": [2], "data": ["x", "y"]}],
+    }
+    wrong = (
+        {**tensor, "shape": [3]},
+        {**tensor, "datatype": "FP32"},
+        {**tensor, "name": "x"},
+        {**tensor, "data": [1, 2]},
+    )
+    for each in wrong:
+        with pytest.raises(RequestError) as caught:
+            KSERVE_INFER.read({**body, "inputs": [each]}, strict=True)
+        assert caught.value.param == "inputs"
+
+
+def test_kserve_generates(text: TextModel) -> None:
+    body = {"model": "toy", "text_input": "hi", "parameters": {"temperature": 0}}
+    answer = whole(text, KSERVE_GENERATE, body, said(0, "ab", "length"))
+    assert (answer["text_output"], answer["finish_reason"]) == ("ab", "length")
+    found = told(text, KSERVE_STREAM, body, said(0, "a"), said(0, "b", "stop"))
+    assert found[:2] == [
+        b'data: {"model_name":"toy","model_version":"1","text_output":"%b"}\n\n' % said
+        for said in (b"a", b"b")
+    ]
+    assert json.loads(found[2].removeprefix(b"data: "))["completion_tokens"] == 2
+    assert told(text, KSERVE_STREAM, body, said(0, "a"), EngineDown("gone"))[-1] == (
+        b'data: {"error":"gone"}\n\n'
+    )
+    with pytest.raises(RequestError) as caught:
+        KSERVE_GENERATE.read({**body, "parameters": {"n": 2}}, strict=True)
+    assert caught.value.param == "parameters.n"
+
+
+def test_invocations_are_what_their_bodies_are() -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "chat": {"messages": [{"role": "user", "content": "hi"}]},
+        "completions": {"prompt": "hi"},
+        "tgi": {"inputs": "hi"},
+    }
+    for name, body in bodies.items():
+        assert INVOCATIONS.read(body, strict=True).dialect == name
+    for body in ({}, {"prompt": "a", "inputs": "b"}):
+        with pytest.raises(RequestError, match="send one of messages, prompt, inputs"):
+            INVOCATIONS.read(body, strict=True)

@@ -1,0 +1,229 @@
+"""Answers with reasoning and calls, as each dialect words them; they are stored and read again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvasir.core.messages import TokenEvent, TokenLogprob
+from kvasir.serve.answer import Dialect
+from kvasir.serve.dialects.chat import CHAT
+from kvasir.serve.dialects.messages import MESSAGES
+from kvasir.serve.dialects.ollama import OLLAMA_CHAT
+from kvasir.serve.dialects.responses import RESPONSES
+from kvasir.serve.text import TextModel, load_text
+from kvasir.serve.trial import TrialCompiler
+from kvasir.weights.source import open_model
+from tests import tool_templates
+from tests.e2e.toy_model import write_toy_model
+from tests.fake_run import heard, joined, resolved_of, run_of, said
+
+TURN = (
+    '<think>\nso\n</think>\n\nHi\n<tool_call>\n{"name": "f", "arguments": {"a": [1]}}\n</tool_call>'
+)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "array"}}}
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+ASKED: dict[Dialect, dict[str, Any]] = {
+    CHAT: {**BODY, "tools": [FUNCTION], "seed": 1},
+    MESSAGES: {
+        **BODY,
+        "tools": [{"name": "f", "input_schema": SCHEMA}],
+        "max_tokens": 99,
+        "seed": 1,
+    },
+    OLLAMA_CHAT: {**BODY, "tools": [FUNCTION], "options": {"seed": 1}},
+    RESPONSES: {
+        "input": "hi",
+        "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
+        "seed": 1,
+    },
+}
+LOGPROBS = {"include": ["message.output_text.logprobs"]}
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TextModel:
+    async def check(*_: Any) -> None:
+        """Grammars are judged elsewhere."""
+
+    monkeypatch.setattr(TrialCompiler, "check", check)
+    template = "{# <think> </think> #}" + tool_templates.HERMES
+    return load_text(open_model(write_toy_model(tmp_path / "toy", template=template)))
+
+
+def whole(dialect: Dialect, text: TextModel, turn: str = TURN) -> Any:
+    resolved = resolved_of(dialect, {**ASKED[dialect], "stream": False}, text)
+    answer = asyncio.run(run_of(resolved, text, [said(0, turn, "stop")]).whole())
+    return json.loads(joined(answer))
+
+
+def streamed(dialect: Dialect, text: TextModel, turn: str = TURN) -> list[Any]:
+    resolved = resolved_of(dialect, {**ASKED[dialect], "stream": True}, text)
+    events = [*(said(0, char) for char in turn), said(0, "", "stop")]
+    found = b"".join(asyncio.run(heard(run_of(resolved, text, events)))).decode()
+    lines = [line.removeprefix("data: ") for line in found.splitlines()]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def test_chat(text: TextModel) -> None:
+    (choice,) = whole(CHAT, text)["choices"]
+    message = choice["message"]
+    assert (choice["finish_reason"], message["content"]) == ("tool_calls", "Hi")
+    assert message["reasoning_content"] == message["reasoning"] == "so"
+    (call,) = message["tool_calls"]
+    assert call["type"] == "function" and call["id"].startswith("call_")
+    assert call["function"] == {"name": "f", "arguments": '{"a": [1]}'}
+    told: dict[str, str] = dict.fromkeys(("content", "reasoning", "arguments"), "")
+    begun = []
+    for event in streamed(CHAT, text):
+        (part,) = event["choices"]
+        for key in ("content", "reasoning"):
+            told[key] += part["delta"].get(key) or ""
+        for made in part["delta"].get("tool_calls", []):
+            assert made["index"] == 0
+            told["arguments"] += made["function"]["arguments"]
+            begun += [(made["id"], made["function"]["name"])] if "id" in made else []
+    assert told == {"content": "Hi", "reasoning": "so", "arguments": '{"a": [1]}'}
+    assert begun == [(call["id"], "f")] and part["finish_reason"] == "tool_calls"
+
+
+def test_messages(text: TextModel) -> None:
+    answer = whole(MESSAGES, text)
+    thought, content, call = answer["content"]
+    assert answer["stop_reason"] == "tool_use"
+    assert (thought["thinking"], content["text"]) == ("so", "Hi")
+    assert (call["type"], call["name"], call["input"]) == ("tool_use", "f", {"a": [1]})
+    events = streamed(MESSAGES, text)
+    blocks = [event for event in events if event["type"] == "content_block_start"]
+    kinds = [(block["index"], block["content_block"]["type"]) for block in blocks]
+    assert kinds == [(0, "thinking"), (1, "text"), (2, "tool_use")]
+    stops = [event["index"] for event in events if event["type"] == "content_block_stop"]
+    assert stops == [0, 1, 2]
+    parts = [
+        event["delta"]["partial_json"]
+        for event in events
+        if event["type"] == "content_block_delta" and event["index"] == 2
+    ]
+    assert json.loads("".join(parts)) == {"a": [1]}
+    assert events[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_ollama(text: TextModel) -> None:
+    message = whole(OLLAMA_CHAT, text)["message"]
+    assert (message["thinking"], message["content"]) == ("so", "Hi")
+    (call,) = message["tool_calls"]
+    assert call["function"] == {"name": "f", "arguments": {"a": [1]}}
+    lines = streamed(OLLAMA_CHAT, text)
+    said_all = "".join(line["message"]["content"] for line in lines)
+    thoughts = "".join(line["message"].get("thinking", "") for line in lines)
+    assert (said_all, thoughts) == ("Hi", "so")
+    assert lines[-2]["message"]["tool_calls"] == [call] and lines[-1]["done"]
+
+
+def test_responses(text: TextModel) -> None:
+    answer = whole(RESPONSES, text)
+    thought, message, call = answer["output"]
+    part = {"type": "reasoning_text", "text": "so"}
+    assert thought == {
+        "id": "rs_0",
+        "type": "reasoning",
+        "status": "completed",
+        "summary": [],
+        "content": [part],
+    }
+    assert (message["id"], message["content"][0]["text"]) == ("msg_0_1", "Hi")
+    call_id = call.pop("call_id")
+    assert call_id.startswith("call_") and call == {
+        "id": "fc_0_2",
+        "type": "function_call",
+        "status": "completed",
+        "name": "f",
+        "arguments": '{"a": [1]}',
+    }
+    tool = {"description": None, "parameters": SCHEMA, "strict": False}
+    assert answer["tools"] == [{"type": "function", "name": "f", **tool}]
+    assert (answer["tool_choice"], answer["parallel_tool_calls"]) == ("auto", True)
+    events = streamed(RESPONSES, text)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["response"]["output"] == [
+        *answer["output"][:2],
+        {**call, "call_id": call_id},
+    ]
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert [kind for kind in kinds if not kind.endswith("delta")] == [
+        "created",
+        "in_progress",
+        *("output_item.added", "content_part.added"),
+        *("reasoning_text.done", "content_part.done", "output_item.done"),
+        *("output_item.added", "content_part.added"),
+        *("output_text.done", "content_part.done", "output_item.done"),
+        "output_item.added",
+        *("function_call_arguments.done", "output_item.done"),
+        "completed",
+    ]
+    begun = [event["item"] for event in events if event["type"].endswith("item.added")]
+    assert begun[2]["arguments"] == "" and begun[2]["name"] == "f"
+    for kind, words in (("reasoning_text", "so"), ("output_text", "Hi")):
+        parts = [event["delta"] for event in events if event["type"].endswith(f"{kind}.delta")]
+        assert "".join(parts) == words
+    parts = [event["delta"] for event in events if event["type"].endswith("arguments.delta")]
+    assert "".join(parts) == '{"a": [1]}' and len(parts) > 3
+
+
+def test_reasoning_is_counted(text: TextModel) -> None:
+    """The bytes of "\nso\n", and those of the end but the last, by which it is known."""
+    n = len("\nso\n") + len("</think>") - 1
+    usage = whole(CHAT, text)["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": n}
+    assert whole(MESSAGES, text)["usage"]["output_tokens_details"] == {"thinking_tokens": n}
+    (*_, end) = streamed(RESPONSES, text)
+    assert end["response"]["usage"]["output_tokens_details"] == {"reasoning_tokens": n}
+
+
+def test_logprobs_of_responses_are_those_of_the_text(text: TextModel) -> None:
+    """However many tokens come at a time."""
+    found = []
+    for size in (1, 7, 1000):
+        body = {**ASKED[RESPONSES], **LOGPROBS}
+        resolved = resolved_of(RESPONSES, body, text)
+        tokens = TURN.encode()
+        steps = [tokens[i : i + size] for i in range(0, len(tokens), size)]
+        events = [
+            TokenEvent(
+                0, tokens=tuple(step), logprobs=tuple(TokenLogprob(token, -1.0) for token in step)
+            )
+            for step in steps
+        ]
+        events.append(said(0, "", "stop"))
+        answers = [json.loads(joined(asyncio.run(run_of(resolved, text, events).whole())))]
+        last = asyncio.run(heard(run_of(resolved, text, events)))[-1]
+        answers.append(json.loads(last.partition(b"data: ")[2])["response"])
+        found += [answer["output"] for answer in answers]
+    entries = found[0][1]["content"][0]["logprobs"]
+    assert "".join(entry["token"] for entry in entries).lstrip().startswith("Hi")
+    for output in found:
+        assert output == found[0]
+
+
+@pytest.mark.parametrize("dialect", ASKED, ids=lambda dialect: dialect.name)
+def test_plain_text_and_what_is_cut(text: TextModel, dialect: Dialect) -> None:
+    assert "Hello" in json.dumps(whole(dialect, text, "Hello"))
+    assert '"tool_use"' not in json.dumps(whole(dialect, text, "Hello"))
+    cut = json.dumps(whole(dialect, text, TURN[:-24]))
+    assert '"f"' in cut
+
+
+def test_prompts_keep_their_bytes(text: TextModel) -> None:
+    """Ids of calls differ with the prompt, and stay with it."""
+    first = resolved_of(CHAT, ASKED[CHAT], text).job.reading
+    again = resolved_of(CHAT, ASKED[CHAT], text).job.reading
+    other = resolved_of(CHAT, {**ASKED[CHAT], "seed": 2}, text).job.reading
+    assert first and again and other
+    assert msgspec.structs.asdict(first) == msgspec.structs.asdict(again)
+    assert first.key != other.key

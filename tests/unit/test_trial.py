@@ -1,0 +1,87 @@
+"""Who leaves while a grammar is compiled takes nobody else's verdict with them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kvasir.grammar.constraint import choice_grammar, lark_grammar, schema_grammar
+from kvasir.grammar.errors import InvalidGrammar
+from kvasir.serve.fairlock import FairLock
+from kvasir.serve.trial import TrialCompiler
+from kvasir.tokenizer.load import load_tokenizer
+from kvasir.weights.source import open_model
+from tests.e2e.toy_model import write_toy_model
+
+
+def test_who_leaves_takes_nobody_elses_verdict(tmp_path: Path) -> None:
+    model = write_toy_model(tmp_path)
+    n_ids = load_tokenizer(open_model(str(model))).vocab_size
+
+    async def run() -> None:
+        compiler = TrialCompiler(model, seconds=30, megabytes=256)
+        try:
+            await compiler.check(choice_grammar(["loaded"]), n_ids)
+            for i in range(3):
+                fields = {f"p{i}_{k}": {"type": "string"} for k in range(800)}
+                slow = schema_grammar({"type": "object", "properties": fields})
+                left = asyncio.create_task(compiler.check(slow, n_ids))
+                await asyncio.sleep(0.01)
+                left.cancel()
+                with pytest.raises(InvalidGrammar, match=f"nowhere{i}"):
+                    await compiler.check(lark_grammar(f"start: nowhere{i}"), n_ids)
+                await compiler.check(choice_grammar([f"good{i}"]), n_ids)
+                with pytest.raises(asyncio.CancelledError):
+                    await left
+        finally:
+            process = compiler._process
+            compiler.close()
+            if process is not None:
+                await process.wait()
+
+    asyncio.run(run())
+
+
+def test_owners_take_turns() -> None:
+    """Whoever brings a thousand waits for them; another waits for one of them."""
+
+    async def run() -> list[str]:
+        lock, order, begun = FairLock(), list[str](), asyncio.Event()
+
+        async def work(owner: str) -> None:
+            async with lock.taken(owner):
+                await begun.wait()
+                order.append(owner)
+
+        owners = (*["many"] * 5, "one", "two", "one")
+        tasks = [asyncio.create_task(work(owner)) for owner in owners]
+        await asyncio.sleep(0)
+        assert [lock.n_waiting(owner) for owner in ("many", "one", "two")] == [4, 2, 1]
+        begun.set()
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(run()) == ["many", "many", "one", "two", "many", "one", "many", "many"]
+
+
+def test_who_leaves_a_line_stops_nobody() -> None:
+    async def run() -> list[int]:
+        lock, order = FairLock(), list[int]()
+
+        async def work(i: int) -> None:
+            async with lock.taken(str(i % 3)):
+                order.append(i)
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(work(i)) for i in range(12)]
+        await asyncio.sleep(0)
+        for i in (1, 4, 6, 11):
+            tasks[i].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await work(12)
+        assert not any(lock.n_waiting(str(owner)) for owner in range(3))
+        return order
+
+    assert sorted(asyncio.run(run())) == [0, 2, 3, 5, 7, 8, 9, 10, 12]
