@@ -84,6 +84,6 @@ def test_rates_of_texts_are_compared_by_their_medians(capsys: pytest.CaptureFixt
         for engine, factor in (("Kvasir", 4.0), ("llama-server", 1.0))
         for rate in (1.0, 5.0, 2.0)
     ]
-    texts.report(turns, None)
+    texts.report(turns, {}, None)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["Kvasir"], row["llama-server"], row["ratio"]) for row in rows] == [(8, 2, 4)] * 4

@@ -13,7 +13,7 @@ from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import PlainError
 from kvasir.serve.answers.peers import KserveAnswer, KserveInferred
 from kvasir.serve.asked import Asked
-from kvasir.serve.dialects.single import SingleGrammar, encode
+from kvasir.serve.dialects.single import PieceGrammar
 from kvasir.serve.parts import Parts
 from kvasir.serve.protocol.parse import nested, parse_request
 from kvasir.serve.protocol.sampling import (
@@ -23,7 +23,6 @@ from kvasir.serve.protocol.sampling import (
     to_params,
 )
 from kvasir.serve.resolved import Json, Resolved
-from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
 from kvasir.validation.names import Names
 from kvasir.validation.standing import check_salt, check_session
@@ -126,7 +125,7 @@ def _asked(
     )
 
 
-class KserveGrammar(SingleGrammar):
+class KserveGrammar(PieceGrammar):
     """Of one text, or of one for each row."""
 
     headers = sse.HEADERS
@@ -138,17 +137,16 @@ class KserveGrammar(SingleGrammar):
     def _last(self, told: Whole, tally: Tally) -> Parts:
         return [sse.event({**self._end(told, tally), OUTPUT: ""})]
 
-    def whole(self, choices: Sequence[Whole], tally: Tally) -> Work[Parts]:
-        yield
+    def _answer(self, choices: Sequence[Whole], tally: Tally) -> Json:
         if self._resolved.dialect == GENERATE:
-            return [encode({**self._end(choices[0], tally), OUTPUT: choices[0].text})]
+            return {**self._end(choices[0], tally), OUTPUT: choices[0].text}
         rows = {
             "name": OUTPUT,
             "datatype": "BYTES",
             "shape": [len(choices)],
             "data": [choice.text for choice in choices],
         }
-        return [encode({**self._named(), "outputs": [rows]})]
+        return {**self._named(), "outputs": [rows]}
 
     def failure(self, error: KvasirError) -> bytes:
         return sse.event(error_of(error))

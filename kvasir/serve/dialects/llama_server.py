@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -240,12 +240,13 @@ class LlamaTextGrammar(SingleGrammar):
     def ending(self, tally: Tally) -> Iterator[Parts]:
         told = self._told
         told.texts, told.tokens = [], []
-        yield [sse.event(self._answer(told, tally))]
+        yield [sse.event(self._answer([told], tally))]
 
     def failure(self, error: KvasirError) -> bytes:
         return sse.event(error_of(error))
 
-    def _answer(self, choice: Whole, tally: Tally) -> Json:
+    def _answer(self, choices: Sequence[Whole], tally: Tally) -> Json:
+        (choice,) = choices
         found: Json = {
             "content": choice.text,
             "tokens": choice.tokens if self._shows_tokens else [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from kvasir.serve.answers.errors import PlainError
 from kvasir.serve.answers.ollama import ChatEnd, GenerateAnswer, LoadAnswer
 from kvasir.serve.asked import Asked, LoadWish
 from kvasir.serve.dialects.ollama_calls import calls_of, plain_messages, structure_of, thinking_of
-from kvasir.serve.dialects.single import SingleGrammar, encode
+from kvasir.serve.dialects.single import PieceGrammar, encode
 from kvasir.serve.parts import Parts
 from kvasir.serve.protocol.parse import Allowed, nested, parse_request
 from kvasir.serve.protocol.tools import read_tools
@@ -242,7 +242,7 @@ def check_alive(given: float | str | None) -> None:
         )
 
 
-class OllamaGrammar(SingleGrammar):
+class OllamaGrammar(PieceGrammar):
     headers = ndjson.HEADERS
 
     def __init__(self, resolved: Resolved, envelope: Envelope, tokenizer: Tokenizer) -> None:
@@ -281,7 +281,8 @@ class OllamaGrammar(SingleGrammar):
     def _last(self, told: Whole, tally: Tally) -> Parts:
         return [ndjson.line(self._done("", told, tally))]
 
-    def _answer(self, choice: Whole, tally: Tally) -> Json:
+    def _answer(self, choices: Sequence[Whole], tally: Tally) -> Json:
+        (choice,) = choices
         found = self._done(choice.text, choice, tally)
         message = message_of(choice.pieces)
         if message.reasoning:

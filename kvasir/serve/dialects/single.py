@@ -19,7 +19,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class SingleGrammar(ABC):
-    """Tells each piece of text as an event, and in the end what became of all."""
+    """Remembers what was told; how a piece and the end are told is the dialect's own."""
 
     media = b"application/json"
     headers: Sequence[tuple[bytes, bytes]] = ()
@@ -38,20 +38,33 @@ class SingleGrammar(ABC):
     def read(self, delta: Delta) -> Work[None]:
         yield from ()
 
+    def whole(self, choices: Sequence[Whole], tally: Tally) -> Work[Parts]:
+        yield
+        return [encode(self._answer(choices, tally))]
+
+    @abstractmethod
+    def events(self, delta: Delta, tally: Tally) -> list[Parts]: ...
+
+    @abstractmethod
+    def ending(self, tally: Tally) -> Iterator[Parts]: ...
+
+    @abstractmethod
+    def failure(self, error: KvasirError) -> bytes: ...
+
+    @abstractmethod
+    def _answer(self, choices: Sequence[Whole], tally: Tally) -> Json:
+        """The answer that is not streamed."""
+
+
+class PieceGrammar(SingleGrammar):
+    """Tells each piece of text as an event, and in the end what became of all."""
+
     def events(self, delta: Delta, tally: Tally) -> list[Parts]:
         self._told.add(delta)
         return [self._piece(delta)] if delta.text else []
 
     def ending(self, tally: Tally) -> Iterator[Parts]:
         yield self._last(self._told, tally)
-
-    def whole(self, choices: Sequence[Whole], tally: Tally) -> Work[Parts]:
-        yield
-        (choice,) = choices
-        return [encode(self._answer(choice, tally))]
-
-    @abstractmethod
-    def failure(self, error: KvasirError) -> bytes: ...
 
     @abstractmethod
     def _piece(self, delta: Delta) -> Parts:
@@ -60,7 +73,3 @@ class SingleGrammar(ABC):
     @abstractmethod
     def _last(self, told: Whole, tally: Tally) -> Parts:
         """The last event."""
-
-    @abstractmethod
-    def _answer(self, choice: Whole, tally: Tally) -> Json:
-        """The answer that is not streamed."""

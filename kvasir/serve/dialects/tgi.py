@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -162,7 +162,8 @@ class TgiGrammar(SingleGrammar):
     def failure(self, error: KvasirError) -> bytes:
         return b"data:" + encode(error_of(error)) + b"\n\n"
 
-    def _answer(self, choice: Whole, tally: Tally) -> Json:
+    def _answer(self, choices: Sequence[Whole], tally: Tally) -> Json:
+        (choice,) = choices
         found: Json = {"generated_text": self._show.before + choice.text}
         if self._show.details:
             more = {"prefill": [], "tokens": self._tokens}
