@@ -75,7 +75,8 @@ class World:
         return n_blocks * self.has_full, tuple(windows)
 
 
-def make_world(rng: random.Random, *, has_constraints: bool) -> World:
+def make_world(rng: random.Random, *, has_constraints: bool, forces: bool) -> World:
+    """``forces``: a constraint leaves one token for most outputs."""
     length = rng.choice((40, 64, 96))
     windows = rng.choice(((), (), (), (), (9,), (20, 40), (1, 30), (STATE,)))
     return World(
@@ -85,7 +86,7 @@ def make_world(rng: random.Random, *, has_constraints: bool) -> World:
         has_full=not windows or rng.random() < 0.7,
         trunks=tuple(tuple(rng.choices(range(VOCAB), k=length)) for _ in range(3)),
         nonfinite={rng.getrandbits(32): rng.randrange(6) for _ in range(2)},
-        constraints=("3:1", "7:3", "23:9", "5:0") if has_constraints else (),
+        constraints=("6:3!" if forces else "3:1", "7:3", "23:9", "5:0") if has_constraints else (),
     )
 
 
@@ -204,7 +205,7 @@ class Oracle:
         size = self._world.block_size
         config = config_of(length, 1, length, n_blocks, size, vocab_size=VOCAB, windows=windows)
         executor = Threadless(config.sizes, nonfinite=self._world.nonfinite, is_checked=False)
-        engine = Engine(executor, Scheduler(config), masks=Ring(VOCAB))
+        engine = Engine(executor, Scheduler(config), masks=Ring(VOCAB), jump_ahead=False)
         engine.add(EngineRequest(0, prompt, params))
         events: list[TokenEvent] = []
         while engine.has_work:
@@ -311,6 +312,8 @@ def make_params(world: World, rng: random.Random) -> TokenParams:
     params = kind(params, rng, VOCAB)
     if world.constraints and rng.random() < 0.3:
         params = with_fields(params, constraint=rng.choice(world.constraints))
+    if params.constraint and seed in world.nonfinite:
+        return with_fields(params, seed=0)  # logits of what is forced are not looked at
     if params.n_prompt_logprobs >= 0 and seed in world.nonfinite:
         return with_fields(params, seed=0)  # which row fails would depend on the chunks
     return params

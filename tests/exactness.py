@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from kvasir.config.resolved import PreemptionMode, SchedulerConfig, SharingConfig
 from kvasir.core.groups import KVGroup, window_blocks
-from kvasir.core.messages import EngineStats, TokenEvent, TokenLogprob
+from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
@@ -29,6 +29,7 @@ from kvasir.serve.tokenlog import decode, encode, open_log, replay
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.oracle import OracleProposer
+from tests.answers import Answer, answer_of, with_hashes
 from tests.automaton import Ring
 from tests.damage import damage
 from tests.request_sets import forking, mixed
@@ -109,22 +110,10 @@ class Variant:
     """Everything is asked once more of a new engine that finds the first one's blocks on disk."""
     damaged: bool = False
     """In between some bits on disk have flipped."""
+    jump_ahead: bool = True
+    """What a constraint forces has no steps of its own."""
     forks: bool = False
     """Each request forks from an earlier one that begins alike, and is held when it ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Everything a client can see of one choice, and the hashes of the logits behind it."""
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[TokenLogprob, ...]
-    prompt_logprobs: tuple[TokenLogprob, ...]
-    hashes: tuple[int, ...]
-    finish: str | None
-    stop_id: int | None
-    error_code: str | None
-    vector: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +141,8 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("chunks by the decodes", n_seqs=16, stagger=1, overlap=True, itl_target=0.0),
     Variant("preempted", n_seqs=8, n_spare_blocks=2),
     Variant("preempted, no spare block, chunks of 7", n_seqs=16, chunk=7, n_spare_blocks=0),
+    Variant("no jumps", n_seqs=16, chunk=7, jump_ahead=False),
+    Variant("no jumps, overlapped, preempted", overlap=True, n_spare_blocks=1, jump_ahead=False),
     Variant("overlapped", overlap=True),
     Variant("overlapped, chunks of 1", overlap=True, chunk=1, order=6),
     Variant("overlapped, chunks of 7, staggered", overlap=True, chunk=7, stagger=2),
@@ -219,7 +210,7 @@ def baseline(
     """Each request alone in an engine of its own: the answers that all variants must give."""
     answers: dict[int, Answer] = {}
     stats = EngineStats()
-    alone = Variant("baseline", n_seqs=1, chunk=WHOLE)
+    alone = Variant("baseline", n_seqs=1, chunk=WHOLE, jump_ahead=False)
     for request in requests:
         outcome = run(make_executor, [request], sizes, alone)
         answers |= outcome.answers
@@ -250,7 +241,10 @@ def run(
             client.run(arriving)
         for request in requests:
             client.engine.release(request.id)
-        return Outcome(client.answers(), client.engine.stats())
+        answers = client.answers()
+        if known is not None:
+            answers = {i: with_hashes(x, known.get(i)) for i, x in answers.items()}
+        return Outcome(answers, client.engine.stats())
 
 
 class _Client:
@@ -344,25 +338,19 @@ class _Client:
         disk = self._open_disk(executor) if self._variant.disk else None
         scheduler = Scheduler(config, proposer, disk=disk)
         masks = Ring(self._sizes.vocab_size)
-        return Engine(executor, scheduler, overlap=self._variant.overlap, disk=disk, masks=masks)
+        return Engine(
+            executor,
+            scheduler,
+            overlap=self._variant.overlap,
+            disk=disk,
+            masks=masks,
+            jump_ahead=self._variant.jump_ahead,
+        )
 
     def _open_disk(self, executor: Executor) -> DiskStore:
         sizes = block_sizes(executor)
         n_bytes = N_SEGMENTS * (4096 + BLOCKS_PER_FILE * max(sizes))
         return DiskStore(Path(self._folder.name), Limits(n_bytes, sizes))
-
-
-def answer_of(events: Sequence[TokenEvent]) -> Answer:
-    return Answer(
-        tokens=tuple(token for event in events for token in event.tokens),
-        logprobs=tuple(item for event in events for item in event.logprobs),
-        prompt_logprobs=tuple(item for event in events for item in event.prompt_logprobs),
-        hashes=tuple(item for event in events for item in event.logits_hashes),
-        finish=events[-1].finish,
-        stop_id=events[-1].stop_id,
-        error_code=events[-1].error_code,
-        vector=b"".join(event.vector for event in events),
-    )
 
 
 def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -> SchedulerConfig:

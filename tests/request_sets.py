@@ -139,7 +139,7 @@ def _constrained(p: TokenParams, rng: random.Random, vocab: int) -> TokenParams:
     """For engines whose masks are those of ``tests.automaton``."""
     return replace(
         p,
-        constraint=rng.choice(("3:1", "7:3")),
+        constraint=rng.choice(("3:1", "7:3", "6:5!")),
         temperature=rng.choice((0.0, 1.0)),
         top_k=rng.choice((0, 5)),
         frequency_penalty=rng.choice((0.0, 0.5)),

@@ -69,7 +69,8 @@ def _span_text(span: Json) -> str:
     if span["kind"] == "prefill":
         words.append(f"from {span.get('start', 0)}, step {span['step']} of {span['rows']} rows")
     if span["kind"] == "decode":
-        words.append(f"in {span['steps']} steps, slowest {span['slowest'] * 1e3:.3f}")
+        forced = f"{span['forced']} of them forced, " if "forced" in span else ""
+        words.append(f"{forced}in {span['steps']} steps, slowest {span['slowest'] * 1e3:.3f}")
     return " ".join([*words, span.get("detail", "")]).rstrip()
 
 

@@ -220,6 +220,11 @@ class EngineOptions:
         "Plan the next step while one runs; default: on where steps leave Python free, as those of "
         "the cpu executor do.",
     )
+    jump_ahead: bool = option(
+        True,
+        "flag",
+        "Tokens that a grammar forces are told at once and computed together; off: one in a step.",
+    )
     seed: int | None = option(
         None,
         "int",

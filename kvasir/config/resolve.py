@@ -82,7 +82,7 @@ def resolve(
             sharing=planner.sharing(),
         ),
         executor=executor,
-        loop=LoopConfig(planner.overlap(executor)),
+        loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
         seed=options.seed,
         disk=planner.disk(),
         reasons=planner.reasons,

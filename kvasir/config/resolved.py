@@ -154,6 +154,8 @@ class PythonConfig:
 class LoopConfig:
     overlap: bool
     """Plan step n+1 while step n runs."""
+    jump_ahead: bool = True
+    """Tokens that a grammar forces have no steps of their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """Made for rows that draw under a constraint."""
     mask_seconds: float = 0.0
     """That these took."""
+    n_forced: int = 0
+    """Outputs that a constraint left no choice for, and that had no step of their own."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):

@@ -89,7 +89,12 @@ def build_engine(
     scheduler = Scheduler(config.scheduler, proposer, root, costs, disk=disk)
     grammars = grammar_masks(options.model, config.sizes.vocab_size)
     engine = Engine(
-        executor, scheduler, overlap=config.loop.overlap, disk=disk, masks=masks or grammars
+        executor,
+        scheduler,
+        overlap=config.loop.overlap,
+        disk=disk,
+        masks=masks or grammars,
+        jump_ahead=config.loop.jump_ahead,
     )
     return BuiltEngine(engine, executor, config, numerics_id, root, grammars)
 

@@ -44,15 +44,18 @@ class Engine:
         overlap: bool = False,
         disk: DiskStore | None = None,
         masks: Masks | None = None,
+        jump_ahead: bool = True,
     ) -> None:
         """``disk``: the one that the scheduler plans with; it is closed with the engine.
-        ``masks``: what it knows of constraints; without, constrained requests are refused."""
+        ``masks``: what it knows of constraints; without, constrained requests are refused.
+        ``jump_ahead``: tokens that these force have no steps of their own."""
         self._saving = None if disk is None else Saving(executor, disk)
         self._executor = executor
         self._scheduler = scheduler
         self._masking: Masking | None = None
         if masks is not None:
-            self._masking = Masking(masks, scheduler, executor.sizes.vocab_size)
+            n_ids = executor.sizes.vocab_size
+            self._masking = Masking(masks, scheduler, n_ids, jumps=jump_ahead)
         make = OverlappedLoop if overlap else PlainLoop
         self._loop: Loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None

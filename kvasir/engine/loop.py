@@ -65,6 +65,8 @@ class _Steps:
         self.watch: Watch | None = None
 
     def _launch(self) -> _Flight | None:
+        if self._masking is not None:
+            self._masking.jump()
         plan = self._scheduler.plan()
         if plan is None:
             return None
@@ -84,7 +86,7 @@ class _Steps:
             self.watch.done()
         events = self._scheduler.commit(flight.plan, result)
         if self._masking is not None:
-            self._masking.drew(flight.plan, result)
+            self._masking.drew()
         return events
 
 

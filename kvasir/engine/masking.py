@@ -12,16 +12,17 @@ from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.core.plan import SlotOpen, StepPlan
 from kvasir.exec.base import Handle
 from kvasir.exec.masks import ConstrainedSlots
 from kvasir.exec.rows import LogitRow
 from kvasir.grammar.thinking import closed_at
 from kvasir.sampling.masks import Bits, Masks, allows, n_words
 from kvasir.sched.request import Request
-from kvasir.sched.rows import accepted, is_draft
 from kvasir.sched.scheduler import Scheduler
 
+MAX_FORCED = 32
+"""Tokens of one request that one look finds: each asks for a mask."""
 MAX_SECONDS = 1.0
 """Of one call for one request: all others wait for it. The request of a slower one ends with it.
 To open one is no such call: the first of all reads the vocabulary, which no request is to blame
@@ -40,17 +41,29 @@ class _Spent:
     """Beyond CPU_SECONDS_EACH."""
 
 
+@dataclass(slots=True, eq=False)
+class _Followed:
+    """What the masks know of an open slot."""
+
+    n_outputs: int
+    """Of its request, that they have accepted."""
+    spent: _Spent
+    bits: Bits | None = None
+    """What may follow these, once that was asked."""
+
+
 class Masking:
     """Follows plans and results, which say all: the constraint of each slot, what was put out
     there, and which rows wait for a mask. A request whose masks fail, or take too long, ends."""
 
-    def __init__(self, masks: Masks, scheduler: Scheduler, vocab_size: int) -> None:
+    def __init__(self, masks: Masks, scheduler: Scheduler, vocab_size: int, *, jumps: bool) -> None:
+        """``jumps``: what is forced has no steps of its own."""
         self._masks = masks
         self._scheduler = scheduler
         self._n_words = n_words(vocab_size)
         self._slots = ConstrainedSlots()
-        self._open: set[int] = set()
-        self._spent: dict[int, _Spent] = {}
+        self._jumps = jumps
+        self._open: dict[int, _Followed] = {}
         """By slot."""
         self._shared: WeakValueDictionary[tuple[str, str], _Spent] = WeakValueDictionary()
         """By tenant and constraint."""
@@ -86,9 +99,11 @@ class Masking:
         found, self._closed = self._closed, []
         return tuple(TokenEvent(request_id, closes_at=n) for request_id, n in found)
 
-    def drew(self, plan: StepPlan, result: StepResult) -> None:
-        """``plan`` is committed."""
-        self._hear(plan, result)
+    def drew(self) -> None:
+        """A plan is committed."""
+        if self._open:
+            for slot in self._open.keys() - self._owners().keys():
+                self._close(slot)
         while self._closing:
             request = self._scheduler.find(self._closing.pop())
             if request is not None:
@@ -102,24 +117,57 @@ class Masking:
             return
         request.params = structs.replace(request.params, constraint=constraint)
         self._closed.append((request.id, n))
-        if self._owners().get(request.slot) is request and request.slot in self._open:
-            self._masks.close(request.slot)
-            if not self._try(
-                request.slot, self._masks.open, constraint, request.tokens[request.n_prompt :]
-            ):
-                self._open.discard(request.slot)
-
-    def _hear(self, plan: StepPlan, result: StepResult) -> None:
-        if not self._open:
+        followed = self._open.get(request.slot)
+        if self._owners().get(request.slot) is not request or followed is None:
             return
-        for slot in self._open - self._owners().keys():
-            self._close(slot)
-        first = 0
-        for row in plan.rows:
-            outputs = result.outputs[first : first + row.n_logits]
-            first += row.n_logits
-            if row.slot in self._open and (tokens := _emitted(row, outputs)):
-                self._try(row.slot, self._masks.accept, tokens)
+        self._masks.close(request.slot)
+        outputs = request.tokens[request.n_prompt :]
+        followed.n_outputs, followed.bits = len(outputs), None
+        if not self._try(request.slot, self._masks.open, constraint, outputs):
+            del self._open[request.slot]
+
+    def jump(self) -> None:
+        """What is forced of the answers so far is told. Every plan that is under way has its
+        masks."""
+        if not (self._jumps and self._open):
+            return
+        owners = self._owners()
+        for slot in self._open.keys() & owners.keys():
+            request = owners[slot]
+            if can_jump(request) and (chain := self._forced(slot, request)):
+                self._scheduler.jump(request, chain)
+        self._tell(self._owners())
+
+    def _forced(self, slot: int, request: Request) -> list[int]:
+        """The tokens that must follow its outputs, as far as one look goes."""
+        chain: list[int] = []
+        bits = self._next(slot, request)
+        while bits is not None and (token := only(bits)) >= 0 and len(chain) < MAX_FORCED:
+            if token in request.params.stop_ids:
+                n_outputs = request.n_outputs + len(chain)
+                return chain if n_outputs < request.params.min_tokens else [*chain, token]
+            chain.append(token)
+            bits = self._ask(slot, chain)
+        return chain
+
+    def _next(self, slot: int, request: Request) -> Bits | None:
+        """What may follow the outputs of ``request``; None where that cannot be told."""
+        followed = self._open[slot]
+        if new := request.tokens[request.n_prompt + followed.n_outputs :]:
+            followed.n_outputs, followed.bits = followed.n_outputs + len(new), None
+            if not self._try(slot, self._masks.accept, new):
+                return None
+        if followed.bits is None:
+            followed.bits = self._ask(slot, ())
+        return followed.bits
+
+    def _ask(self, slot: int, path: Sequence[int]) -> Bits | None:
+        bits = np.zeros(self._n_words, np.uint32)
+        began = time.monotonic()
+        is_made = self._try(slot, self._masks.fill, path, bits)
+        self.seconds += time.monotonic() - began
+        self.n_masks += 1
+        return bits if is_made else None
 
     def fill(self, plan: StepPlan, handle: Handle) -> None:
         """What the started step waits for; the one before it ``drew``."""
@@ -133,17 +181,19 @@ class Masking:
             return
         made: dict[tuple[int, tuple[int, ...]], Bits] = {}
         owners = self._owners()
+        nothing = np.zeros(self._n_words, np.uint32)
         for i, row in rows.items():
             self._tell(owners)
-            bits = made[row.slot, row.path] = np.zeros(self._n_words, np.uint32)
+            bits: Bits | None = None
             # nobody draws below a token that is forbidden, or for a request that has ended
-            if row.slot in owners and _is_reached(row, made):
-                began = time.monotonic()
-                self._try(row.slot, self._masks.fill, row.path, bits)
-                self.seconds += time.monotonic() - began
-                self.n_masks += 1
-                _note_end(owners[row.slot], row.path, bits)
-            handle.fill(i, bits)
+            if row.slot in owners and row.slot in self._open and _is_reached(row, made):
+                request = owners[row.slot]
+                ahead = self._next(row.slot, request)
+                bits = self._ask(row.slot, row.path) if row.path else ahead
+            if bits is not None:
+                _note_end(request, row.path, bits)
+            made[row.slot, row.path] = nothing if bits is None else bits
+            handle.fill(i, made[row.slot, row.path])
         self._tell(owners)
 
     def close(self) -> None:
@@ -154,14 +204,13 @@ class Masking:
         slot, owner = opening.slot, self._owners().get(opening.slot)
         constraint = (opening if owner is None else owner).params.constraint
         if self._try(slot, self._masks.open, constraint, opening.output):
-            self._open.add(slot)
             tenant = "" if owner is None else owner.standing.tenant
-            self._spent[slot] = self._shared.setdefault((tenant, constraint), _Spent())
+            spent = self._shared.setdefault((tenant, constraint), _Spent())
+            self._open[slot] = _Followed(len(opening.output), spent)
 
     def _close(self, slot: int) -> None:
-        self._open.discard(slot)
+        self._open.pop(slot, None)
         self._failed.pop(slot, None)
-        self._spent.pop(slot, None)
         self._masks.close(slot)
 
     def _try(self, slot: int, act: Callable[..., None], *args: object) -> bool:
@@ -181,7 +230,7 @@ class Masking:
 
     def _charge(self, slot: int, seconds: float) -> None:
         """The request ends when its constraint has cost others too much."""
-        spent = self._spent[slot]
+        spent = self._open[slot].spent
         spent.seconds = max(0.0, spent.seconds + seconds - CPU_SECONDS_EACH)
         if spent.seconds > CPU_SECONDS:
             self._failed[slot] = TimeoutError("its masks take too long: simplify the grammar")
@@ -199,6 +248,22 @@ class Masking:
                 self._scheduler.fail(owners.pop(slot), KvasirError(why, code="constraint_failed"))
 
 
+def can_jump(request: Request) -> bool:
+    """Whether it decodes, and a token that alone is in its mask is drawn for sure."""
+    params = request.params
+    is_decoding = request.n_outputs > 0 and request.n_known - request.n_computed <= 1
+    return is_decoding and not (request.is_drafting or params.allowed or params.bad_words)
+
+
+def only(bits: Bits) -> int:
+    """The one token that is allowed; -1 where none is, or several."""
+    words = np.flatnonzero(bits)
+    if len(words) != 1:
+        return -1
+    word = int(bits[words[0]])
+    return -1 if word & (word - 1) else 32 * int(words[0]) + word.bit_length() - 1
+
+
 def _note_end(request: Request, path: tuple[int, ...], bits: Bits) -> None:
     """Whether its answer may end behind ``path``. The empty path comes first."""
     n, paths = request.n_outputs, request.ends[1] if path else frozenset[tuple[int, ...]]()
@@ -209,12 +274,3 @@ def _note_end(request: Request, path: tuple[int, ...], bits: Bits) -> None:
 
 def _is_reached(row: LogitRow, made: dict[tuple[int, tuple[int, ...]], Bits]) -> bool:
     return not row.path or allows(made[row.slot, row.path[:-1]], row.path[-1])
-
-
-def _emitted(row: Row, outputs: Sequence[RowOutput]) -> list[int]:
-    """Tokens that ``row`` gave to its request."""
-    if is_draft(row):
-        outputs = (outputs[0], *(outputs[node] for node in accepted(row, tuple(outputs))))
-    elif row.targets:
-        outputs = outputs[len(row.targets) - row.targets.count(-1) :]
-    return [output.token for output in outputs if output.token >= 0]

@@ -39,8 +39,8 @@ class Masks(Protocol):
         ...
 
     def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
-        """Set in ``bits``, which are 0, what may follow the outputs so far and ``path``: tokens of
-        a draft, each of which may follow those before it."""
+        """Set in ``bits``, which are 0, what may follow the outputs so far and ``path``: drafted or
+        forced tokens, each of which may follow those before it."""
         ...
 
     def close(self, slot: int) -> None:

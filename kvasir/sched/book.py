@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.core.plan import Row, RowOutput
@@ -33,6 +35,14 @@ def book_draft(
     if is_current:
         request.n_computed = row.start + 1 + len(path)
         request.moves.extend(moves_of(row, path))
+    return _event(request, drawn)
+
+
+def book_forced(request: Request, tokens: Sequence[int]) -> TokenEvent:
+    """Append what a constraint forces. A draw of the first of them that is in flight gives nothing
+    more."""
+    drawn = _emit(request, tuple([RowOutput(token) for token in tokens]))
+    request.n_drawn = request.n_outputs
     return _event(request, drawn)
 
 
@@ -96,6 +106,7 @@ def _event(
     has_hashes = any([output.logits_hash for output in drawn])
     error = request.error
     is_first = bool(drawn) and request.n_outputs == len(drawn)
+    is_stopped = request.finish == "stop" and tokens[-1:] and tokens[-1] in request.params.stop_ids
     is_only_scored = request.finish is not None and request.max_outputs == 0
     return TokenEvent(
         request.id,
@@ -103,7 +114,7 @@ def _event(
         logprobs=tuple(map(_logprob, drawn)) if wants_logprobs else (),
         prompt_logprobs=scores,
         finish=request.finish,
-        stop_id=tokens[-1] if tokens and request.finish == "stop" else None,
+        stop_id=tokens[-1] if is_stopped else None,
         error=None if error is None else error.message,
         error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),

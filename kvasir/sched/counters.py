@@ -23,6 +23,13 @@ class Counters:
     n_received: int = 0
     tokens_received: int = 0
     tokens_waiting: int = 0
+    n_forced: int = 0
+
+    def ran(self, seconds: float, n_forced: int) -> None:
+        """A step, in which so many tokens were forced."""
+        self.step += 1
+        self.step_seconds = seconds
+        self.n_forced += n_forced
 
     def stats(self, queues: Queues, kv: KVCacheManager, times: Timekeeper) -> EngineStats:
         wait, pools = times.wait(), kv.cache.pools

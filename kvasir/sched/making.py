@@ -45,6 +45,8 @@ class Making:
     """Logprobs of prompts, alternatives included."""
     n_decodes: int = 0
     """The first rows, when they are of one token and one draw each."""
+    forced: dict[int, int] = field(default_factory=dict)
+    """By their indices the rows of forced tokens, and how many tokens these have."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
@@ -53,6 +55,11 @@ class Making:
     @property
     def load(self) -> Load:
         return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
+
+    @property
+    def n_forced(self) -> int:
+        """Tokens that have no step of their own."""
+        return sum(self.forced.values()) - len(self.forced)
 
     def decode(self, requests: Sequence[Request]) -> None:
         """The newest token of requests that lack only that one, in rows like ``chunk_row``'s,
@@ -121,16 +128,12 @@ class Making:
             self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)
-        self._add(request, row)
-        request.n_computed += n_tokens
         n_draws = row.n_logits
         if row.targets:
             n_draws = row.targets.count(-1)
             request.n_scored += row.n_logits - n_draws
             self.n_scores += (row.n_logits - n_draws) * (1 + request.params.n_prompt_logprobs)
-        request.n_drawn += n_draws
-        if n_draws:
-            request.draw = self.n_logits - 1
+        self._advance(request, row, n_draws)
 
     def keep_pace(self, rank: int) -> None:
         """Streams of class ``rank`` and the higher ones wait for what is planned so far."""
@@ -150,18 +153,26 @@ class Making:
             commits = [commit for commit in commits if commit[0] not in opened]
         return tuple(commits)
 
-    def draft(self, request: Request, row: Row) -> None:
+    def draft(self, request: Request, row: Row, *, is_forced: bool = False) -> None:
         """A row that speculates: how far ``request`` gets is not known before it is committed. One
-        that only asks for drafts gets as far as it is long."""
-        self._add(request, row)
+        that only asks for drafts, or computes forced tokens, gets as far as it is long."""
+        if is_forced:
+            self.forced[len(self.rows)] = len(row.tokens)
         if row.n_logits > 1:
+            self._add(request, row)
             request.is_drafting = True
             return
-        request.n_computed += 1
-        request.n_drawn += 1
-        request.draw = self.n_logits - 1
+        self._advance(request, row, row.n_logits)
         drafts = tuple(reference(request.draw, j + 1) for j in range(row.n_drafts))
         request.executor_draft = request.n_known, drafts
+
+    def _advance(self, request: Request, row: Row, n_draws: int) -> None:
+        """A row after which it is known how far ``request`` got."""
+        self._add(request, row)
+        request.n_computed += len(row.tokens)
+        request.n_drawn += n_draws
+        if n_draws:
+            request.draw = self.n_logits - 1
 
     def _tell(self, request: Request) -> None:
         """What changed in the tables of a request that has a row."""

@@ -67,6 +67,11 @@ class Request(Holder):
     """-1 while it waits."""
     is_drafting: bool = False
     """A speculative row is in flight, so the next position is unknown."""
+    is_jumping: bool = False
+    """It was told of forced tokens since it started."""
+    forced: tuple[int, tuple[int, ...]] = (0, ())
+    """A number of outputs, and what its constraint forces to follow so many, where each has to be
+    drawn nevertheless."""
     plain_until: int = 0
     """Tokens before which an output is a token and nothing else, unless it is a special one."""
     moves: list[Move] = field(default_factory=list)
@@ -100,6 +105,17 @@ class Request(Holder):
         of these is still being drawn."""
         n_known, tokens = self.executor_draft
         return tokens if n_known == self.n_known else ()
+
+    @property
+    def forced_next(self) -> tuple[int, ...]:
+        """What must follow the known tokens, as far as that is to be drawn."""
+        n_outputs, tokens = self.forced
+        return tokens[max(0, self.n_drawn - n_outputs) :] if tokens else ()
+
+    @property
+    def is_behind(self) -> bool:
+        """Forced tokens are to be computed."""
+        return self.is_jumping and (self.n_left > 1 or len(self.forced_next) > 0)
 
     @property
     def n_given(self) -> int:
@@ -165,7 +181,7 @@ class Request(Holder):
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
         self.n_computed = n_cached
-        if self.params.n_logprobs < 0 and not self.is_counting:
+        if self.params.n_logprobs < 0 and not (self.is_counting or self.params.constraint):
             self.plain_until = self.n_prompt + self.max_outputs - 1
         if not self.epoch:
             self.n_cached = min(n_cached, self.n_prompt)
@@ -175,6 +191,7 @@ class Request(Holder):
         self.n_computed = 0
         self.turn.restart(now)
         self.epoch += 1
+        self.is_jumping = False
         self.moves.clear()
 
     def emit(self, token: int) -> None:
@@ -215,17 +232,19 @@ class Request(Holder):
 
 
 def by_phase(running: Sequence[Request]) -> tuple[list[Request], list[Request]]:
-    """Those that are decoding (what their properties say, sooner), and the others."""
+    """Those that are decoding (what their properties say, sooner), or compute what was forced, and
+    the others."""
     ready = [
         x
         for x in running
-        if x.n_prompt + x.n_drawn - x.n_computed == 1
+        if (x.n_prompt + x.n_drawn - x.n_computed == 1 or x.is_jumping)
         and 0 < x.n_drawn < x.max_outputs
         and not x.is_drafting
     ]
     if len(ready) == len(running):
         return ready, []
-    return ready, [request for request in running if not request.is_decoding]
+    chosen = set(ready)
+    return ready, [request for request in running if request not in chosen]
 
 
 class PromptLists:

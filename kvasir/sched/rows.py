@@ -56,6 +56,13 @@ def gives_vector(request: Request, row: Row) -> bool:
     return request.pooling is not None and row.end == request.n_prompt
 
 
+def first_draw(row: Row) -> int:
+    """Output index of the first token that ``row`` draws; -1: none."""
+    if not row.n_logits or (row.targets and row.targets[-1] >= 0):
+        return -1
+    return row.out_index + (row.n_logits - 1 if row.targets else 0)
+
+
 def is_draft(row: Row) -> bool:
     """More than one logit row, and all draw."""
     return row.n_logits > 1 and not row.targets

@@ -20,15 +20,16 @@ from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
 from kvasir.sched.admit import check_priority, max_outputs_of
-from kvasir.sched.book import book, book_draft, book_vector, n_settled
+from kvasir.sched.book import book, book_draft, book_forced, book_vector, n_settled
 from kvasir.sched.counters import Counters
 from kvasir.sched.drafts import Drafts, can_name
 from kvasir.sched.fair import make_policy
+from kvasir.sched.forced import forced_rows
 from kvasir.sched.making import Making
 from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
-from kvasir.sched.rows import gives_vector, is_draft
+from kvasir.sched.rows import first_draw, gives_vector, is_draft
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
 from kvasir.timing.outlook import Outlook
@@ -153,6 +154,23 @@ class Scheduler:
         news = TokenEvent(request.id, finish="error", error=error.message, error_code=error.code)
         self._close(request, news)
 
+    def jump(self, request: Request, tokens: Sequence[int]) -> None:
+        """``tokens`` are all that may follow the outputs of a decoding request, one by one; the
+        first of them may be drawn already. They are told at once and computed in one row, or, where
+        logprobs are wanted, drawn in one."""
+        n_drawn = request.n_drawn - request.n_outputs
+        if len(tokens) <= n_drawn:
+            return
+        request.is_jumping = True
+        if request.params.n_logprobs >= 0:
+            request.forced = request.n_outputs, tuple(tokens)
+            return
+        event = book_forced(request, tokens)
+        self._tell(request, event)
+        if request.finish is not None:
+            self._counters.n_forced += len(event.tokens) - n_drawn
+            self._close(request)
+
     def release(self, request_id: int) -> None:
         """Nobody goes on with an ended request any more: its blocks are not held longer."""
         self._kv.holders.let_go(request_id)
@@ -195,9 +213,9 @@ class Scheduler:
             n_waiting=len(self._order),
             blocks_free=self._kv.cache.n_available,
             n_decodes=making.n_decodes,
+            forced=making.forced,
         )
-        self._counters.step += 1
-        self._counters.step_seconds = result.seconds
+        self._counters.ran(result.seconds, making.n_forced)
         self._book_decodes(making, result.outputs)
         first, vectors = making.n_decodes, iter(result.vectors)
         for row, request, epoch in zip(*making.others(), strict=True):
@@ -262,16 +280,20 @@ class Scheduler:
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
-        drafts = {} if self._drafts is None else self._drafts.asked(ready)
+        able = [x for x in ready if not x.is_behind]
+        drafts = {} if self._drafts is None else self._drafts.asked(able)
         if drafts:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
-        rows: dict[Request, Row] = {}
+        n_spare = making.budget - len(ready)
+        forced = forced_rows(n_spare, [x for x in ready if x.is_behind])
+        rows = dict(forced)
         if self._drafts is not None and drafts:
-            rows = self._drafts.rows(making.budget - len(ready), ready, drafts)
+            n_spare -= sum(len(row.tokens) - 1 for row in forced.values())
+            rows |= self._drafts.rows(n_spare, ready, drafts)
         making.decode([x for x in ready if x not in rows] if rows else ready)
         for request, row in rows.items():
-            making.draft(request, row)
+            making.draft(request, row, is_forced=request in forced)
         if ready:
             making.keep_pace(ready[0].rank)
 
@@ -328,6 +350,8 @@ class Scheduler:
     ) -> None:
         """``is_current``: not preempted since the row was planned."""
         event: TokenEvent | None
+        if first_draw(row) not in (-1, request.n_outputs):
+            return  # what it would give was told before
         if vector is not None:
             event = book_vector(request, vector)
         elif is_draft(row):
@@ -337,11 +361,7 @@ class Scheduler:
         else:
             event = book(request, row, outputs)
         if event is not None:
-            self._events.append(event)
-            self._counters.output_tokens += len(event.tokens)
-            if request.is_counting:
-                self._uncommitted.extend((request, token) for token in event.tokens)
-            self._counters.n_failed += event.finish == "error"
+            self._tell(request, event)
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)
             if n_tokens >= request.news_at:
@@ -350,6 +370,13 @@ class Scheduler:
             self._kv.distrust(request)
         if request.finish is not None:
             self._close(request)
+
+    def _tell(self, request: Request, event: TokenEvent) -> None:
+        self._events.append(event)
+        self._counters.output_tokens += len(event.tokens)
+        if request.is_counting:
+            self._uncommitted.extend((request, token) for token in event.tokens)
+        self._counters.n_failed += event.finish == "error"
 
     def _close(self, request: Request, news: TokenEvent | None = None) -> None:
         """``news``: its last, when no result of a step is."""

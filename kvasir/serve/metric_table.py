@@ -122,6 +122,7 @@ ENGINE: tuple[Row[EngineStats], ...] = (
     (_counter("iterations", "Engine steps."), lambda s: s.step),
     (_counter("grammar_masks", "Masks made for constrained draws."), lambda s: s.n_masks),
     (_counter("grammar_mask_seconds", "Time that these took."), lambda s: s.mask_seconds),
+    (_counter("grammar_forced_tokens", "Tokens that masks forced."), lambda s: s.n_forced),
     (_counter("step_seconds", "Time inside the executor."), lambda s: s.step_seconds),
 )
 """Read from the engine's last message."""

@@ -155,6 +155,7 @@ def _step(step: StepRecord, names: ClientNames, epoch: float) -> StepAnswer:
         *(_row(names, i, "decode", 1) for i in step.decodes),
         *(_row(names, i, "prefill", n, start) for i, start, n in step.chunks),
         *(_row(names, i, "draft", n) for i, n in step.drafts),
+        *(_row(names, i, "forced", n) for i, n in step.forced),
     ]
     return {
         "step": step.step,

@@ -22,6 +22,7 @@ COUNTERS = (
     "n_expired",
     "n_masks",
     "mask_seconds",
+    "n_forced",
 )
 DISK_COUNTERS = ("n_stored", "n_loaded", "n_dropped", "n_damaged", "n_hit")
 

@@ -19,6 +19,8 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False, tag="step"):
     """(request, first token, tokens) of prompts and of what is computed again."""
     drafts: tuple[tuple[int, int], ...] = ()
     """(request, tokens) of rows that verify drafted tokens."""
+    forced: tuple[tuple[int, int], ...] = ()
+    """(request, tokens) of rows of a token and what a constraint forced behind it."""
     n_waiting: int = 0
     """Requests that wait after the step."""
     blocks_free: int = 0
@@ -28,11 +30,11 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False, tag="step"):
     def n_tokens(self) -> int:
         """Tokens that the step computed."""
         prefill = sum(n for _, _, n in self.chunks)
-        return len(self.decodes) + prefill + sum(n for _, n in self.drafts)
+        return len(self.decodes) + prefill + sum(n for _, n in (*self.drafts, *self.forced))
 
     @property
     def n_rows(self) -> int:
-        return len(self.decodes) + len(self.chunks) + len(self.drafts)
+        return len(self.decodes) + len(self.chunks) + len(self.drafts) + len(self.forced)
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False, tag="mark"):
@@ -50,8 +52,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a request's life. Times are seconds; ``at`` counts from its arrival.
 
     ``kind``: "queued" (waits for slot and blocks), "prefix_hit", "prefill" (one chunk), "decode"
-    (consecutive steps of one token, or of a draft), "preempted", "swapped_in" (from
-    disk, after a preemption), "replayed" (by another engine), "finished".
+    (consecutive steps of one token, of a draft, or of forced tokens), "preempted", "swapped_in"
+    (from disk, after a preemption), "replayed" (by another engine), "finished".
     """
 
     kind: str
@@ -62,6 +64,8 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     span those computed, drafted ones included."""
     start: int = 0
     """First token of a chunk."""
+    forced: int = 0
+    """Of a decode span: tokens that a constraint forced, and that had no step of their own."""
     step: int = -1
     """Number of the (first) step."""
     steps: int = 0

@@ -38,7 +38,7 @@ def spans_of(
     stretch = _Stretch(0, ())
     n_seen = 0
     for number, step in enumerate(steps):
-        n_seen += 1 + len(step.chunks) + len(step.drafts)
+        n_seen += 1 + len(step.chunks) + len(step.drafts) + len(step.forced)
         if n_seen >= PIECE:
             yield
             n_seen = 0
@@ -51,7 +51,10 @@ def spans_of(
                 writers[i].chunk(number, step, start, n_tokens)
         for i, n_tokens in step.drafts:
             if i in writers:
-                writers[i].draft(number, step, n_tokens)
+                writers[i].several(number, step, n_tokens)
+        for i, n_tokens in step.forced:
+            if i in writers:
+                writers[i].several(number, step, n_tokens, n_forced=n_tokens - 1)
     yield from _tell(stretch, writers)
     spans = {}
     for i, writer in writers.items():
@@ -104,6 +107,7 @@ class _Run:
         self.end = first.at
         self.n_steps = 0
         self.n_tokens = 0
+        self.n_forced = 0
         self.slowest = 0.0
 
     def add(self, stretch: _Stretch, start: int, stop: int) -> None:
@@ -113,8 +117,9 @@ class _Run:
         self.slowest = max(self.slowest, stretch.slowest(start, stop))
         self.end = _end(stretch.steps[stop - 1])
 
-    def add_draft(self, step: StepRecord, n_tokens: int) -> None:
+    def add_several(self, step: StepRecord, n_tokens: int, n_forced: int) -> None:
         self._add(step, 1, n_tokens)
+        self.n_forced += n_forced
 
     def _add(self, step: StepRecord, n_steps: int, n_tokens: int) -> None:
         end = _end(step)
@@ -144,10 +149,11 @@ class _Writer:
             self._running(stretch.steps[start]).add(stretch, start, cut)
             start = cut
 
-    def draft(self, number: int, step: StepRecord, n_tokens: int) -> None:
+    def several(self, number: int, step: StepRecord, n_tokens: int, *, n_forced: int = 0) -> None:
+        """A row of drafted tokens, or of forced ones."""
         if self._life.first <= number < self._life.end:
             self._hear(step)
-            self._running(step).add_draft(step, n_tokens)
+            self._running(step).add_several(step, n_tokens, n_forced)
 
     def chunk(self, number: int, step: StepRecord, start: int, n_tokens: int) -> None:
         if not self._life.first <= number < self._life.end:
@@ -211,6 +217,7 @@ class _Writer:
             round(run.first.at - self._arrived, 6),
             round(run.end - run.first.at, 6),
             tokens=run.n_tokens,
+            forced=run.n_forced,
             step=run.first.step,
             steps=run.n_steps,
             slowest=round(run.slowest, 6),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 
 from msgspec import structs
 
@@ -25,6 +26,7 @@ MAX_FINISHED = 4096
 """Finished requests whose turning points are kept."""
 MAX_MARKS = 256
 """Turning points of one request."""
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -105,12 +107,17 @@ class Timeline:
         n_waiting: int,
         blocks_free: int,
         n_decodes: int = 0,
+        forced: Mapping[int, int] = NOTHING,
     ) -> None:
         """A step was computed; ``ids`` names the request of each row. ``n_decodes``: rows at the
-        start of which the caller knows that they decode one token."""
+        start of which the caller knows that they decode one token. ``forced``: by their indices
+        the rows of forced tokens, and how many these have."""
         decodes, chunks, drafts = list(ids[:n_decodes]), [], []
-        for request_id, row in zip(ids[n_decodes:], plan.rows[n_decodes:], strict=True):
+        for i, request_id in enumerate(ids[n_decodes:], n_decodes):
+            row = plan.rows[i]
             n_tokens = len(row.tokens)
+            if i in forced:
+                continue
             if row.out_index and n_tokens == 1:
                 decodes.append(request_id)
             elif row.n_logits == n_tokens > 1 and not row.targets:
@@ -125,6 +132,7 @@ class Timeline:
             tuple(decodes),
             tuple(chunks),
             tuple(drafts),
+            tuple([(ids[i], n_tokens) for i, n_tokens in forced.items()]),
             n_waiting,
             blocks_free,
         )
@@ -184,7 +192,7 @@ class Timeline:
             self.listener(mark)
 
     def _add_step(self, record: StepRecord) -> None:
-        size = 1 + len(record.chunks) + len(record.drafts)
+        size = 1 + len(record.chunks) + len(record.drafts) + len(record.forced)
         if record.decodes == self._decodes:
             record = structs.replace(record, decodes=self._decodes)
         else:

@@ -91,7 +91,7 @@ class RequestTimeline(TypedDict):
     choices: list[ChoiceStory]
 
 
-RowKind = Literal["decode", "prefill", "draft"]
+RowKind = Literal["decode", "prefill", "draft", "forced"]
 
 
 class StepRow(TypedDict):

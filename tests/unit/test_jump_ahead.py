@@ -1,0 +1,218 @@
+"""What a constraint forces is told at once and computed in one row, and changes no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kvasir.core.messages import TokenEvent
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.request import EngineRequest
+from kvasir.engine import masking
+from kvasir.engine.engine import Engine
+from kvasir.exec.fake import FakeExecutor
+from kvasir.grammar.constraint import schema_grammar
+from kvasir.grammar.masks import GrammarMasks
+from kvasir.sampling.masks import Bits, Masks
+from kvasir.sched.scheduler import Scheduler
+from tests.automaton import Ring, keeps_to
+from tests.byte_grammar import EOS, byte_tokens
+from tests.sizes import config_of
+
+VOCAB = 101
+PARAMS = TokenParams(seed=3, max_tokens=24, constraint="6:5!")
+ASKED = EngineRequest(1, tuple(range(20)), PARAMS)
+overlaps = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
+
+
+@dataclass(frozen=True)
+class Ran:
+    events: tuple[TokenEvent, ...]
+    plans: tuple[StepPlan, ...]
+    n_forced: int
+    n_forced_told: int
+    """In the timeline."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return tuple(token for event in self.events for token in event.tokens)
+
+    @property
+    def n_logits(self) -> int:
+        return sum(plan.n_logits for plan in self.plans)
+
+
+def ran(
+    request: EngineRequest,
+    *,
+    jump_ahead: bool = True,
+    overlap: bool = False,
+    budget: int = 32,
+    masks: Callable[[], Masks] = lambda: Ring(VOCAB),
+    vocab_size: int = VOCAB,
+) -> Ran:
+    config = config_of(128, 4, budget, 40, 16, vocab_size=vocab_size)
+    executor, scheduler = FakeExecutor(config.sizes), Scheduler(config)
+    plans: list[StepPlan] = []
+    run = executor.run
+
+    def noted(plan: StepPlan) -> StepResult:
+        plans.append(plan)
+        return run(plan)
+
+    executor.run = noted
+    made = Engine(executor, scheduler, overlap=overlap, masks=masks(), jump_ahead=jump_ahead)
+    made.submit([request])
+    events: list[TokenEvent] = []
+    while made.has_work:
+        events += made.step().events
+        made.check()
+    story = made.timeline.story(request.id)
+    assert story is not None
+    told = sum(span.forced for span in story.spans)
+    made.close()
+    return Ran(tuple(events), tuple(plans), made.stats().n_forced, told)
+
+
+def with_params(**changes: object) -> EngineRequest:
+    return replace(ASKED, params=replace(PARAMS, **changes))
+
+
+@overlaps
+def test_forced_tokens_have_no_steps_and_no_logits_of_their_own(overlap: bool) -> None:
+    off = ran(ASKED, jump_ahead=False, overlap=overlap)
+    on = ran(ASKED, overlap=overlap)
+    assert keeps_to("6:5!", off.tokens) and len(off.tokens) == 24
+    assert on.tokens == off.tokens
+    assert (on.events[-1].finish, on.events[-1].stop_id) == ("length", None)
+    assert off.n_forced == 0 and on.n_forced > 4
+    assert len(on.plans) <= len(off.plans) - on.n_forced + (1 if overlap else 0)
+    assert on.n_logits <= off.n_logits - on.n_forced + (1 if overlap else 0)
+    assert all(row.n_logits <= 1 for plan in on.plans for row in plan.rows)
+
+
+@overlaps
+def test_logprobs_of_forced_tokens_are_drawn_in_one_row(overlap: bool) -> None:
+    asked = with_params(n_logprobs=2)
+    off = ran(asked, jump_ahead=False, overlap=overlap)
+    on = ran(asked, overlap=overlap)
+    assert on.tokens == off.tokens
+    logprobs = [[x for event in each.events for x in event.logprobs] for each in (on, off)]
+    assert logprobs[0] == logprobs[1] and len(logprobs[0]) == 24
+    assert on.n_forced > 4 and len(on.plans) < len(off.plans) - 4
+    assert max(row.n_logits for plan in on.plans for row in plan.rows) > 2
+
+
+@overlaps
+def test_a_small_budget_cuts_what_is_forced_in_chunks(overlap: bool) -> None:
+    off = ran(ASKED, jump_ahead=False, overlap=overlap, budget=2)
+    on = ran(ASKED, overlap=overlap, budget=2)
+    assert on.tokens == off.tokens
+    assert any(not row.n_logits and row.start >= 20 for plan in on.plans for row in plan.rows)
+
+
+@overlaps
+def test_the_timeline_tells_what_was_forced(overlap: bool) -> None:
+    """All but what was told with the end."""
+    found = ran(ASKED, overlap=overlap)
+    assert 0 < found.n_forced_told <= found.n_forced
+
+
+@overlaps
+def test_wrong_tokens_are_noticed(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    off = ran(ASKED, jump_ahead=False, overlap=overlap)
+    only = masking.only
+    monkeypatch.setattr(masking, "only", lambda bits: only(bits) + (only(bits) >= 0))
+    on = ran(ASKED, overlap=overlap)
+    assert on.tokens != off.tokens
+    assert on.events[-1].error_code == "constraint_failed"
+
+
+@overlaps
+def test_a_forced_end_ends(overlap: bool) -> None:
+    """The token that leads from place 2 to place 1."""
+    asked = with_params(stop_ids=(17,), max_tokens=100)
+    off = ran(asked, jump_ahead=False, overlap=overlap)
+    on = ran(asked, overlap=overlap)
+    assert on.tokens == off.tokens and on.tokens[-1] == 17
+    assert (on.events[-1].finish, on.events[-1].stop_id) == ("stop", 17)
+
+
+@overlaps
+def test_an_end_that_comes_too_early_is_not_forced(overlap: bool) -> None:
+    asked = with_params(stop_ids=(17,), max_tokens=100, min_tokens=90)
+    off = ran(asked, jump_ahead=False, overlap=overlap)
+    on = ran(asked, overlap=overlap)
+    assert on.tokens == off.tokens and on.tokens[-1:] != (17,)
+    ends = [(x.events[-1].finish, x.events[-1].stop_id) for x in (on, off)]
+    assert ends == [("stop", None), ("stop", None)]
+
+
+@overlaps
+def test_what_may_be_banned_is_drawn(overlap: bool) -> None:
+    asked = with_params(bad_words=((17,),))
+    off = ran(asked, jump_ahead=False, overlap=overlap)
+    on = ran(asked, overlap=overlap)
+    assert on.events[-1].error_code == off.events[-1].error_code == "no_token_left"
+    assert on.tokens == off.tokens and on.n_forced == 0
+
+
+def test_one_token_of_a_mask() -> None:
+    bits = Ring(70)
+    bits.open(0, "70:1", ())
+    found = mask_of(bits)
+    assert masking.only(found) == 0
+    found[2] |= 1
+    assert masking.only(found) == -1
+    assert masking.only(found * 0) == -1
+    found[:] = 0
+    found[1] = 1 << 31
+    assert masking.only(found) == 63
+    found[1] |= 2
+    assert masking.only(found) == -1
+
+
+def mask_of(masks: Masks) -> Bits:
+    found = np.zeros(3, np.uint32)
+    masks.fill(0, (), found)
+    return found
+
+
+@overlaps
+@pytest.mark.parametrize("n_logprobs", [-1, 0])
+def test_keys_of_a_schema_are_forced(overlap: bool, n_logprobs: int) -> None:
+    """The library's own list of what is forced says the same."""
+    answer = {"enum": ["a", "b"]}
+    schema = {
+        "type": "object",
+        "properties": {"first_name": answer, "second_name": answer},
+        "required": ["first_name", "second_name"],
+        "additionalProperties": False,
+    }
+    text = schema_grammar(schema, spaces=None).text
+    params = replace(PARAMS, constraint=text, stop_ids=(EOS,), max_tokens=90, n_logprobs=n_logprobs)
+    asked = replace(ASKED, params=params)
+    both = [
+        ran(
+            asked,
+            jump_ahead=jump_ahead,
+            overlap=overlap,
+            masks=lambda: GrammarMasks(byte_tokens),
+            vocab_size=EOS + 1,
+        )
+        for jump_ahead in (True, False)
+    ]
+    on, off = both
+    assert on.tokens == off.tokens and on.tokens[-1] == EOS
+    written = bytes(on.tokens[:-1])
+    assert written.startswith(b'{"first_name":"') and written.endswith(b'"}')
+    assert len(off.plans) >= len(on.tokens)
+    assert len(on.plans) <= (9 if overlap else 5)
+    matcher = byte_tokens().compile(text)
+    matcher.consume(on.tokens[:1])
+    assert bytes(matcher._made.compute_ff_tokens()) == b'"first_name":"'
