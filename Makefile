@@ -61,7 +61,8 @@ test: $(VENV)/.built $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 test-long: $(VENV)/.built $(VENV)/.dev
-	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/prop/test_prefix_cache.py \
+	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/diff/test_engine_exactness.py \
+		tests/prop/test_prefix_cache.py \
 		tests/prop/test_scheduler_runs.py tests/prop/test_toolcalls.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.

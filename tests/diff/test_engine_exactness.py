@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from tests.fork_variants import FORK_VARIANTS
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
 from tests.sharing_variants import SHARING_VARIANTS
 
+IS_LONG = os.environ.get("KVASIR_LONG", "") not in ("", "0")
 Damage = Callable[[StepPlan, SlotTables], StepPlan]
 
 SIZES = Sizes(vocab_size=97)
@@ -38,7 +40,7 @@ WINDOWED = (
     replace(SIZES, windows=(33,), has_full=False),
 )
 REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
-SHARING = make_sharing_requests(40, SIZES.vocab_size, seed=2, max_tokens=70)
+SHARING = make_sharing_requests(40 if IS_LONG else 20, SIZES.vocab_size, seed=2, max_tokens=70)
 
 
 @pytest.fixture(scope="module")
