@@ -18,6 +18,8 @@ FIRST ?= 0
 MIX ?= 10000
 # Of `make test-clients`: python, node, comply, schemas; empty is all.
 SUITES ?=
+# Of `make test-schemas`: gzipped lines of JSON, each a schema with instances.
+SCHEMAS ?=
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
@@ -27,7 +29,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -46,6 +48,7 @@ help:
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
 	@echo "make test-templates  tool calls as the chat templates of 67 models write them"
+	@echo "make test-schemas    schemas of others with their instances (SCHEMAS=file.jsonl.gz: more of them)"
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
 	@echo "make sanitize-short  a few of them, on the kernels of one level"
@@ -72,6 +75,14 @@ test-templates: $(VENV)/.built $(VENV)/.dev
 		--require-hashes -r tests/templates/requirements.txt -d build/templates
 	tar xzf build/templates/llama_cpp_python-*.tar.gz -C build/templates --strip-components 1 --wildcards '*/models/templates/*.jinja'
 	KVASIR_TEMPLATES=build/templates/vendor/llama.cpp/models/templates $(VENV)/bin/python -m pytest -n $(WORKERS) tests/templates $(ARGS)
+
+# The JSON-Schema-Test-Suite lies in the source of jsonschema; SCHEMAS is a file of more, with instances.
+test-schemas: $(VENV)/.built $(VENV)/.dev
+	mkdir -p build/schemas
+	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --no-binary jsonschema \
+		--require-hashes -r tests/schemas/requirements.txt -d build/schemas
+	tar xzf build/schemas/jsonschema-*.tar.gz -C build/schemas --strip-components 1 --wildcards '*/json/tests/*.json'
+	KVASIR_SCHEMA_SUITE=build/schemas/json/tests KVASIR_SCHEMAS=$(SCHEMAS) $(VENV)/bin/python -m pytest tests/schemas $(ARGS)
 
 # The short form, 3 kills under 16 of them, is part of make test.
 test-kill: $(VENV)/.built $(VENV)/.dev

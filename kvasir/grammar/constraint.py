@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.gbnf import plain_escapes
 from kvasir.grammar.schema import prepare
 
 MAX_BYTES = 2**20
@@ -88,7 +89,7 @@ def text_grammar(text: str) -> Constraint:
     from llguidance.gbnf_to_lark import any_to_lark  # a library of megabytes: where needed
 
     try:
-        return lark_grammar(any_to_lark(text))
+        return lark_grammar(any_to_lark(plain_escapes(text) if "::=" in text else text))
     except RecursionError:
         raise InvalidGrammar("the grammar is nested too deeply") from None
     except Exception as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kvasir.core.errors import RequestError
 from kvasir.core.warn import escaped
 
@@ -19,12 +21,15 @@ def pointer(path: Sequence[str | int]) -> str:
 class UnsupportedSchema(RequestError):
     """A keyword of a schema that cannot be kept to exactly (400)."""
 
-    def __init__(self, keyword: str, path: Path, why: str) -> None:
+    def __init__(self, message: str, keyword: str) -> None:
         self.keyword = keyword
-        super().__init__(
-            f"the schema's '{escaped(keyword)}' at {pointer(path)} is not supported: {why}",
-            code="unsupported_schema",
-        )
+        super().__init__(message, code="unsupported_schema")
+
+
+def unsupported(keyword: str, path: Path, why: str) -> UnsupportedSchema:
+    """``path`` is that of the keyword."""
+    where = f"'{escaped(keyword)}' at {pointer(path)}"
+    return UnsupportedSchema(f"the schema's {where} is not supported: {why}", keyword)
 
 
 class InvalidGrammar(RequestError):
@@ -32,3 +37,15 @@ class InvalidGrammar(RequestError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="invalid_grammar")
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """One of the two as a value, for another process."""
+
+    message: str
+    keyword: str = ""
+
+    def error(self) -> RequestError:
+        if self.keyword:
+            return UnsupportedSchema(self.message, self.keyword)
+        return InvalidGrammar(self.message)

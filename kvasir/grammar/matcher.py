@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.refusals import refused
 from kvasir.grammar.thinking import special_bytes
 from kvasir.grammar.vocabulary import Vocabulary, vocabulary_of
 from kvasir.sampling.masks import Bits
@@ -45,10 +45,10 @@ class GrammarTokens:
         return tokens[token] if token < len(tokens) else b""
 
     def compile(self, text: str) -> Matcher:
-        """Gives the GIL back meanwhile. Raises InvalidGrammar."""
+        """Gives the GIL back meanwhile. Raises InvalidGrammar and UnsupportedSchema."""
         made = self._library.LLMatcher(self.trie, text, log_level=0, limits=self._limits)
         if made.is_error():
-            raise InvalidGrammar(f"the grammar is refused: {_reason(made.get_error())}")
+            raise refused(_reason(made.get_error()), text)
         return Matcher(made, self._ends)
 
 

@@ -21,7 +21,7 @@ from kvasir.grammar.disjoint import (
     types_of,
     values_of,
 )
-from kvasir.grammar.errors import Path, UnsupportedSchema
+from kvasir.grammar.errors import Path, UnsupportedSchema, unsupported
 
 MAX_BRANCHES = 64
 """Alternatives that one rewrite may make: each is a copy of what stands beside it."""
@@ -35,7 +35,7 @@ class SchemaPlace:
     resolve: Resolve
 
     def refuse(self, keyword: str, why: str) -> UnsupportedSchema:
-        return UnsupportedSchema(keyword, (*self.path, keyword), why)
+        return unsupported(keyword, (*self.path, keyword), why)
 
 
 def rewrite(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
@@ -236,6 +236,26 @@ def _array_items(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
     return {**rest, "prefixItems": schema["items"], **more}
 
 
+def _least(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
+    """``minProperties``: those that are required, and one more."""
+    n_more = schema["minProperties"] - len(set(required(schema)))
+    rest = _without(schema, "minProperties")
+    if n_more <= 0 or "object" not in types_of(schema):
+        return rest
+    if n_more > 1:
+        raise place.refuse("minProperties", "names that are not listed may be the same ones")
+    names = [name for name in rest.get("properties") or () if name not in required(rest)]
+    if not names or rest.get("patternProperties") or rest.get("additionalProperties") is not False:
+        return schema
+    if types_of(rest) != {"object"} or len(names) > MAX_BRANCHES:
+        raise place.refuse("minProperties", "say which properties are required")
+    branches = [
+        {**_forbidding(names[:i]), "required": [name]} if i else {"required": [name]}
+        for i, name in enumerate(names)
+    ]
+    return _and(rest, {"anyOf": branches})
+
+
 def _refuse(keyword: str, why: str) -> Callable[[dict[str, Any], SchemaPlace], dict[str, Any]]:
     def act(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
         raise place.refuse(keyword, why)
@@ -262,6 +282,7 @@ _REWRITES: dict[str, Callable[[dict[str, Any], SchemaPlace], dict[str, Any]]] = 
     "if": _if,
     "not": _not,
     "oneOf": _one_of,
+    "minProperties": _least,
     "unevaluatedProperties": _refuse("unevaluatedProperties", "say additionalProperties"),
     "unevaluatedItems": _refuse("unevaluatedItems", "say items"),
     "$dynamicRef": _refuse("$dynamicRef", "say $ref"),

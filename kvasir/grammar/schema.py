@@ -14,7 +14,9 @@ from typing import Any
 
 from kvasir.core.warn import escaped
 from kvasir.grammar.disjoint import Schema
-from kvasir.grammar.errors import InvalidGrammar, Path, UnsupportedSchema, pointer
+from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
+from kvasir.grammar.patterns import translated
+from kvasir.grammar.references import References
 from kvasir.grammar.rewrites import SchemaPlace, rewrite
 
 MAX_DEPTH = 60
@@ -76,15 +78,15 @@ def prepare(schema: Schema, *, strict: bool = False, is_closed: bool = False) ->
         raise InvalidGrammar("a schema is a JSON object")
     if _OLD.search(str(schema.get("$schema", ""))):
         schema = _alone(schema, 0)
-    walk = _Walk(schema, strict, is_closed)
-    made = walk.schema(schema, (), 0)
+    walk = _Walk(References(schema), strict, is_closed)
+    made = walk.document(schema)
     made = {"anyOf": []} if made is False else made
     return PreparedSchema({} if made is True else made, walk.told())
 
 
 @dataclass(slots=True)
 class _Walk:
-    root: dict[str, Any]
+    references: References
     strict: bool
     is_closed: bool = False
     n_schemas: int = 0
@@ -103,6 +105,14 @@ class _Walk:
         else:
             self.n_more += 1
 
+    def document(self, root: dict[str, Any]) -> Schema:
+        made = self.schema(root, (), 0)
+        waiting = self.references.waiting
+        while waiting and isinstance(made, dict):
+            name, schema, path = waiting.pop()
+            made.setdefault("$defs", {})[name] = self.schema(schema, path, 1)
+        return made
+
     def schema(self, schema: Schema, path: Path, depth: int) -> Schema:
         self.n_schemas += 1
         if depth > MAX_DEPTH:
@@ -118,7 +128,7 @@ class _Walk:
         if self.is_closed and "properties" in kept:
             kept.setdefault("additionalProperties", False)
         made = {key: self._value(key, value, (*path, key), depth) for key, value in kept.items()}
-        return rewrite(made, SchemaPlace(path, self.resolve))
+        return rewrite(made, SchemaPlace(path, self.references.find))
 
     def _counts(self, key: str, value: object, path: Path) -> bool:
         """Whether the keyword asks for something; warns of those that do not and look as if."""
@@ -131,7 +141,7 @@ class _Walk:
             return True
         near = difflib.get_close_matches(key, KEYWORDS, n=1, cutoff=0.8)
         if near and self.strict:
-            raise UnsupportedSchema(key, (*path, key), f"did you mean '{near[0]}'?")
+            raise unsupported(key, (*path, key), f"did you mean '{near[0]}'?")
         if near:
             where = pointer((*path, key))
             self.warn(f"{where} is no keyword and was ignored: did you mean '{near[0]}'?")
@@ -140,7 +150,10 @@ class _Walk:
     def _value(self, key: str, value: Any, path: Path, depth: int) -> Any:
         """A keyword's value with its subschemas prepared."""
         if key in _MAPS and isinstance(value, dict):
-            return {name: self.schema(s, (*path, name), depth + 1) for name, s in value.items()}
+            spelled = translated if key == "patternProperties" else str
+            return {
+                spelled(name): self.schema(s, (*path, name), depth + 1) for name, s in value.items()
+            }
         if key == "dependencies" and isinstance(value, dict):
             return {
                 name: s if isinstance(s, list) else self.schema(s, (*path, name), depth + 1)
@@ -155,27 +168,8 @@ class _Walk:
             if self.n_values > MAX_VALUES:
                 raise InvalidGrammar(f"enum: the schema lists more than {MAX_VALUES} values")
         if key == "$ref":
-            self.resolve(value, path)
-        return value
-
-    def resolve(self, reference: object, path: Path = ()) -> Schema:
-        """The schema that a local $ref names. Raises UnsupportedSchema."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            raise UnsupportedSchema(
-                "$ref", path, "only references inside of the schema are followed"
-            )
-        found: Any = self.root
-        if reference not in ("#", "#/") and not reference.startswith("#/"):
-            raise UnsupportedSchema("$ref", path, "name the place as a JSON pointer")
-        for part in reference[2:].split("/") if len(reference) > 2 else ():
-            part = part.replace("%25", "%").replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
-                found = found[int(part)]
-            elif isinstance(found, dict) and part in found:
-                found = found[part]
-            else:
-                raise UnsupportedSchema("$ref", path, f"{escaped(reference)} names nothing")
-        return found
+            return self.references.renamed(value, path)
+        return translated(value) if key == "pattern" and isinstance(value, str) else value
 
 
 def _alone(value: Any, depth: int) -> Any:

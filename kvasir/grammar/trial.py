@@ -1,7 +1,7 @@
 """Compiles grammars that nobody has compiled before, in a process that may die of it.
 
 ``python -m kvasir.grammar.trial MODEL N_IDS MEGABYTES`` reads lines of JSON, each the text of a
-grammar, and answers each with a line: why it is refused, or "". A grammar that takes more memory
+grammar, and answers each with a line: the ``Refusal``, or null. A grammar that takes more memory
 ends the process; one that takes too long is for the reader to end. Ends with its input.
 """
 
@@ -13,8 +13,9 @@ import resource
 import sys
 
 import numpy as np
+from msgspec.json import encode
 
-from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.errors import InvalidGrammar, Refusal, UnsupportedSchema
 from kvasir.grammar.masks import check_compiles
 from kvasir.grammar.matcher import GrammarTokens, load_tokens
 from kvasir.sampling.masks import n_words
@@ -28,19 +29,21 @@ def main(path: str, n_ids: int, megabytes: int) -> None:
     tokens = load_tokens(path, n_ids)
     _limit(megabytes * 2**20)
     bits = np.zeros(n_words(n_ids), np.uint32)
-    print('""', flush=True)
+    print("null", flush=True)
     for line in sys.stdin:
-        print(json.dumps(_tried(tokens, json.loads(line), bits)), flush=True)
+        print(encode(_tried(tokens, json.loads(line), bits)).decode(), flush=True)
 
 
 def _tried(
     tokens: GrammarTokens, text: str, bits: np.ndarray[tuple[int], np.dtype[np.uint32]]
-) -> str:
+) -> Refusal | None:
     try:
         check_compiles(tokens, text, bits)
+    except UnsupportedSchema as error:
+        return Refusal(error.message, error.keyword)
     except InvalidGrammar as error:
-        return error.message
-    return ""
+        return Refusal(error.message)
+    return None
 
 
 def _limit(n_bytes: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -11,9 +10,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import json
+
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.grammar.constraint import MAX_BYTES, Constraint
-from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.errors import Refusal
 from kvasir.serve.fairlock import FairLock
 
 MAX_VERDICTS = 4096
@@ -43,19 +44,18 @@ class TrialCompiler:
         self._model = model
         self._seconds = seconds
         self._megabytes = megabytes
-        self._verdicts: OrderedDict[str, str] = OrderedDict()
-        """By the grammar's key: why it is refused, or nothing."""
+        self._verdicts: OrderedDict[str, Refusal | None] = OrderedDict()
+        """By the grammar's key: None, or why it is refused."""
         self._lock = FairLock()
-        self._trying: asyncio.Task[str] | None = None
+        self._trying: asyncio.Task[Refusal | None] | None = None
         """The newest; who asked for it may have left."""
         self._process: Process | None = None
         self._retires: asyncio.TimerHandle | None = None
 
     async def check(self, grammar: Constraint, n_ids: int, owner: str = "") -> None:
-        """Raises InvalidGrammar (400), CapacityError (429) when too many of ``owner`` wait. Owners
-        take turns. ``n_ids``: those of the model."""
-        verdict = self._verdicts.get(grammar.key)
-        if verdict is None:
+        """Raises InvalidGrammar and UnsupportedSchema (400), CapacityError (429) when too many of
+        ``owner`` wait. Owners take turns. ``n_ids``: those of the model."""
+        if grammar.key not in self._verdicts:
             if self._lock.n_waiting(owner) >= MAX_WAITING:
                 raise CapacityError(f"{MAX_WAITING} grammars wait to be compiled: try again later")
             began = time.monotonic()
@@ -63,50 +63,54 @@ class TrialCompiler:
                 verdict = await self._next(grammar, n_ids)
             self._tried(time.monotonic() - began)
         else:
+            verdict = self._verdicts[grammar.key]
             self._tried(None)
-        if verdict:
-            raise InvalidGrammar(verdict)
+        if verdict is not None:
+            raise verdict.error()
 
     def close(self) -> None:
         """The process ends."""
         self._retire()
 
-    async def _next(self, grammar: Constraint, n_ids: int) -> str:
+    async def _next(self, grammar: Constraint, n_ids: int) -> Refusal | None:
         """The pipes are for one grammar at a time, also when nobody waits for it any more."""
         if self._trying is not None:
             await asyncio.wait((self._trying,))
-        verdict = self._verdicts.get(grammar.key)
-        if verdict is None:
-            self._trying = asyncio.create_task(self._try(grammar, n_ids))
-            verdict = await asyncio.shield(self._trying)
-        return verdict
+        if grammar.key in self._verdicts:
+            return self._verdicts[grammar.key]
+        self._trying = asyncio.create_task(self._try(grammar, n_ids))
+        return await asyncio.shield(self._trying)
 
-    async def _try(self, grammar: Constraint, n_ids: int) -> str:
-        verdict = await self._ask(grammar, n_ids)
-        if verdict is None:  # it may have died before, of something else
-            verdict = await self._ask(grammar, n_ids)
-        if verdict is None:
-            verdict = f"the grammar takes more than {self._megabytes} MB to compile: simplify it"
+    async def _try(self, grammar: Constraint, n_ids: int) -> Refusal | None:
+        line = await self._ask(grammar, n_ids)
+        if not line:  # it may have died before, of something else
+            line = await self._ask(grammar, n_ids)
+        verdict = json.decode(line, type=Refusal | None) if line else self._too_large()
         self._verdicts[grammar.key] = verdict
         while len(self._verdicts) > MAX_VERDICTS:
             self._verdicts.popitem(last=False)
         return verdict
 
-    async def _ask(self, grammar: Constraint, n_ids: int) -> str | None:
-        """None when the process died of it."""
+    def _too_large(self) -> Refusal:
+        return Refusal(f"the grammar takes more than {self._megabytes} MB to compile: simplify it")
+
+    def _too_slow(self) -> Refusal:
+        return Refusal(f"the grammar takes more than {self._seconds:g} s to compile: simplify it")
+
+    async def _ask(self, grammar: Constraint, n_ids: int) -> bytes:
+        """What the process says; nothing when it died of it."""
         given, said = await self._open(n_ids)
         try:
-            given.write(json.dumps(grammar.text).encode() + b"\n")
+            given.write(json.encode(grammar.text) + b"\n")
             line = await asyncio.wait_for(said.readline(), self._seconds)
         except ConnectionError:
             line = b""
         except TimeoutError:
             self._retire()
-            return f"the grammar takes more than {self._seconds:g} s to compile: simplify it"
+            return json.encode(self._too_slow())
         if not line:
             self._retire()
-            return None
-        return str(json.loads(line))
+        return line
 
     async def _open(self, n_ids: int) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
         """The pipes of the process, which ends when nobody asks for a while."""

@@ -9,7 +9,7 @@ import pytest
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.schema import MAX_DEPTH, MAX_VALUES, prepare
-from tests.byte_grammar import compiled, spelled, takes
+from tests.byte_grammar import byte_tokens, compiled, spelled, takes
 
 AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
 OBJECT = {"type": "object", "properties": AB, "additionalProperties": False}
@@ -119,6 +119,51 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
     ),
     "an old open bound": ({"type": "integer", "minimum": 5, "exclusiveMinimum": True}, [6], [5]),
     "sizes as 2.0": ({"type": "string", "maxLength": 2.0}, ["ab"], ["abc"]),
+    "a reference to where no schema is kept": (
+        {
+            "properties": {"a": {"$ref": "#/kinds/whole"}},
+            "required": ["a"],
+            "kinds": {"whole": {"type": "integer", "not": False}, "more": {}},
+        },
+        [{"a": 1}],
+        [{"a": "x"}],
+    ),
+    "a reference to a part that is rewritten": (
+        {
+            "type": "object",
+            "properties": {
+                "a": {"oneOf": [{"type": "integer"}, {"type": "null"}]},
+                "b": {"$ref": "#/properties/a/oneOf/0"},
+            },
+            "$defs": {"at0": {"type": "string"}},
+        },
+        [{"a": None, "b": 1}],
+        [{"b": None}],
+    ),
+    "a reference in a circle": (
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/kinds/list"}},
+            "kinds": {"list": {"type": "array", "items": {"$ref": "#/kinds/list"}}},
+        },
+        [{"a": [[], [[]]]}],
+        [{"a": [1]}],
+    ),
+    "at least one of a few": (
+        {**OBJECT, "minProperties": 1},
+        [{"a": 1}, {"b": 1}, {"a": 1, "b": 1}],
+        [{}],
+    ),
+    "at least one more": (
+        {**OBJECT, "required": ["b"], "minProperties": 2},
+        [{"a": 1, "b": 1}],
+        [{"b": 1}, {"a": 1}],
+    ),
+    "at least what is required": (
+        {"type": "object", "required": ["a", "b"], "minProperties": 2},
+        [{"a": 1, "b": 1}],
+        [{"a": 1}],
+    ),
     "no uniqueness": ({"type": "array", "uniqueItems": False}, [[1, 1]], [1]),
     "unique, of one": ({"type": "array", "uniqueItems": True, "maxItems": 1}, [[1]], [[1, 1]]),
     "contains nothing": ({"type": "array", "contains": {"const": 1}, "minContains": 0}, [[2]], [2]),
@@ -145,11 +190,16 @@ def test_exact(case: str) -> None:
         ({"$ref": "https://example.com/schema"}, "#/$ref"),
         ({"$ref": "#/$defs/none"}, "#/$ref"),
         ({"unevaluatedProperties": False}, "#/unevaluatedProperties"),
+        ({"properties": {"a": {"type": "number", "maximum": 2**64}}}, "#/properties/a/maximum"),
+        ({"multipleOf": 12345678899999998, "type": "integer"}, "#/multipleOf"),
+        ({"items": {"type": "string", "pattern": "(?=a)"}, "type": "array"}, "#/items/pattern"),
+        ({"type": "object", "minProperties": 3}, "#/minProperties"),
+        ({"type": "object", "patternProperties": {"a": {}, "b": {}}}, "#/patternProperties"),
     ],
 )
 def test_refused_with_its_place(schema: Any, place: str) -> None:
     with pytest.raises(UnsupportedSchema) as caught:
-        prepare(schema)
+        byte_tokens().compile(schema_grammar(schema).text)
     assert caught.value.code == "unsupported_schema"
     assert f"'{caught.value.keyword}' at {place} is not supported" in caught.value.message
 
@@ -207,3 +257,17 @@ def test_bounds() -> None:
 def test_a_user_does_not_say_what_blanks_are() -> None:
     made = schema_grammar({"type": "object", "x-guidance": {"whitespace_pattern": "a*"}})
     assert not takes(made, "{aaa}")
+
+
+def test_one_of_several_places() -> None:
+    twice = {"properties": {"a": {"type": "string", "pattern": "(?=a)"}}}
+    twice["properties"]["b"] = twice["properties"]["a"]
+    with pytest.raises(UnsupportedSchema, match="'pattern' is not supported, at one of 2 places"):
+        byte_tokens().compile(schema_grammar(twice).text)
+
+
+def test_what_has_no_instance_says_so() -> None:
+    with pytest.raises(InvalidGrammar, match="no value is valid against the schema"):
+        byte_tokens().compile(
+            schema_grammar({"type": "string", "minLength": 2, "maxLength": 1}).text
+        )

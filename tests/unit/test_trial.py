@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvasir.grammar.constraint import choice_grammar, lark_grammar, schema_grammar
-from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.serve.fairlock import FairLock
 from kvasir.serve.trial import TrialCompiler
 from kvasir.tokenizer.load import load_tokenizer
@@ -35,6 +35,28 @@ def test_who_leaves_takes_nobody_elses_verdict(tmp_path: Path) -> None:
                 await compiler.check(choice_grammar([f"good{i}"]), n_ids)
                 with pytest.raises(asyncio.CancelledError):
                     await left
+        finally:
+            process = compiler._process
+            compiler.close()
+            if process is not None:
+                await process.wait()
+
+    asyncio.run(run())
+
+
+def test_a_keyword_that_the_library_lacks_is_named(tmp_path: Path) -> None:
+    model = write_toy_model(tmp_path)
+    n_ids = load_tokenizer(open_model(str(model))).vocab_size
+
+    async def run() -> None:
+        compiler = TrialCompiler(model, seconds=30, megabytes=256)
+        try:
+            for _ in range(2):
+                with pytest.raises(UnsupportedSchema, match="'pattern' at #/pattern") as caught:
+                    await compiler.check(
+                        schema_grammar({"type": "string", "pattern": "(?=a)"}), n_ids
+                    )
+                assert caught.value.keyword == "pattern"
         finally:
             process = compiler._process
             compiler.close()

@@ -1,0 +1,64 @@
+"""References of a schema into its own document, by JSON pointer (RFC 6901)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir.core.warn import escaped
+from kvasir.grammar.disjoint import Schema
+from kvasir.grammar.errors import Path, unsupported
+
+_ROOTS = ("#", "#/")
+_DEFINITIONS = ("$defs", "definitions")
+
+
+class References:
+    """What a schema names, and where it stands in the prepared one: other places than the root and
+    its definitions may be rewritten away, so what they have is prepared again, in ``$defs``."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._moved: dict[str, str] = {}
+        """The name in ``$defs``, by reference."""
+        self._taken = set(root.get("$defs") or ()) if isinstance(root.get("$defs"), dict) else set()
+        self.waiting: list[tuple[str, Schema, Path]] = []
+        """Name, schema and place of what is to be prepared and put there."""
+
+    def find(self, reference: object, path: Path = ()) -> Schema:
+        """What the $ref at ``path`` names. Raises UnsupportedSchema."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise unsupported("$ref", path, "only references inside of the schema are followed")
+        if reference not in _ROOTS and not reference.startswith("#/"):
+            raise unsupported("$ref", path, "name the place as a JSON pointer")
+        found: Any = self._root
+        for part in _parts(reference):
+            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+                found = found[int(part)]
+            elif isinstance(found, dict) and part in found:
+                found = found[part]
+            else:
+                raise unsupported("$ref", path, f"{escaped(reference)} names nothing")
+        return found
+
+    def renamed(self, reference: object, path: Path) -> str:
+        """The $ref of the prepared schema that names the same. Raises UnsupportedSchema."""
+        target = self.find(reference, path)
+        text = str(reference)
+        parts = _parts(text)
+        if not parts or (len(parts) == 2 and parts[0] in _DEFINITIONS):
+            return text
+        if text not in self._moved:
+            name = next(
+                n for i in range(len(self._taken) + 1) if (n := f"at{i}") not in self._taken
+            )
+            self._taken.add(name)
+            self._moved[text] = name
+            self.waiting.append((name, target, tuple(parts)))
+        return f"#/$defs/{self._moved[text]}"
+
+
+def _parts(reference: str) -> list[str]:
+    if reference in _ROOTS:
+        return []
+    parts = reference[2:].split("/")
+    return [part.replace("%25", "%").replace("~1", "/").replace("~0", "~") for part in parts]
