@@ -105,7 +105,7 @@ def write_command(
     chosen = spread(list(sample_cases(file)), limit)
     with LLM(model, max_num_seqs=streams) as llm:
         built = llm.session().opened().built
-        tokens = load_tokens(model, built.sizes.vocab_size)
+        tokens = load_tokens(model, built.config.sizes.vocab_size)
         sizes = (max_tokens, streams)
         write_answers(llm, tokens, chosen, answers, sizes, lambda text: print(text, flush=True))
         described = describe_engine(loaded, built)

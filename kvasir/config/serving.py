@@ -200,6 +200,31 @@ class ServeOptions:
         "How the model writes tool calls; by default its chat template is asked.",
         choices=TOOL_FORMATS,
     )
+    reasoning_format: str = option(
+        "auto",
+        "choice",
+        "Where reasoning is told to who does not say: apart (auto, deepseek), in the content as it "
+        "was written (none), or in both (deepseek-legacy).",
+        choices=("auto", "deepseek", "deepseek-legacy", "none"),
+    )
+    schema_kilobytes: int = option(
+        1024,
+        "int",
+        "Kilobytes that a schema, expression or grammar may have.",
+        minimum=1,
+        maximum=8192,
+    )
+    schema_depth: int = option(
+        60, "int", "How deep a schema may be nested.", minimum=1, maximum=100
+    )
+    schema_values: int = option(
+        10_000,
+        "int",
+        "Values that a schema may list in all, and choices.",
+        minimum=1,
+        maximum=100_000,
+    )
+    max_tools: int = option(128, "int", "Tools that a request may have.", minimum=1, maximum=1024)
     grammar_seconds: int = option(
         2, "int", "Seconds that a grammar or schema may take to compile.", maximum=60
     )

@@ -15,11 +15,9 @@ import msgspec
 
 from kvasir.grammar.errors import InvalidGrammar
 from kvasir.grammar.gbnf import plain_escapes
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
 
-MAX_BYTES = 2**20
-"""Of what a client sends."""
-MAX_CHOICES = 10_000
 SPACES = r"[ \n\r\t]{0,40}"
 """White space between the parts of JSON: endless blanks are what small models run away with most
 often."""
@@ -42,13 +40,18 @@ FREE = Constraint("")
 
 
 def schema_grammar(
-    schema: object, *, strict: bool = False, spaces: str | None = SPACES, is_closed: bool = False
+    schema: object,
+    *,
+    strict: bool = False,
+    spaces: str | None = SPACES,
+    is_closed: bool = False,
+    limits: GrammarLimits = LIMITS,
 ) -> Constraint:
     """JSON that is valid against ``schema``; ``spaces`` is the regular expression of white space
     between its parts, None for none. ``strict`` and ``is_closed`` are those of ``prepare``. Raises
     UnsupportedSchema and InvalidGrammar."""
-    _check_size(_dumped(schema), "the schema")
-    prepared = prepare(schema, strict=strict, is_closed=is_closed)
+    _check_size(_dumped(schema), "the schema", limits)
+    prepared = prepare(schema, strict=strict, is_closed=is_closed, limits=limits)
     blanks = {"whitespace_flexible": False} if spaces is None else {"whitespace_pattern": spaces}
     whole = {**prepared.schema, "x-guidance": blanks}
     return Constraint(_text({"json_schema": whole}), prepared.warnings)
@@ -59,41 +62,42 @@ def object_grammar(spaces: str | None = SPACES) -> Constraint:
     return schema_grammar({"type": "object"}, spaces=spaces)
 
 
-def regex_grammar(pattern: str) -> Constraint:
+def regex_grammar(pattern: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """The whole answer matches ``pattern``, in the syntax of Rust's regex crate: no look-around,
     no back references."""
-    _check_size(pattern, "the regular expression")
+    _check_size(pattern, "the regular expression", limits)
     return Constraint(_text({"lark_grammar": f"start: {_lark_regex(pattern)}"}))
 
 
-def choice_grammar(choices: Sequence[str]) -> Constraint:
+def choice_grammar(choices: Sequence[str], limits: GrammarLimits = LIMITS) -> Constraint:
     """The answer is one of ``choices``."""
-    if not choices or len(choices) > MAX_CHOICES:
-        raise InvalidGrammar(f"choice: {len(choices)} strings, 1 to {MAX_CHOICES} are possible")
+    if not choices or len(choices) > limits.n_values:
+        raise InvalidGrammar(f"choice: {len(choices)} strings, 1 to {limits.n_values} are possible")
     if not all(choices):
         raise InvalidGrammar("choice: an empty string is no choice")
-    _check_size("".join(choices), "choice")
+    _check_size("".join(choices), "choice", limits)
     written = " | ".join(map(json.dumps, dict.fromkeys(choices)))
     return Constraint(_text({"lark_grammar": f"start: CHOICE\nCHOICE: {written}"}))
 
 
-def lark_grammar(text: str) -> Constraint:
+def lark_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """Lark, in llguidance's variant."""
-    _check_size(text, "the grammar")
+    _check_size(text, "the grammar", limits)
     return Constraint(_text({"lark_grammar": text}))
 
 
-def text_grammar(text: str) -> Constraint:
+def text_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """GBNF (llama.cpp) or Lark, whichever ``text`` is. Raises InvalidGrammar."""
-    _check_size(text, "the grammar")
+    _check_size(text, "the grammar", limits)
     from llguidance.gbnf_to_lark import any_to_lark  # a library of megabytes: where needed
 
     try:
-        return lark_grammar(any_to_lark(plain_escapes(text) if "::=" in text else text))
+        made = any_to_lark(plain_escapes(text) if "::=" in text else text)
     except RecursionError:
         raise InvalidGrammar("the grammar is nested too deeply") from None
     except Exception as error:
         raise InvalidGrammar(f"the grammar is neither GBNF nor Lark: {error}") from None
+    return lark_grammar(made, limits)
 
 
 def _dumped(schema: object) -> str:
@@ -118,7 +122,7 @@ def _lark_regex(pattern: str) -> str:
     return "/" + "".join(escaped) + "/"
 
 
-def _check_size(text: str, what: str) -> None:
+def _check_size(text: str, what: str, limits: GrammarLimits) -> None:
     size = len(text.encode("utf-8", "replace"))
-    if size > MAX_BYTES:
-        raise InvalidGrammar(f"{what} has {size} bytes, {MAX_BYTES} at most")
+    if size > limits.n_bytes:
+        raise InvalidGrammar(f"{what} has {size} bytes, {limits.n_bytes} at most")

@@ -15,13 +15,11 @@ from typing import Any
 from kvasir.core.warn import escaped
 from kvasir.grammar.disjoint import Schema
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.patterns import translated
 from kvasir.grammar.references import References
 from kvasir.grammar.rewrites import SchemaPlace, rewrite
 
-MAX_DEPTH = 60
-MAX_VALUES = 10_000
-"""Of all ``enum`` of a schema together."""
 MAX_SCHEMAS = 20_000
 MAX_WARNINGS = 16
 
@@ -68,7 +66,13 @@ class PreparedSchema:
     warnings: tuple[str, ...]
 
 
-def prepare(schema: Schema, *, strict: bool = False, is_closed: bool = False) -> PreparedSchema:
+def prepare(
+    schema: Schema,
+    *,
+    strict: bool = False,
+    is_closed: bool = False,
+    limits: GrammarLimits = LIMITS,
+) -> PreparedSchema:
     """Raises UnsupportedSchema and InvalidGrammar; with ``strict`` also on a keyword that looks
     misspelled, which otherwise is a warning. ``is_closed``: objects have no properties but those
     that their schemas name, whether these say so or not."""
@@ -77,8 +81,8 @@ def prepare(schema: Schema, *, strict: bool = False, is_closed: bool = False) ->
     if not isinstance(schema, dict):
         raise InvalidGrammar("a schema is a JSON object")
     if _OLD.search(str(schema.get("$schema", ""))):
-        schema = _alone(schema, 0)
-    walk = _Walk(References(schema), strict, is_closed)
+        schema = _alone(schema, limits.depth)
+    walk = _Walk(References(schema), limits, strict, is_closed)
     made = walk.document(schema)
     made = {"anyOf": []} if made is False else made
     return PreparedSchema({} if made is True else made, walk.told())
@@ -87,6 +91,7 @@ def prepare(schema: Schema, *, strict: bool = False, is_closed: bool = False) ->
 @dataclass(slots=True)
 class _Walk:
     references: References
+    limits: GrammarLimits
     strict: bool
     is_closed: bool = False
     n_schemas: int = 0
@@ -115,8 +120,8 @@ class _Walk:
 
     def schema(self, schema: Schema, path: Path, depth: int) -> Schema:
         self.n_schemas += 1
-        if depth > MAX_DEPTH:
-            raise InvalidGrammar(f"the schema is nested {depth} deep, {MAX_DEPTH} at most")
+        if depth > self.limits.depth:
+            raise _too_deep(self.limits.depth)
         if self.n_schemas > MAX_SCHEMAS:
             raise InvalidGrammar(f"the schema has more than {MAX_SCHEMAS} subschemas")
         if isinstance(schema, bool):
@@ -165,25 +170,30 @@ class _Walk:
             return self.schema(value, path, depth + 1)
         if key == "enum" and isinstance(value, list):
             self.n_values += len(value)
-            if self.n_values > MAX_VALUES:
-                raise InvalidGrammar(f"enum: the schema lists more than {MAX_VALUES} values")
+            most = self.limits.n_values
+            if self.n_values > most:
+                raise InvalidGrammar(f"enum: the schema lists more than {most} values")
         if key == "$ref":
             return self.references.renamed(value, path)
         return translated(value) if key == "pattern" and isinstance(value, str) else value
 
 
-def _alone(value: Any, depth: int) -> Any:
+def _too_deep(most: int) -> InvalidGrammar:
+    return InvalidGrammar(f"the schema is nested too deeply, {most} at most")
+
+
+def _alone(value: Any, most: int, depth: int = 0) -> Any:
     """Schemas of drafts in which nothing counts beside a $ref, without what stands there."""
-    if depth > 2 * MAX_DEPTH:
-        raise InvalidGrammar(f"the schema is nested too deeply, {MAX_DEPTH} at most")
+    if depth > 2 * most:
+        raise _too_deep(most)
     if isinstance(value, list):
-        return [_alone(item, depth + 1) for item in value]
+        return [_alone(item, most, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
     if isinstance(value.get("$ref"), str):
         value = {key: value[key] for key in ("$ref", *_MAPS[2:4]) if key in value}
     data = ("const", "enum", "default", "examples")
-    return {k: v if k in data else _alone(v, depth + 1) for k, v in value.items()}
+    return {k: v if k in data else _alone(v, most, depth + 1) for k, v in value.items()}
 
 
 def _in_new_words(schema: dict[str, Any]) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from kvasir.grammar.constraint import (
     text_grammar,
 )
 from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.tags import tag_grammar
 
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
-def grammar_of(asked: StructuredOutputs) -> Constraint:
+def grammar_of(asked: StructuredOutputs, limits: GrammarLimits = LIMITS) -> Constraint:
     """Raises RequestError (400): InvalidGrammar, UnsupportedSchema, and where ``asked`` says none
     or two things at once."""
     given = [name for name in KINDS if getattr(asked, name) not in (None, False)]
@@ -39,7 +40,7 @@ def grammar_of(asked: StructuredOutputs) -> Constraint:
             f"structured_outputs: white space and properties are those of json, not of {given[0]}",
             param="structured_outputs",
         )
-    return _make(given[0], asked)
+    return _make(given[0], asked, limits)
 
 
 def _has_json_options(asked: StructuredOutputs) -> bool:
@@ -50,15 +51,15 @@ def _has_json_options(asked: StructuredOutputs) -> bool:
     )
 
 
-def _make(kind: str, asked: StructuredOutputs) -> Constraint:
+def _make(kind: str, asked: StructuredOutputs, limits: GrammarLimits) -> Constraint:
     if kind == "regex":
-        return regex_grammar(asked.regex or "")
+        return regex_grammar(asked.regex or "", limits)
     if kind == "choice":
-        return choice_grammar(asked.choice or [])
+        return choice_grammar(asked.choice or [], limits)
     if kind == "grammar":
-        return text_grammar(asked.grammar or "")
+        return text_grammar(asked.grammar or "", limits)
     if kind == "structural_tag":
-        return tag_grammar(_loaded(asked.structural_tag, "structural_tag"))
+        return tag_grammar(_loaded(asked.structural_tag, "structural_tag"), limits)
     if asked.disable_any_whitespace and asked.whitespace_pattern:
         raise RequestError(
             "structured_outputs: whitespace_pattern and disable_any_whitespace exclude each other",
@@ -72,6 +73,7 @@ def _make(kind: str, asked: StructuredOutputs) -> Constraint:
         strict=asked.strict,
         spaces=spaces,
         is_closed=asked.disable_additional_properties,
+        limits=limits,
     )
 
 

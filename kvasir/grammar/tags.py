@@ -13,6 +13,7 @@ import msgspec
 
 from kvasir.grammar.constraint import SPACES, Constraint, lark_grammar
 from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
 
 _MAX_TAGS = msgspec.Meta(min_length=1, max_length=128)
@@ -29,7 +30,7 @@ class StructuralTag(msgspec.Struct, frozen=True):
     triggers: Annotated[list[str], _MAX_TAGS]
 
 
-def tag_grammar(asked: object) -> Constraint:
+def tag_grammar(asked: object, limits: GrammarLimits = LIMITS) -> Constraint:
     """Raises InvalidGrammar and UnsupportedSchema."""
     try:
         tag = msgspec.convert(asked, StructuralTag)
@@ -42,7 +43,7 @@ def tag_grammar(asked: object) -> Constraint:
         trigger = next((trigger for trigger in tag.triggers if begin.startswith(trigger)), "")
         if not trigger:
             raise InvalidGrammar(f"the begin of structures[{number}] starts with no trigger")
-        prepared = prepare(structure.schema)
+        prepared = prepare(structure.schema, limits=limits)
         warnings += prepared.warnings
         whole = {**prepared.schema, "x-guidance": {"whitespace_pattern": SPACES}}
         rules += [
@@ -52,7 +53,7 @@ def tag_grammar(asked: object) -> Constraint:
         ]
     names = " | ".join(f"tag_{number}" for number in range(len(tag.structures)))
     head = ["%llguidance {}", f"start: ({names})* rest", "rest: TEXT", r"TEXT: /(.|\n)*/"]
-    return Constraint(lark_grammar("\n".join((*head, *rules))).text, tuple(warnings))
+    return Constraint(lark_grammar("\n".join((*head, *rules)), limits).text, tuple(warnings))
 
 
 def _literal(text: str) -> str:

@@ -27,7 +27,7 @@ class ThinkingLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     begin: tuple[int | str, ...]
     end: tuple[int | str, ...]
     close: tuple[int, ...]
-    """Ids that spell the end."""
+    """Ids that spell the end, and what is to stand before it."""
     is_open: bool = False
     """Whether the prompt ends inside of reasoning."""
     budget: int | None = None

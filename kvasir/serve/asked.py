@@ -11,6 +11,7 @@ from kvasir.serve.protocol.thinking import ThinkingWish
 from kvasir.serve.resolved import Ids, Json
 from kvasir.serve.tools import ToolWish
 from kvasir.tokenizer.messages import ChatMessage
+from kvasir.toolcalls.reading import Thoughts
 from kvasir.validation.names import OWN, Names
 
 Prompt = str | Ids | Mixed
@@ -111,6 +112,8 @@ class Asked:
     """Of the chat template."""
     thinking: ThinkingWish | None = None
     """When reasoning shall end; None: when the model ends it."""
+    thoughts: Thoughts | None = None
+    """Where reasoning is told; None: as the server has it."""
     keep: Keep | None = None
     """Of dialects whose answers may be stored."""
     show: Json = field(default_factory=dict)

@@ -15,6 +15,7 @@ from kvasir.core.messages import Ready
 from kvasir.core.params import SamplingParams, TokenParams, after
 from kvasir.core.request import PLAIN, Context, Standing
 from kvasir.grammar.constraint import FREE, Constraint
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.thinking import Limited, grammar_in
 from kvasir.sampling.reference import DRAWS
 from kvasir.serve.admission import AdmissionLimits
@@ -33,7 +34,7 @@ from kvasir.serve.trial import TrialCompiler
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.history import told
 from kvasir.toolcalls.limits import limit_of
-from kvasir.toolcalls.reading import Reading, bound
+from kvasir.toolcalls.reading import Reading, Thoughts, bound
 from kvasir.validation.names import Names
 from kvasir.validation.params import (
     check,
@@ -71,6 +72,9 @@ class Server:
     caller: Caller = ANYONE
     tool_format: str = "auto"
     """How the model writes calls; "auto": as its chat template does."""
+    thoughts: Thoughts = "apart"
+    """Where reasoning is told to who does not say."""
+    grammar_limits: GrammarLimits = LIMITS
     shares_prefixes: bool = False
     """With other keys, where the salts are equal."""
 
@@ -195,11 +199,14 @@ async def _reading(asked: Asked, server: Server, prompt: Ids) -> Reading | None:
         return None
     if not asked.tells_pieces or server.text.template.problem:
         return None
-    return await _chat(asked, server).reading(prompt)
+    reading = await _chat(asked, server).reading(prompt)
+    if reading is None:
+        return None
+    return structs.replace(reading, thoughts=asked.thoughts or server.thoughts)
 
 
 def _chat(asked: Asked, server: Server) -> Chat:
-    return Chat(server.text, server.tool_format, asked.tools, asked.params)
+    return Chat(server.text, server.tool_format, asked.tools, asked.params, server.grammar_limits)
 
 
 async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> Constraint:
@@ -228,7 +235,8 @@ def with_limit(
         return structs.replace(grammar, warnings=(*grammar.warnings, said))
     if reading is None:  # the prompt says that there is none
         return grammar
-    limit = limit_of(bound(reading, text.tokenizer), text.tokenizer, wish.budget)
+    marked = bound(reading, text.tokenizer)
+    limit = limit_of(marked, text.tokenizer, wish.budget, wish.message)
     if limit is None:
         return grammar
     return structs.replace(grammar, text=Limited(limit, grammar.text).text())

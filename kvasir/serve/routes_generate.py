@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+from kvasir.config.serving import ServeOptions
 from kvasir.grammar.errors import UnsupportedSchema
+from kvasir.grammar.limits import GrammarLimits
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked, Keep, LoadWish
 from kvasir.serve.chats import begin_chat
@@ -16,6 +18,7 @@ from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import Server, prompts_of, resolve
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.loading import load
+from kvasir.serve.protocol.thinking import FORMATS as REASONING_FORMATS
 from kvasir.serve.resolved import Json, Resolved
 from kvasir.serve.respond import respond
 from kvasir.serve.run import AnswerRun
@@ -129,6 +132,15 @@ async def answer(
     await respond(run, exchange, store)
 
 
+def grammar_limits(options: ServeOptions) -> GrammarLimits:
+    return GrammarLimits(
+        options.schema_kilobytes * 1024,
+        options.schema_depth,
+        options.schema_values,
+        options.max_tools,
+    )
+
+
 async def server_of(service: Service, model: Model, caller: Caller) -> Server:
     """What requests of ``caller`` for ``model`` are resolved with."""
     text, info = await model.open()
@@ -144,5 +156,7 @@ async def server_of(service: Service, model: Model, caller: Caller) -> Server:
         model.context,
         caller,
         tool_format=service.options.tool_format,
+        thoughts=REASONING_FORMATS[service.options.reasoning_format],
+        grammar_limits=grammar_limits(service.options),
         shares_prefixes=service.options.prefix_sharing == "all",
     )

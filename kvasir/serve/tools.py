@@ -16,6 +16,7 @@ from kvasir.core.errors import RequestError
 from kvasir.core.params import SamplingParams, TokenParams
 from kvasir.core.warn import escaped
 from kvasir.grammar.constraint import FREE, Constraint
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.structured import grammar_of
 from kvasir.serve.resolved import Ids, Json
 from kvasir.serve.text import TextModel
@@ -23,7 +24,8 @@ from kvasir.toolcalls.grammar import Choice, Tool, kinds_of, thinking_first, too
 from kvasir.toolcalls.reading import Reading, bound
 from kvasir.toolcalls.table import FORMATS
 
-MAX_TOOLS = 128
+MAX_TOOLS = 1024
+"""That are read at all; how many a request may have is the server's to say."""
 TAIL_TOKENS = 16
 """Of a prompt, in which the marker that opens reasoning stands."""
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -74,9 +76,7 @@ def wish_of(
             raise RequestError("tool_choice asks for a call, and there are no tools", param=where)
         return None
     if len(functions) > MAX_TOOLS:
-        raise RequestError(
-            f"{where} has {len(functions)} tools, at most {MAX_TOOLS} are possible", param=where
-        )
+        raise RequestError(_too_many(where, len(functions), MAX_TOOLS), param=where)
     tools = tuple(_tool(function, f"{where}[{i}]") for i, function in enumerate(functions))
     names = [tool.name for tool in tools]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -94,6 +94,10 @@ def wish_of(
         allowed=None if allowed is None else tuple(allowed),
         parallel=parallel,
     )
+
+
+def _too_many(where: str, n: int, most: int) -> str:
+    return f"{where} has {n} tools, at most {most} are possible"
 
 
 def _tool(function: Mapping[str, Any], where: str) -> Tool:
@@ -115,12 +119,16 @@ class Chat:
     tool_format: str
     wish: ToolWish | None
     params: SamplingParams
+    limits: GrammarLimits = LIMITS
 
     async def reading(self, prompt: Ids) -> Reading | None:
         """Without the key of its ids. Raises RequestError (400) where tools are wanted and nobody
         knows how the model writes calls."""
         reading = _thinking(self.text, prompt)
         wish = self.wish
+        if wish is not None and len(wish.tools) > self.limits.n_tools:
+            said = _too_many("tools", len(wish.tools), self.limits.n_tools)
+            raise RequestError(said, param="tools")
         if wish is None or wish.choice == "none":
             return reading
         if self.params.structured_outputs is not None:
@@ -145,7 +153,8 @@ class Chat:
         """Not yet judged. Raises RequestError (400)."""
         wish, marked = self.wish, reading and bound(reading, self.text.tokenizer)
         if self.params.structured_outputs is not None:
-            grammar = await asyncio.to_thread(grammar_of, self.params.structured_outputs)
+            asked = self.params.structured_outputs
+            grammar = await asyncio.to_thread(grammar_of, asked, self.limits)
             return grammar if marked is None else thinking_first(marked, grammar)
         if wish is None:
             return FREE
@@ -157,7 +166,12 @@ class Chat:
         )
         parallel = wish.parallel and found.is_parallel
         grammar = await asyncio.to_thread(
-            tools_grammar, marked, wish.callable, wish.choice, parallel=parallel
+            tools_grammar,
+            marked,
+            wish.callable,
+            wish.choice,
+            parallel=parallel,
+            limits=self.limits,
         )
         if found.history.shown_as is not None:
             return grammar

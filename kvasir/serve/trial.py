@@ -13,11 +13,13 @@ from pathlib import Path
 from msgspec import json
 
 from kvasir.core.errors import CapacityError, KvasirError
-from kvasir.grammar.constraint import MAX_BYTES, Constraint
+from kvasir.grammar.constraint import Constraint
 from kvasir.grammar.errors import Refusal
 from kvasir.serve.fairlock import FairLock
 
 MAX_VERDICTS = 4096
+MAX_LINE = 2**20
+"""Bytes of what the process answers."""
 MAX_WAITING = 64
 """Of one owner."""
 START_SECONDS = 60.0
@@ -131,7 +133,7 @@ class TrialCompiler:
             *(*program, str(n_ids), str(self._megabytes)),
             stdin=PIPE,
             stdout=PIPE,
-            limit=8 * MAX_BYTES,
+            limit=MAX_LINE,
         )
         ready = b""
         if process.stdout is not None:

@@ -14,6 +14,7 @@ import msgspec
 
 from kvasir.grammar.constraint import SPACES, Constraint, lark_grammar
 from kvasir.grammar.errors import UnsupportedSchema
+from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
 from kvasir.toolcalls.format import (
     Kind,
@@ -48,12 +49,17 @@ def kinds_of(tools: Sequence[Tool]) -> dict[str, dict[str, Kind]]:
 
 
 def tools_grammar(
-    reading: Reading, tools: Sequence[Tool], choice: Choice, *, parallel: bool = True
+    reading: Reading,
+    tools: Sequence[Tool],
+    choice: Choice,
+    *,
+    parallel: bool = True,
+    limits: GrammarLimits = LIMITS,
 ) -> Constraint:
     """``tools``: those that may be called. Raises UnsupportedSchema and InvalidGrammar."""
     if reading.format is None:
         raise ValueError("there is no format to write calls in")
-    return _GrammarWriter(reading, reading.format).whole(tools, choice, parallel)
+    return _GrammarWriter(reading, reading.format, limits).whole(tools, choice, parallel)
 
 
 def thinking_first(reading: Reading, answer: Constraint) -> Constraint:
@@ -69,9 +75,12 @@ def thinking_first(reading: Reading, answer: Constraint) -> Constraint:
 
 
 class _GrammarWriter:
-    def __init__(self, reading: Reading, form: ToolFormat | None) -> None:
+    def __init__(
+        self, reading: Reading, form: ToolFormat | None, limits: GrammarLimits = LIMITS
+    ) -> None:
         self._reading = reading
         self._format = form
+        self._limits = limits
         self._rules = RuleLines(reading.marks)
         said = None if form is None else form.arguments
         self._literals = LiteralRules(said, self._rules) if isinstance(said, Literals) else None
@@ -97,7 +106,7 @@ class _GrammarWriter:
         else:
             start += self._calls(form, tools, parallel, is_free=choice == "auto")
         rules = "\n".join((_HEAD, start, *self._rules.lines, *ENDS))
-        return Constraint(lark_grammar(rules).text, tuple(self._warnings))
+        return Constraint(lark_grammar(rules, self._limits).text, tuple(self._warnings))
 
     def _thoughts(self) -> str:
         """The beginning of the start rule."""
@@ -209,8 +218,9 @@ class _GrammarWriter:
         return self._parts(parts).replace("$args", written)
 
     def _schema(self, tool: Tool) -> dict[str, Any]:
+        whole = {"type": "object", **tool.schema}
         try:
-            prepared = prepare({"type": "object", **tool.schema}, strict=tool.strict)
+            prepared = prepare(whole, strict=tool.strict, limits=self._limits)
         except UnsupportedSchema as error:
             if tool.strict:
                 raise

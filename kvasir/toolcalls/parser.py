@@ -60,6 +60,8 @@ class MessageParser:
             self._think(held)
         elif not self._is_marker(held):
             self._say(held)
+        elif self._state == self._answer:
+            self._show(held)
         return self._taken()
 
     def _is_marker(self, held: str) -> bool:
@@ -99,8 +101,14 @@ class MessageParser:
             self._pieces.append(Said(self._reading.spelled(text)))
 
     def _think(self, text: str) -> None:
-        if text:
+        if text and self._reading.thoughts != "content":
             self._pieces.append(Thought(self._reading.spelled(text)))
+        self._show(text)
+
+    def _show(self, text: str) -> None:
+        """What stands in or around reasoning, where the content has all that the model wrote."""
+        if self._reading.thoughts != "apart":
+            self._say(text)
 
     def _say_arguments(self, text: str) -> None:
         if text:
@@ -130,13 +138,14 @@ class MessageParser:
         return True
 
     def _begin_thought(self, n_before: int) -> None:
+        self._show(self._buffer[:n_before])
         self._buffer = self._buffer[n_before:]
         self._drops_space = True
         self._state = self._thinking
 
     def _thinking(self) -> bool:
         if self._drops_space:
-            self._buffer = self._buffer.lstrip(SPACES)
+            self._drop_space()
             if not self._buffer:
                 return False
             self._drops_space = False
@@ -145,7 +154,9 @@ class MessageParser:
         if at < 0:
             self._think(self._cut(end))
             return False
-        self._think(self._buffer[:at].rstrip(SPACES))
+        said = self._buffer[:at].rstrip(SPACES)
+        self._think(said)
+        self._show(self._buffer[len(said) : at + len(end)])
         self._buffer = self._buffer[at + len(end) :]
         self._drops_space = True
         self._state = self._answer
@@ -153,7 +164,7 @@ class MessageParser:
 
     def _answer(self) -> bool:
         """What follows reasoning."""
-        self._buffer = self._buffer.lstrip(SPACES)
+        self._drop_space()
         if not self._buffer:
             return False
         thoughts = self._reading.reasoning
@@ -161,6 +172,12 @@ class MessageParser:
         self._may_think = thoughts is not None and bool(thoughts.content)
         self._state = self._beginning
         return True
+
+    def _drop_space(self) -> None:
+        """Of the begin of the buffer, beside a marker of reasoning."""
+        rest = self._buffer.lstrip(SPACES)
+        self._show(self._buffer[: len(self._buffer) - len(rest)])
+        self._buffer = rest
 
     def _cut(self, *markers: str) -> str:
         """Takes from the buffer what certainly stands before ``markers`` and the white space in
@@ -189,15 +206,16 @@ class MessageParser:
             self._begin_call(form.first, before)
         elif thoughts is not None:
             self._say(self._buffer[:at])
-            self._pass_marker(thoughts, marker, at + len(marker))
+            self._buffer = self._buffer[at:]
+            self._pass_marker(thoughts, marker)
         return True
 
-    def _pass_marker(self, thoughts: Reasoning, marker: str, n_before: int) -> None:
-        """Of a part of the answer."""
+    def _pass_marker(self, thoughts: Reasoning, marker: str) -> None:
+        """Of a part of the answer, with which the buffer begins."""
         if marker == thoughts.begin:
-            self._begin_thought(n_before)
+            self._begin_thought(len(marker))
             return
-        self._buffer = self._buffer[n_before:]
+        self._buffer = self._buffer[len(marker) :]
         if marker in thoughts.ends:
             self._may_think = True
             self._state = self._beginning

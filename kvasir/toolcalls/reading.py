@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,8 @@ from kvasir.toolcalls.format import (
     ToolFormat,
 )
 
+Thoughts = Literal["apart", "content", "both"]
+"""Where reasoning is told: as such, in the content as the model wrote it, or in both."""
 FIRST_MARK = 0xD800
 """Markers that are tokens of their own stand in texts as lone surrogates, which no decoded text
 has: what a model spells of the same letters is no marker."""
@@ -39,6 +42,7 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
     """How they are spelled, in the order of what they stand as."""
     key: str = ""
     """What ids of calls are made from: differs from answer to answer, the same in a replay."""
+    thoughts: Thoughts = "apart"
 
     def id_of(self, choice: int, number: int, name: str) -> str:
         """Of call ``number`` of a choice."""

@@ -35,6 +35,17 @@ def test_a_budget_ends_reasoning(thinker: Server, name: str) -> None:
     assert unlimited["reasoning"].startswith(message["reasoning"].rstrip("\ufffd"))
 
 
+def test_a_message_stands_before_the_end(thinker: Server) -> None:
+    fields = {**FREE, "thinking_token_budget": 12, "reasoning_budget_message": "\nEnough."}
+    answer = ask(thinker, fields)
+    message = answer["choices"][0]["message"]
+    plain = ask(thinker, {**FREE, "thinking_token_budget": 12})["choices"][0]["message"]
+    assert message["reasoning"] == plain["reasoning"] + "\nEnough."
+    assert message["content"]
+    told = ask(thinker, {**fields, "reasoning_format": "none"})["choices"][0]["message"]
+    assert "\nEnough.</think>" in told["content"] and "reasoning" not in told
+
+
 def test_a_structure_follows(thinker: Server) -> None:
     for budget in (0, 7):
         fields = {**FREE, "thinking_token_budget": budget, "guided_choice": ["yes", "no"]}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kvasir.config.serving import ServeOptions
 from kvasir.serve import beams
 from kvasir.serve.dialects import completions
 from kvasir.serve.echo import INLINE_TOKENS, read_echoes
@@ -64,9 +65,7 @@ def service(heard: Heard) -> Any:
         return SimpleNamespace(tokenizer=heard, encode=encode), sizes
 
     model = SimpleNamespace(open=open)
-    return SimpleNamespace(
-        model_of=lambda _: model, options=SimpleNamespace(strict=False, tool_format="auto")
-    )
+    return SimpleNamespace(model_of=lambda _: model, options=ServeOptions())
 
 
 @SIZES

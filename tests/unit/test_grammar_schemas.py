@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from kvasir.core.params import StructuredOutputs
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
-from kvasir.grammar.schema import MAX_DEPTH, MAX_VALUES, prepare
+from kvasir.grammar.limits import LIMITS, GrammarLimits
+from kvasir.grammar.schema import prepare
+from kvasir.grammar.structured import grammar_of
 from tests.byte_grammar import byte_tokens, compiled, spelled, takes
 
 AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
@@ -243,13 +246,29 @@ def nested(depth: int) -> Any:
 
 
 def test_bounds() -> None:
-    prepare(nested(MAX_DEPTH))
-    with pytest.raises(InvalidGrammar, match=f"{MAX_DEPTH} at most"):
-        prepare(nested(MAX_DEPTH + 1))
-    with pytest.raises(InvalidGrammar, match=f"more than {MAX_VALUES} values"):
-        prepare({"enum": list(range(MAX_VALUES + 1))})
+    prepare(nested(LIMITS.depth))
+    with pytest.raises(InvalidGrammar, match=f"{LIMITS.depth} at most"):
+        prepare(nested(LIMITS.depth + 1))
+    with pytest.raises(InvalidGrammar, match=f"more than {LIMITS.n_values} values"):
+        prepare({"enum": list(range(LIMITS.n_values + 1))})
     with pytest.raises(InvalidGrammar, match="1048576 at most"):
         schema_grammar({"const": "a" * 2**20})
+    few = GrammarLimits(n_bytes=40, depth=2, n_values=2)
+    with pytest.raises(InvalidGrammar, match="2 at most"):
+        prepare(nested(3), limits=few)
+    with pytest.raises(InvalidGrammar, match="more than 2 values"):
+        schema_grammar({"enum": [1, 2, 3]}, limits=few)
+    with pytest.raises(InvalidGrammar, match="40 at most"):
+        schema_grammar({"const": "a" * 40}, limits=few)
+    for asked in (
+        StructuredOutputs(regex="a" * 41),
+        StructuredOutputs(choice=["a", "b", "c"]),
+        StructuredOutputs(grammar='start: "a" ' * 5),
+        StructuredOutputs(json={"enum": [1, 2, 3]}),
+    ):
+        grammar_of(asked)
+        with pytest.raises(InvalidGrammar):
+            grammar_of(asked, few)
     with pytest.raises(UnsupportedSchema, match="too many alternatives"):
         prepare({"dependentRequired": {f"p{i}": ["q"] for i in range(7)}})
 

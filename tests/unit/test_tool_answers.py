@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvasir.core.errors import RequestError
 from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.serve.answer import Dialect
 from kvasir.serve.dialects.chat import CHAT
 from kvasir.serve.dialects.messages import MESSAGES
-from kvasir.serve.dialects.ollama import OLLAMA_CHAT
+from kvasir.serve.dialects.ollama import OLLAMA_CHAT, OLLAMA_GENERATE
 from kvasir.serve.dialects.responses import RESPONSES
 from kvasir.serve.text import TextModel, load_text
 from kvasir.serve.trial import TrialCompiler
@@ -38,12 +39,14 @@ ASKED: dict[Dialect, dict[str, Any]] = {
         "seed": 1,
     },
     OLLAMA_CHAT: {**BODY, "tools": [FUNCTION], "options": {"seed": 1}},
+    OLLAMA_GENERATE: {"prompt": "hi", "options": {"seed": 1}},
     RESPONSES: {
         "input": "hi",
         "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
         "seed": 1,
     },
 }
+CALLING = [dialect for dialect, body in ASKED.items() if "tools" in body]
 LOGPROBS = {"include": ["message.output_text.logprobs"]}
 
 
@@ -57,14 +60,20 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TextModel:
     return load_text(open_model(write_toy_model(tmp_path / "toy", template=template)))
 
 
-def whole(dialect: Dialect, text: TextModel, turn: str = TURN) -> Any:
-    resolved = resolved_of(dialect, {**ASKED[dialect], "stream": False}, text)
+def whole(
+    dialect: Dialect, text: TextModel, turn: str = TURN, more: dict[str, Any] | None = None
+) -> Any:
+    asked = {**ASKED[dialect], **(more or {}), "stream": False}
+    resolved = resolved_of(dialect, asked, text)
     answer = asyncio.run(run_of(resolved, text, [said(0, turn, "stop")]).whole())
     return json.loads(joined(answer))
 
 
-def streamed(dialect: Dialect, text: TextModel, turn: str = TURN) -> list[Any]:
-    resolved = resolved_of(dialect, {**ASKED[dialect], "stream": True}, text)
+def streamed(
+    dialect: Dialect, text: TextModel, turn: str = TURN, more: dict[str, Any] | None = None
+) -> list[Any]:
+    asked = {**ASKED[dialect], **(more or {}), "stream": True}
+    resolved = resolved_of(dialect, asked, text)
     events = [*(said(0, char) for char in turn), said(0, "", "stop")]
     found = b"".join(asyncio.run(heard(run_of(resolved, text, events)))).decode()
     lines = [line.removeprefix("data: ") for line in found.splitlines()]
@@ -91,6 +100,55 @@ def test_chat(text: TextModel) -> None:
             begun += [(made["id"], made["function"]["name"])] if "id" in made else []
     assert told == {"content": "Hi", "reasoning": "so", "arguments": '{"a": [1]}'}
     assert begun == [(call["id"], "f")] and part["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "reasoning"),
+    [
+        ({"separate_reasoning": True}, "Hi", "so"),
+        ({"separate_reasoning": False}, "<think>\nso\n</think>\n\nHi", ""),
+        ({"reasoning_format": "none"}, "<think>\nso\n</think>\n\nHi", ""),
+        ({"reasoning_format": "deepseek"}, "Hi", "so"),
+        ({"reasoning_format": "auto"}, "Hi", "so"),
+        ({"reasoning_format": "deepseek-legacy"}, "<think>\nso\n</think>\n\nHi", "so"),
+    ],
+)
+def test_where_reasoning_is_told(
+    text: TextModel, fields: dict[str, Any], content: str, reasoning: str
+) -> None:
+    message = whole(CHAT, text, more=fields)["choices"][0]["message"]
+    assert (message["content"], message.get("reasoning", "")) == (content, reasoning)
+    assert message["tool_calls"][0]["function"]["name"] == "f"
+    told = dict.fromkeys(("content", "reasoning"), "")
+    for event in streamed(CHAT, text, more=fields):
+        for key in told:
+            told[key] += event["choices"][0]["delta"].get(key) or ""
+    assert told == {"content": content, "reasoning": reasoning}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"reasoning_format": "deep"}, "reasoning_format"),
+        ({"reasoning_format": "none", "separate_reasoning": True}, "separate_reasoning"),
+        ({"include_reasoning": False, "separate_reasoning": False}, "include_reasoning"),
+        ({"reasoning_budget_message": "x"}, "reasoning_budget_message"),
+        (
+            {"reasoning_budget_message": "x" * 5000, "thinking_token_budget": 3},
+            "reasoning_budget_message",
+        ),
+        (
+            {"reasoning_budget_message": "a</think>", "thinking_token_budget": 3},
+            "reasoning_budget_message",
+        ),
+    ],
+)
+def test_what_reasoning_cannot_be_asked(
+    text: TextModel, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        resolved_of(CHAT, {**ASKED[CHAT], **fields}, text)
+    assert caught.value.param == param
 
 
 def test_messages(text: TextModel) -> None:
@@ -124,6 +182,19 @@ def test_ollama(text: TextModel) -> None:
     thoughts = "".join(line["message"].get("thinking", "") for line in lines)
     assert (said_all, thoughts) == ("Hi", "so")
     assert lines[-2]["message"]["tool_calls"] == [call] and lines[-1]["done"]
+
+
+def test_ollama_generates(text: TextModel) -> None:
+    turn = "<think>\nso\n</think>\n\nHi"
+    answer = whole(OLLAMA_GENERATE, text, turn)
+    assert (answer["thinking"], answer["response"]) == ("so", "Hi")
+    lines = streamed(OLLAMA_GENERATE, text, turn)
+    assert "".join(line["response"] for line in lines) == "Hi"
+    assert "".join(line.get("thinking", "") for line in lines) == "so"
+    raw = whole(OLLAMA_GENERATE, text, turn, {"raw": True})
+    assert (raw.get("thinking"), raw["response"]) == (None, turn)
+    with pytest.raises(RequestError, match="raw does not go together"):
+        resolved_of(OLLAMA_GENERATE, {"prompt": "hi", "raw": True, "think": True}, text)
 
 
 def test_responses(text: TextModel) -> None:
@@ -211,7 +282,7 @@ def test_logprobs_of_responses_are_those_of_the_text(text: TextModel) -> None:
         assert output == found[0]
 
 
-@pytest.mark.parametrize("dialect", ASKED, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)
 def test_plain_text_and_what_is_cut(text: TextModel, dialect: Dialect) -> None:
     assert "Hello" in json.dumps(whole(dialect, text, "Hello"))
     assert '"tool_use"' not in json.dumps(whole(dialect, text, "Hello"))

@@ -7,6 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -22,7 +23,7 @@ from kvasir.tokenizer.load import load_tokenizer
 from kvasir.toolcalls.format import Reasoning, ToolFormat
 from kvasir.toolcalls.grammar import Tool, kinds_of, thinking_first, tools_grammar
 from kvasir.toolcalls.parser import read_message
-from kvasir.toolcalls.pieces import message_of
+from kvasir.toolcalls.pieces import Message, message_of
 from kvasir.toolcalls.reading import Reading, bound, with_marks
 from kvasir.toolcalls.table import FORMATS
 from kvasir.toolcalls.writing import written
@@ -195,6 +196,36 @@ def test_reasoning_goes_before_a_structure() -> None:
     assert takes(may, '{"a": 1}') and takes(may, '<think>x {</think>\n{"a": 1}')
     assert not takes(must, '{"a": 1}') and takes(must, 'x</think>{"a": 1}')
     assert not takes(may, "<think>x</think>y") and not takes(may, "<think>x</think>")
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        " <think>\n so \n</think>\n\n Hi ",
+        "<think>so</think>Hi",
+        "<think>\n so \n",
+        "<think> so </think>\n",
+        "<think></think> Hi",
+        "<thin",
+        "Hi",
+    ],
+)
+def test_reasoning_in_the_content_is_as_it_was_written(text: str, is_open: bool) -> None:
+    """However it is cut; with calls, the content ends before the first of them."""
+    said = text.partition("<think>")[2] if is_open else text
+    apart = Reading(reasoning=THINK, is_open=is_open)
+    thoughts = read_message(apart, said).reasoning
+    for form, shown in (("content", ""), ("both", thoughts)):
+        reading = msgspec.structs.replace(apart, thoughts=form)
+        for at in range(len(said) + 1):
+            message = read_in(reading, [said[:at], said[at:]])
+            assert message == Message(said, shown), (form, at)
+    call = '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>'
+    if "Hi" in said:
+        tools = Reading(FORMATS["hermes"], THINK, is_open, thoughts="content")
+        message = read_message(tools, said + call)
+        assert (message.content, len(message.calls)) == (said.rstrip(), 1)
 
 
 def test_a_choice_tells_its_pieces(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class OllamaEnd(TypedDict):
 
 class GenerateAnswer(OllamaEnd):
     response: str
+    thinking: NotRequired[str]
     context: list[int]
 
 

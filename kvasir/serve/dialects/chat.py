@@ -16,7 +16,12 @@ from kvasir.serve.logprobs import ChatLogprobs, PromptScores, TokenNames
 from kvasir.serve.parts import HOLE, Parts, filled
 from kvasir.serve.protocol import chat
 from kvasir.serve.protocol.parse import parse_request
-from kvasir.serve.protocol.thinking import thinking_wish, variables_of
+from kvasir.serve.protocol.thinking import (
+    thinking_wish,
+    thoughts_of,
+    variables_of,
+    with_message,
+)
 from kvasir.serve.protocol.tools import read_tools
 from kvasir.serve.resolved import Envelope, Json, Resolved
 from kvasir.serve.slices import Work
@@ -46,7 +51,10 @@ def read(body: Json, *, strict: bool) -> Asked:
         tools=read_tools(request.tools, request.tool_choice, parallel=request.parallel_tool_calls),
         keep=_keep(request),
         variables=variables_of(request, request.reasoning_effort),
-        thinking=thinking_wish(request),
+        thinking=with_message(thinking_wish(request), request.reasoning_budget_message),
+        thoughts=thoughts_of(
+            request.reasoning_format, request.separate_reasoning, request.include_reasoning
+        ),
         show=_shown(asked.show, request, messages),
     )
 

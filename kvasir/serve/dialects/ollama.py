@@ -85,6 +85,7 @@ class OllamaGenerate(OllamaRequest, frozen=True, kw_only=True):
     system: str | None = None
     raw: bool = False
     context: list[int] = msgspec.field(default_factory=list)
+    think: bool | str | None = None
 
 
 class OllamaChat(OllamaRequest, frozen=True, kw_only=True):
@@ -99,7 +100,6 @@ UNSUPPORTED: Allowed = {
     "shift": (False,),
     "suffix": ("",),
     "template": ("",),
-    "think": (False,),
     "tools": ([],),
     "top_logprobs": (0,),
 }
@@ -123,9 +123,10 @@ def read_generate(body: Json, *, strict: bool) -> Asked:
         said.insert(0, ChatMessage("system", request.system))
     more: Json = {"before": tuple(request.context)}
     if not request.raw:
-        more = {**more, "messages": tuple(said), "add_special": False}
-    elif request.context or request.system:
-        raise RequestError("raw does not go together with context or system", param="raw")
+        thinking = {"tells_pieces": True, "variables": thinking_of(request.think)}
+        more = {**more, "messages": tuple(said), "add_special": False, **thinking}
+    elif request.context or request.system or request.think is not None:
+        raise RequestError("raw does not go together with context, system or think", param="raw")
     prompts = (request.prompt,)
     return _asked(request, GENERATE, "prompt", warnings, strict=strict, prompts=prompts, **more)
 
@@ -272,8 +273,13 @@ class OllamaGrammar(PieceGrammar):
 
     def _more(self, key: str, value: Any) -> Parts:
         """A line that tells something beside the content."""
-        said = self._said("")
-        return [ndjson.line({**said, "message": {**said["message"], key: value}, "done": False})]
+        return [ndjson.line({**self._with(self._said(""), key, value), "done": False})]
+
+    def _with(self, said: Json, key: str, value: Any) -> Json:
+        """Of a chat, in its message."""
+        if not self._chats:
+            return {**said, key: value}
+        return {**said, "message": {**said["message"], key: value}}
 
     def _piece(self, delta: Delta) -> Parts:
         return [self._before, encode(delta.text), self._after]
@@ -286,9 +292,9 @@ class OllamaGrammar(PieceGrammar):
         found = self._done(choice.text, choice, tally)
         message = message_of(choice.pieces)
         if message.reasoning:
-            found["message"]["thinking"] = message.reasoning
+            found = self._with(found, "thinking", message.reasoning)
         if message.calls:
-            found["message"]["tool_calls"] = calls_of(message)
+            found = self._with(found, "tool_calls", calls_of(message))
         return found
 
     def _done(self, text: str, choice: Whole, tally: Tally) -> Json:

@@ -28,6 +28,11 @@ class ChatRequest(ChoiceFields, frozen=True, kw_only=True):
     parallel_tool_calls: bool = True
     reasoning_effort: str | None = None
     include_reasoning: bool = True
+    separate_reasoning: bool | None = None
+    """SGLang's: false leaves it in the content."""
+    reasoning_format: str | None = None
+    """llama-server's."""
+    reasoning_budget_message: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     store: bool = False
     """It can be fetched, listed and told again."""

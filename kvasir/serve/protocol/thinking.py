@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kvasir.core.errors import RequestError
 from kvasir.core.warn import bounded, escaped
+from kvasir.toolcalls.reading import Thoughts
 
 Warnings = tuple[str, ...]
 
@@ -44,6 +45,17 @@ class ThinkingFields(Protocol):
         ...
 
 
+MAX_MESSAGE = 4096
+"""Bytes of what is written before a forced end."""
+FORMATS: dict[str, Thoughts] = {
+    "auto": "apart",
+    "deepseek": "apart",
+    "deepseek-legacy": "both",
+    "none": "content",
+}
+"""llama-server's names of where reasoning is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class ThinkingWish:
     """When reasoning shall end."""
@@ -52,6 +64,8 @@ class ThinkingWish:
     is_controlled: bool = False
     name: str = "thinking_token_budget"
     """Of the field that says so."""
+    message: str = ""
+    """Written before its end, where that is forced."""
 
 
 def thinking_wish(fields: ThinkingFields) -> ThinkingWish | None:
@@ -71,6 +85,42 @@ def thinking_wish(fields: ThinkingFields) -> ThinkingWish | None:
         return ThinkingWish(is_controlled=True, name=name) if fields.reasoning_control else None
     name, budget = next(iter(both.items()))
     return ThinkingWish(check_budget(budget, name), fields.reasoning_control, name)
+
+
+def with_message(wish: ThinkingWish | None, message: str | None) -> ThinkingWish | None:
+    """Raises RequestError (400) where no end is forced."""
+    name = "reasoning_budget_message"
+    if not message:
+        return wish
+    if wish is None or (wish.budget is None and not wish.is_controlled):
+        raise RequestError(f"{name} needs thinking_token_budget or reasoning_control", param=name)
+    if len(message.encode("utf-8", "replace")) > MAX_MESSAGE:
+        raise RequestError(f"{name} has more than {MAX_MESSAGE} bytes", param=name)
+    return replace(wish, message=message)
+
+
+def thoughts_of(form: str | None, separate: bool | None, shown: bool) -> Thoughts | None:
+    """Of llama-server's ``reasoning_format``, SGLang's ``separate_reasoning`` and
+    ``include_reasoning``; None where nothing is said. Raises RequestError (400)."""
+    if form is not None and form not in FORMATS:
+        raise RequestError(
+            f"reasoning_format must be one of {', '.join(FORMATS)}", param="reasoning_format"
+        )
+    said = None if form is None else FORMATS[form]
+    if separate is not None:
+        asked: Thoughts = "apart" if separate else "content"
+        if said is not None and said != asked:
+            raise RequestError(
+                "reasoning_format and separate_reasoning differ: send one of them",
+                param="separate_reasoning",
+            )
+        said = asked
+    if not shown and said not in (None, "apart"):
+        raise RequestError(
+            "include_reasoning: false leaves reasoning out, which another field has in the content",
+            param="include_reasoning",
+        )
+    return said if shown else "apart"
 
 
 def check_budget(budget: int, name: str) -> int | None:
