@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, permutations
 from typing import Any
 
 from bench.schemas.cases import Case, Instance
@@ -14,8 +12,8 @@ from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.matcher import Matcher
 from tests.byte_grammar import byte_tokens, spelled, takes
 
-MAX_ORDERS = 120
-"""Orders of an object's properties that are tried."""
+MAX_LOOKS = 20_000
+"""Pieces of text that are tried while an order is looked for."""
 OTHER = "other"
 
 
@@ -51,11 +49,10 @@ def _reason(case: Case, value: Any, matcher: Matcher) -> str:
     """What had to be otherwise for ``value`` to be taken."""
     if takes(matcher, spelled(_with_integers(value))):
         return "`1.0` for 1"
-    keys = json.dumps(case.schema)
     plain = _with_integers(value)
-    for ordered in islice(_orders(plain, lambda name: keys.find(json.dumps(name))), MAX_ORDERS):
-        if takes(matcher, spelled(ordered)):
-            return "order of properties"
+    orders = _Orders(case.schema)
+    if any(state.is_accepting for state in orders.ways(matcher, plain)):
+        return "order of properties"
     free = byte_tokens().compile(schema_grammar(_without(case.schema, "format")).text)
     return "asserted format" if takes(free, spelled(plain)) else OTHER
 
@@ -70,23 +67,66 @@ def _with_integers(value: Any) -> Any:
     return value
 
 
-def _orders(value: Any, place: Callable[[str], int]) -> Iterator[Any]:
-    """``value`` with the properties of every object by ``place``, those without one last; then the
-    outermost in other orders."""
-    first = _sorted(value, place)
-    yield first
-    if isinstance(first, dict):
-        for items in permutations(first.items()):
-            yield dict(items)
+class _Orders:
+    """Looks for an order of properties in which a value is taken."""
+
+    def __init__(self, schema: Any) -> None:
+        self._names = list(_listed(schema))
+        self._n_left = MAX_LOOKS
+
+    def ways(self, state: Matcher, value: Any) -> Iterator[Matcher]:
+        """Where the grammar stands behind ``value``."""
+        if isinstance(value, dict):
+            names = sorted(value, key=self._place)
+            yield from self._properties(state, "{", [(name, value[name]) for name in names])
+        elif isinstance(value, list):
+            yield from self._items(state, "[", value)
+        else:
+            yield from self._after(state, spelled(value))
+
+    def _after(self, state: Matcher, text: str) -> Iterator[Matcher]:
+        self._n_left -= 1
+        found = state.copy()
+        try:
+            if self._n_left > 0:
+                found.consume(list(text.encode()))
+                yield found
+        except ValueError:
+            return
+
+    def _items(self, state: Matcher, before: str, items: list[Any]) -> Iterator[Matcher]:
+        if not items:
+            yield from self._after(state, before.strip(",") + "]")
+            return
+        for begun in self._after(state, before):
+            for behind in self.ways(begun, items[0]):
+                yield from self._items(behind, ",", items[1:])
+
+    def _properties(
+        self, state: Matcher, before: str, left: list[tuple[str, Any]]
+    ) -> Iterator[Matcher]:
+        if not left:
+            yield from self._after(state, before.strip(",") + "}")
+        for i, (name, value) in enumerate(left):
+            for begun in self._after(state, f"{before}{spelled(name)}:"):
+                for behind in self.ways(begun, value):
+                    yield from self._properties(behind, ",", [*left[:i], *left[i + 1 :]])
+
+    def _place(self, name: str) -> int:
+        """Listed names are tried first, in the order of the schema."""
+        return self._names.index(name) if name in self._names else len(self._names)
 
 
-def _sorted(value: Any, place: Callable[[str], int]) -> Any:
-    if isinstance(value, list):
-        return [_sorted(item, place) for item in value]
-    if not isinstance(value, dict):
-        return value
-    names = sorted(value, key=lambda name: (place(name) < 0, place(name)))
-    return {name: _sorted(value[name], place) for name in names}
+def _listed(schema: Any) -> Iterator[str]:
+    """Names of properties."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _listed(item)
+    elif isinstance(schema, dict):
+        for key, item in schema.items():
+            if key == "properties" and isinstance(item, dict):
+                yield from item
+            yield from _listed(item)
 
 
 def _without(schema: Any, keyword: str) -> Any:
