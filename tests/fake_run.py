@@ -26,7 +26,7 @@ from kvasir.serve.run import AnswerRun
 from kvasir.serve.slices import Slices
 from kvasir.serve.streams import EventStream
 from kvasir.serve.text import TextModel, load_text
-from kvasir.serve.trial import TrialCompiler
+from kvasir.serve.trial import AskedCompiler, TrialCompiler
 from kvasir.timing.timeline import Timeline
 from kvasir.weights.source import open_model
 from tests.e2e.toy_model import write_toy_model
@@ -57,7 +57,8 @@ def idle_compiler() -> TrialCompiler:
 def toy_server(text: TextModel) -> Server:
     """What requests are resolved with."""
     limits = AdmissionLimits(128, 10_000)
-    return Server(text, INFO, limits, Slices(), lambda: 1, 10**6, idle_compiler())
+    compiler = AskedCompiler(idle_compiler())
+    return Server(text, INFO, limits, Slices(), lambda: 1, 10**6, compiler)
 
 
 def resolved_of(dialect: Dialect, body: dict[str, Any], text: TextModel) -> Resolved:

@@ -60,8 +60,9 @@ class Engine:
         self._loop: Loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
-        self._unprepared: dict[int, tuple[EngineRequest, Callable[[], bool]]] = {}
-        """Requests that no step waits for: their constraints are made beside the steps."""
+        self._unprepared: dict[int, tuple[EngineRequest, Callable[[], bool], float]] = {}
+        """Requests that no step waits for, and since when: their constraints are made beside the
+        steps."""
         self._process = os.getpid()
         self._failure = ""
 
@@ -83,7 +84,7 @@ class Engine:
         if self._masking is not None:
             is_ready = self._masking.prepare(request.id, request.params.constraint)
             if is_ready is not None:
-                self._unprepared[request.id] = request, is_ready
+                self._unprepared[request.id] = request, is_ready, self.timeline.clock()
                 return
         try:
             self._whole(self._scheduler.add, request)
@@ -124,15 +125,16 @@ class Engine:
 
     def _queue(self, request_id: int) -> None:
         """What waits for its constraint no more."""
-        request, _ = self._unprepared.pop(request_id, (None, None))
+        request, _, since = self._unprepared.pop(request_id, (None, None, 0.0))
         try:
             if request is not None:
                 self._whole(self._scheduler.add, request)
+                self.timeline.mark(request_id, "compiled", since=since)
         except RequestError as error:
             self._refused.append(_refusal(request_id, error))
 
     def _step(self) -> StepEvents:
-        for request_id, (_, is_ready) in tuple(self._unprepared.items()):
+        for request_id, (_, is_ready, _) in tuple(self._unprepared.items()):
             if not is_ready():
                 break  # they are made in their order
             self._queue(request_id)

@@ -30,7 +30,7 @@ from kvasir.serve.salt import block_salt
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import Rendering, TextModel
 from kvasir.serve.tools import Chat, keyed
-from kvasir.serve.trial import TrialCompiler
+from kvasir.serve.trial import AskedCompiler
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.history import told
 from kvasir.toolcalls.limits import limit_of
@@ -65,7 +65,7 @@ class Server:
     """Seeds of requests without one."""
     max_answer_logprobs: int
     """Of one answer, where one full context has fewer."""
-    compiler: TrialCompiler
+    compiler: AskedCompiler
     """Of grammars."""
     context: Context = PLAIN
     """The model's; a request adds its salt."""

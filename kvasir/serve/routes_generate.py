@@ -26,6 +26,7 @@ from kvasir.serve.served import Served
 from kvasir.serve.service import Model, Service
 from kvasir.serve.state.kept import Kept
 from kvasir.serve.stored import NOTHING_SAID, SaidBefore, Storing, continued, defer
+from kvasir.serve.trial import AskedCompiler
 
 
 def generate(dialect: Dialect) -> Handler:
@@ -110,7 +111,8 @@ async def answer(
 
     def submitted(first: int) -> None:
         n_choices = resolved.job.n_choices
-        service.served.add(Served(envelope.id, first, n_choices, owner, model.root))
+        seconds = server.compiler.seconds
+        service.served.add(Served(envelope.id, first, n_choices, owner, model.root, seconds))
 
     if keep is not None and keep.is_resumable:
         kept = Kept(resolved, envelope, server.info.key_root)
@@ -152,7 +154,7 @@ async def server_of(service: Service, model: Model, caller: Caller) -> Server:
         model.client.slices,
         service.draw_seed,
         service.options.max_answer_logprobs,
-        model.compiler,
+        AskedCompiler(model.compiler),
         model.context,
         caller,
         tool_format=service.options.tool_format,

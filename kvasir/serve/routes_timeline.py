@@ -11,6 +11,7 @@ from kvasir.core.errors import RequestError
 from kvasir.serve.answers.own import ChoiceStory, RowKind, SpanSummary, StepAnswer, StepRow
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.query import read_count
+from kvasir.serve.resolved import Json
 from kvasir.serve.served import ClientNames, Served
 from kvasir.serve.service import Model, Service
 from kvasir.serve.slices import Work
@@ -38,7 +39,9 @@ async def get_request_timeline(service: Service, exchange: Exchange) -> None:
         )
     client = service.models[served.model].client
     choices = await client.slices.run(_stories(client.timeline, served))
-    head = {"id": served.id, "object": "request.timeline", "model": served.model}
+    head: Json = {"id": served.id, "object": "request.timeline", "model": served.model}
+    if served.compile_seconds:
+        head["compile_seconds"] = round(served.compile_seconds, 6)
     await exchange.send_json({**head, "choices": choices})
 
 

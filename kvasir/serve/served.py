@@ -20,6 +20,8 @@ class Served:
     owner: bytes
     model: str
     """The root of what answered: ids are those of its engine."""
+    compile_seconds: float = 0.0
+    """That it waited until its grammar was judged, before the engine had it."""
 
     @property
     def ids(self) -> range:

@@ -28,6 +28,23 @@ IDLE_SECONDS = 60.0
 """After which the process ends."""
 
 
+class AskedCompiler:
+    """The compiler as one request asks it."""
+
+    def __init__(self, compiler: TrialCompiler) -> None:
+        self._compiler = compiler
+        self.seconds = 0.0
+        """That the request waited for it."""
+
+    async def check(self, grammar: Constraint, n_ids: int, owner: str = "") -> None:
+        """As ``TrialCompiler``'s."""
+        began = time.monotonic()
+        try:
+            await self._compiler.check(grammar, n_ids, owner)
+        finally:
+            self.seconds += time.monotonic() - began
+
+
 class TrialCompiler:
     """One process, started with the first grammar that nobody asked for before, which ends when it
     is idle. Lives in one event loop."""

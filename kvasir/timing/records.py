@@ -51,7 +51,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False, tag="mark"):
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a request's life. Times are seconds; ``at`` counts from its arrival.
 
-    ``kind``: "queued" (waits for slot and blocks), "prefix_hit", "prefill" (one chunk), "decode"
+    ``kind``: "compiled" (before that: its constraint was made, beside the steps of others),
+    "queued" (waits for slot and blocks), "prefix_hit", "prefill" (one chunk), "decode"
     (consecutive steps of one token, of a draft, or of forced tokens), "preempted", "swapped_in"
     (from disk, after a preemption), "replayed" (by another engine), "finished".
     """

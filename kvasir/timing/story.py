@@ -197,6 +197,9 @@ class _Writer:
             if mark.n_tokens:
                 self._add("prefix_hit", at, tokens=mark.n_tokens)
             return
+        if mark.kind == "compiled":
+            self._add("compiled", at, seconds=-at)
+            return
         if mark.kind in ("preempted", "replayed"):
             self._since = mark.at
         self._add(mark.kind, at, tokens=mark.n_tokens, detail=mark.detail)

@@ -82,10 +82,19 @@ class Timeline:
         """A request arrived."""
         self._tell(Mark(request_id, self.clock(), "queued", n_prompt))
 
-    def mark(self, request_id: int, kind: str, n_tokens: int = 0, detail: str = "") -> None:
-        """A turning point; ``kind`` is "started", or one of ``Span``'s without duration."""
+    def mark(
+        self,
+        request_id: int,
+        kind: str,
+        n_tokens: int = 0,
+        detail: str = "",
+        since: float | None = None,
+    ) -> None:
+        """A turning point; ``kind`` is "started", or one of ``Span``'s without duration, or
+        "compiled", which began at ``since``."""
         if request_id in self._live:
-            self._tell(Mark(request_id, self.clock(), kind, n_tokens, detail))
+            at = self.clock() if since is None else since
+            self._tell(Mark(request_id, at, kind, n_tokens, detail))
 
     def finished(self, request_id: int, reason: str) -> None:
         """A request ended; it is remembered until ``max_finished`` others have ended after it."""

@@ -50,6 +50,22 @@ def said(server: Server, fields: dict[str, Any]) -> str:
     return str(choice["message"]["content"])
 
 
+def test_the_timeline_has_what_it_waited_for_the_compiler(toy: Server) -> None:
+    first = ask(toy, {"regex": "[a-c]{3}[0-9]{3}"}).json()["id"]
+    told = toy.get(f"/v1/requests/{first}/timeline").json()
+    assert told["compile_seconds"] > 0
+    free = ask(toy, {}).json()["id"]
+    assert "compile_seconds" not in toy.get(f"/v1/requests/{free}/timeline").json()
+
+
+def test_what_the_library_lacks_is_refused_by_name(toy: Server) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}}
+    answer = ask(toy, {"guided_json": schema})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "unsupported_schema")
+    assert "'pattern' at #/properties/a/pattern is not supported" in error["message"]
+
+
 @pytest.mark.parametrize("field", AS_SCHEMA)
 def test_one_schema_in_all_fields(toy: Server, field: str) -> None:
     text = said(toy, AS_SCHEMA[field])

@@ -95,3 +95,10 @@ def test_no_step_waits_for_a_constraint_that_is_made(overlap: bool) -> None:
     assert tokens(found[1]) == tokens(answers(engine(Ring(VOCAB)), request(1))[1])
     assert found[3][-1].finish == "cancelled"
     assert made.stats().n_received == 3
+    story = made.timeline.story(1)
+    assert story is not None
+    compiled, queued = story.spans[:2]
+    assert (compiled.kind, queued.kind) == ("compiled", "queued")
+    assert compiled.at == -compiled.seconds < 0
+    others = made.timeline.story(2)
+    assert others is not None and others.spans[0].kind == "queued"

@@ -13,6 +13,7 @@ from kvasir.serve.jobs import Server, resolve
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.salt import block_salt
 from kvasir.serve.slices import Slices
+from kvasir.serve.trial import AskedCompiler
 from tests.fake_run import INFO, idle_compiler, toy_text
 
 ALICE, BOB = (Caller(name, frozenset(("inference",))) for name in ("alice", "bob"))
@@ -30,7 +31,7 @@ def test_r104_no_text_is_anothers_salt() -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     text = toy_text(tmp_path_factory.mktemp("salt"))
     limits = AdmissionLimits(128, 10_000)
-    return Server(text, INFO, limits, Slices(), lambda: 1, 10**6, idle_compiler())
+    return Server(text, INFO, limits, Slices(), lambda: 1, 10**6, AskedCompiler(idle_compiler()))
 
 
 def salt_of(server: Server, cache_salt: str | None, **changes: object) -> str:

@@ -88,6 +88,8 @@ class RequestTimeline(TypedDict):
     id: str
     object: Literal["request.timeline"]
     model: str
+    compile_seconds: NotRequired[float]
+    """Until its grammar was judged, before the engine had it."""
     choices: list[ChoiceStory]
 
 
