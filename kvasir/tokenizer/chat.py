@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import jinja2
@@ -16,6 +17,8 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.weights.source import ModelSource
 
 _MAX_TEMPLATE = 1 << 20
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Names that templates have for a past message's reasoning; messages here have the first."""
 END_MARK = "\ue00b\ue00c"
 """For private use: means nothing to anybody else."""
 _LINE_FEED = "\n"
@@ -37,6 +40,7 @@ class ChatTemplate:
         with source.named_errors():
             self.text = find_template(source)
             self.response = find_response_template(source)
+        self._thoughts = thoughts_name(self.text or "")
         self.problem: str | None = None
         self._template: jinja2.Template | None = None
         if self.text is None:
@@ -80,6 +84,7 @@ class ChatTemplate:
         """
         if self._template is None:
             raise RequestError(self.problem or "", param="messages", code="chat_template_missing")
+        messages = [_renamed(message, self._thoughts) for message in messages]
         known = {
             "tools": None,
             "documents": None,
@@ -149,6 +154,20 @@ class ChatTemplate:
         names = {"bos_token": self._tokenizer.piece(bos) if bos is not None else None}
         names["eos_token"] = self._tokenizer.piece(eos[0]) if eos else None
         return {key: name for key, name in names.items() if name is not None}
+
+
+def thoughts_name(template: str) -> str:
+    """The field of a message in which ``template`` looks for its reasoning."""
+    read = r"(?:\.|\[\s*['\"]|get\(\s*['\"])%s\b"
+    found = (name for name in _THOUGHTS if re.search(read % name, template))
+    return next(found, _THOUGHTS[0])
+
+
+def _renamed(message: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """``message`` with its reasoning as ``name``."""
+    if name == _THOUGHTS[0] or _THOUGHTS[0] not in message:
+        return message
+    return {name if key == _THOUGHTS[0] else key: value for key, value in message.items()}
 
 
 def _marked(messages: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:

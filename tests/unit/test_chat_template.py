@@ -53,6 +53,26 @@ def test_smollm2() -> None:
     ) == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n")
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "m.thinking",
+        "m['thinking']",
+        'm.get("thinking")',
+        "m.reasoning",
+        "m.reasoning_content",
+        "(m.reasoning_content or m.thinking)",
+    ],
+)
+def test_past_reasoning_stands_where_the_template_looks(tmp_path: Path, read: str) -> None:
+    template = from_text(
+        tmp_path, "{% for m in messages %}{{ m.content }}<{{ " + read + " }}>{% endfor %}"
+    )
+    said = {"role": "assistant", "content": "Hi", "reasoning_content": "so <|im_end|>"}
+    assert template.render([said], False) == "Hi<so <|im_end|>>"
+    assert len(template.encode([said], False)) > len("Hi<so >")
+
+
 def test_a_prompt_that_ends_with_the_last_message(tmp_path: Path) -> None:
     template = from_text(tmp_path, SIMPLE)
     said = [*USER, {"role": "assistant", "content": "Hi<|im_end|> "}]
