@@ -6,12 +6,11 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from kvasir.bench.unreachable import has_port, reason
-from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.config.addresses import reason, server_address
+from kvasir.core.errors import KvasirError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,9 @@ class TimedAnswer:
 
 def target_of(url: str, api_key: str | None = None) -> Target:
     """Raises ConfigError for what is not http://host:port[/v1]."""
-    parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-    if parts.scheme != "http" or not parts.hostname or not has_port(parts):
-        raise ConfigError(f"--url {url!r}: use http://host:port")
+    parts = server_address(url, ("http",))
     path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
-    return Target(parts.hostname, parts.port or 80, path, api_key)
+    return Target(parts.hostname or "", parts.port or 80, path, api_key)
 
 
 async def complete(target: Target, body: dict[str, Any]) -> TimedAnswer:

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from kvasir.cli.options import take, with_options
-from kvasir.cli.remote import Message, RemoteModel
 from kvasir.cli.sampling import take_sampling, with_sampling
 from kvasir.cli.startup import interruptible
 from kvasir.cli.terminal import for_stream, show
@@ -18,6 +17,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.params import SamplingParams
 
+Message = dict[str, str]
 HELP = "/reset forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C stops an answer."
 
 
@@ -56,6 +56,8 @@ def _remote(url: str, api_key: str | None, values: dict[str, Any]) -> Speaker:
     if changed:
         names = ", ".join("--" + name.replace("_", "-") for name in changed)
         raise RequestError(f"{names}: the server of --url decides that")
+    from kvasir.cli.remote import RemoteModel
+
     return RemoteModel(url, options.model, api_key)
 
 

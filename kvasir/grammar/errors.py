@@ -39,7 +39,7 @@ class InvalidGrammar(RequestError):
         super().__init__(message, code="invalid_grammar")
 
 
-class Refusal(msgspec.Struct, frozen=True, array_like=True):
+class GrammarRefusal(msgspec.Struct, frozen=True, array_like=True):
     """One of the two as a value, for another process."""
 
     message: str

@@ -1,8 +1,8 @@
 """Compiles grammars that nobody has compiled before, in a process that may die of it.
 
 ``python -m kvasir.grammar.trial MODEL N_IDS MEGABYTES`` reads lines of JSON, each the text of a
-grammar, and answers each with a line: the ``Refusal``, or null. A grammar that takes more memory
-ends the process; one that takes too long is for the reader to end. Ends with its input.
+grammar, and answers each with a line: the ``GrammarRefusal``, or null. A grammar that takes more
+memory ends the process; one that takes too long is for the reader to end. Ends with its input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import numpy as np
 from msgspec.json import encode
 
-from kvasir.grammar.errors import InvalidGrammar, Refusal, UnsupportedSchema
+from kvasir.grammar.errors import GrammarRefusal, InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.masks import check_compiles
 from kvasir.grammar.matcher import GrammarTokens, load_tokens
 from kvasir.sampling.masks import n_words
@@ -36,13 +36,13 @@ def main(path: str, n_ids: int, megabytes: int) -> None:
 
 def _tried(
     tokens: GrammarTokens, text: str, bits: np.ndarray[tuple[int], np.dtype[np.uint32]]
-) -> Refusal | None:
+) -> GrammarRefusal | None:
     try:
         check_compiles(tokens, text, bits)
     except UnsupportedSchema as error:
-        return Refusal(error.message, error.keyword)
+        return GrammarRefusal(error.message, error.keyword)
     except InvalidGrammar as error:
-        return Refusal(error.message)
+        return GrammarRefusal(error.message)
     return None
 
 

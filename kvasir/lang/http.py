@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from kvasir.core.errors import ConfigError, KvasirError, RequestError
+from kvasir.config.addresses import reason, server_address
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.lang.stopping import Stop
 
 PATIENCE_SECONDS = 600.0
@@ -30,11 +30,9 @@ class JsonServer:
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
         """Raises ConfigError for what is no address."""
-        parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{url!r} is no address of a server: use http://host:port")
+        parts = server_address(url)
         self._is_secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname or "", parts.port
         self._where = f"{parts.scheme}://{parts.netloc}"
         self._root = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"}
@@ -81,29 +79,35 @@ class JsonServer:
                     data = None if body is None else msgspec.json.encode(body)
                     connection.request(method, self._root + path, data, self._headers)
                     response = connection.getresponse()
-                    self._check(response, path)
+                    self._check(response, path, is_asked=body is not None)
                     yield response
                 except (OSError, http.client.HTTPException) as error:
                     stop.check()
-                    said = str(error) or type(error).__name__
-                    raise ServerError(f"no answer from {self._where}{path}: {said}") from None
+                    said = f"no answer from {self._where}{path}: {reason(error)}"
+                    raise ServerError(said) from None
         finally:
             connection.close()
 
-    def _check(self, response: http.client.HTTPResponse, path: str) -> None:
+    def _check(self, response: http.client.HTTPResponse, path: str, *, is_asked: bool) -> None:
+        """``is_asked``: the request says something that can be wrong."""
         if response.status == http.client.OK:
             return
         said = _message(response.read(MAX_ERROR_BYTES))
-        text = f"{self._where}{path} answered {response.status}: {said}"
-        if 400 <= response.status < 500:
+        text = f"{self._where}{self._root}{path} answered {response.status}: {said}"
+        if 400 <= response.status < 500 and is_asked:
             raise RequestError(text, status=response.status)
+        if response.status == http.client.NOT_FOUND:
+            text += " (the address is the root of the API, or its /v1)"
         raise ServerError(text)
 
     def _decoded(self, data: bytes) -> Json:
         try:
             return msgspec.json.decode(data, type=Json)
         except msgspec.DecodeError:
-            raise ServerError(f"{self._where} sent what is not JSON: {data[:80]!r}") from None
+            raise ServerError(
+                f"{self._where} sent what is not JSON: {data[:80]!r}: check that the address is "
+                "Kvasir's, or another server's of OpenAI's API"
+            ) from None
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

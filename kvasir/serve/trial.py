@@ -14,7 +14,7 @@ from msgspec import json
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.grammar.constraint import Constraint
-from kvasir.grammar.errors import Refusal
+from kvasir.grammar.errors import GrammarRefusal
 from kvasir.serve.fairlock import FairLock
 
 MAX_VERDICTS = 4096
@@ -63,10 +63,10 @@ class TrialCompiler:
         self._model = model
         self._seconds = seconds
         self._megabytes = megabytes
-        self._verdicts: OrderedDict[str, Refusal | None] = OrderedDict()
+        self._verdicts: OrderedDict[str, GrammarRefusal | None] = OrderedDict()
         """By the grammar's key: None, or why it is refused."""
         self._lock = FairLock()
-        self._trying: asyncio.Task[Refusal | None] | None = None
+        self._trying: asyncio.Task[GrammarRefusal | None] | None = None
         """The newest; who asked for it may have left."""
         self._process: Process | None = None
         self._retires: asyncio.TimerHandle | None = None
@@ -91,7 +91,7 @@ class TrialCompiler:
         """The process ends."""
         self._retire()
 
-    async def _next(self, grammar: Constraint, n_ids: int) -> Refusal | None:
+    async def _next(self, grammar: Constraint, n_ids: int) -> GrammarRefusal | None:
         """The pipes are for one grammar at a time, also when nobody waits for it any more."""
         if self._trying is not None:
             await asyncio.wait((self._trying,))
@@ -100,21 +100,25 @@ class TrialCompiler:
         self._trying = asyncio.create_task(self._try(grammar, n_ids))
         return await asyncio.shield(self._trying)
 
-    async def _try(self, grammar: Constraint, n_ids: int) -> Refusal | None:
+    async def _try(self, grammar: Constraint, n_ids: int) -> GrammarRefusal | None:
         line = await self._ask(grammar, n_ids)
         if not line:  # it may have died before, of something else
             line = await self._ask(grammar, n_ids)
-        verdict = json.decode(line, type=Refusal | None) if line else self._too_large()
+        verdict = json.decode(line, type=GrammarRefusal | None) if line else self._too_large()
         self._verdicts[grammar.key] = verdict
         while len(self._verdicts) > MAX_VERDICTS:
             self._verdicts.popitem(last=False)
         return verdict
 
-    def _too_large(self) -> Refusal:
-        return Refusal(f"the grammar takes more than {self._megabytes} MB to compile: simplify it")
+    def _too_large(self) -> GrammarRefusal:
+        return GrammarRefusal(
+            f"the grammar takes more than {self._megabytes} MB to compile: simplify it"
+        )
 
-    def _too_slow(self) -> Refusal:
-        return Refusal(f"the grammar takes more than {self._seconds:g} s to compile: simplify it")
+    def _too_slow(self) -> GrammarRefusal:
+        return GrammarRefusal(
+            f"the grammar takes more than {self._seconds:g} s to compile: simplify it"
+        )
 
     async def _ask(self, grammar: Constraint, n_ids: int) -> bytes:
         """What the process says; nothing when it died of it."""

@@ -113,8 +113,8 @@ def test_the_model_may_be_an_option() -> None:
         (None, "nothing listens there: start a server (kvasir serve)"),
         (b"SSH-2.0-x\r\n", "it does not speak HTTP"),
         (b"", "it does not speak HTTP"),
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "--url is the root of the API"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "check that --url is"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "is the root of the API"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "check that the address is"),
     ],
 )
 def test_what_is_no_server_is_told(

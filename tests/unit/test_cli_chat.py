@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kvasir.cli.chat import Conversation
 from kvasir.cli.main import run_command
-from kvasir.cli.remote import Message, RemoteError, RemoteModel
+from kvasir.cli.remote import Message, RemoteModel
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import SamplingParams
 
@@ -189,5 +189,5 @@ def test_a_server_is_asked_as_its_api_wants(server: str, suffix: str) -> None:
 @pytest.mark.parametrize(("text", "says"), [("too long", "shorten it"), ("break", "engine lost")])
 def test_an_error_of_the_server_keeps_its_words(server: str, text: str, says: str) -> None:
     model = RemoteModel(server, model="tiny")
-    with pytest.raises(RemoteError, match=says):
+    with pytest.raises(KvasirError, match=says):
         list(model.chat([{"role": "user", "content": text}], PARAMS))
