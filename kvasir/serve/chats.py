@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import structs
 
 from kvasir.core.errors import CapacityError, KvasirError
@@ -163,16 +164,20 @@ async def begin_chat(
 
 
 async def go_on(service: Service) -> None:
-    """With what a server before has left."""
+    """With what a server before has left. One that cannot be read holds no other up."""
     chats = service.state.chats
-    for name, record in await chats.open():
-        if name not in chats.live:
-            ChatRun(service, decode(record.kept), waits=True).start()
+    for name in await chats.open_ids():
+        try:
+            record = None if name in chats.live else await chats.load(name)
+            if record is not None:
+                ChatRun(service, decode(record.kept), waits=True).start()
+        except msgspec.MsgspecError as error:
+            logger.error("chat %s is left as it is: %s", name, error)
 
 
 async def leave(service: Service) -> None:
     """What was computed is kept, and the rest is for the next server."""
-    await service.state.progress.flush()
+    await service.state.progress.try_flush()
     tasks = list(service.state.chats.tasks.values())
     for task in tasks:
         task.cancel()

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import structs
 
 from kvasir.core.messages import TokenEvent
@@ -15,11 +16,15 @@ from kvasir.serve.client import Size
 from kvasir.serve.generation import Generation
 from kvasir.serve.messages import choices
 from kvasir.serve.resolved import Ids
+from kvasir.serve.slices import Work
 from kvasir.serve.streams import READ_EVENTS, EventStream
 from kvasir.text.choice import Delta
 
 FAILED = ("error", "cancelled")
 """Ends that are no news of an answer: who continues it tries again."""
+
+_events = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_event = msgspec.msgpack.Decoder(TokenEvent)
 
 
 @dataclass(slots=True)
@@ -38,6 +43,15 @@ class RunLog:
     def fresh(self) -> list[TokenEvent]:
         """Those that are not on disk yet."""
         return self.events[self.n_kept :]
+
+
+def read_log(data: bytes) -> Work[RunLog]:
+    """What MessagePack of all events of an answer says."""
+    log = RunLog()
+    for event in _events.decode(data):
+        log.add(_event.decode(event))
+        yield
+    return log
 
 
 @dataclass(slots=True)
@@ -146,6 +160,7 @@ class ContinuedGeneration(Generation):
         told, self._told = self._told, []
         for first in range(0, len(told), READ_EVENTS):
             yield told[first : first + READ_EVENTS]
+            await asyncio.sleep(0)  # others have a turn
         async for news in super().deltas():
             yield news
 

@@ -30,11 +30,6 @@ MOST_SECONDS = 30.0
 """Between two attempts to find a place in the queue."""
 
 
-class Cancelled(KvasirError):
-    code = "response_cancelled"
-    status = 409
-
-
 class InternalError(KvasirError):
     code = "internal_error"
 
@@ -59,22 +54,21 @@ class Deferred:
     async def close(self) -> None:
         """What was computed is kept, and the rest is for the next server."""
         self._is_closed = True
-        await self._progress.flush()
+        await self._progress.try_flush()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _begin(self, response_id: str) -> None:
         telling = self._responses.live.setdefault(response_id, Telling())
-        if not self._is_closed and response_id not in self._tasks:
+        if self._is_closed:
+            telling.end(_stopping())
+        elif response_id not in self._tasks:
             self._tasks[response_id] = asyncio.create_task(self._lead(response_id, telling))
 
-    def _stop(self, response_id: str) -> None:
+    def _stop(self, response_id: str) -> bool:
         task = self._tasks.get(response_id)
-        if task is not None:
-            telling = self._responses.live[response_id]
-            telling.end(Cancelled(f"the response {response_id!r} was cancelled or deleted"))
-            task.cancel()
+        return task is not None and task.cancel()
 
     async def _lead(self, response_id: str, telling: Telling) -> None:
         """From where a response is to its end."""
@@ -83,8 +77,7 @@ class Deferred:
                 await asyncio.sleep(AGAIN_SECONDS)
             telling.end()
         finally:
-            said = "the server stops: ask for the response again when it is back"
-            telling.end(Unavailable(said, code="draining"))
+            telling.end(_stopping())
             del self._tasks[response_id], self._responses.live[response_id]
 
     async def _try(self, response_id: str, telling: Telling) -> bool:
@@ -151,3 +144,8 @@ class Deferred:
         grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
         grammar.writer.number = len(telling.events)
         return [[grammar.failure(error)]]
+
+
+def _stopping() -> Unavailable:
+    said = "the server stops: ask for the response again when it is back"
+    return Unavailable(said, code="draining")

@@ -43,4 +43,6 @@ def _joined(before: Delta, delta: Delta) -> Delta:
         n_cached=before.n_cached + delta.n_cached,
         logprobs=before.logprobs + delta.logprobs,
         pieces=before.pieces + delta.pieces,
+        is_content=before.is_content + delta.is_content,
+        n_reasoning=before.n_reasoning + delta.n_reasoning,
     )

@@ -7,9 +7,8 @@ from dataclasses import replace
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.messages import TokenEvent
 from kvasir.serve.chats import grammar_of
-from kvasir.serve.continued import RunLog
+from kvasir.serve.continued import read_log
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
@@ -37,8 +36,6 @@ from kvasir.tokenizer.messages import ChatMessage, History
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 MEDIA = b"application/json"
-
-_said = msgspec.msgpack.Decoder(list[TokenEvent])
 
 
 class MetadataRequest(msgspec.Struct, frozen=True):
@@ -122,7 +119,7 @@ async def _tell(
     if record.events is None:
         raise Unavailable("the server does not go on with this chat yet: try again")
     kept.check(info)
-    log = RunLog(_said.decode(record.events))
+    log = await model.client.slices.run(read_log(record.events))
     run = AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
     await send_batches(after(run.batches(), first - 1), exchange, grammar)
 

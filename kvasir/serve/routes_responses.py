@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.messages import TokenEvent
-from kvasir.serve.continued import RunLog
+from kvasir.serve.continued import read_log
 from kvasir.serve.dialects.items import shown_items
 from kvasir.serve.dialects.response_answer import ResponsesGrammar
 from kvasir.serve.exchange import Exchange
@@ -21,8 +20,6 @@ from kvasir.serve.state.kept import decode
 from kvasir.serve.state.responses import ResponseRecord
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
-
-_said = msgspec.msgpack.Decoder(list[TokenEvent])
 
 
 async def get_response(service: Service, exchange: Exchange) -> None:
@@ -99,6 +96,6 @@ async def _tell(service: Service, exchange: Exchange, record: ResponseRecord, fi
         model,
         text.tokenizer,
         exchange,
-        log=RunLog(_said.decode(record.events)),
+        log=await model.client.slices.run(read_log(record.events)),
     )
     await send_batches(after(run.batches(), first - 1), exchange, run.grammar)

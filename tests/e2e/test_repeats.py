@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import StartServer
-from tests.e2e.harness import Server, wait_until
+from tests.e2e.harness import MODEL, Server, wait_until
 from tests.e2e.test_keys import bearer, keyed, make
+from tests.e2e.toy_model import write_toy_model
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 ASKED: dict[str, Any] = {"prompt": "again", "max_tokens": 20, "ignore_eos": True}
@@ -82,6 +83,24 @@ def test_an_answer_that_nobody_heard_is_computed_for_the_next(server: StartServe
             assert waiting[0].status_code == 422
         wait_until(lambda: running.metric("kvasir_num_requests_running") == 0)
         assert ask(running, "gone").status_code == 200
+
+
+def test_who_waits_and_leaves_holds_nothing(toy_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    alice = make(path, "alice", concurrency=3)
+    named = {**bearer(alice), "Idempotency-Key": "k"}
+    body = {"model": MODEL, **ASKED, "stream": True, "max_tokens": 3000, "ignore_eos": True}
+    slow = write_toy_model(tmp_path / "slow", {"seconds": 0.01})
+    with (
+        keyed(slow, path) as server,
+        server.http.stream("POST", server.url + TEXT, json=body, headers=named) as stream,
+    ):
+        lines = stream.iter_lines()
+        next(lines)
+        for _ in range(2):
+            with pytest.raises(httpx.ReadTimeout):
+                server.http.post(server.url + TEXT, json=body, headers=named, timeout=0.5)
+        wait_until(lambda: server.post(TEXT, ASKED, **bearer(alice)).status_code == 200)
 
 
 def test_it_holds_over_a_kill_and_for_one_key_alone(toy_folder: Path, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,7 @@ def test_the_next_server_goes_on(server: StartServer, tmp_path: Path, how: str) 
         heard = [chunk for chunk, _ in zip(stream, range(60), strict=False)]
         getattr(running.process, how)()
         running.process.wait(PATIENCE)
+        stream.close()
     with server(**options) as running:
         client, chat_id = official(running), heard[0].id
         wait_until(lambda: running.get(f"{PATH}/{chat_id}?stream=true").status_code == 200)
@@ -247,6 +250,29 @@ def test_the_next_server_goes_on(server: StartServer, tmp_path: Path, how: str) 
         ]
         assert whole.usage and whole.usage.completion_tokens == 400
         assert client.chat.completions.retrieve(kept.id).model_dump() == kept.model_dump()
+
+
+def test_one_that_cannot_be_read_holds_no_other_up(server: StartServer, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with server(faults={"seconds": 0.02}, state_dir=str(state)) as running:
+        ids = []
+        for _ in range(2):
+            with official(running) as client:
+                stream = client.chat.completions.create(**LONG, store=True, stream=True)
+                ids.append(next(stream).id)
+                stream.close()
+        running.process.kill()
+        running.process.wait(PATIENCE)
+    with closing(sqlite3.connect(state / "state.db")) as db, db:
+        db.execute("UPDATE entries SET value = '{}' WHERE id = ?", ids[:1])
+        columns = "(id, kind, owner, label, created, n_bytes, value)"
+        db.execute(
+            f"INSERT INTO entries {columns} VALUES ('batch-x', 'batch', '', '', 0, 2, '{{}}')"
+        )
+    with server(state_dir=str(state)) as running:
+        wait_until(lambda: running.get(f"{PATH}/{ids[1]}").status_code == 200)
+        left = [line for line in running.lines if "is left as it is" in line]
+        assert len(left) == 2 and ids[0] in "".join(left)
 
 
 def test_repeated_with_a_key(toy: Server) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,26 @@ def test_the_next_server_goes_on(server: StartServer, tmp_path: Path) -> None:
                 next(stream)
             getattr(running.process, how)()
             running.process.wait(PATIENCE)
+            stream.close()
     assert done.output_text == whole.output_text
     assert done.usage.output_tokens == whole.usage.output_tokens == 200  # type: ignore[union-attr]
     assert events.count(b"\n\n") == events.count(b'"sequence_number":')
+
+
+def test_a_state_that_cannot_be_written_ends_no_stream(server: StartServer, tmp_path: Path) -> None:
+    """Somebody else holds its lock, while the server drains."""
+    state = tmp_path / "state"
+    slow: dict[str, Any] = {"ignore_eos": True, "model": MODEL}
+    with server(faults={"seconds": 0.02}, state_dir=str(state)) as running:
+        running.post("/v1/responses", {**slow, "input": "x", "background": True})
+        asked = {**slow, "prompt": "x", "max_tokens": 500, "stream": True}
+        with (
+            running.http.stream("POST", running.url + "/v1/completions", json=asked) as stream,
+            closing(sqlite3.connect(state / "state.db", isolation_level=None)) as db,
+        ):
+            lines = stream.iter_lines()
+            next(lines)
+            db.execute("BEGIN IMMEDIATE")
+            running.process.terminate()
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        assert running.process.wait(PATIENCE) == 0

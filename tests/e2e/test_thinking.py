@@ -72,6 +72,32 @@ def test_messages_and_responses(thinker: Server) -> None:
     assert [item["type"] for item in output] == ["reasoning", "message"]
 
 
+@pytest.mark.parametrize("interval", [1, 4])
+def test_fewer_pieces_tell_the_same(thinker: Server, interval: int) -> None:
+    more = {"seed": 2, "thinking_token_budget": 9, "stream": True, "stream_interval": interval}
+    asked = {"messages": MESSAGES, "max_tokens": 40, **more, "logprobs": True}
+    usage = {"stream_options": {"include_usage": True}}
+    events = data_of(thinker.post(CHAT, {**asked, **usage}).text)
+    details = events[-1]["usage"]["completion_tokens_details"]
+    assert details == ask(thinker, {**asked, "stream": False})["usage"]["completion_tokens_details"]
+    made = {"input": "hello", "max_output_tokens": 40, **more}
+    told = {"include": ["message.output_text.logprobs"]}
+    *_, last = data_of(thinker.post("/v1/responses", {**made, **told}).text)
+    whole = thinker.post("/v1/responses", {**made, **told, "stream": False}).json()
+    assert contents_of(last["response"]) == contents_of(whole)
+    assert last["response"]["usage"] == whole["usage"]
+
+
+def contents_of(response: Any) -> list[Any]:
+    return [item["content"] for item in response["output"]]
+
+
+def data_of(stream: str) -> list[Any]:
+    """The JSON of its events."""
+    lines = [line.removeprefix("data: ") for line in stream.splitlines() if line[:5] == "data:"]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
 def test_no_thinking(thinker: Server) -> None:
     fields = {**FREE, "enable_thinking": False, "thinking_token_budget": 5}
     message = ask(thinker, fields)["choices"][0]["message"]

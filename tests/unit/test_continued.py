@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.serve.client import Size
-from kvasir.serve.continued import RunLog, singles
+from kvasir.serve.continued import RunLog, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
 from kvasir.serve.resolved import Resolved
-from kvasir.serve.streams import EventStream
+from kvasir.serve.run import after
+from kvasir.serve.slices import at_once
+from kvasir.serve.streams import READ_EVENTS, EventStream
 from kvasir.serve.text import TextModel
 from tests.fake_run import Client, heard, resolved_of, run_of, said, toy_text
 
@@ -127,6 +130,33 @@ def test_what_is_known_is_not_asked_again(text: TextModel) -> None:
             assert request.emitted == tuple(token for e in known for token in e.tokens)
             assert all(e.finish is None for e in known)
             assert request.parent < request.id
+
+
+def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
+    asked = resolved(text, stream=True, prompt="a", n=1, max_tokens=2000)
+    every = [said(0, "x") for _ in range(2000)] + [said(0, "", "length")]
+    events = msgspec.msgpack.encode(every)
+    n_turns: list[int] = []
+
+    async def count_turns() -> None:
+        while True:
+            n_turns[-1] += 1
+            await asyncio.sleep(0)
+
+    async def skipped(log: RunLog) -> None:
+        """The client has heard all but the end."""
+        counting = asyncio.create_task(count_turns())
+        n_turns.append(0)
+        run = run_of(asked, text, ())
+        object.__setattr__(run, "log", log)
+        async for _ in after(run.batches(), len(every)):
+            n_turns.append(0)
+        counting.cancel()
+
+    log = at_once(read_log(events))
+    assert log == RunLog(every)
+    asyncio.run(skipped(log))
+    assert n_turns[0] >= 2 * len(every) // READ_EVENTS
 
 
 def test_a_stream_goes_on_where_it_was_cut(text: TextModel) -> None:

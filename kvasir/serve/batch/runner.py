@@ -79,7 +79,7 @@ class BatchRunner:
         """What was computed is kept, and the rest is for the next server."""
         self._is_closed = True
         tasks = [life.task for life in self._lives.values()]
-        await self._progress.flush()
+        await self._progress.try_flush()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

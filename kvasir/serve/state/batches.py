@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,8 @@ from kvasir.serve.state.entries import Entry, Page
 from kvasir.serve.state.files import DAY_SECONDS, File, Files, entry_of, new_id
 from kvasir.serve.state.lines import LineCounts
 from kvasir.serve.state.store import Store
+
+logger = logging.getLogger("kvasir.state")
 
 Status = Literal[
     "validating",
@@ -172,7 +175,7 @@ class Batches:
 
         def find(db: sqlite3.Connection) -> list[str]:
             found = ((name, entries.any_owner(db, name)) for name in entries.ids(db, "batch"))
-            return [name for name, entry in found if entry and _record(entry).batch.status in OPEN]
+            return [name for name, entry in found if entry and _is_open(entry)]
 
         return await self.store.run(find)
 
@@ -270,6 +273,15 @@ class Batches:
 
         await self.store.run(change)
         await self.store.forget([batch_id])
+
+
+def _is_open(entry: Entry) -> bool:
+    """One that cannot be read holds no other up."""
+    try:
+        return _record(entry).batch.status in OPEN
+    except msgspec.MsgspecError as error:
+        logger.error("batch %s is left as it is: %s", entry.id, error)
+        return False
 
 
 def _record(entry: Entry) -> BatchRecord:

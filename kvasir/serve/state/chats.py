@@ -105,14 +105,14 @@ class Chats:
 
         return await self._store.run(find)
 
-    async def open(self) -> list[tuple[str, ChatRecord]]:
-        """Those that have not ended, of all owners, the oldest first."""
+    async def open_ids(self) -> list[str]:
+        """Of those that have not ended, of all owners, the oldest first."""
+        return await self._store.run(lambda db: entries.lasting_ids(db, "chat"))
 
-        def find(db: sqlite3.Connection) -> list[tuple[str, ChatRecord]]:
-            found = [entries.any_owner(db, name) for name in entries.lasting_ids(db, "chat")]
-            return [(entry.id, _record(entry)) for entry in found if entry is not None]
-
-        return await self._store.run(find)
+    async def load(self, chat_id: str) -> ChatRecord | None:
+        """Whoever asks; None when it is gone."""
+        entry = await self._store.run(lambda db: entries.any_owner(db, chat_id))
+        return None if entry is None else _record(entry)
 
     async def finish(
         self, chat_id: str, completion: bytes, said: Sequence[TokenEvent] | None

@@ -60,10 +60,14 @@ class SparseProgress:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
-            try:
-                await self.flush()
-            except KvasirError as error:
-                logger.error("progress could not be kept: %s", error.message)
+            await self.try_flush()
+
+    async def try_flush(self) -> None:
+        """What cannot be kept is computed again: nobody ends for it."""
+        try:
+            await self.flush()
+        except KvasirError as error:
+            logger.error("progress could not be kept: %s", error.message)
 
 
 def _write(db: sqlite3.Connection, fresh: Fresh) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
+from typing import Any
 
 import msgspec
 from starlette.types import Message, Receive, Send
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.serve.exchange import Exchange
+from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.state import entries
 from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.store import Store
@@ -30,6 +31,9 @@ KEPT_SECONDS = 24 * 3600
 MAX_ANSWER = 4 * 2**20
 """Bytes; of a larger answer only that it was given is kept."""
 REPLAYED = [(b"idempotent-replayed", b"true")]
+
+
+Disconnected = Callable[[], Coroutine[Any, Any, None]]
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
@@ -88,11 +92,14 @@ class Repeats:
         finally:
             recorder.end()
 
-    async def begin(self, name: str, owner: bytes, digest: bytes) -> _Answering:
-        """When nobody answers the same key. Raises Repeated, RequestError (409, 422)."""
+    async def begin(
+        self, name: str, owner: bytes, digest: bytes, disconnected: Disconnected
+    ) -> _Answering:
+        """When nobody answers the same key. Raises Repeated, RequestError (409, 422), ClientGone
+        once ``disconnected`` returns."""
         while (other := self._answering.get(name)) is not None:
             _check(other.digest, digest)
-            await other.ended.wait()
+            await _over(other, disconnected)
         mine = self._answering[name] = _Answering(digest)
         try:
             known = await self._find(name, owner)
@@ -137,6 +144,7 @@ class _Recorder:
 
     def __init__(self, repeats: Repeats, exchange: Exchange, owner: bytes, name: str) -> None:
         self._repeats = repeats
+        self._disconnected = exchange.disconnected
         self._owner = owner
         self._name = name
         self._hash = sha256(b"\0".join(_target(exchange)))
@@ -156,7 +164,9 @@ class _Recorder:
             if not message.get("more_body", False):
                 self._is_read = True
                 digest = self._hash.digest()
-                self._answering = await self._repeats.begin(self._name, self._owner, digest)
+                self._answering = await self._repeats.begin(
+                    self._name, self._owner, digest, self._disconnected
+                )
             return message
 
         return receive_along
@@ -193,6 +203,18 @@ class _Recorder:
         if self._answering is not None:
             self._repeats.end(self._name, self._answering)
             self._answering = None
+
+
+async def _over(other: _Answering, disconnected: Disconnected) -> None:
+    """Returns at the end of ``other``; who has left waits no longer. Raises ClientGone."""
+    over, gone = asyncio.create_task(other.ended.wait()), asyncio.create_task(disconnected())
+    try:
+        await asyncio.wait((over, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not over.done():
+            raise ClientGone
+    finally:
+        over.cancel()
+        gone.cancel()
 
 
 async def _repeat(exchange: Exchange, answer: KeptAnswer) -> None:

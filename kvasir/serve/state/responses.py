@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from kvasir.core.errors import CapacityError, RequestError
+from kvasir.core.errors import CapacityError, KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.dialects.items import answered, shown_items
 from kvasir.serve.resolved import Json
@@ -24,6 +24,13 @@ from kvasir.tokenizer.messages import ChatMessage
 
 MAX_OPEN = 1_000
 """Responses in the background that have not ended, of all keys."""
+
+
+class Cancelled(KvasirError):
+    """Whoever listened hears no more."""
+
+    code = "response_cancelled"
+    status = 409
 
 
 ENDED_WELL = ("completed", "incomplete")
@@ -79,8 +86,8 @@ class Responses:
         """Those in the background that have not ended, by their ids."""
         self.begin: Callable[[str], None] = lambda response_id: None
         """Called with the id of one in the background."""
-        self.stop: Callable[[str], None] = lambda response_id: None
-        """Called with the id of one that was cancelled or deleted."""
+        self.stop: Callable[[str], bool] = lambda response_id: False
+        """Called with the id of one that was cancelled or deleted: whether it was computed."""
         self._store = store
         self._conversations = conversations
         self._days = days
@@ -168,14 +175,22 @@ class Responses:
             return shown
 
         shown = await self._store.run(change)
-        self.stop(response_id)
+        if shown["status"] == "cancelled":
+            self._stop(response_id)
         return shown
 
     async def delete(self, response_id: str, owner: bytes) -> None:
         """Raises Gone (404)."""
         now = self._store.clock()
         await self._store.run(lambda db: entries.remove(db, "response", response_id, owner, now))
-        self.stop(response_id)
+        self._stop(response_id)
+
+    def _stop(self, response_id: str) -> None:
+        telling = self.live.get(response_id)
+        if telling is not None:
+            telling.end(Cancelled(f"the response {response_id!r} was cancelled or deleted"))
+            if not self.stop(response_id):
+                del self.live[response_id]
 
     def _end_as(
         self, db: sqlite3.Connection, entry: Entry, record: ResponseRecord, **more: Any
