@@ -18,11 +18,11 @@ def __getattr__(name: str) -> object:
 
         return KvCacheConfig
     if name == "SamplingParams":
-        from kvasir.core.params import SamplingParams
+        from kvasir.validation.sampling import SamplingParams
 
         return SamplingParams
     if name == "StructuredOutputs":
-        from kvasir.core.params import StructuredOutputs
+        from kvasir.validation.sampling import StructuredOutputs
 
         return StructuredOutputs
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

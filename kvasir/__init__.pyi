@@ -1,4 +1,4 @@
-from kvasir.core.params import SamplingParams as SamplingParams
 from kvasir.offline.llm import LLM as LLM
+from kvasir.validation.sampling import SamplingParams as SamplingParams
 
 __version__: str

@@ -16,7 +16,6 @@ import numpy as np
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.core.params import SamplingParams
 from kvasir.core.request import EngineRequest
 from kvasir.engine.build import build_engine
 from kvasir.engine.engine import Engine
@@ -26,6 +25,7 @@ from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.params import check_prompt, resolve_params
+from kvasir.validation.sampling import SamplingParams
 from tests import tiny
 from tests.fuzz_values import FLOATS, change_bytes, change_json, near
 from tests.gguf_writer import gguf_bytes, safetensors_bytes

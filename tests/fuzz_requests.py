@@ -16,7 +16,6 @@ import msgspec
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
-from kvasir.core.params import SamplingParams
 from kvasir.core.request import EngineRequest
 from kvasir.engine.build import BuiltEngine, build_engine
 from kvasir.engine.loop import EngineFault
@@ -35,6 +34,7 @@ from kvasir.serve.text import TextModel, load_text
 from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
 from kvasir.text.choice import Choice, ChoiceFailed
 from kvasir.validation.params import check_prompt, resolve_choices
+from kvasir.validation.sampling import SamplingParams
 from tests import tiny
 from tests.fake_run import idle_compiler
 from tests.fuzz_values import change_bytes, change_json, near, value

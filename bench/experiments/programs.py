@@ -14,10 +14,10 @@ from bench.experiments.base import Json, Settings
 from bench.experiments.engines import SEED
 from kvasir.bench.report import describe_engine
 from kvasir.config.options import EngineOptions
-from kvasir.core.params import SamplingParams
 from kvasir.models.loaded import load_model
 from kvasir.offline.llm import LLM
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.sampling import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
 

@@ -15,7 +15,7 @@ from kvasir.cli.startup import interruptible
 from kvasir.cli.terminal import for_stream, show
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.params import SamplingParams
+from kvasir.validation.sampling import SamplingParams
 
 Message = dict[str, str]
 HELP = "/reset forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C stops an answer."

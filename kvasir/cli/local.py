@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from kvasir.core.messages import EngineStats
-from kvasir.core.params import SamplingParams
 from kvasir.core.request import EngineRequest
 from kvasir.serve.sync_client import SyncClient
 from kvasir.text.choice import Choice
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.validation.params import check_prompt, resolve_params
+from kvasir.validation.sampling import SamplingParams
 from kvasir.weights.source import open_model
 
 Message = dict[str, str]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvasir.core.params import DrawParams, SamplingParams
+from kvasir.core.params import DrawParams
 from kvasir.lang.http import JsonServer, first_model
 from kvasir.lang.stopping import Stop
+from kvasir.validation.sampling import SamplingParams
 
 Message = dict[str, str]
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from kvasir.cli.options import Command
-from kvasir.core.params import SAMPLERS, DrawParams, Field, SamplingParams, fields_of
+from kvasir.core.params import SAMPLERS, DrawParams
+from kvasir.validation.sampling import Field, SamplingParams, fields_of
 
 DRAWING = fields_of(DrawParams)
 NAMES = (*DrawParams.__struct_fields__, "max_tokens", "seed")

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from kvasir.config.options import EngineOptions
-from kvasir.core.params import SamplingParams
 from kvasir.serve.settle import hurry
 from kvasir.serve.spawn import spawn_engine
 from kvasir.serve.sync_client import SyncClient
+from kvasir.validation.sampling import SamplingParams
 from kvasir.weights.default import default_model
 
 Message = dict[str, str]

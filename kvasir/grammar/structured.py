@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import StructuredOutputs
 from kvasir.grammar.constraint import (
     SPACES,
     Constraint,
@@ -19,6 +18,7 @@ from kvasir.grammar.constraint import (
 from kvasir.grammar.errors import InvalidGrammar
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.tags import tag_grammar
+from kvasir.validation.sampling import StructuredOutputs
 
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 

@@ -10,12 +10,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kvasir.core.params import SamplingParams
 from kvasir.lang.calls import Answer, Calling, Counts, ProgramLine
 from kvasir.lang.expressions import Gen, Role, Select
 from kvasir.lang.seeds import Path, seed_of
 from kvasir.lang.stopping import Stop
 from kvasir.lang.trace import CallRecord, Trace
+from kvasir.validation.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

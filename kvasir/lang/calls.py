@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvasir.core.params import SamplingParams
 from kvasir.lang.expressions import Role, Select
 from kvasir.lang.stopping import Stop
+from kvasir.validation.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from kvasir.core.params import SamplingParams
 from kvasir.lang.forms import ANY_TEXT, AnswerForm, form_of
 from kvasir.lang.scoring import ChoiceMethod, token_length_normalized
+from kvasir.validation.sampling import SamplingParams
 
 Role = Literal["system", "user", "assistant"]
 OWN_FIELDS = frozenset(SamplingParams.__struct_fields__) - {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from kvasir.core.params import StructuredOutputs
+from kvasir.validation.sampling import StructuredOutputs
 
 
 @runtime_checkable

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kvasir.core.params import SamplingParams
 from kvasir.lang.calls import Answer, Calling, Counts
 from kvasir.lang.stopping import Stop
 from kvasir.lang.tokens import DrawnTokens, Ids, Scored, TokenLine
@@ -16,6 +15,7 @@ from kvasir.offline.prompts import Prompt
 from kvasir.offline.session import Session, SessionRequest, Ticket
 from kvasir.tokenizer.detokenize import Places
 from kvasir.tokenizer.spelling import TextPiece
+from kvasir.validation.sampling import SamplingParams
 
 HOLD_SECONDS = 600.0
 """That a call's keys and values wait for the next one of its program, unless a running request

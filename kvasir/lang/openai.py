@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams, StructuredOutputs
 from kvasir.lang.calls import Answer, Calling, Counts, ProgramLine
 from kvasir.lang.expressions import Role, Select
 from kvasir.lang.http import Json, JsonServer, ServerError, first_model
 from kvasir.lang.stopping import Stop
+from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
 SENT = frozenset(
     {

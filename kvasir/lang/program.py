@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from kvasir.core.params import SamplingParams
 from kvasir.lang.branch import RunSettings
 from kvasir.lang.calls import ModelBackend
 from kvasir.lang.defaults import backend_of
@@ -22,6 +21,7 @@ from kvasir.lang.state import Branches, ProgramState
 from kvasir.lang.stopping import Stop
 from kvasir.lang.trace import Trace
 from kvasir.offline.llm import LLM
+from kvasir.validation.sampling import SamplingParams
 
 MAX_TOKENS = 128
 """Of a call that says nothing else, as with SGLang."""

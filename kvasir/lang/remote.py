@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.lang.calls import Answer, Calling, Counts
 from kvasir.lang.http import Json, JsonServer, ServerError, first_model
 from kvasir.lang.stopping import Stop
 from kvasir.lang.tokens import NOBODY, DrawnTokens, Ids, Scored, TokenLine
 from kvasir.lang.turns import Message
 from kvasir.tokenizer.spelling import TextPiece
+from kvasir.validation.sampling import SamplingParams
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(SamplingParams)}
 _COMPLETIONS = "/v1/completions"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent, TokenLogprob
-from kvasir.core.params import SamplingParams, TokenParams, after
+from kvasir.core.params import TokenParams
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.engine.engine import Engine
 from kvasir.offline.outputs import CompletionOutput, RequestOutput, logprobs_by_id
@@ -20,6 +20,8 @@ from kvasir.offline.prompts import Prompt
 from kvasir.text.choice import Choice, ChoiceFailed
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.params import n_alternatives
+from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.standing import after
 
 _log = logging.getLogger(__name__)
 

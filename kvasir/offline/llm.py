@@ -24,7 +24,6 @@ from kvasir.offline.session import Session
 from kvasir.offline.tasks import check_writes, new_task
 from kvasir.offline.turns import QueuedCall, Turns
 from kvasir.offline.vectors import VectorCalls
-from kvasir.sampling.philox import seeds_from
 from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
 from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
@@ -32,6 +31,7 @@ from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
 from kvasir.validation.params import check_room
+from kvasir.validation.seeds import seeds_from
 from kvasir.validation.standing import check_priorities
 
 _log = logging.getLogger(__name__)

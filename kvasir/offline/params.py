@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
+from kvasir.validation.sampling import SamplingParams
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 

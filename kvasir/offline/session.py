@@ -13,7 +13,6 @@ from weakref import WeakMethod
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import SamplingParams, after
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.engine.engine import Engine
 from kvasir.offline.batch import Growing
@@ -21,6 +20,8 @@ from kvasir.offline.opened import Opened
 from kvasir.offline.prompts import Prompt
 from kvasir.offline.tasks import new_task
 from kvasir.offline.turns import QueuedCall, Turns, closed
+from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.standing import after
 
 Act = Callable[[Engine], None]
 

@@ -8,13 +8,13 @@ from functools import partial
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.grammar.structured import grammar_of
 from kvasir.offline.batch import Task
 from kvasir.offline.opened import Opened, check_ids
 from kvasir.offline.prompts import Prompt
 from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
+from kvasir.validation.sampling import SamplingParams
 
 
 def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:

@@ -7,13 +7,6 @@ same in any batch, after any preemption and under speculation.
 
 from __future__ import annotations
 
-import hashlib
-import random
-import secrets
-import struct
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,25 +55,3 @@ def exponential(words: NDArray[np.uint32]) -> F32:
     u = np.float32(1) - v
     lost: F32 = (v + (u - np.float32(1))) / u
     return lost - log(u)
-
-
-def choice_seed(seed: int, choice: int) -> int:
-    """Seed of one choice of n: the seed itself for the first, BLAKE2b(seed, choice) for others."""
-    if choice == 0:
-        return seed
-    digest = hashlib.blake2b(struct.pack("<QQ", seed, choice), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
-
-
-SEED_BITS = 53
-"""Of a drawn seed, so that JSON numbers carry it unharmed."""
-
-
-def draw_seed() -> int:
-    """A seed for a request that names none."""
-    return secrets.randbits(SEED_BITS)
-
-
-def seeds_from(seed: int | None) -> Callable[[], int]:
-    """Draws seeds that repeat with ``seed``; without one nobody can tell the next."""
-    return draw_seed if seed is None else partial(random.Random(seed).getrandbits, SEED_BITS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvasir.core.params import SamplingParams
 from kvasir.core.request import ALIKE, Standing
 from kvasir.serve.pieces import Mixed
 from kvasir.serve.protocol.thinking import ThinkingWish
@@ -13,6 +12,7 @@ from kvasir.serve.tools import ToolWish
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.reading import Thoughts
 from kvasir.validation.names import OWN, Names
+from kvasir.validation.sampling import SamplingParams
 
 Prompt = str | Ids | Mixed
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.core.params import SamplingParams, TokenParams, after
+from kvasir.core.params import TokenParams
 from kvasir.core.request import PLAIN, Context, Standing
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
@@ -45,6 +45,8 @@ from kvasir.validation.params import (
     resolve_params,
     truncate_prompt,
 )
+from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
 INSTRUCTIONS = ("system", "developer")

@@ -21,7 +21,6 @@ from starlette.types import ASGIApp
 
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
-from kvasir.sampling.philox import seeds_from
 from kvasir.serve.allocator import give_back_large_blocks
 from kvasir.serve.app import build_admin, build_admin_socket, build_app
 from kvasir.serve.background import Background
@@ -49,6 +48,7 @@ from kvasir.serve.systemd import Manager
 from kvasir.serve.text import TextModel, load_text, served_names
 from kvasir.serve.tracing import Tracing, open_tracing
 from kvasir.serve.trial import TrialCompiler
+from kvasir.validation.seeds import seeds_from
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, PoolKind, Standing
 from kvasir.toolcalls.reading import Reading
+from kvasir.validation.sampling import SamplingParams
 
 Json = dict[str, Any]
 Ids = tuple[int, ...]

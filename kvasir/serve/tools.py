@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import TokenParams
 from kvasir.core.warn import escaped
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
@@ -23,6 +23,7 @@ from kvasir.serve.text import TextModel
 from kvasir.toolcalls.grammar import Choice, Tool, kinds_of, thinking_first, tools_grammar
 from kvasir.toolcalls.reading import Reading, bound
 from kvasir.toolcalls.table import FORMATS
+from kvasir.validation.sampling import SamplingParams
 
 MAX_TOOLS = 1024
 """That are read at all; how many a request may have is the server's to say."""

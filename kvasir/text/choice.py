@@ -6,7 +6,6 @@ import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent, TokenLogprob
-from kvasir.core.params import SamplingParams
 from kvasir.tokenizer.detokenize import StreamDecoder
 from kvasir.tokenizer.stops import StopStrings
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -14,6 +13,7 @@ from kvasir.toolcalls.parser import MessageParser
 from kvasir.toolcalls.pieces import Piece, Said
 from kvasir.toolcalls.reading import Reading
 from kvasir.validation.regex import PatternMatcher
+from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.stops import stop_patterns, stop_strings
 
 

@@ -13,16 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import (
-    MAX_LOGPROB_IDS,
-    Bounds,
-    DrawParams,
-    Field,
-    SamplingParams,
-    TokenParams,
-    fields_of,
-)
-from kvasir.sampling.philox import choice_seed, draw_seed
+from kvasir.core.params import MAX_LOGPROB_IDS, Bounds, DrawParams, TokenParams
 from kvasir.validation.checks import check_ids, check_list, short
 from kvasir.validation.names import OWN, Names
 from kvasir.validation.restrict import (
@@ -34,6 +25,8 @@ from kvasir.validation.restrict import (
     check_words,
     spell_words,
 )
+from kvasir.validation.sampling import Field, SamplingParams, fields_of
+from kvasir.validation.seeds import choice_seed, draw_seed
 from kvasir.validation.stops import check_stops
 
 MAX_BIASES = 1024

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SAMPLERS, SamplingParams
+from kvasir.core.params import SAMPLERS
 from kvasir.sampling.masks import n_words
 from kvasir.validation.checks import check_ids, check_list, check_text
+from kvasir.validation.sampling import SamplingParams
 
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_BYTES = 256

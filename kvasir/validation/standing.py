@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from kvasir.core.errors import RequestError
@@ -95,3 +96,8 @@ def _text(name: str, value: object, limit: int) -> str:
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise RequestError(f"{name} holds half of a surrogate pair", param=name)
     return value
+
+
+def after(now: float, milliseconds: int | None) -> float:
+    """When ``milliseconds`` after ``now`` are over; never without a limit."""
+    return math.inf if milliseconds is None else now + milliseconds / 1000

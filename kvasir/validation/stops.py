@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.validation.checks import check_ids, check_list, check_text
 from kvasir.validation.names import Names
 from kvasir.validation.regex import MAX_PATTERN_BYTES, MAX_PATTERNS, automaton
+from kvasir.validation.sampling import SamplingParams
 
 MAX_STOP_STRINGS = 32
 MAX_STOP_BYTES = 4096

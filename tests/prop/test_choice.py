@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import SamplingParams
 from kvasir.text.choice import Choice
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.sampling import SamplingParams
 from tests.tiny_vocab import byte_level
 
 TOKENIZER = Tokenizer(spec_from_gguf(byte_level()))

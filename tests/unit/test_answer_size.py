@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.resolved import Job
 from kvasir.validation.names import Names
 from kvasir.validation.params import resolve_params
+from kvasir.validation.sampling import SamplingParams
 
 
 def job(n_prompts: int = 2, n: int = 4, logprobs: int | None = 9, max_tokens: int = 50) -> Job:

@@ -22,10 +22,10 @@ from kvasir.cli.sampling import take_sampling, with_sampling
 from kvasir.config.options import EngineOptions, describe
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import ConfigError
-from kvasir.core.params import SamplingParams
 from kvasir.engine.build import build_engine
 from kvasir.exec.backends import BACKENDS
 from kvasir.formats.types import FORMATS
+from kvasir.validation.sampling import SamplingParams
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "starlette", "uvicorn", "tokenizers", "jinja2", "rich", "kvasir._native")

@@ -16,7 +16,7 @@ from kvasir.cli.chat import Conversation
 from kvasir.cli.main import run_command
 from kvasir.cli.remote import Message, RemoteModel
 from kvasir.core.errors import KvasirError
-from kvasir.core.params import SamplingParams
+from kvasir.validation.sampling import SamplingParams
 
 PARAMS = SamplingParams(temperature=0.0, max_tokens=None)
 

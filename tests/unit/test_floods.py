@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
-from kvasir.core.params import SamplingParams, TokenParams
+from kvasir.core.params import TokenParams
 from kvasir.core.request import Context, EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
@@ -29,6 +29,7 @@ from kvasir.serve.suspects import Suspects
 from kvasir.timing.records import Mark
 from kvasir.timing.timeline import Timeline
 from kvasir.validation.params import resolve_choices
+from kvasir.validation.sampling import SamplingParams
 from tests.sizes import config_of
 
 PARAMS = TokenParams(seed=5, max_tokens=3, logit_bias=tuple((i, 1.0) for i in range(101)))

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kvasir.core.params import SamplingParams
 from kvasir.serve.generation import Generation
 from kvasir.serve.resolved import Job
+from kvasir.validation.sampling import SamplingParams
 
 
 class Silent:

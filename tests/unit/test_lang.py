@@ -11,11 +11,11 @@ import pytest
 
 import kvasir.lang as sgl
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.lang.calls import Answer, Calling, Counts
 from kvasir.lang.expressions import Role, Select
 from kvasir.lang.seeds import seed_of
 from kvasir.lang.stopping import Stop
+from kvasir.validation.sampling import SamplingParams
 
 PATIENCE = 30.0
 

@@ -46,6 +46,7 @@ SIDEWAYS = {
     ("exec", "_native"),
     ("grammar", "sampling"),
     ("grammar", "tokenizer"),
+    ("grammar", "validation"),
     ("grammar", "weights"),
     ("lang", "offline"),
     ("models", "weights"),

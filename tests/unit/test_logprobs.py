@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kvasir.core.messages import TokenEvent, TokenLogprob
-from kvasir.core.params import SamplingParams
 from kvasir.serve.frames import encode_scores
 from kvasir.serve.logprobs import (
     AT_A_TIME,
@@ -27,6 +26,7 @@ from kvasir.serve.slices import at_once
 from kvasir.text.choice import Choice
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
+from kvasir.validation.sampling import SamplingParams
 from tests.tiny_vocab import byte_level
 
 TOKENIZER = Tokenizer(spec_from_gguf(byte_level()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.tokenizer.stops import StopStrings
 from kvasir.validation.names import OWN
 from kvasir.validation.regex import MAX_STATES, Automaton, PatternMatcher, automaton
+from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.stops import check_stops
 
 

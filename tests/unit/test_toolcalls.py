@@ -13,7 +13,6 @@ from _pytest.mark import ParameterSet
 
 from kvasir.config.serving import TOOL_FORMATS
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import SamplingParams
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.matcher import GrammarTokens
@@ -27,6 +26,7 @@ from kvasir.toolcalls.pieces import Message, message_of
 from kvasir.toolcalls.reading import Reading, bound, with_marks
 from kvasir.toolcalls.table import FORMATS
 from kvasir.toolcalls.writing import written
+from kvasir.validation.sampling import SamplingParams
 from kvasir.weights.source import open_model
 from tests.byte_grammar import takes
 from tests.gguf_writer import write_gguf

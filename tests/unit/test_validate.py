@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SAMPLERS, SamplingParams, TokenParams
-from kvasir.sampling.philox import choice_seed, seeds_from
+from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.validation.params import check, check_prompt, resolve_choices, resolve_params
+from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.seeds import choice_seed, seeds_from
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenLogprob
-from kvasir.core.params import DrawParams, SamplingParams, StructuredOutputs
+from kvasir.core.params import DrawParams
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import LlamaError
@@ -26,6 +26,7 @@ from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
+from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
 COMPLETION, INFILL = "llama.completion", "llama.infill"
 SNIPPET = "\n\n--- snippet ---\n\n"

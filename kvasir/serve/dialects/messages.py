@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.core.warn import bounded, escaped
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
@@ -46,6 +45,7 @@ from kvasir.tokenizer.messages import ChatMessage, Conversation, read_content, r
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.pieces import Piece, Thought, message_of
 from kvasir.validation.names import Names
+from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_salt, check_session
 
 NAME = "messages"

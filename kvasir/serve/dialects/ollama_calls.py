@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import StructuredOutputs
 from kvasir.serve.protocol.thinking import EFFORT, EFFORTS, SWITCH
 from kvasir.serve.resolved import Json
 from kvasir.toolcalls.pieces import Message
+from kvasir.validation.sampling import StructuredOutputs
 
 RENAMED = {"tool_name": "name", "thinking": "reasoning"}
 """Fields of messages."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.params import SamplingParams
 from kvasir.serve import sse
 from kvasir.serve.answer import Tally, Whole, usage
 from kvasir.serve.asked import Asked
@@ -23,6 +22,7 @@ from kvasir.text.choice import Delta
 from kvasir.toolcalls.pieces import Thought
 from kvasir.validation.names import Names
 from kvasir.validation.params import n_alternatives
+from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_salt, check_session
 
 encode = msgspec.json.Encoder().encode

@@ -9,7 +9,6 @@ import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenLogprob
-from kvasir.core.params import SamplingParams
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import TgiError
@@ -25,6 +24,7 @@ from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
+from kvasir.validation.sampling import SamplingParams
 
 NAME = "tgi"
 FINISHES = {"length": "length", "stop": "eos_token"}

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.serve.protocol.choices import ChoiceFields, choice_params
 from kvasir.serve.protocol.sampling import UNSUPPORTED_SAMPLING
 from kvasir.validation.names import Names
+from kvasir.validation.sampling import SamplingParams
 
 
 class ChatRequest(ChoiceFields, frozen=True, kw_only=True):

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.serve.protocol.notes import check_metadata, check_request_id
 from kvasir.serve.protocol.sampling import SamplingFields, to_params
+from kvasir.validation.sampling import SamplingParams
 
 
 class ChoiceFields(SamplingFields, frozen=True, kw_only=True):

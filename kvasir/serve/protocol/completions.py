@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.serve.protocol.choices import ChoiceFields, choice_params
 from kvasir.serve.protocol.sampling import UNSUPPORTED_SAMPLING
 from kvasir.validation.names import Names
+from kvasir.validation.sampling import SamplingParams
 
 DEFAULT_MAX_TOKENS = 16
 

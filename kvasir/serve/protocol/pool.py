@@ -8,11 +8,11 @@ from typing import Any, Literal
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams
 from kvasir.serve.asked import Asked, PoolWish, Prompt, Truncation
 from kvasir.serve.protocol.sampling import standing_of
 from kvasir.serve.resolved import Json
 from kvasir.validation.names import Names
+from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_salt
 
 Texts = str | list[str | int | list[int]]

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import DrawParams, SamplingParams
+from kvasir.core.params import DrawParams
 from kvasir.core.request import Standing
 from kvasir.serve.protocol.structured import StructuredFields, structured_of
 from kvasir.text.beam import MAX_BEAM_WIDTH, BeamSearchParams
 from kvasir.validation.params import check_bias_count
+from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_class, check_priority, check_user
 
 

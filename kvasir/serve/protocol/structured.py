@@ -8,8 +8,9 @@ from typing import Any
 from msgspec import structs
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import DrawParams, SamplingParams, StructuredOutputs
+from kvasir.core.params import DrawParams
 from kvasir.serve.protocol.parse import converted
+from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
 
 class StructuredFields(DrawParams, frozen=True, kw_only=True):
