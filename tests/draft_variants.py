@@ -79,7 +79,7 @@ class Counted:
             own = outputs[first : first + row.n_logits]
             first += row.n_logits
             if is_draft(row):
-                ids = drawn.resolve(row.tokens)
+                ids = drawn.ids(row.tokens)
                 n = len(row.tokens) - 1
                 self.n_verified += n
                 self.n_accepted += min(n, len(accepted(_with(row, ids), own)))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from kvasir.config.kvgroups import window_blocks
 from kvasir.config.resolved import PreemptionMode, SchedulerConfig, SharingConfig
-from kvasir.core.groups import KVGroup, window_blocks
+from kvasir.core.groups import KVGroup
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes

@@ -19,7 +19,7 @@ from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer import Dialect
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.generation import Nobody
-from kvasir.serve.jobs import Server, resolve
+from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Envelope, Resolved
 from kvasir.serve.run import AnswerRun
@@ -63,7 +63,9 @@ def toy_server(text: TextModel) -> Server:
 
 def resolved_of(dialect: Dialect, body: dict[str, Any], text: TextModel) -> Resolved:
     """As it comes back from where it is stored."""
-    found = asyncio.run(resolve(dialect.read(body, strict=False), toy_server(text), "toy", 0.0))
+    found = asyncio.run(
+        resolve_request(dialect.read(body, strict=False), toy_server(text), "toy", 0.0)
+    )
     return msgspec.json.decode(msgspec.json.encode(found), type=Resolved)
 
 

@@ -144,7 +144,7 @@ class Server:
             idle_compiler(),
         )
         asked = (CHAT if "messages" in fields else COMPLETIONS).read(fields, strict=False)
-        making = jobs.resolve(asked, server, "m", time.monotonic())
+        making = jobs.resolve_request(asked, server, "m", time.monotonic())
         job = self.loop.run_until_complete(making).job
         if job.length_penalty is not None:
             return self._beams(job, job.length_penalty)

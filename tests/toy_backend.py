@@ -191,7 +191,7 @@ class ToyExecutor:
         return np.array(self._arrays.arrays[name][:n], np.int32)
 
     def _resolved(self, name: str, n: int) -> NDArray[np.int32]:
-        return np.array(self._drawn.resolve(self._ints(name, n).tolist()), np.int32)
+        return np.array(self._drawn.ids(self._ints(name, n).tolist()), np.int32)
 
 
 def _make(bundle: Bundle, binding: Binding, config: EngineConfig, wishes: Wishes) -> ToyExecutor:

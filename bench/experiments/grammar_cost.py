@@ -9,8 +9,8 @@ import msgspec
 
 from bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
 from bench.experiments.programs import GREEDY, Vocabulary, described, opened
-from kvasir.core.params import SamplingParams, StructuredOutputs
 from kvasir.offline.llm import LLM
+from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
 ENTRY = {
     "type": "object",

@@ -18,10 +18,10 @@ import msgspec
 from bench.schemas.cases import Case
 from bench.schemas.validity import fault
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SamplingParams, StructuredOutputs
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.matcher import GrammarTokens
 from kvasir.offline.llm import LLM
+from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
 MAX_SHOWN = 2000
 """Characters of a schema that the model is shown: it need not understand it."""

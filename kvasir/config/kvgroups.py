@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from kvasir.core.groups import STATE_WINDOW, KVGroup, window_blocks
+from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
 
 CACHED_SHARE = 0.25
 """Blocks for the ends of cached prefixes in a windowed group, as a share of the blocks of layers
@@ -57,6 +57,12 @@ class KVDivision:
         cached = int(n * CACHED_SHARE) if self.is_caching else 0
         held = window_blocks(window, self.block_size, self.n_seqs, self.n_step_tokens)
         return min(n, held + cached)
+
+
+def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:
+    """Blocks that ``n_seqs`` requests hold at most in a group of ``window``, while two steps of
+    ``n_tokens`` are planned and not committed: however long they are, none lacks a block."""
+    return n_seqs * (blocks_for(window, block_size) + 2) + blocks_for(2 * n_tokens, block_size)
 
 
 def divide_layers(

@@ -40,7 +40,7 @@ class Drawn:
         row, draft = referred(token)
         return row < len(self.tokens) and draft <= len(self.drafts.get(row, ()))
 
-    def resolve(self, tokens: Sequence[int]) -> tuple[int, ...]:
+    def ids(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """``tokens`` with ids in the places of references.
 
         One to a row that drew nothing (its logits were not finite) becomes token 0: its request has

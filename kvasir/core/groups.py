@@ -66,12 +66,6 @@ class KVGroup:
         return min(n_blocks, 1 + blocks_for(self.window - 1, block_size))
 
 
-def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:
-    """Blocks that ``n_seqs`` requests hold at most in a group of ``window``, while two steps of
-    ``n_tokens`` are planned and not committed: however long they are, none lacks a block."""
-    return n_seqs * (blocks_for(window, block_size) + 2) + blocks_for(2 * n_tokens, block_size)
-
-
 def group_of(window: int, groups: Sequence[KVGroup]) -> int:
     """Index of the group for a layer of ``window``: its own, else the one that keeps everything.
 

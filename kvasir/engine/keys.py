@@ -12,17 +12,6 @@ LAYOUT = "paged-2"
 """Version of what a KV block holds; changes with the order or rounding of its entries."""
 
 
-class _KeyMaterial(msgspec.Struct, frozen=True):
-    weights: str
-    numerics_id: str
-    kv_dtype: str
-    kv_layout: str
-    kv_groups: tuple[str, ...]
-    block_size: int
-    vocab_size: int
-    rope: str
-
-
 def key_root(
     weights_hash: str, numerics_id: str, sizes: EngineSizes, kv_dtype: str, rope: str
 ) -> str:
@@ -31,14 +20,14 @@ def key_root(
     ``weights_hash`` names the content of the weights, ``numerics_id`` the arithmetic, ``rope`` the
     bits of its position encoding.
     """
-    material = _KeyMaterial(
-        weights=weights_hash,
-        numerics_id=numerics_id,
-        kv_dtype=kv_dtype,
-        kv_layout=LAYOUT,
-        kv_groups=tuple(group.kind for group in sizes.groups),
-        block_size=sizes.block_size,
-        vocab_size=sizes.vocab_size,
-        rope=rope,
-    )
+    material = {
+        "weights": weights_hash,
+        "numerics_id": numerics_id,
+        "kv_dtype": kv_dtype,
+        "kv_layout": LAYOUT,
+        "kv_groups": [group.kind for group in sizes.groups],
+        "block_size": sizes.block_size,
+        "vocab_size": sizes.vocab_size,
+        "rope": rope,
+    }
     return blake2b(msgspec.json.encode(material), digest_size=32, person=b"kvasir-key").hexdigest()

@@ -82,7 +82,7 @@ class PlanChecker:
             own = tuple(outputs[first : first + row.n_logits])
             first += row.n_logits
             if is_draft(row):
-                row = structs.replace(row, tokens=self._drawn.resolve(row.tokens))
+                row = structs.replace(row, tokens=self._drawn.ids(row.tokens))
                 path = (0, *accepted(row, own))
                 known = self._slots[row.slot]
                 tokens = [row.tokens[node] for node in path]
@@ -160,7 +160,7 @@ class PlanChecker:
                 is_own = writer == "a copy" and i * size <= row.start
                 need(not writer or is_own, f"{writer} and a row write block {blocks[i]}")
         known = self._slots[row.slot]
-        new = _marks_after(known[: row.start], row, self._drawn.resolve(row.tokens))
+        new = _marks_after(known[: row.start], row, self._drawn.ids(row.tokens))
         if not row.parents:
             told = known[row.start : end]
             need(

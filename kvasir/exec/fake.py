@@ -226,7 +226,7 @@ class FakeExecutor(LocalExecutor):
     ) -> list[RowOutput]:
         """``wanted``: counts the logit rows of the step. ``all_seen`` gets the hash of what each
         token sees."""
-        tokens = self._drawn.resolve(row.tokens)
+        tokens = self._drawn.ids(row.tokens)
         seen = self._write(row, tables, tokens)
         all_seen += seen
         if self._misses is not None:
@@ -276,7 +276,7 @@ class FakeExecutor(LocalExecutor):
         logits = self._logits(seen)
         if self._nonfinite.get(state.params.seed) == row.out_index:
             logits[:] = np.nan
-        path = self._drawn.resolve(row.path)
+        path = self._drawn.ids(row.path)
         drawn = sample_row(logits, state, row.out_index, path, row.target, mask)
         digest = int.from_bytes(blake2b(logits.tobytes(), digest_size=8).digest(), "little")
         return RowOutput(drawn.token, drawn.logprob, drawn.top, drawn.rank, digest)

@@ -52,9 +52,9 @@ def logit_rows(row: Row) -> tuple[LogitRow, ...]:
 
 def with_ids(plan: StepPlan, drawn: Drawn) -> tuple[list[Row], list[LogitRow]]:
     """The rows of a plan and their logit rows, without references."""
-    rows = [structs.replace(row, tokens=drawn.resolve(row.tokens)) for row in plan.rows]
+    rows = [structs.replace(row, tokens=drawn.ids(row.tokens)) for row in plan.rows]
     wanted = [item for row in plan.rows for item in logit_rows(row)]
-    return rows, [replace(item, path=drawn.resolve(item.path)) for item in wanted]
+    return rows, [replace(item, path=drawn.ids(item.path)) for item in wanted]
 
 
 def _path(row: Row, token: int, first: int) -> tuple[int, ...]:

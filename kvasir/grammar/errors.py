@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
+from kvasir.validation.warn import escaped
 
 Path = tuple[str | int, ...]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvasir.core.warn import escaped
 from kvasir.grammar.disjoint import Schema
 from kvasir.grammar.errors import Path, unsupported
+from kvasir.validation.warn import escaped
 
 _ROOTS = ("#", "#/")
 _DEFINITIONS = ("$defs", "definitions")

@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvasir.core.warn import escaped
 from kvasir.grammar.disjoint import Schema
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.patterns import translated
 from kvasir.grammar.references import References
 from kvasir.grammar.rewrites import SchemaPlace, rewrite
+from kvasir.validation.warn import escaped
 
 MAX_SCHEMAS = 20_000
 MAX_WARNINGS = 16

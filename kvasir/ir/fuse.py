@@ -19,13 +19,9 @@ def fold_embed_scale(program: Program) -> Program:
     links, edit = graph(program), Edit.of(program)
     for index, op in enumerate(program.ops):
         user = links.single_user(op.outs[0]) if op.kind == "embed" else None
-        if (
-            user is None
-            or program.ops[user].kind != "scale"
-            or program.ops[user].number("softcap") > 0
-        ):
+        scale = None if user is None else program.ops[user]
+        if user is None or scale is None or scale.kind != "scale" or scale.number("softcap") > 0:
             continue
-        scale = program.ops[user]
         factor = op.number("scale") * scale.number("factor")
         edit.drop.add(user)
         edit.replace(index, Op("embed", op.ins, scale.outs, op.weights, freeze({"scale": factor})))
@@ -35,24 +31,21 @@ def fold_embed_scale(program: Program) -> Program:
 class _HeadPath:
     """A head's way back from attention or cache to its linear: rope, head_norm or none, linear."""
 
+    rope: Op | None = None
+    norm: Op | None = None
+
     def __init__(self, program: Program, links: Graph, value: str) -> None:
         self.indices: list[int] = []
-        self.rope = self.norm = None
         op = self._maker(program, links, value)
         if op.kind == "rope":
-            self.rope = op
-            op = self._maker(program, links, op.ins[0])
+            self.rope, op = op, self._maker(program, links, op.ins[0])
         if op.kind == "head_norm":
-            self.norm = op
-            op = self._maker(program, links, op.ins[0])
+            self.norm, op = op, self._maker(program, links, op.ins[0])
         if op.kind != "linear":
             raise ShapeError(
                 f"{value}: expected a linear below rope and head_norm, found {op.kind}"
             )
         self.linear = op
-
-    rope: Op | None
-    norm: Op | None
 
     def _maker(self, program: Program, links: Graph, value: str) -> Op:
         if links.single_user(value) is None:

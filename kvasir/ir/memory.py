@@ -54,15 +54,11 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
         for name in op.ins:
             if name in spans:
                 spans[name] = (spans[name][0], max(spans[name][1], phase))
-    for name in (*program.outputs, *_reread(program)):
+    # the ops after a gather run once for each tile of logit rows
+    reread = [op.ins[0] for op in program.ops if op.kind == "gather_rows" and op.ins[0] in spans]
+    for name in (*program.outputs, *reread):
         spans[name] = (spans[name][0], last_phase)
     return spans
-
-
-def _reread(program: Program) -> list[str]:
-    """What every tile of logit rows is gathered from: the ops after it run once per tile."""
-    made = {name for op in program.ops for name in op.outs}
-    return [op.ins[0] for op in program.ops if op.kind == "gather_rows" and op.ins[0] in made]
 
 
 def _spans(bundle: Bundle) -> dict[str, tuple[int, int]]:

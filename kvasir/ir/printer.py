@@ -5,21 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from kvasir.ir.bundle import Bundle
-from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Transform, Value, Weight
+from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Value, Weight
 
 
 def render(program: Program) -> str:
     """One line for each input, KV layer, constant, weight and op, in program order."""
     return "\n".join(_lines(program)) + "\n"
-
-
-def render_bundle(bundle: Bundle) -> str:
-    """What they have in common, then each program under its name."""
-    exports = f"exports {', '.join(bundle.exports) or 'nothing'}"
-    head = f"bundle {', '.join(bundle.programs)}\n{exports}\n"
-    texts = [f"{name} is {render(program)}" for name, program in bundle.programs.items()]
-    return "\n".join([head, *texts])
 
 
 def _lines(program: Program) -> Iterator[str]:
@@ -50,33 +41,23 @@ def _constant(name: str, array: FloatArray) -> str:
 
 def _weight(weight: Weight) -> str:
     layout = f" {weight.layout}" if weight.layout else ""
-    steps = "".join(f" | {_transform(step)}" for step in weight.transforms)
-    return (
-        f"weight {weight.name}:{layout} {list(weight.shape)} <- {_sources(weight.sources)}{steps}"
-    )
+    steps = [f" | {step.name}({', '.join(map(str, step.args))})" for step in weight.transforms]
+    found = _sources(weight.sources) + "".join(steps)
+    return f"weight {weight.name}:{layout} {list(weight.shape)} <- {found}"
 
 
 def _sources(names: tuple[str, ...]) -> str:
-    return (
-        names[0]
-        if len(names) == 1
-        else f"{names[0]} ... {names[-1]} ({len(names)})"
-        if names
-        else "nothing"
-    )
-
-
-def _transform(step: Transform) -> str:
-    return f"{step.name}({', '.join(str(arg) for arg in step.args)})"
+    if len(names) > 1:
+        return f"{names[0]} ... {names[-1]} ({len(names)})"
+    return names[0] if names else "nothing"
 
 
 def _op(program: Program, op: Op) -> str:
     outs = ", ".join(_typed(program.values[name]) for name in op.outs)
     weights = f" [{', '.join(op.weights)}]" if op.weights else ""
     attrs = ", ".join(f"{name}={_attr(value)}" for name, value in op.attrs.items())
-    return f"{outs or '()'} = {op.kind}({', '.join(op.ins)}){weights}" + (
-        f" {{{attrs}}}" if attrs else ""
-    )
+    shown = f" {{{attrs}}}" if attrs else ""
+    return f"{outs or '()'} = {op.kind}({', '.join(op.ins)}){weights}{shown}"
 
 
 def _attr(value: Attr) -> str:

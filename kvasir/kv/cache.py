@@ -9,7 +9,7 @@ import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
-from kvasir.kv.keys import Chain
+from kvasir.kv.keys import KeyChain
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.radix import Node, RadixTree
 from kvasir.kv.table import BlockTable
@@ -63,7 +63,7 @@ class PrefixCache:
         """Blocks that can be allocated in every group."""
         return min([pool.n_available for pool in self.pools])
 
-    def find(self, chain: Chain, n_tokens: int) -> Hit:
+    def find(self, chain: KeyChain, n_tokens: int) -> Hit:
         """The longest cached prefix of the first ``n_tokens``; with state groups it ends where all
         of them have a snapshot, and never inside a block."""
         size = self.block_size
@@ -118,7 +118,7 @@ class PrefixCache:
         table.adopt(tuple((*blocks, block) for blocks, block in pairs))
         return table
 
-    def insert(self, node: Node, chain: Chain, table: BlockTable) -> Node | None:
+    def insert(self, node: Node, chain: KeyChain, table: BlockTable) -> Node | None:
         """The next full block of ``table`` after ``node`` becomes known; its node.
 
         When an equal block is known already the table shares that one. None when ``node`` was
@@ -140,7 +140,7 @@ class PrefixCache:
         return new
 
     def extend(
-        self, node: Node, chain: Chain, table: BlockTable, depth: int, *, is_proven: bool = False
+        self, node: Node, chain: KeyChain, table: BlockTable, depth: int, *, is_proven: bool = False
     ) -> Node | None:
         """``insert`` up to ``depth`` full blocks; the last node, or None as there. A last one that
         holds no block of any group (all slid past it) is forgotten again."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from kvasir.core.request import Context
-from kvasir.kv.keys import Chain
+from kvasir.kv.keys import KeyChain
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
 
@@ -39,7 +39,7 @@ class Holder:
     """Times it was preempted: results of an older epoch say nothing about its blocks."""
     news_at: int = 0
     """Computed tokens before which nothing of its blocks changes hands."""
-    chain: Chain | None = None
+    chain: KeyChain | None = None
     """Keys of its full blocks, once the cache was asked."""
     node: Node | None = None
     """Of its last block that it vouched for; None when it tells the cache nothing (more)."""

@@ -25,7 +25,7 @@ def chain_root(key_root: str, context: Context) -> bytes:
     return blake2b(material, digest_size=KEY_BYTES, person=b"kvasir-chain").digest()
 
 
-class Chain:
+class KeyChain:
     """Keys of the full blocks of one sequence: BLAKE2b-256 of the parent's key and the tokens.
 
     ``tokens`` is not copied and may grow. Keys are computed once, when asked for.

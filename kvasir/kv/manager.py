@@ -20,10 +20,10 @@ from kvasir.core.plan import Copy, Transfer
 from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.fork import fork
 from kvasir.kv.holders import Holder, Holders
-from kvasir.kv.keys import Chain, chain_root
+from kvasir.kv.keys import KeyChain, chain_root
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
-from kvasir.kv.tier import Ahead, Disk, DiskTier
+from kvasir.kv.tier import Disk, DiskTier, OnDisk
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Match(msgspec.Struct, frozen=True):
     is_coming: bool = False
     """A running request of this class or a higher one computes the block that comes next: what a
     lower class computes may take long, and is computed twice instead."""
-    ahead: Ahead | None = None
+    on_disk: OnDisk | None = None
     """What disk gives beyond; None while that is read."""
 
 
@@ -73,8 +73,8 @@ class KVCacheManager:
         self._is_caching = config.enable_prefix_caching
         """What nobody holds stays; else requests share by forks alone."""
         self._has_windows = any(group.window for group in groups)
-        none = self.cache.find(Chain(b"", (), size), 0)
-        self._nothing = Match(none, 0, 0, ahead=Ahead(0))
+        none = self.cache.find(KeyChain(b"", (), size), 0)
+        self._nothing = Match(none, 0, 0, on_disk=OnDisk(0))
         """Of a request that there is nothing to find for."""
         self._computing: Counter[tuple[int, bytes]] = Counter()
         """By the class of who computes and the key."""
@@ -109,20 +109,21 @@ class KVCacheManager:
             fits = cache.fits(hit, n_held, n_spare)
         found, is_coming = self._fork(holder, hit, n_tokens)
         if found is not hit:
-            n_found, none = cache.n_tokens(found), Ahead(hit.node.depth)
-            match = Match(found, n_tokens, n_found, is_coming=is_coming, ahead=none)
+            n_found, none = cache.n_tokens(found), OnDisk(hit.node.depth)
+            match = Match(found, n_tokens, n_found, is_coming=is_coming, on_disk=none)
             return match, cache.fits(found, n_held, n_spare)
         n_cachable, n_loaded = n_tokens if self._is_caching else 0, 0
         n_found, depth = cache.n_tokens(hit), hit.node.depth
-        ahead = self._ahead(holder, hit, n_cachable, n_spare)
-        if ahead is not None and ahead.depth > depth:
-            n_found, n_loaded = ahead.depth * size, (ahead.depth - depth) * size
-            depth = ahead.depth
+        on_disk = self._on_disk(holder, hit, n_cachable, n_spare)
+        if on_disk is not None and on_disk.depth > depth:
+            n_found, n_loaded = on_disk.depth * size, (on_disk.depth - depth) * size
+            depth = on_disk.depth
             hit = cache.extended(hit, depth)
             fits = cache.fits(hit, n_held, n_spare)
         if self._computing and (depth + 1) * size <= n_cachable:
-            is_coming |= self._is_computed(holder.rank, self._chain(holder).keys(depth + 1)[depth])
-        return Match(hit, n_cachable, n_found, n_loaded, is_coming, ahead), fits
+            key = self._chain(holder).keys(depth + 1)[depth]
+            is_coming |= any([(rank, key) in self._computing for rank in range(holder.rank + 1)])
+        return Match(hit, n_cachable, n_found, n_loaded, is_coming, on_disk), fits
 
     def n_cached(self, holder: Holder, n_tokens: int) -> int:
         """Tokens, of its first ``n_tokens``, that memory has for one that does not run."""
@@ -231,10 +232,10 @@ class KVCacheManager:
         for holder in running:
             _check_known(holder)
 
-    def _chain(self, holder: Holder) -> Chain:
+    def _chain(self, holder: Holder) -> KeyChain:
         if holder.chain is None:
             root = chain_root(self._key_root, holder.context)
-            holder.chain = Chain(root, holder.tokens, self.cache.block_size)
+            holder.chain = KeyChain(root, holder.tokens, self.cache.block_size)
         return holder.chain
 
     def _find(self, holder: Holder, n_tokens: int) -> Hit:
@@ -250,30 +251,30 @@ class KVCacheManager:
             n_ready = min(len(parent.tokens), self._n_ready(parent))
         return fork(self.cache, hit, parent, n_ready, holder, n_tokens)
 
-    def _ahead(self, holder: Holder, hit: Hit, n_tokens: int, n_spare: int) -> Ahead | None:
+    def _on_disk(self, holder: Holder, hit: Hit, n_tokens: int, n_spare: int) -> OnDisk | None:
         depth, n_full = hit.node.depth, n_tokens // self.cache.block_size
         if self.tier is None or depth >= n_full:
-            return Ahead(depth)
+            return OnDisk(depth)
         if not self.cache.fits(hit, n_tokens + 1, n_spare):
-            return Ahead(depth)
+            return OnDisk(depth)
         chain, was_preempted = self._chain(holder), holder.epoch > 0
         return self.tier.find(holder, chain, depth, n_full, was_preempted=was_preempted)
 
     def _load(self, holder: Holder, match: Match) -> Node | None:
         """What disk gave becomes known, as if it had been computed; the last node. What memory has
         of it already, past a gap in a windowed group, is shared and not loaded."""
-        node, ahead, table = match.hit.node, match.ahead, holder.table
-        if self.tier is None or ahead is None:
+        node, on_disk, table = match.hit.node, match.on_disk, holder.table
+        if self.tier is None or on_disk is None:
             return node
-        own = {i: table.at(i) for i, _, _ in ahead.names}
+        own = {i: table.at(i) for i, _, _ in on_disk.names}
         chain = self._chain(holder)
-        last = self.cache.extend(node, chain, table, ahead.depth, is_proven=True)
+        last = self.cache.extend(node, chain, table, on_disk.depth, is_proven=True)
         loads = [
             Transfer(name, g, own[i][g])
-            for i, g, name in ahead.names
+            for i, g, name in on_disk.names
             if table.at(i)[g] == own[i][g]
         ]
-        self.tier.load(holder, ahead, {load.name for load in loads})
+        self.tier.load(holder, on_disk, {load.name for load in loads})
         self._loads.extend(loads)
         return last
 
@@ -307,9 +308,6 @@ class KVCacheManager:
         if node is not None and chain is not None and (depth := node.depth) < chain.n_full:
             holder.computing = own = chain.keys(depth + 1)[depth]
             computing[holder.rank, own] += 1
-
-    def _is_computed(self, rank: int, key: bytes) -> bool:
-        return any([(other, key) in self._computing for other in range(rank + 1)])
 
 
 def _check_known(holder: Holder) -> None:

@@ -4,51 +4,37 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK
 from kvasir.kv.keys import TOKEN_BYTES
 
+_NO_CHILDREN: list[Node] = []
+_NO_NAMES: list[bytes] = []
+"""Of the many leaves; never changed."""
 
+
+@dataclass(slots=True, eq=False)
 class Node:
     """One full block of tokens, after the blocks of its ancestors. A root stands for the empty
     prefix of one chain."""
 
-    __slots__ = (
-        "blocks",
-        "children",
-        "depth",
-        "is_live",
-        "is_proven",
-        "key",
-        "names",
-        "parent",
-        "tokens",
-    )
-
-    def __init__(
-        self, key: bytes, tokens: bytes, blocks: Sequence[int], parent: Node | None
-    ) -> None:
-        self.key = key
-        self.tokens = tokens
-        """Packed; equal lengths everywhere, so that siblings have an order."""
-        self.blocks = list(blocks)
-        """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
-        self.parent = parent
-        self.children: list[Node] = _NO_CHILDREN
-        """Ascending by their tokens: the longest common prefix is that of a neighbour."""
-        self.names: list[bytes] = _NO_NAMES
-        """Their tokens."""
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.is_live = True
-        """Not dropped from the tree. A root without children is not in the tree, yet live."""
-        self.is_proven = parent is None
-        """Finite logits were computed from it; then also from all blocks before it."""
-
-
-_NO_CHILDREN: list[Node] = []
-_NO_NAMES: list[bytes] = []
-"""Of the many leaves; never changed."""
+    key: bytes
+    tokens: bytes
+    """Packed; equal lengths everywhere, so that siblings have an order."""
+    blocks: list[int]
+    """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
+    parent: Node | None = None
+    depth: int = 0
+    is_proven: bool = True
+    """Finite logits were computed from it; then also from all blocks before it."""
+    children: list[Node] = field(default_factory=lambda: _NO_CHILDREN)
+    """Ascending by their tokens: the longest common prefix is that of a neighbour."""
+    names: list[bytes] = field(default_factory=lambda: _NO_NAMES)
+    """Their tokens."""
+    is_live: bool = True
+    """Not dropped from the tree. A root without children is not in the tree, yet live."""
 
 
 class RadixTree:
@@ -68,7 +54,7 @@ class RadixTree:
         return len(self._nodes) - self._n_roots
 
     def root(self, key: bytes) -> Node:
-        return self._nodes.get(key) or Node(key, b"", (), None)
+        return self._nodes.get(key) or Node(key, b"", [])
 
     def get(self, key: bytes) -> Node | None:
         return self._nodes.get(key)
@@ -102,7 +88,7 @@ class RadixTree:
             if parent.parent is None:
                 self._n_roots += parent.key not in self._nodes
                 parent = self._nodes.setdefault(parent.key, parent)
-            node = Node(key, tokens, self._none, parent)
+            node = Node(key, tokens, list(self._none), parent, parent.depth + 1, is_proven=False)
             if not parent.children:
                 parent.children, parent.names = [], []
             at = bisect_left(parent.names, tokens)

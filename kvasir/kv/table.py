@@ -36,11 +36,6 @@ class BlockTable:
         """Blocks of ``group`` that the table owns."""
         return self._blocks[group][self._n_gone[group] :]
 
-    def missing(self, n_tokens: int) -> tuple[int, ...]:
-        """Per group, blocks to allocate before ``n_tokens`` fit."""
-        n_blocks = blocks_for(n_tokens, self._block_size)
-        return tuple(max(0, n_blocks - len(blocks)) for blocks in self._blocks)
-
     def try_grow(self, n_tokens: int) -> bool:
         """Hold at least ``n_tokens``; False, changing nothing, if blocks run out."""
         if n_tokens <= self.n_tokens:

@@ -18,7 +18,7 @@ from kvasir.config.resolved import PreemptionMode
 from kvasir.core.groups import first_block
 from kvasir.core.messages import DiskStats
 from kvasir.core.plan import Transfer
-from kvasir.kv.keys import Chain
+from kvasir.kv.keys import KeyChain
 
 MAX_LOADING_BYTES = 1 << 30
 """Blocks read from disk that wait in memory for their step, of all requests together."""
@@ -78,7 +78,7 @@ def group_of_name(name: bytes) -> int:
     return int.from_bytes(name[-4:], "little")
 
 
-class Ahead(msgspec.Struct, frozen=True):
+class OnDisk(msgspec.Struct, frozen=True):
     """What disk holds of a sequence after the blocks that memory holds."""
 
     depth: int
@@ -91,7 +91,7 @@ class Ahead(msgspec.Struct, frozen=True):
 class _Loading:
     start: int
     """Blocks that memory held when it began."""
-    ahead: Ahead
+    on_disk: OnDisk
     fetch: Fetch
     n_bytes: int
 
@@ -167,35 +167,36 @@ class DiskTier:
         self.disk.clear()
 
     def find(
-        self, owner: Hashable, chain: Chain, start: int, stop: int, *, was_preempted: bool
-    ) -> Ahead | None:
+        self, owner: Hashable, chain: KeyChain, start: int, stop: int, *, was_preempted: bool
+    ) -> OnDisk | None:
         """Blocks from ``start`` on, before ``stop``, that are ready to be loaded; none of them when
         computing is faster. None while they are read: ``owner`` asks again."""
-        nothing = Ahead(start)
+        nothing = OnDisk(start)
         loading = self._current(owner, start)
         if loading is not None and loading.fetch.is_done:
-            return loading.ahead
+            return loading.on_disk
         if self._refused.get(owner) == start or self._clock() >= self._until.get(owner, inf):
             self._cancel(owner)
             return nothing
         if loading is None and not self._must_wait(chain, start, stop):
-            ahead = self._ahead(chain, start, stop)
-            if ahead.depth == start:
+            on_disk = self._on_disk(chain, start, stop)
+            if on_disk.depth == start:
                 return nothing
-            n_bytes = sum(self.disk.size(name) for _, _, name in ahead.names)
-            if not self._is_worth(n_bytes, start, ahead.depth, was_preempted):
+            n_bytes = sum(self.disk.size(name) for _, _, name in on_disk.names)
+            if not self._is_worth(n_bytes, start, on_disk.depth, was_preempted):
                 self._refused[owner] = start
                 return nothing
-            self._begin(owner, start, ahead, n_bytes)
+            fetch = self.disk.fetch([name for _, _, name in on_disk.names])
+            self._loading[owner] = _Loading(start, on_disk, fetch, n_bytes)
         self._until.setdefault(owner, self._clock() + MAX_LOAD_SECONDS)
         return None
 
-    def load(self, owner: Hashable, ahead: Ahead, names: Collection[bytes]) -> None:
+    def load(self, owner: Hashable, on_disk: OnDisk, names: Collection[bytes]) -> None:
         """``owner`` starts with the blocks that were found; those of ``names`` are loaded."""
         loading = self._loading.get(owner)
-        if loading is not None and loading.ahead is ahead:
+        if loading is not None and loading.on_disk is on_disk:
             self.disk.stage(loading.fetch, names)
-            self.disk.stats.n_hit += (ahead.depth - loading.start) * self._block_size
+            self.disk.stats.n_hit += (on_disk.depth - loading.start) * self._block_size
         self.forget(owner)
 
     def forget(self, owner: Hashable) -> None:
@@ -222,7 +223,7 @@ class DiskTier:
         if loading is not None:
             loading.fetch.is_cancelled = True
 
-    def _must_wait(self, chain: Chain, start: int, stop: int) -> bool:
+    def _must_wait(self, chain: KeyChain, start: int, stop: int) -> bool:
         """What comes next is on its way for another owner, or takes memory that this one needs.
 
         Not when it has come: its owner may wait behind this one for ever.
@@ -239,10 +240,6 @@ class DiskTier:
     def _room(self) -> int:
         return self._max_bytes - sum(loading.n_bytes for loading in self._loading.values())
 
-    def _begin(self, owner: Hashable, start: int, ahead: Ahead, n_bytes: int) -> None:
-        fetch = self.disk.fetch([name for _, _, name in ahead.names])
-        self._loading[owner] = _Loading(start, ahead, fetch, n_bytes)
-
     def _is_worth(self, n_bytes: int, start: int, stop: int, was_preempted: bool) -> bool:
         if was_preempted and self._mode != "auto":
             return self._mode == "swap"
@@ -253,7 +250,7 @@ class DiskTier:
         self._n_refused += 1
         return self._n_refused % RETRY == 0
 
-    def _ahead(self, chain: Chain, start: int, stop: int) -> Ahead:
+    def _on_disk(self, chain: KeyChain, start: int, stop: int) -> OnDisk:
         """The longest run on disk that ends with all blocks that a next token sees."""
         keys, room = chain.keys(stop), self._room()
         runs, depth = [0] * len(self._windows), start
@@ -275,7 +272,7 @@ class DiskTier:
             for group, window in enumerate(self._windows)
             if i >= self._first(start, depth, window)
         ]
-        return Ahead(depth, tuple(wanted))
+        return OnDisk(depth, tuple(wanted))
 
     def _first(self, start: int, depth: int, window: int) -> int:
         """First block from ``start`` on that a token after ``depth`` blocks sees."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import overload
 
 from kvasir.lang.branch import (
@@ -116,12 +115,7 @@ class ProgramState:
     def __enter__(self) -> ProgramState:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """A branch ends with its program."""
 
     def wait(self) -> None:
@@ -170,12 +164,7 @@ class _TurnBlock:
         self._state.begin_turn(self._role)
         return self._state
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._state.end_turn()
 
 
@@ -217,12 +206,7 @@ class Forks(Sequence[ProgramState]):
     def __enter__(self) -> Forks:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """As of a state."""
 
 

@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvasir.formats.types import TensorInfo
-from kvasir.models.keys import Keys
-from kvasir.models.spec import (
-    MAX_EXPERTS,
-    MAX_HEAD_DIM,
-    MAX_LAYERS,
-    BlockSpec,
-    ExpertConfig,
-    ModelConfig,
-    RopeConfig,
-)
+from kvasir.models.keys import HeadFields, Keys, read_experts, read_heads
+from kvasir.models.spec import MAX_LAYERS, BlockSpec, ModelConfig, RopeConfig
 
 Tensors = Mapping[str, TensorInfo]
+_HEADS = HeadFields(
+    "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length"
+)
 _ROPE_FACTORS = "rope_freqs.weight"
 _EXPERT_VARIANTS = ("expert_shared_count", "expert_group_count", "leading_dense_block_count")
 _SCALES = (
@@ -54,13 +49,7 @@ def read_mixtral(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) ->
     config = read_llama(keys, tensors, block, family)
     for name in _EXPERT_VARIANTS:
         keys.refuse(name, 0)
-    n_experts = keys.integer("expert_count", most=MAX_EXPERTS)
-    experts = ExpertConfig(n_experts, keys.integer("expert_used_count"))
-    if experts.top_k > experts.n_experts:
-        raise keys.error(
-            "expert_used_count", experts.top_k, f"at most expert_count = {experts.n_experts}"
-        )
-    return replace(config, experts=experts)
+    return replace(config, experts=read_experts(keys, "expert_count", "expert_used_count"))
 
 
 def read_gemma3(keys: Keys, tensors: Tensors, block: BlockSpec, family: str) -> ModelConfig:
@@ -89,19 +78,7 @@ def _common(
 ) -> ModelConfig:
     for name in _SCALES:
         keys.refuse(name, 1.0)
-    hidden, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
-    kv_heads = keys.integer("attention.head_count_kv", heads)
-    if heads % kv_heads:
-        raise keys.error(
-            "attention.head_count_kv", kv_heads, f"a divisor of attention.head_count = {heads}"
-        )
-    if not keys.has("attention.key_length") and hidden % heads:
-        raise keys.error(
-            "embedding_length", hidden, f"a multiple of attention.head_count = {heads}"
-        )
-    dim = keys.integer("attention.key_length", hidden // heads, most=MAX_HEAD_DIM)
-    if dim % 2:
-        raise keys.error("attention.key_length", dim, "an even number")
+    hidden, heads, kv_heads, dim = read_heads(keys, _HEADS)
     for name in ("attention.value_length", "rope.dimension_count"):
         if keys.integer(name, dim) != dim:
             raise keys.error(name, keys.raw(name), f"the head size {dim}")

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kvasir.models.keys import Keys
-from kvasir.models.spec import (
-    MAX_EXPERTS,
-    MAX_HEAD_DIM,
-    MAX_LAYERS,
-    BlockSpec,
-    ExpertConfig,
-    ModelConfig,
-    RopeConfig,
-)
+from kvasir.models.keys import HeadFields, Keys, read_experts, read_heads
+from kvasir.models.spec import MAX_LAYERS, BlockSpec, ModelConfig, RopeConfig
 
 _ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _LAYER_TYPES = ("full_attention", "sliding_attention")
 _ROPE_TYPES = ("default", "linear", "llama3")
 ATTENTION_BIAS = (("attention_bias", "qkv_bias"), ("attention_bias", "o_bias"))
 LLAMA_BIASES = (*ATTENTION_BIAS, ("mlp_bias", "mlp_bias"))
-
+_HEADS = HeadFields("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
 
 Windows = Callable[[Keys, int], tuple[int, ...]]
 """Of a config and a number of layers: ``ModelConfig.windows``."""
@@ -53,7 +45,7 @@ class Decoder:
     def __call__(self, keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
         keys.refuse("quantization_config")
         n_layers = keys.integer("num_hidden_layers", most=MAX_LAYERS)
-        hidden, heads, kv_heads, dim = self._heads(keys)
+        hidden, heads, kv_heads, dim = read_heads(keys, _HEADS, self.kv_heads, self.head_dim)
         flags = {flag: keys.flag(name, False) for name, flag in self.biases}
         act = _ACTS[keys.word(self.act_field, _ACTS, self.act)]
         return ModelConfig(
@@ -75,31 +67,11 @@ class Decoder:
             tied=keys.flag("tie_word_embeddings", self.tied),
         )
 
-    def _heads(self, keys: Keys) -> tuple[int, int, int, int]:
-        """Width of a token, query heads, KV heads, size of a head."""
-        hidden, heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
-        kv_heads = keys.integer("num_key_value_heads", self.kv_heads or heads)
-        if heads % kv_heads:
-            raise keys.error(
-                "num_key_value_heads", kv_heads, f"a divisor of num_attention_heads = {heads}"
-            )
-        if self.head_dim is None and not keys.has("head_dim") and hidden % heads:
-            raise keys.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
-        dim = keys.integer("head_dim", self.head_dim or hidden // heads, most=MAX_HEAD_DIM)
-        if dim % 2:
-            raise keys.error("head_dim", dim, "an even number")
-        return hidden, heads, kv_heads, dim
-
 
 def read_mixtral(keys: Keys, block: BlockSpec, family: str) -> ModelConfig:
     read = Decoder(kv_heads=8, norm_eps=1e-5, theta=1e6, windows=same_window)
     config = read(keys, block, family)
-    n_experts = keys.integer("num_local_experts", 8, most=MAX_EXPERTS)
-    experts = ExpertConfig(n_experts, keys.integer("num_experts_per_tok", 2))
-    if experts.top_k > experts.n_experts:
-        raise keys.error(
-            "num_experts_per_tok", experts.top_k, f"at most num_local_experts = {experts.n_experts}"
-        )
+    experts = read_experts(keys, "num_local_experts", "num_experts_per_tok", (8, 2))
     return replace(config, experts=experts)
 
 
@@ -140,20 +112,24 @@ def upper_windows(keys: Keys, n_layers: int) -> tuple[int, ...]:
         return ()
     window = keys.integer("sliding_window", 4096)
     first = keys.integer("max_window_layers", 28, least=0)
+    return _windows(keys, window, [layer >= first for layer in range(n_layers)])
+
+
+def _windows(keys: Keys, window: int, slides: Sequence[bool]) -> tuple[int, ...]:
+    """Of each layer; whether it slides is said for each, or else as ``slides`` says."""
     if keys.has("layer_types"):
-        types = keys.words("layer_types", _LAYER_TYPES, n_layers)
-        return tuple(window if kind == "sliding_attention" else 0 for kind in types)
-    return tuple(window if layer >= first else 0 for layer in range(n_layers))
+        types = keys.words("layer_types", _LAYER_TYPES, len(slides))
+        slides = [kind == "sliding_attention" for kind in types]
+    return tuple(window if each else 0 for each in slides)
 
 
 def _gemma_windows(keys: Keys, n_layers: int) -> tuple[int, ...]:
     """Which layers slide: said for each, or all but every ``sliding_window_pattern``-th."""
-    window = keys.integer("sliding_window", 4096)
-    if keys.has("layer_types"):
-        types = keys.words("layer_types", _LAYER_TYPES, n_layers)
-        return tuple(window if kind == "sliding_attention" else 0 for kind in types)
-    pattern = keys.integer("sliding_window_pattern", 6)
-    return tuple(window if (layer + 1) % pattern else 0 for layer in range(n_layers))
+    window, pattern = (
+        keys.integer("sliding_window", 4096),
+        keys.integer("sliding_window_pattern", 6),
+    )
+    return _windows(keys, window, [bool((i + 1) % pattern) for i in range(n_layers)])
 
 
 def _gemma_window_rope(keys: Keys) -> RopeConfig:

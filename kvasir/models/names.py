@@ -12,10 +12,6 @@ TransformRule = Callable[[ModelConfig, str], tuple[Transform, ...]]
 """(config, part of the weight's name after the layer) -> steps."""
 
 
-def no_transforms(config: ModelConfig, part: str) -> tuple[Transform, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class NameMap:
     """``top`` names tensors of the whole model, ``layer`` those of block {i}; {e} is an expert.
@@ -26,7 +22,7 @@ class NameMap:
 
     top: Mapping[str, str]
     layer: Mapping[str, str]
-    transforms: TransformRule = no_transforms
+    transforms: TransformRule = lambda config, part: ()
     ignorable: tuple[str, ...] = ()
     """Ends of names of tensors that hold nothing the program needs."""
 
@@ -39,13 +35,11 @@ class NameMap:
         template = self.layer[matrix].replace("{i}", layer)
         if matrix != part:
             template = template.removesuffix("weight") + "bias"
-        return Weight(name, shape, _per_expert(template, config), self.transforms(config, part))
-
-
-def _per_expert(template: str, config: ModelConfig) -> tuple[str, ...]:
-    if "{e}" not in template or config.experts is None:
-        return (template,)
-    return tuple(template.replace("{e}", str(e)) for e in range(config.experts.n_experts))
+        sources: tuple[str, ...] = (template,)
+        if "{e}" in template and config.experts is not None:
+            n_experts = config.experts.n_experts
+            sources = tuple(template.replace("{e}", str(e)) for e in range(n_experts))
+        return Weight(name, shape, sources, self.transforms(config, part))
 
 
 def undo_rope_permutation(config: ModelConfig, part: str) -> tuple[Transform, ...]:

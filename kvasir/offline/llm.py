@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
-from types import TracebackType
 from weakref import WeakMethod
 
 from kvasir.engine.build import build_engine
@@ -174,12 +173,7 @@ class LLM(VectorCalls):
     def __enter__(self) -> LLM:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(

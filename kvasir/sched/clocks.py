@@ -81,9 +81,6 @@ class Class(Clock):
         self._idle.pop(name, None)
         return found
 
-    def lines(self) -> Iterator[Tenant]:
-        return iter(self.tenants.values())
-
     def wants(self, tenant: Tenant) -> None:
         """Its claim is new or became smaller; one that grew is noticed when its entry comes up."""
         claim, queued = tenant.time + tenant.advance, tenant.queued

@@ -65,7 +65,7 @@ class Drafts:
 
     def resolved(self, row: Row) -> Row:
         """A row of the oldest uncommitted plan with ids in the places of references."""
-        return structs.replace(row, tokens=self._drawn.resolve(row.tokens))
+        return structs.replace(row, tokens=self._drawn.ids(row.tokens))
 
     def ran(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
         """A plan is committed: what the executor drafted has ids from now on."""

@@ -35,15 +35,15 @@ MAX_PASSED_STEPS = 16
 """Steps in a row that may leave out a prompt which has started."""
 
 
-def make_policy(config: SharingConfig, costs: CostModel) -> tuple[Order, Account | None]:
-    """What a configuration names; no account where nobody is owed anything."""
+def make_policy(config: SharingConfig, costs: CostModel) -> tuple[Order, Account]:
+    """What a configuration names."""
     if config.policy != "fair":
-        return Static() if config.policy == "static" else Fcfs(), None
+        return Static() if config.policy == "static" else Fcfs(), Account()
     clocks = Clocks(config.priority_weights, dict(config.tenant_weights))
     return FairOrder(clocks), FairAccount(clocks, costs)
 
 
-class FairOrder:
+class FairOrder(Order):
     """Whoever's clock is behind is next."""
 
     max_bypass = MAX_BYPASS
@@ -56,7 +56,7 @@ class FairOrder:
 
     def __iter__(self) -> Iterator[Request]:
         for each in self._clocks.classes:
-            for tenant in each.lines():
+            for tenant in each.tenants.values():
                 yield from tenant.line
 
     def ahead(self, rank: int) -> Sequence[Backlog]:
@@ -122,7 +122,7 @@ class FairOrder:
         return not is_due, own.time, tenant.time, place(request)
 
 
-class FairAccount:
+class FairAccount(Account):
     """Advances the clocks by seconds. ``costs`` says what tokens cost."""
 
     def __init__(self, clocks: Clocks, costs: CostModel) -> None:

@@ -58,9 +58,10 @@ class Line:
 
 
 class Order(Protocol):
-    """Holds the waiting requests, class by class, and says who is next."""
+    """Holds the waiting requests, class by class, and says who is next. What is written here holds
+    where no class and no tenant goes before another."""
 
-    max_bypass: int
+    max_bypass: int = 0
     """Requests that may start before one whose turn it is, because it does not fit or their
     prefixes are cached: that bounds how long it can starve."""
 
@@ -87,46 +88,42 @@ class Order(Protocol):
 
     def urgent(self) -> Request | None:
         """The waiting request of the highest class whose turn it is, where classes are known."""
-        ...
+        return None
 
     def goes_first(self, running: Request) -> bool:
         """Whether some waiting request has a better claim to the step than ``running``."""
-        ...
+        return False
 
     def ranked(self, prompts: list[Request]) -> list[Request]:
         """Running requests, the first to compute a chunk first."""
-        ...
+        return prompts
 
     def claims(self, prompts: Iterable[Request]) -> int:
         """Tokens of running ``prompts`` that go before outputs of the lowest class."""
-        ...
+        return 0
 
 
-class Account(Protocol):
-    """Who computed what, charged to classes and tenants: an order may rest on it."""
+class Account:
+    """Who computed what, charged to classes and tenants: an order may rest on it. This one charges
+    nobody."""
 
     @property
     def is_shared(self) -> bool:
         """Several tenants are known."""
-        ...
+        return False
 
     def start(self, request: Request) -> None:
         """A request runs, with what was cached of it."""
-        ...
 
     def charge(self, requests: Iterable[Request]) -> None:
         """Running requests may have computed more."""
-        ...
 
     def stop(self, request: Request) -> None:
         """A request runs no more: it ended or was preempted; its counters are still those."""
-        ...
 
 
-class Fcfs:
+class Fcfs(Order):
     """First come, first served: one line, and whoever does not fit holds it up."""
-
-    max_bypass = 0
 
     def __init__(self) -> None:
         self._line = Line()
@@ -151,18 +148,6 @@ class Fcfs:
 
     def turns(self, n_running: int) -> Iterator[Sequence[Request]]:
         return ((request,) for request in self._line.first(MAX_LOOKAHEAD))
-
-    def urgent(self) -> Request | None:
-        return None
-
-    def goes_first(self, running: Request) -> bool:
-        return False
-
-    def ranked(self, prompts: list[Request]) -> list[Request]:
-        return prompts
-
-    def claims(self, prompts: Iterable[Request]) -> int:
-        return 0
 
 
 class Static(Fcfs):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kvasir.core.params import MAX_LOGPROBS
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import MAX_SCORES, Making
@@ -19,7 +17,7 @@ class Prompts:
     def __init__(
         self,
         queues: Queues,
-        account: Account | None,
+        account: Account,
         timeline: Timeline,
         counters: Counters,
         *,
@@ -37,8 +35,8 @@ class Prompts:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
         on admission. Nobody starts in a plan for which another was preempted."""
         may_start = not self._queues.has_preempted
-        is_shared = self._account is not None and self._account.is_shared
-        if making.decodes is not None and is_shared and (prompts or len(self._order)):
+        is_shared = self._account.is_shared and (prompts or len(self._order))
+        if making.decodes is not None and is_shared:
             making.streaming = frozenset([x.standing.tenant for x in making.owners])
         if making.pace is not None:
             making.n_prompts = [
@@ -46,7 +44,7 @@ class Prompts:
                 + sum(map(len, self._order.ahead(rank)))
                 for rank in range(LOWEST + 1)
             ]
-        self.charge(prompts)
+        self._account.charge(prompts)
         for request in self._order.ranked(prompts):
             if request.slot < 0 or not request.n_left or request.is_decoding:
                 continue
@@ -73,11 +71,6 @@ class Prompts:
             self._open(making, newcomer)
             room -= newcomer.request.n_left
 
-    def charge(self, requests: Iterable[Request]) -> None:
-        """Whoever they are computed for pays for what is new."""
-        if self._account is not None:
-            self._account.charge(requests)
-
     def _open(self, making: Making, newcomer: Newcomer) -> None:
         making.opens.append(newcomer.opening)
         request = newcomer.request
@@ -91,7 +84,9 @@ class Prompts:
         if not making.has_room():
             return False
         may_score = making.n_scores + 1 + MAX_LOGPROBS <= MAX_SCORES
-        newcomer = self._queues.newcomer(making.room, may_score=may_score)
+        newcomer = self._queues.newcomer(
+            lambda request: making.room(request) > 0 and (may_score or not request.is_scoring)
+        )
         if newcomer is None:
             return False
         self._open(making, newcomer)
@@ -110,4 +105,4 @@ class Prompts:
                 making.keep_pace(1)  # its first token does not wait for prompts of other classes
                 making.streaming |= {request.standing.tenant}
             request.turn.n_left_out = 0
-            self.charge((request,))
+            self._account.charge((request,))

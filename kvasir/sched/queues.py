@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import msgspec
 
-from kvasir.config.resolved import SharingConfig
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Move, SlotOpen
 from kvasir.core.request import PRIORITY_CLASSES
@@ -43,10 +43,9 @@ class Queues:
         self,
         kv: KVCacheManager,
         order: Order,
-        account: Account | None,
+        account: Account,
         timeline: Timeline,
-        max_num_seqs: int,
-        sharing: SharingConfig,
+        config: SchedulerConfig,
     ) -> None:
         self._kv = kv
         self.running: list[Request] = []
@@ -55,23 +54,22 @@ class Queues:
         self.n_preemptions = 0
         self.has_preempted = False
         """For the plan in the making."""
-        self._max_num_seqs = max_num_seqs
-        self._patience = sharing.preemption_threshold
+        self._max_num_seqs = n_slots = config.sizes.max_num_seqs
+        self._patience = config.sharing.preemption_threshold
         """Seconds that a request of the highest class waits before it takes what the lowest one
         holds."""
-        self._holds_all = sharing.kv_policy == "contiguous"
+        self._holds_all = config.sharing.kv_policy == "contiguous"
         """Blocks for the longest answer are taken when a request starts."""
         self._timeline = timeline
-        self._slots = list(range(max_num_seqs - 1, -1, -1))
+        self._slots = list(range(n_slots - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
         self._is_urgent = False
-        self._room: Callable[[Request], int] = lambda request: 1
-        self._may_score = True
+        self._takes: Callable[[Request], bool] = bool
         self._started: set[Request] = set()
         """In the plan in the making, which names their blocks."""
         self._looked_at: dict[Request, int] = {}
         """Tokens that were found for who waits, when this plan first looked."""
-        self.n_places = max_num_seqs
+        self.n_places = n_slots
         """Requests that can run at a time: fewer than slots when the last plan lacked blocks."""
 
     def begin_plan(self) -> None:
@@ -93,28 +91,25 @@ class Queues:
         found, fits = self._match(request)
         if self._waits_for_another(request, found):
             return None
-        while found.ahead is not None and not (self._slots and fits):
+        while found.on_disk is not None and not (self._slots and fits):
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
             self._preempt()
             found, fits = self._match(request)
-        if found.ahead is None:  # nobody gives way before its blocks are read; its room is kept
+        if found.on_disk is None:  # nobody gives way before its blocks are read; its room is kept
             self._is_urgent = True
             return None
         return self._start(request, found)
 
-    def newcomer(
-        self, room: Callable[[Request], int] = lambda request: 1, *, may_score: bool = True
-    ) -> Newcomer | None:
+    def newcomer(self, takes: Callable[[Request], bool]) -> Newcomer | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
-        available. ``room``: tokens of a prompt that the step takes on. ``may_score``: whether it
-        takes on scores of one more.
+        available, and that the step ``takes`` on.
 
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        self._room, self._may_score = room, may_score
+        self._takes = takes
         chosen = self._choose()
         if chosen is not None:
             return self._start(*chosen)
@@ -242,12 +237,12 @@ class Queues:
             return None
         if self._is_urgent and request.rank == LOWEST:
             return None
-        if not self._room(request) or (not self._may_score and request.is_scoring):
+        if not self._takes(request):
             self._refused[request] = False
             return None
         # kept blocks that another match may rest on stay
         found, fits = self._match(request, may_reclaim=may_reclaim)
-        if found.ahead is None:
+        if found.on_disk is None:
             self._refused[request] = False
         elif self._waits_for_another(request, found):
             pass
@@ -271,7 +266,7 @@ class Queues:
         n_spare = 0 if self._holds_all else len(self.running)
         while True:
             found, fits = self._kv.match(request, request.n_given, self._n_held(request), n_spare)
-            if fits or found.ahead is None or not (may_reclaim and self._kv.holders.reclaim()):
+            if fits or found.on_disk is None or not (may_reclaim and self._kv.holders.reclaim()):
                 return found, fits
 
     def _start(self, request: Request, found: Match) -> Newcomer:
@@ -280,8 +275,7 @@ class Queues:
         request.begin(found.n_tokens)
         self.waiting.remove(request)
         insort(self.running, request, key=_SENIORITY)
-        if self._account is not None:
-            self._account.start(request)
+        self._account.start(request)
         self._started.add(request)
         return Newcomer(request, opening, found.n_loaded if request.epoch else 0)
 
@@ -304,8 +298,7 @@ class Queues:
         return max(request.n_known, request.n_prompt + request.max_outputs - 1)
 
     def _stop(self, request: Request, n_kept: int | None = None) -> None:
-        if self._account is not None:
-            self._account.stop(request)
+        self._account.stop(request)
         self._kv.end(request, n_kept)
         self._slots.append(request.slot)
         request.slot = -1

@@ -75,17 +75,15 @@ class Scheduler:
         seconds = self.costs.chunk_seconds
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
-        self._order, account = make_policy(config.sharing, self.costs)
-        self._queues = Queues(
-            self._kv, self._order, account, self.timeline, config.sizes.max_num_seqs, config.sharing
-        )
+        self._order, self._account = make_policy(config.sharing, self.costs)
+        self._queues = Queues(self._kv, self._order, self._account, self.timeline, config)
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
         self._counters = Counters()
         self._prompts = Prompts(
             self._queues,
-            account,
+            self._account,
             self.timeline,
             self._counters,
             has_windows=bool(config.sizes.windows),
@@ -192,7 +190,7 @@ class Scheduler:
         ready, others = by_phase(running)
         self._plan_decodes(making, ready, self._order.claims(others))
         # some in each plan, so that none takes long
-        self._prompts.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
+        self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
         self._prompts.plan(making, others)
         return self._close_plan(making) if making.rows else None
 

@@ -23,7 +23,6 @@ from kvasir.serve.generation import Nobody
 from kvasir.serve.jobs import Server
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.parts import Parts
-from kvasir.serve.respond import send_batches
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Model, Service
 from kvasir.serve.state.chats import ChatRecord
@@ -160,7 +159,7 @@ async def begin_chat(
     telling = ChatRun(service, kept, listener, timeout, submitted).start()
     if not resolved.stream:
         return await exchange.send_bytes(await telling.over(), b"application/json")
-    await send_batches(telling.follow(0), exchange, grammar_of(kept, server.text))
+    await exchange.send_stream(telling.follow(0), grammar_of(kept, server.text))
 
 
 async def go_on(service: Service) -> None:

@@ -5,19 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import KvasirError, RequestError
+from kvasir.serve.answer import Grammar
 from kvasir.serve.bodies import SMALL_BYTES, Body, BodyBudget, joined
 from kvasir.serve.chunks import EXTENSION, Chunks
 from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.keys.caller import ANYONE, Caller
-from kvasir.serve.parts import WRITE_BYTES, Parts, emptied, writes
+from kvasir.serve.parts import WRITE_BYTES, Part, Parts, emptied, flat, writes
 from kvasir.serve.request_ids import HEADER, request_id
 
 INLINE_BYTES = 8 * 1024
@@ -164,17 +173,14 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def send_parts(self, parts: Parts, media_type: bytes = b"application/json") -> None:
-        """A document in ``parts``, which are let go as they are sent. Others have a turn
-        between two pieces of it, and it waits while the client reads slowly."""
+        """A document in ``parts``, which are let go as they are sent. It waits while the client
+        reads slowly."""
         size = sum(map(len, parts))
         if size <= WRITE_BYTES:
             return await self.send_bytes(b"".join(parts), media_type)
         length = (b"content-length", str(size).encode())
         await self._start(200, [(b"content-type", media_type), length])
-        for i, data in enumerate(writes(emptied(parts))):
-            if i:
-                await asyncio.sleep(0)
-            await self.send_events(data)
+        await self._write(emptied(parts))
         await self.end_events()
 
     async def start_bytes(self, size: int, headers: Headers = ()) -> None:
@@ -191,6 +197,33 @@ class Exchange:
         """``failure`` words what ends the stream when it cannot go on."""
         self.failure = failure
         await self._start(200, list(headers))
+
+    async def send_stream(self, news: AsyncGenerator[list[Parts], None], grammar: Grammar) -> None:
+        """Events in batches. It begins with the first; one without any is silence."""
+        async with aclosing(news) as batches:
+            async for batch in batches:
+                if not self.started:
+                    await self.start_events(grammar.headers, grammar.failure)
+                if batch:
+                    await self._send_batch(flat(batch))
+                elif grammar.silence:
+                    await self.send_events(grammar.silence)
+        if not self.started:  # all of it was told before
+            await self.start_events(grammar.headers, grammar.failure)
+        await self.end_events()
+
+    async def _send_batch(self, parts: Parts) -> None:
+        """One write for all events of a step, unless they are large."""
+        if sum(map(len, parts)) <= WRITE_BYTES:
+            return await self.send_events(b"".join(parts))
+        await self._write(parts)
+
+    async def _write(self, parts: Iterable[Part]) -> None:
+        """Others have a turn between two pieces."""
+        for i, data in enumerate(writes(parts)):
+            if i:
+                await asyncio.sleep(0)
+            await self.send_events(data)
 
     async def send_events(self, data: bytes) -> None:
         """Waits while the client reads slowly."""

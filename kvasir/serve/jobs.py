@@ -81,7 +81,7 @@ class Server:
     """With other keys, where the salts are equal."""
 
 
-async def resolve(asked: Asked, server: Server, model: str, arrived: float) -> Resolved:
+async def resolve_request(asked: Asked, server: Server, model: str, arrived: float) -> Resolved:
     """The request for ``model``, as the client calls it. Each prompt of a request without a seed
     has one of its own. Its time limits count from ``arrived``. Raises RequestError (400)."""
     params, names = asked.params, asked.names

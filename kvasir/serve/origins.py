@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.listen import LOOPBACK
+from kvasir.validation.warn import escaped
 
 Guard = Callable[[Exchange], None]
 ANY = "*"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
 from kvasir.serve.dialects.items import LOGPROBS
 from kvasir.serve.query import pop_list
 from kvasir.serve.resolved import Json
 from kvasir.serve.state.entries import Gone, Page
+from kvasir.validation.warn import escaped
 
 
 def read_include(query: dict[str, list[str]]) -> frozenset[str]:

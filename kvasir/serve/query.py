@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import MAX_NAME, escaped
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.state.entries import Page
+from kvasir.validation.warn import MAX_NAME, escaped
 
 MAX_DIGITS = 18
 MAX_NUMBER = 10**9

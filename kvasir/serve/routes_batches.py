@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
 from kvasir.serve.batch.line import ENDPOINTS
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.protocol.notes import check_metadata
@@ -18,6 +17,7 @@ from kvasir.serve.resolved import Json
 from kvasir.serve.routes_files import MAX_SECONDS, MIN_SECONDS
 from kvasir.serve.service import Service
 from kvasir.serve.state.files import DAY_SECONDS
+from kvasir.validation.warn import escaped
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 MAX_WINDOW = 30 * DAY_SECONDS

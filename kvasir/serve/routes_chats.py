@@ -24,7 +24,6 @@ from kvasir.serve.query import (
     single,
 )
 from kvasir.serve.resolved import Json
-from kvasir.serve.respond import send_batches
 from kvasir.serve.routes_files import listed
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
@@ -115,13 +114,13 @@ async def _tell(
     if kept.resolved.job.length_penalty is not None:
         raise RequestError("a beam search has no stream: leave out stream", param="stream")
     if telling is not None and not record.is_done:
-        return await send_batches(telling.follow(first), exchange, grammar)
+        return await exchange.send_stream(telling.follow(first), grammar)
     if record.events is None:
         raise Unavailable("the server does not go on with this chat yet: try again")
     kept.check(info)
     log = await model.client.slices.run(read_log(record.events))
     run = AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
-    await send_batches(after(run.batches(), first - 1), exchange, grammar)
+    await exchange.send_stream(after(run.batches(), first - 1), grammar)
 
 
 def _page(query: dict[str, str]) -> Page:

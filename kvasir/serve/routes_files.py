@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.multipart import read_form
 from kvasir.serve.query import page_in, read_query
 from kvasir.serve.resolved import Json
 from kvasir.serve.service import Service
 from kvasir.serve.state.files import DAY_SECONDS, UPLOADED, Purpose
+from kvasir.validation.warn import escaped
 
 MAX_PAGE = 10_000
 MIN_SECONDS, MAX_SECONDS = 3600, 30 * DAY_SECONDS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -15,13 +17,12 @@ from kvasir.serve.chats import begin_chat
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.endpoint import Handler
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.jobs import Server, prompts_of, resolve
+from kvasir.serve.jobs import Server, prompts_of, resolve_request
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.loading import load
 from kvasir.serve.protocol.thinking import FORMATS as REASONING_FORMATS
 from kvasir.serve.resolved import Json, Resolved
-from kvasir.serve.respond import respond
-from kvasir.serve.run import AnswerRun
+from kvasir.serve.run import AnswerRun, Batch
 from kvasir.serve.served import Served
 from kvasir.serve.service import Model, Service
 from kvasir.serve.state.kept import Kept
@@ -49,7 +50,7 @@ def generate(dialect: Dialect) -> Handler:
             server = await server_of(service, model, exchange.caller)
             asked, story = await continued(service, service.owner(exchange), asked)
             try:
-                resolved = await resolve(asked, server, model.name, exchange.arrived)
+                resolved = await resolve_request(asked, server, model.name, exchange.arrived)
             except UnsupportedSchema as error:
                 model.metrics.refused(error.keyword)
                 raise
@@ -59,16 +60,26 @@ def generate(dialect: Dialect) -> Handler:
     return handle
 
 
+@asynccontextmanager
+async def _reading(
+    dialect: Dialect, service: Service, exchange: Exchange
+) -> AsyncIterator[tuple[Asked, Server]]:
+    """What a client asks for, and what it is resolved with; others wait meanwhile, as in
+    ``Exchange.reading``."""
+
+    def read(body: Json) -> Asked:
+        return dialect.read(body, strict=service.options.strict)
+
+    async with exchange.reading(read) as asked:
+        model = service.check_model(asked.model)
+        yield asked, await server_of(service, model, exchange.caller)
+
+
 def count(dialect: Dialect) -> Handler:
     """The handler of a path that counts the tokens of what ``dialect`` reads."""
 
     async def handle(service: Service, exchange: Exchange) -> None:
-        def read(body: Json) -> Asked:
-            return dialect.read(body, strict=service.options.strict)
-
-        async with exchange.reading(read) as asked:
-            model = service.check_model(asked.model)
-            server = await server_of(service, model, exchange.caller)
+        async with _reading(dialect, service, exchange) as (asked, server):
             asked, _ = await continued(service, service.owner(exchange), asked)
             (prompt,) = await prompts_of(asked, server)
         await exchange.send_json({"object": "response.input_tokens", "input_tokens": len(prompt)})
@@ -80,12 +91,7 @@ def render(dialect: Dialect) -> Handler:
     """The handler of a path that says what the model would see of what ``dialect`` reads."""
 
     async def handle(service: Service, exchange: Exchange) -> None:
-        def read(body: Json) -> Asked:
-            return dialect.read(body, strict=service.options.strict)
-
-        async with exchange.reading(read) as asked:
-            model = service.check_model(asked.model)
-            server = await server_of(service, model, exchange.caller)
+        async with _reading(dialect, service, exchange) as (asked, server):
             prompts = await prompts_of(asked, server)
         decode = partial(server.text.tokenizer.decode, skip_special=False)
         texts = await asyncio.to_thread(lambda: [decode(prompt) for prompt in prompts])
@@ -132,6 +138,29 @@ async def answer(
         responses, is_stored = service.state.responses, keep.is_stored
         store = Storing(responses, owner, model.name, envelope, story, is_stored)
     await respond(run, exchange, store)
+
+
+async def respond(run: AnswerRun, exchange: Exchange, store: Storing | None = None) -> None:
+    """Sends the answer of a run, whole or as a stream; what ``store`` does not take is not told.
+    Raises what the run raises; a stream has then begun or not, as ``exchange.started`` tells."""
+    grammar = run.grammar
+    if run.resolved.stream:
+        batches = run.batches(exchange)
+        news = batches if store is None else _stored(batches, store)
+        return await exchange.send_stream(news, grammar)
+    parts = await run.whole()
+    if store is not None:
+        await store.whole(parts)
+    await exchange.send_parts(parts, grammar.media)
+
+
+async def _stored(
+    batches: AsyncGenerator[Batch, None], store: Storing
+) -> AsyncGenerator[Batch, None]:
+    async with aclosing(batches):
+        async for batch in batches:
+            await store.events(batch)
+            yield batch
 
 
 def grammar_limits(options: ServeOptions) -> GrammarLimits:

@@ -13,7 +13,6 @@ from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.pages import included, page_of, read_include
 from kvasir.serve.query import page_in, parsed, read_query, read_start, single
 from kvasir.serve.resolved import Envelope
-from kvasir.serve.respond import send_batches
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
 from kvasir.serve.state.kept import decode
@@ -77,7 +76,7 @@ async def _tell(service: Service, exchange: Exchange, record: ResponseRecord, fi
     text, info = await model.open()
     if telling is not None and not record.is_done:
         grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
-        return await send_batches(telling.follow(first), exchange, grammar)
+        return await exchange.send_stream(telling.follow(first), grammar)
     if not record.is_done:
         raise Unavailable("the server does not go on with this response yet: try again")
     if record.events is None:
@@ -98,4 +97,4 @@ async def _tell(service: Service, exchange: Exchange, record: ResponseRecord, fi
         exchange,
         log=await model.client.slices.run(read_log(record.events)),
     )
-    await send_batches(after(run.batches(), first - 1), exchange, run.grammar)
+    await exchange.send_stream(after(run.batches(), first - 1), run.grammar)

@@ -16,7 +16,6 @@ from kvasir.serve.exchange import Exchange
 from kvasir.serve.jobs import Server
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Envelope, Json, Resolved
-from kvasir.serve.respond import send_batches
 from kvasir.serve.service import Service
 from kvasir.serve.state.kept import Kept, later
 from kvasir.serve.state.responses import ResponseRecord, Responses
@@ -123,4 +122,4 @@ async def defer(
     await responses.add(envelope.id, service.owner(exchange), resolved.model, record)
     if not resolved.stream:
         return await exchange.send_bytes(queued, grammar.media)
-    await send_batches(responses.live[envelope.id].follow(0), exchange, grammar)
+    await exchange.send_stream(responses.live[envelope.id].follow(0), grammar)

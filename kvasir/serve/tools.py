@@ -14,7 +14,6 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
-from kvasir.core.warn import escaped
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.structured import grammar_of
@@ -24,6 +23,7 @@ from kvasir.toolcalls.grammar import Choice, Tool, kinds_of, thinking_first, too
 from kvasir.toolcalls.reading import Reading, bound
 from kvasir.toolcalls.table import FORMATS
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.warn import escaped
 
 MAX_TOOLS = 1024
 """That are read at all; how many a request may have is the server's to say."""

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import bounded, escaped
+from kvasir.validation.warn import bounded, escaped
 
 TURNS = ("system", "developer", "user", "assistant")
 ROLES = (*TURNS, "tool")

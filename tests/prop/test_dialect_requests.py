@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.dialects.table import DIALECTS, GENERATES
-from kvasir.serve.jobs import resolve
+from kvasir.serve.jobs import resolve_request
 from kvasir.serve.resolved import Resolved
 from kvasir.serve.text import TextModel
 from tests.fake_run import toy_server, toy_text
@@ -92,7 +92,7 @@ def test_a_changed_body_is_read_or_refused(path: str, seed: int, text: TextModel
     server = toy_server(text)
     try:
         asked = GENERATES[path].read(body, strict=False)
-        found = asyncio.run(resolve(asked, server, "m", 0.0))
+        found = asyncio.run(resolve_request(asked, server, "m", 0.0))
     except RequestError as error:
         assert 400 <= error.status < 500 and len(error.message) < 2000
         return

@@ -11,7 +11,7 @@ import pytest
 from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.request import Context
 from kvasir.kv.cache import Hit, PrefixCache
-from kvasir.kv.keys import Chain, chain_root
+from kvasir.kv.keys import KeyChain, chain_root
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
 from tests.tables import forked
@@ -36,7 +36,7 @@ class Sequence:
 
     def __init__(self, cache: PrefixCache, root: bytes, tokens: Tokens) -> None:
         self.tokens = tokens
-        self.chain = Chain(root, array("I", tokens), SIZE)
+        self.chain = KeyChain(root, array("I", tokens), SIZE)
         self.table = BlockTable(cache.pools, SIZE)
         self.node: Node | None = None
         self.root = root
@@ -267,8 +267,7 @@ class Game:
             return
         i, parent = one.node.depth, one.node
         end = (i + 1) * SIZE
-        missing = zip(one.table.missing(end), self.cache.pools, strict=True)
-        if any(n > pool.n_available for n, pool in missing):
+        if one.table.room() < end:
             held = [one.table.held(g) for g in self.groups]
             assert not one.table.try_grow(end)
             assert [one.table.held(g) for g in self.groups] == held

@@ -14,13 +14,13 @@ from starlette.types import Message
 
 from kvasir.config.serving import ServeOptions, check_body_memory
 from kvasir.core.errors import ConfigError, RequestError
-from kvasir.core.warn import MAX_WARNINGS, bounded
 from kvasir.serve import jsonbody
 from kvasir.serve.bodies import LARGE_READERS, READERS, SMALL_BYTES, BodiesFull, BodyBudget, joined
 from kvasir.serve.exchange import ClientGone, Exchange
 from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.jsonshape import BLOCK_BYTES, Shape, json_shape
 from kvasir.serve.protocol.sampling import SamplingFields, to_params
+from kvasir.validation.warn import MAX_WARNINGS, bounded
 
 MIB = 2**20
 

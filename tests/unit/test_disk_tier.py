@@ -13,8 +13,8 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.exec.checker import marks_of
-from kvasir.kv.keys import Chain, chain_root
-from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, Ahead, DiskTier, Fetch, block_name
+from kvasir.kv.keys import KeyChain, chain_root
+from kvasir.kv.tier import MAX_LOAD_SECONDS, RETRY, DiskTier, Fetch, OnDisk, block_name
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.records import Span
 from tests.planned import Checkers, tables_after
@@ -150,9 +150,9 @@ def test_a_new_engine_finds_all_that_was_saved() -> None:
     assert begins(finish(other_salt, disk, ask(1, range(80), salt="tenant"))) == 0
 
 
-def filled(disk: MemoryDisk, n_tokens: int = 80) -> Chain:
+def filled(disk: MemoryDisk, n_tokens: int = 80) -> KeyChain:
     """A chain of which ``disk`` has all full blocks."""
-    chain = Chain(chain_root("", Context()), range(n_tokens), 16)
+    chain = KeyChain(chain_root("", Context()), range(n_tokens), 16)
     marks = marks_of(range(n_tokens))
     for i, key in enumerate(chain.keys(n_tokens // 16)):
         disk.blocks[block_name(key, 0)] = BLOCK
@@ -253,9 +253,9 @@ def tier_of(
     )
 
 
-def find(tier: DiskTier, owner: str, chain: Chain, start: int = 0, stop: int = 5) -> int | None:
-    ahead = tier.find(owner, chain, start, stop, was_preempted=False)
-    return None if ahead is None else ahead.depth
+def find(tier: DiskTier, owner: str, chain: KeyChain, start: int = 0, stop: int = 5) -> int | None:
+    on_disk = tier.find(owner, chain, start, stop, was_preempted=False)
+    return None if on_disk is None else on_disk.depth
 
 
 def test_what_takes_too_long_is_computed() -> None:
@@ -284,14 +284,14 @@ def test_memory_bounds_what_is_on_its_way() -> None:
     chain, tier = filled(disk), tier_of(disk, Clock(), max_bytes=350)
     assert find(tier, "a", chain) is None
     assert len(disk.fetches[0].names) == 3
-    other = Chain(chain_root("", Context("b")), range(80), 16)
+    other = KeyChain(chain_root("", Context("b")), range(80), 16)
     disk.blocks[block_name(other.keys(1)[0], 0)] = BLOCK
     assert find(tier, "b", other) is None
     assert len(disk.fetches) == 1, "it waits for memory"
     disk.finish(disk.fetches[0])
-    ahead = tier.find("a", chain, 0, 5, was_preempted=False)
-    assert ahead is not None
-    tier.load("a", ahead, ())
+    on_disk = tier.find("a", chain, 0, 5, was_preempted=False)
+    assert on_disk is not None
+    tier.load("a", on_disk, ())
     assert find(tier, "b", other) is None
     assert len(disk.fetches) == 2
 
@@ -324,15 +324,15 @@ def test_a_window_needs_its_last_blocks_only() -> None:
         disk.blocks[block_name(chain.keys(5)[i], 1)] = BLOCK
     tier = tier_of(disk, Clock(), windows=(0, 20))
     assert find(tier, "a", chain) is None
-    ahead = tier.find("a", chain, 0, 5, was_preempted=False)
-    assert ahead is not None
-    assert ahead.depth == 5
-    assert [(i, group) for i, group, _ in ahead.names] == [
+    on_disk = tier.find("a", chain, 0, 5, was_preempted=False)
+    assert on_disk is not None
+    assert on_disk.depth == 5
+    assert [(i, group) for i, group, _ in on_disk.names] == [
         (0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 1)
     ]  # fmt: skip
     tier.forget("a")
     del disk.blocks[block_name(chain.keys(5)[4], 1)]
-    assert tier.find("b", chain, 0, 5, was_preempted=False) == Ahead(0)
+    assert tier.find("b", chain, 0, 5, was_preempted=False) == OnDisk(0)
 
 
 def test_nobody_gives_way_before_the_blocks_are_read() -> None:

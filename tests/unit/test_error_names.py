@@ -14,7 +14,7 @@ from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.dialects import chat, completions
-from kvasir.serve.jobs import Server, resolve
+from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
 from kvasir.weights.source import open_model
@@ -100,7 +100,7 @@ def _server(text: TextModel) -> Server:
 def _refused(text: TextModel, is_chat: bool, body: dict[str, Any]) -> RequestError:
     with pytest.raises(RequestError) as caught:
         asked = (chat if is_chat else completions).read(body, strict=True)
-        asyncio.run(resolve(asked, _server(text), "m", 0.0))
+        asyncio.run(resolve_request(asked, _server(text), "m", 0.0))
     return caught.value
 
 

@@ -109,7 +109,7 @@ def test_an_executor_that_ignores_what_it_is_asked_for_is_a_fault() -> None:
 def test_references_to_drafts_stand_for_ids() -> None:
     plan = StepPlan(0, (Row(0, 0, (1, 2), 2, n_drafts=2), Row(1, 0, (3,))))
     drawn = Drawn.by(plan, tuple(map(RowOutput, (2, 9, 4))), ((7, -1), ()))
-    assert drawn.resolve((reference(1), reference(1, 1), reference(1, 2), -3, 5)) == (9, 7, 0, 4, 5)
+    assert drawn.ids((reference(1), reference(1, 1), reference(1, 2), -3, 5)) == (9, 7, 0, 4, 5)
     assert drawn.knows(reference(1, 2))
     assert not drawn.knows(reference(0, 1)), "drafts follow the last row"
     assert not drawn.knows(reference(1, 3)) and not drawn.knows(reference(3))

@@ -122,7 +122,7 @@ def test_paths_hold_what_the_sampler_was_not_told() -> None:
     assert [(row.out_index, row.path) for row in tree] == [(4, ()), (5, (7,)), (5, (8,))]
     referring = logit_rows(Row(0, 3, (-2,), out_index=4))
     assert referring[0].path == (-2,)
-    assert Drawn((11, 22)).resolve(referring[0].path) == (22,)
+    assert Drawn((11, 22)).ids(referring[0].path) == (22,)
     scored = logit_rows(
         placed(0, 0, (9, 7), ((5,),), n_logits=2, out_index=-1, targets=(7, -1)).row
     )

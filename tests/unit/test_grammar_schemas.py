@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kvasir.core.params import StructuredOutputs
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
 from kvasir.grammar.structured import grammar_of
+from kvasir.validation.sampling import StructuredOutputs
 from tests.byte_grammar import byte_tokens, compiled, spelled, takes
 
 AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}

@@ -53,6 +53,7 @@ SIDEWAYS = {
     ("sched", "kv"),
     ("sched", "speculate"),
     ("sched", "timing"),
+    ("tokenizer", "validation"),
     ("tokenizer", "weights"),
     ("toolcalls", "grammar"),
     ("toolcalls", "tokenizer"),

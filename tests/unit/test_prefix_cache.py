@@ -13,14 +13,14 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup
 from kvasir.core.request import Context
 from kvasir.kv.cache import Hit, PrefixCache
-from kvasir.kv.keys import Chain, chain_root
+from kvasir.kv.keys import KeyChain, chain_root
 from kvasir.kv.table import BlockTable
 
 ROOT = chain_root("engine", Context())
 
 
-def chain(tokens: Sequence[int], root: bytes = ROOT, size: int = 4) -> Chain:
-    return Chain(root, tokens, size)
+def chain(tokens: Sequence[int], root: bytes = ROOT, size: int = 4) -> KeyChain:
+    return KeyChain(root, tokens, size)
 
 
 def cache_of(n_blocks: int, size: int) -> PrefixCache:

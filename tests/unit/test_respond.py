@@ -12,7 +12,7 @@ from kvasir.serve import streams
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.resolved import Resolved
-from kvasir.serve.respond import respond
+from kvasir.serve.routes_generate import respond
 from kvasir.serve.streams import EventStream
 from kvasir.serve.text import TextModel
 from tests.fake_run import resolved_of, run_of, said, toy_text

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kvasir.core.messages import TokenEvent, TokenLogprob
-from kvasir.core.warn import MAX_WARNINGS, bounded
 from kvasir.serve import streams
 from kvasir.serve.dialects.chat import CHAT
 from kvasir.serve.dialects.completions import COMPLETIONS
@@ -16,6 +15,7 @@ from kvasir.serve.frames import encode_scores
 from kvasir.serve.run import Batch, after
 from kvasir.serve.streams import EngineDown, EventStream
 from kvasir.serve.text import TextModel
+from kvasir.validation.warn import MAX_WARNINGS, bounded
 from tests.fake_run import heard, joined, resolved_of, run_of, said, toy_text
 
 MESSAGES = [{"role": "user", "content": "hi"}]

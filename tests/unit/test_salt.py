@@ -9,7 +9,7 @@ import pytest
 
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.dialects.completions import COMPLETIONS
-from kvasir.serve.jobs import Server, resolve
+from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.salt import block_salt
 from kvasir.serve.slices import Slices
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 def salt_of(server: Server, cache_salt: str | None, **changes: object) -> str:
     body = {"model": "toy", "prompt": [5], "cache_salt": cache_salt, "user": "u"}
     asked = COMPLETIONS.read(body, strict=True)
-    found = asyncio.run(resolve(asked, replace(server, **changes), "toy", 0.0))  # type: ignore[arg-type]
+    found = asyncio.run(resolve_request(asked, replace(server, **changes), "toy", 0.0))  # type: ignore[arg-type]
     return found.job.context.salt
 
 
@@ -53,7 +53,7 @@ def test_the_tenant_is_the_key(server: Server) -> None:
     def tenant(caller: Caller, user: str | None) -> str:
         body = {"model": "toy", "prompt": [5], "user": user}
         asked = COMPLETIONS.read(body, strict=True)
-        found = asyncio.run(resolve(asked, replace(server, caller=caller), "toy", 0.0))
+        found = asyncio.run(resolve_request(asked, replace(server, caller=caller), "toy", 0.0))
         return found.job.standing.tenant
 
     assert {tenant(ALICE, user) for user in (None, "u", "v", "bob")} == {"alice"}

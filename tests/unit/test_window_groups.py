@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from kvasir.config.kvgroups import window_blocks
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup, window_blocks
+from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest

@@ -16,12 +16,12 @@ from kvasir.ir.ops.base import (
     Env,
     Inputs,
     KvView,
-    OpDef,
     Outputs,
     Types,
     Values,
     Weights,
     attrs_of,
+    defines,
     f32,
     per_element,
     require,
@@ -32,6 +32,22 @@ from kvasir.ir.ops.rows import as_type, require_heads, rms_norm, soften, typed
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ROPE_STYLES = ("neox", "interleaved")
+_ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
+_KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
+_ROPE_WRITE = _KV | _ROPE | attrs_of(qk_norm=bool, eps=float)
+_ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
+
+
+def _attention_flops(call: Call) -> float:
+    pairs, window = call.sizes.attended, call.op.integer("window")
+    pairs = min(pairs, call.sizes.tokens * window) if window else pairs
+    return 4.0 * pairs * call.op.integer("n_heads") * call.op.integer("head_dim")
+
+
+def _entry_bytes(call: Call) -> float:
+    """K and V of one token."""
+    head = KV_TYPES[call.kv_dtype].head_bytes(call.op.integer("head_dim"))
+    return 2.0 * head * call.op.integer("n_kv_heads")
 
 
 def rotate(
@@ -44,20 +60,15 @@ def rotate(
     "neox" rotates the pairs (i, i + rotary_dim / 2), "interleaved" (2i, 2i + 1); the rest passes
     through.
     """
-    rotary = table.shape[1]
-    half = rotary // 2
+    half = table.shape[1] // 2
     cos, sin = table[positions, None, :half], table[positions, None, half:]
-    first, second = _pairs(rotary, style)
+    first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    if style == "neox":
+        first, second = slice(0, half), slice(half, 2 * half)
     out = x.copy()
     out[..., first] = x[..., first] * cos - x[..., second] * sin
     out[..., second] = x[..., second] * cos + x[..., first] * sin
     return out
-
-
-def _pairs(rotary: int, style: str) -> tuple[slice, slice]:
-    if style == "neox":
-        return slice(0, rotary // 2), slice(rotary // 2, rotary)
-    return slice(0, rotary, 2), slice(1, rotary, 2)
 
 
 def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
@@ -75,7 +86,9 @@ def _rope_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (ins[0].type,)
 
 
-def _rope(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(RAW, _rope_infer, n_ins=(2, 2), attrs=_ROPE, flops=per_element(3))
+def rope(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rotary embedding of the heads of each row."""
     x = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     table = env.constants[op.word("table")]
     return (rotate(x, ins[1], table, op.word("style")).reshape(ins[0].shape),)
@@ -87,7 +100,15 @@ def _kv_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return ()
 
 
-def _kv_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    RAW,
+    _kv_write_infer,
+    n_ins=(2, 2),
+    attrs=_KV,
+    extra_bytes=lambda call: _entry_bytes(call) * call.sizes.tokens,
+)
+def kv_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Keys and values of the step into the cache of a layer."""
     shape = (len(ins[0]), *op.integers("n_kv_heads", "head_dim"))
     env.write_kv(op.integer("layer"), ins[0].reshape(shape), ins[1].reshape(shape))
     return ()
@@ -104,7 +125,17 @@ def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[0].shape[0], heads * dim)),)
 
 
-def _rope_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    LOWERED,
+    _rope_write_infer,
+    n_ins=(2, 2),
+    n_weights=(0, 2),
+    attrs=_ROPE_WRITE,
+    flops=per_element(3),
+    extra_bytes=lambda call: _entry_bytes(call) * call.sizes.tokens,
+)
+def rope_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Splits q | k | v, norms and rotates q and k, writes k and v, gives q."""
     heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
     x = ins[0].reshape(len(ins[0]), heads + 2 * kv_heads, dim)
     q, k, v = x[:, :heads], x[:, heads : heads + kv_heads], x[:, heads + kv_heads :]
@@ -158,7 +189,16 @@ def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (typed(op, ins[0].shape, heads // kv_heads * op.integer("head_dim")),)
 
 
-def _attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    BOTH,
+    _attention_infer,
+    n_weights=(0, 1),
+    attrs=_ATTENTION,
+    flops=_attention_flops,
+    extra_bytes=lambda call: _entry_bytes(call) * call.sizes.kv_entries,
+)
+def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads."""
     q = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     out = np.empty_like(q)
     rule = (op.number("scale"), op.integer("window"), op.number("softcap"))
@@ -170,73 +210,4 @@ def _attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 
 
-def _attention_flops(call: Call) -> float:
-    pairs, window = call.sizes.attended, call.op.integer("window")
-    pairs = min(pairs, call.sizes.tokens * window) if window else pairs
-    return 4.0 * pairs * call.op.integer("n_heads") * call.op.integer("head_dim")
-
-
-def _attention_bytes(call: Call) -> float:
-    return _entry_bytes(call) * call.sizes.kv_entries
-
-
-def _kv_bytes(call: Call) -> float:
-    return _entry_bytes(call) * call.sizes.tokens
-
-
-def _entry_bytes(call: Call) -> float:
-    """K and V of one token."""
-    head = KV_TYPES[call.kv_dtype].head_bytes(call.op.integer("head_dim"))
-    return 2.0 * head * call.op.integer("n_kv_heads")
-
-
-_ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
-_KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
-_ROPE_WRITE = _KV | _ROPE | attrs_of(qk_norm=bool, eps=float)
-_ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
-
-DEFS = (
-    OpDef(
-        "rope",
-        "Rotary embedding of the heads of each row.",
-        RAW,
-        _rope_infer,
-        _rope,
-        n_ins=(2, 2),
-        attrs=_ROPE,
-        flops=per_element(3),
-    ),
-    OpDef(
-        "kv_write",
-        "Keys and values of the step into the cache of a layer.",
-        RAW,
-        _kv_write_infer,
-        _kv_write,
-        n_ins=(2, 2),
-        attrs=_KV,
-        extra_bytes=_kv_bytes,
-    ),
-    OpDef(
-        "rope_write",
-        "Splits q | k | v, norms and rotates q and k, writes k and v, gives q.",
-        LOWERED,
-        _rope_write_infer,
-        _rope_write,
-        n_ins=(2, 2),
-        n_weights=(0, 2),
-        attrs=_ROPE_WRITE,
-        flops=per_element(3),
-        extra_bytes=_kv_bytes,
-    ),
-    OpDef(
-        "attention",
-        "softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads.",
-        BOTH,
-        _attention_infer,
-        _attention,
-        n_weights=(0, 1),
-        attrs=_ATTENTION,
-        flops=_attention_flops,
-        extra_bytes=_attention_bytes,
-    ),
-)
+DEFS = (rope, kv_write, rope_write, attention)

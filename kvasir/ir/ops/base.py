@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -93,29 +94,46 @@ Arrays = Sequence[FloatArray]
 Outputs = tuple[Rows, ...]
 InferRule = Callable[[Op, Values, Weights], Types]
 Reference = Callable[[Op, Inputs, Arrays, Env], Outputs]
-FlopRule = Callable[[Call], float]
+CostRule = Callable[[Call], float]
+NO_ATTRS: Mapping[str, type] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """``n_ins`` and ``n_weights`` are (least, most) counts; most None means any number.
-
-    ``infer`` gives the types of the outputs and raises ``ShapeError`` on operands that do not fit.
-    """
+    """What ``defines`` says of an op."""
 
     kind: str
-    doc: str
     stages: frozenset[str]
     infer: InferRule
     reference: Reference
-    n_ins: tuple[int, int | None] = (1, 1)
-    n_weights: tuple[int, int | None] = (0, 0)
-    attrs: Mapping[str, type] = field(default_factory=dict)
-    flops: FlopRule = lambda call: 0.0
-    extra_bytes: FlopRule = lambda call: 0.0
-    """Traffic beyond operands and weights: the KV cache."""
-    weight_share: FlopRule = lambda call: 1.0
-    """Part of the weights' bytes that one step reads: embedding rows, chosen experts."""
+    n_ins: tuple[int, int | None]
+    n_weights: tuple[int, int | None]
+    attrs: Mapping[str, type]
+    flops: CostRule
+    extra_bytes: CostRule
+    weight_share: CostRule
+
+
+def defines(
+    stages: frozenset[str],
+    infer: InferRule,
+    *,
+    n_ins: tuple[int, int | None] = (1, 1),
+    n_weights: tuple[int, int | None] = (0, 0),
+    attrs: Mapping[str, type] = NO_ATTRS,
+    flops: CostRule = lambda call: 0.0,
+    extra_bytes: CostRule = lambda call: 0.0,
+    weight_share: CostRule = lambda call: 1.0,
+) -> Callable[[Reference], OpDef]:
+    """Makes a definition of a reference, whose name is that of the op.
+
+    ``infer`` gives the types of the outputs and raises ``ShapeError`` on operands that do not fit.
+    ``n_ins`` and ``n_weights`` are (least, most) counts; most None means any number.
+    ``extra_bytes``: traffic beyond operands and weights, the KV cache. ``weight_share``: part of
+    the weights' bytes that one step reads: embedding rows, chosen experts.
+    """
+    rules = (n_ins, n_weights, attrs, flops, extra_bytes, weight_share)
+    return lambda reference: OpDef(reference.__name__, stages, infer, reference, *rules)
 
 
 class ShapeError(ValueError):
@@ -159,7 +177,7 @@ def count(dim: Dim, sizes: Sizes, top_k: int) -> int:
     return sizes.tokens * (top_k if dim == "P" else 1)
 
 
-def per_element(factor: float) -> FlopRule:
+def per_element(factor: float) -> CostRule:
     """``factor`` operations for each element of the first output."""
 
     def rule(call: Call) -> float:

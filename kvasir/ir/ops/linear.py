@@ -14,12 +14,12 @@ from kvasir.ir.ops.base import (
     Call,
     Env,
     Inputs,
-    OpDef,
     Outputs,
     Types,
     Values,
     Weights,
     attrs_of,
+    defines,
     f32,
     require,
     require_columns,
@@ -31,6 +31,11 @@ from kvasir.ir.ops.rows import activate, as_type, typed
 from kvasir.ir.program import Op, TensorType
 
 EPILOGUES = ("none", "add", "gated")
+_LINEAR = attrs_of(n_segments=int, bias=bool, epilogue=str, act=str, to=str, block=int)
+
+
+def _rows_share(call: Call) -> float:
+    return min(1.0, call.rows(call.outs[0]) / call.weights[0].shape[0])
 
 
 def matmul_flops(call: Call) -> float:
@@ -44,7 +49,11 @@ def _embed_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[0].shape[0], weights[0].shape[1])),)
 
 
-def _embed(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    BOTH, _embed_infer, n_weights=(1, 1), attrs=attrs_of(scale=float), weight_share=_rows_share
+)
+def embed(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows of the embedding by token id, times scale."""
     return (f32(weights[0][ins[0]] * np.float32(op.number("scale"))),)
 
 
@@ -81,7 +90,9 @@ def _linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (out,)
 
 
-def _linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _linear_infer, n_ins=(1, 2), n_weights=(1, None), attrs=_LINEAR, flops=matmul_flops)
+def linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """x W^T per segment, side by side; + bias; + residual (add) or act(gate) * up (gated)."""
     x = wide(ins[0])
     matrices, biases = _segments(op, weights)
     parts = [x @ w.T.astype(np.float64) for w in matrices]
@@ -100,7 +111,9 @@ def _lm_head_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[0].shape[0], weights[0].shape[0])),)
 
 
-def _lm_head(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _lm_head_infer, n_weights=(1, 1), flops=matmul_flops)
+def lm_head(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Logits of the gathered rows."""
     return (f32(wide(ins[0]) @ weights[0].T.astype(np.float64)),)
 
 
@@ -109,46 +122,10 @@ def _sample_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[0].shape[0],), "i32"),)
 
 
-def _sample(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _sample_infer)
+def sample(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """One token for each logit row."""
     return (env.sample(ins[0]),)
 
 
-def _rows_share(call: Call) -> float:
-    return min(1.0, call.rows(call.outs[0]) / call.weights[0].shape[0])
-
-
-_LINEAR = attrs_of(n_segments=int, bias=bool, epilogue=str, act=str, to=str, block=int)
-
-DEFS = (
-    OpDef(
-        "embed",
-        "Rows of the embedding by token id, times scale.",
-        BOTH,
-        _embed_infer,
-        _embed,
-        n_weights=(1, 1),
-        attrs=attrs_of(scale=float),
-        weight_share=_rows_share,
-    ),
-    OpDef(
-        "linear",
-        "x W^T per segment, side by side; + bias; + residual (add) or act(gate) * up (gated).",
-        BOTH,
-        _linear_infer,
-        _linear,
-        n_ins=(1, 2),
-        n_weights=(1, None),
-        attrs=_LINEAR,
-        flops=matmul_flops,
-    ),
-    OpDef(
-        "lm_head",
-        "Logits of the gathered rows.",
-        BOTH,
-        _lm_head_infer,
-        _lm_head,
-        n_weights=(1, 1),
-        flops=matmul_flops,
-    ),
-    OpDef("sample", "One token for each logit row.", BOTH, _sample_infer, _sample),
-)
+DEFS = (embed, linear, lm_head, sample)

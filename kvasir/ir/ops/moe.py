@@ -16,12 +16,12 @@ from kvasir.ir.ops.base import (
     Call,
     Env,
     Inputs,
-    OpDef,
     Outputs,
     Types,
     Values,
     Weights,
     attrs_of,
+    defines,
     f32,
     per_element,
     require,
@@ -33,6 +33,20 @@ from kvasir.ir.ops.base import (
 from kvasir.ir.ops.rows import activate
 from kvasir.ir.program import FloatArray, Op, TensorType, Value, Weight
 
+_ROUTE = attrs_of(n_experts=int, top_k=int, normalize=bool)
+_EXPERT_LINEAR = attrs_of(top_k=int, epilogue=str, act=str, per_pair=bool)
+
+
+def _pair_flops(call: Call) -> float:
+    pairs = call.sizes.tokens * call.op.integer("top_k")
+    return 2.0 * pairs * sum(weight.n_elements / weight.shape[0] for weight in call.weights)
+
+
+def _expert_share(call: Call) -> float:
+    """Experts that a step touches at most."""
+    pairs = call.sizes.tokens * call.op.integer("top_k")
+    return min(1.0, pairs / call.weights[0].shape[0])
+
 
 def _route_infer(op: Op, ins: Values, weights: Weights) -> Types:
     experts, k = op.integers("n_experts", "top_k")
@@ -41,7 +55,9 @@ def _route_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return TensorType((ins[0].shape[0], k), "i32"), TensorType((ins[0].shape[0], k))
 
 
-def _route(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _route_infer, attrs=_ROUTE, flops=lambda call: 4.0 * call.rows(call.outs[0]))
+def route(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """The top_k likeliest experts (softmax over all, ties to the lowest id) and their weights."""
     logits = ins[0].astype(np.float64)
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -82,16 +98,26 @@ def _experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[0].shape[0], down.shape[1])),)
 
 
-def _experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    RAW,
+    _experts_infer,
+    n_ins=(3, 3),
+    n_weights=(3, 3),
+    attrs=attrs_of(top_k=int, act=str),
+    flops=_pair_flops,
+    weight_share=_expert_share,
+)
+def experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Gated MLPs of the chosen experts, summed by weight."""
     k, ids = op.integer("top_k"), ins[1].reshape(-1)
     x = np.repeat(wide(ins[0]), k, axis=0)
     gate, up, down = weights
     h = f32(activate(expert_matmul(x, ids, gate), op.word("act")) * expert_matmul(x, ids, up))
     y = f32(expert_matmul(wide(h), ids, down))
-    return (combine(y, ins[2]),)
+    return (weighted_sum(y, ins[2]),)
 
 
-def combine(y: FloatArray, weights: FloatArray) -> FloatArray:
+def weighted_sum(y: FloatArray, weights: FloatArray) -> FloatArray:
     """Sum over rank of weights [T, k] times pair rows [T * k, N]."""
     pairs = y.reshape(*weights.shape, -1).astype(np.float64)
     return f32((pairs * weights[..., None]).sum(axis=1))
@@ -110,7 +136,17 @@ def _expert_linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType(("P", weights[0].shape[1])),)
 
 
-def _expert_linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    LOWERED,
+    _expert_linear_infer,
+    n_ins=(2, 2),
+    n_weights=(1, 2),
+    attrs=_EXPERT_LINEAR,
+    flops=_pair_flops,
+    weight_share=_expert_share,
+)
+def expert_linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Pair rows times their expert's matrix."""
     x = wide(ins[0])
     x = x if op.flag("per_pair") else np.repeat(x, op.integer("top_k"), axis=0)
     parts = [expert_matmul(x, ins[1].reshape(-1), w) for w in weights]
@@ -125,66 +161,16 @@ def _combine_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[1].shape[0], width(ins[0]))),)
 
 
-def _combine(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    return (combine(ins[0], ins[1]),)
-
-
-def _pair_flops(call: Call) -> float:
-    pairs = call.sizes.tokens * call.op.integer("top_k")
-    return 2.0 * pairs * sum(weight.n_elements / weight.shape[0] for weight in call.weights)
-
-
-def _expert_share(call: Call) -> float:
-    """Experts that a step touches at most."""
-    pairs = call.sizes.tokens * call.op.integer("top_k")
-    return min(1.0, pairs / call.weights[0].shape[0])
-
-
-_ROUTE = attrs_of(n_experts=int, top_k=int, normalize=bool)
-_EXPERT_LINEAR = attrs_of(top_k=int, epilogue=str, act=str, per_pair=bool)
-
-DEFS = (
-    OpDef(
-        "route",
-        "The top_k likeliest experts (softmax over all, ties to the lowest id) and their weights.",
-        BOTH,
-        _route_infer,
-        _route,
-        attrs=_ROUTE,
-        flops=lambda call: 4.0 * call.rows(call.outs[0]),
-    ),
-    OpDef(
-        "experts",
-        "Gated MLPs of the chosen experts, summed by weight.",
-        RAW,
-        _experts_infer,
-        _experts,
-        n_ins=(3, 3),
-        n_weights=(3, 3),
-        attrs=attrs_of(top_k=int, act=str),
-        flops=_pair_flops,
-        weight_share=_expert_share,
-    ),
-    OpDef(
-        "expert_linear",
-        "Pair rows times their expert's matrix.",
-        LOWERED,
-        _expert_linear_infer,
-        _expert_linear,
-        n_ins=(2, 2),
-        n_weights=(1, 2),
-        attrs=_EXPERT_LINEAR,
-        flops=_pair_flops,
-        weight_share=_expert_share,
-    ),
-    OpDef(
-        "combine",
-        "Sum over rank of weights times pair rows.",
-        LOWERED,
-        _combine_infer,
-        _combine,
-        n_ins=(2, 2),
-        attrs=attrs_of(top_k=int),
-        flops=lambda call: 2.0 * call.op.integer("top_k") * per_element(1)(call),
-    ),
+@defines(
+    LOWERED,
+    _combine_infer,
+    n_ins=(2, 2),
+    attrs=attrs_of(top_k=int),
+    flops=lambda call: 2.0 * call.op.integer("top_k") * per_element(1)(call),
 )
+def combine(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Sum over rank of weights times pair rows."""
+    return (weighted_sum(ins[0], ins[1]),)
+
+
+DEFS = (route, experts, expert_linear, combine)

@@ -14,13 +14,13 @@ from kvasir.ir.ops.base import (
     Arrays,
     Env,
     Inputs,
-    OpDef,
     Outputs,
     Rows,
     Types,
     Values,
     Weights,
     attrs_of,
+    defines,
     f32,
     per_element,
     require,
@@ -32,6 +32,10 @@ from kvasir.ir.ops.base import (
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
+_NORM = attrs_of(eps=float, to=str, block=int)
+_HEADS = attrs_of(n_heads=int, head_dim=int, eps=float)
+_CAST = attrs_of(to=str, block=int)
+_SCALE = attrs_of(factor=float, softcap=float)
 
 
 def activate(x: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
@@ -89,7 +93,9 @@ def _norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (_cast_type(op, ins[0]),)
 
 
-def _norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _norm_infer, n_weights=(1, 1), attrs=_NORM, flops=per_element(4))
+def norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """RMS norm of rows, written as f32, bf16 or q8."""
     y = f32(rms_norm(wide(ins[0]), weights[0], op.number("eps")))
     return (as_type(y, op.word("to"), op.integer("block")),)
 
@@ -108,25 +114,37 @@ def _head_norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return _same(op, ins, weights)
 
 
-def _head_norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(RAW, _head_norm_infer, n_weights=(1, 1), attrs=_HEADS, flops=per_element(4))
+def head_norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """RMS norm of each head of a row."""
     x = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     y = rms_norm(x.astype(np.float64), weights[0], op.number("eps"))
     return (f32(y.reshape(ins[0].shape)),)
 
 
-def _cast(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(
+    BOTH, lambda op, ins, weights: (_cast_type(op, ins[0]),), attrs=_CAST, flops=per_element(2)
+)
+def cast(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """f32 rows to bf16 or q8."""
     return (as_type(ins[0], op.word("to"), op.integer("block")),)
 
 
-def _gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(RAW, _same, n_ins=(2, 2), attrs=attrs_of(act=str), flops=per_element(9))
+def gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """act(gate) * up."""
     return (f32(activate(wide(ins[0]), op.word("act")) * ins[1]),)
 
 
-def _add(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _same, n_ins=(2, 2), flops=per_element(1))
+def add(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """a + b."""
     return (f32(ins[0] + ins[1]),)
 
 
-def _scale(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _same, attrs=_SCALE, flops=per_element(2))
+def scale(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """x * factor, then cap * tanh(x / cap) when softcap > 0."""
     return (f32(soften(wide(ins[0]) * np.float32(op.number("factor")), op.number("softcap"))),)
 
 
@@ -135,84 +153,16 @@ def _gather_infer(op: Op, ins: Values, weights: Weights) -> Types:
     return (TensorType((ins[1].shape[0], *ins[0].shape[1:])),)
 
 
-def _gather(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _gather_infer, n_ins=(2, 2), flops=per_element(0))
+def gather_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows of x by id."""
     return (ins[0][ins[1]],)
 
 
-def _pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+@defines(BOTH, _same, flops=per_element(2))
+def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Mean of each request's rows so far, summed in float64 in the order of their positions."""
     return (env.pool(ins[0]),)
 
 
-_NORM = attrs_of(eps=float, to=str, block=int)
-_HEADS = attrs_of(n_heads=int, head_dim=int, eps=float)
-_CAST = attrs_of(to=str, block=int)
-_SCALE = attrs_of(factor=float, softcap=float)
-
-DEFS = (
-    OpDef(
-        "norm",
-        "RMS norm of rows, written as f32, bf16 or q8.",
-        BOTH,
-        _norm_infer,
-        _norm,
-        n_weights=(1, 1),
-        attrs=_NORM,
-        flops=per_element(4),
-    ),
-    OpDef(
-        "head_norm",
-        "RMS norm of each head of a row.",
-        RAW,
-        _head_norm_infer,
-        _head_norm,
-        n_weights=(1, 1),
-        attrs=_HEADS,
-        flops=per_element(4),
-    ),
-    OpDef(
-        "cast",
-        "f32 rows to bf16 or q8.",
-        BOTH,
-        lambda op, ins, weights: (_cast_type(op, ins[0]),),
-        _cast,
-        attrs=_CAST,
-        flops=per_element(2),
-    ),
-    OpDef(
-        "gated_act",
-        "act(gate) * up.",
-        RAW,
-        _same,
-        _gated_act,
-        n_ins=(2, 2),
-        attrs=attrs_of(act=str),
-        flops=per_element(9),
-    ),
-    OpDef("add", "a + b.", BOTH, _same, _add, n_ins=(2, 2), flops=per_element(1)),
-    OpDef(
-        "scale",
-        "x * factor, then cap * tanh(x / cap) when softcap > 0.",
-        BOTH,
-        _same,
-        _scale,
-        attrs=_SCALE,
-        flops=per_element(2),
-    ),
-    OpDef(
-        "gather_rows",
-        "Rows of x by id.",
-        BOTH,
-        _gather_infer,
-        _gather,
-        n_ins=(2, 2),
-        flops=per_element(0),
-    ),
-    OpDef(
-        "pool",
-        "Mean of each request's rows so far, summed in float64 in the order of their positions.",
-        BOTH,
-        _same,
-        _pool,
-        flops=per_element(2),
-    ),
-)
+DEFS = (norm, head_norm, cast, gated_act, add, scale, gather_rows, pool)

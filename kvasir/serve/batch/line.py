@@ -6,11 +6,10 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.table import GENERATES
-from kvasir.serve.jobs import Server, resolve
+from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.resolved import Ids, Json
 from kvasir.serve.routes_generate import server_of
@@ -18,6 +17,7 @@ from kvasir.serve.service import Service
 from kvasir.serve.state.batches import LineError
 from kvasir.serve.state.kept import Kept, later
 from kvasir.serve.state.lines import BatchLine
+from kvasir.validation.warn import escaped
 
 ENDPOINTS = tuple(
     path
@@ -97,7 +97,7 @@ class LineReader:
         if server is None:
             server = self._servers[model.name] = await server_of(self._service, model, self._caller)
         nobody_waits = 0.0
-        resolved = await resolve(asked, server, model.name, nobody_waits)
+        resolved = await resolve_request(asked, server, model.name, nobody_waits)
         self.models.add(model.name)
         return Kept(later(resolved, "batch"), self._dialect.new_envelope(), server.info.key_root)
 

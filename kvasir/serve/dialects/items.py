@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import structs
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import bounded, escaped
 from kvasir.tokenizer.messages import (
     TURNS,
     ChatMessage,
@@ -18,6 +17,7 @@ from kvasir.tokenizer.messages import (
     read_arguments,
     read_content,
 )
+from kvasir.validation.warn import bounded, escaped
 
 LOGPROBS = "message.output_text.logprobs"
 """What of items is told where it is asked for."""

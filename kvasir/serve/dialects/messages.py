@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.warn import bounded, escaped
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import MessagesError, MessagesErrorDetail
@@ -47,6 +46,7 @@ from kvasir.toolcalls.pieces import Piece, Thought, message_of
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_salt, check_session
+from kvasir.validation.warn import bounded, escaped
 
 NAME = "messages"
 TIERS = {None: None, "auto": "auto", "standard_only": "default"}

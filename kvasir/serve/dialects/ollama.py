@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.core.warn import bounded, escaped
 from kvasir.serve import ndjson
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import PlainError
@@ -29,6 +28,7 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.pieces import Thought, message_of
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams, StructuredOutputs
+from kvasir.validation.warn import bounded, escaped
 
 GENERATE, CHAT = "ollama.generate", "ollama.chat"
 NAMES = {

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvasir.core.warn import bounded, escaped
 from kvasir.serve.answer import Dialect, Tally
 from kvasir.serve.answers.ollama import EmbedAnswer, EmbeddingsAnswer
 from kvasir.serve.asked import Asked, PoolWish
@@ -19,6 +18,7 @@ from kvasir.serve.protocol import pool
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.resolved import Json
 from kvasir.text.vectors import Floats
+from kvasir.validation.warn import bounded, escaped
 
 EMBED, EMBEDDINGS = "ollama.embed", "ollama.embeddings"
 

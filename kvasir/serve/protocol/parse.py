@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import bounded, escaped
+from kvasir.validation.warn import bounded, escaped
 
 Allowed = Mapping[str, tuple[object, ...]]
 """Fields of the API that are not implemented, with the values that ask for nothing."""

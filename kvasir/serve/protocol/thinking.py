@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import bounded, escaped
 from kvasir.toolcalls.reading import Thoughts
+from kvasir.validation.warn import bounded, escaped
 
 Warnings = tuple[str, ...]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvasir.core.errors import RequestError
-from kvasir.core.warn import escaped
 from kvasir.serve.tools import ToolWish, wish_of
 from kvasir.toolcalls.grammar import Choice
+from kvasir.validation.warn import escaped
 
 Told = tuple[Choice, tuple[str, ...] | None]
 """Whether tools are called, and which may be."""
