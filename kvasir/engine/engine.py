@@ -13,7 +13,7 @@ from kvasir.core.errors import RequestError
 from kvasir.core.messages import EngineStats, StepEvents, TokenEvent
 from kvasir.core.plan import Transfer
 from kvasir.core.request import NO_DRAWS, EngineRequest
-from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, PlainLoop, Watch
+from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, Watch
 from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.saving import Saving
@@ -56,8 +56,8 @@ class Engine:
         if masks is not None:
             n_ids = executor.sizes.vocab_size
             self._masking = Masking(masks, scheduler, n_ids, jumps=jump_ahead)
-        make = OverlappedLoop if overlap else PlainLoop
-        self._loop: Loop = make(self._executor, scheduler, self._masking)
+        make = OverlappedLoop if overlap else Loop
+        self._loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
         self._unprepared: dict[int, tuple[EngineRequest, Callable[[], bool], float]] = {}
@@ -78,9 +78,7 @@ class Engine:
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
-        _check_context(request)
-        _check_pooling(request)
-        _check_constraint(request, has_masks=self._masking is not None)
+        _check_kind(request, has_masks=self._masking is not None)
         if self._masking is not None:
             is_ready = self._masking.prepare(request.id, request.params.constraint)
             if is_ready is not None:
@@ -243,17 +241,11 @@ def _check_ids(request: EngineRequest, vocab_size: int) -> None:
         raise RequestError(f"allowed has {len(params.allowed)} bytes: a bit for each token")
 
 
-def _check_context(request: EngineRequest) -> None:
-    """Nothing here computes with an adapter or media: entries would be kept under a wrong name."""
+def _check_kind(request: EngineRequest, *, has_masks: bool) -> None:
     if request.context.adapter or request.context.media:
+        # nothing here computes with them: entries would be kept under a wrong name
         raise RequestError("this engine has no adapters and reads no media: send tokens alone")
-
-
-def _check_pooling(request: EngineRequest) -> None:
     if request.pooling is not None and (request.params != NO_DRAWS or request.emitted):
         raise RequestError("a request that pools draws nothing: send it without sampling")
-
-
-def _check_constraint(request: EngineRequest, *, has_masks: bool) -> None:
     if request.params.constraint and not has_masks:
         raise RequestError("this engine has no masks: send requests without a constraint")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.plan import StepPlan, StepResult
+from kvasir.core.plan import StepPlan
 from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor, Handle
 from kvasir.sched.request import Request
@@ -35,34 +34,26 @@ class Watch(Protocol):
         ...
 
 
-class Loop(Protocol):
-    watch: Watch | None
-
-    def step(self) -> tuple[TokenEvent, ...]:
-        """Commit one plan and tell the news; no news when there is nothing to compute."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(NamedTuple):
     """A plan that runs, or waits for the one before."""
 
     plan: StepPlan
     handle: Handle
 
-    def result(self) -> StepResult:
-        with _faults_of(self.plan):
-            return self.handle.result()
 
-
-class _Steps:
-    """What both loops do with a step."""
+class Loop:
+    """Plan, run, commit: the readable specification of the overlapped loop."""
 
     def __init__(self, executor: Executor, scheduler: Scheduler, masking: Masking | None) -> None:
         self._executor = executor
         self._scheduler = scheduler
         self._masking = masking
         self.watch: Watch | None = None
+
+    def step(self) -> tuple[TokenEvent, ...]:
+        """Commit one plan and tell the news; no news when there is nothing to compute."""
+        flight = self._fill(self._launch())
+        return self._scheduler.take_events() if flight is None else self._commit(flight)
 
     def _launch(self) -> _Flight | None:
         if self._masking is not None:
@@ -72,7 +63,8 @@ class _Steps:
             return None
         if self.watch is not None:
             self.watch.launched(*self._scheduler.newest)
-        return _start(self._executor, plan)
+        with _faults_of(plan):
+            return _Flight(plan, self._executor.start(plan))
 
     def _fill(self, flight: _Flight | None) -> _Flight | None:
         """Bring the masks that it waits for: what was launched before is committed."""
@@ -81,7 +73,8 @@ class _Steps:
         return flight
 
     def _commit(self, flight: _Flight) -> tuple[TokenEvent, ...]:
-        result = flight.result()
+        with _faults_of(flight.plan):
+            result = flight.handle.result()
         if self.watch is not None:
             self.watch.done()
         events = self._scheduler.commit(flight.plan, result)
@@ -90,15 +83,7 @@ class _Steps:
         return events
 
 
-class PlainLoop(_Steps):
-    """Plan, run, commit: the readable specification of the overlapped loop."""
-
-    def step(self) -> tuple[TokenEvent, ...]:
-        flight = self._fill(self._launch())
-        return self._scheduler.take_events() if flight is None else self._commit(flight)
-
-
-class OverlappedLoop(_Steps):
+class OverlappedLoop(Loop):
     """Step n+1 is planned while n runs, and queued behind it before n is committed."""
 
     _flight: _Flight | None = None
@@ -111,11 +96,6 @@ class OverlappedLoop(_Steps):
         events = self._commit(running)
         self._fill(self._flight)
         return events
-
-
-def _start(executor: Executor, plan: StepPlan) -> _Flight:
-    with _faults_of(plan):
-        return _Flight(plan, executor.start(plan))
 
 
 @contextmanager
