@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kvasir.ir.ops import OPS, ShapeError
-from kvasir.ir.ops.base import width
+from kvasir.ir.ops.checks import width
 from kvasir.ir.program import (
     Attr,
     Dim,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvasir.core.plan import StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.pooling import NO_POOL, PooledSlots, StepPool, Sums
-from kvasir.ir.ops.base import width
+from kvasir.ir.ops.checks import width
 from kvasir.ir.program import Program
 
 

@@ -26,7 +26,7 @@ from kvasir.exec.rows import LogitRow, with_ids
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
-from kvasir.ir.ops.base import width
+from kvasir.ir.ops.checks import width
 from kvasir.ir.pool import POOL_ROWS
 from kvasir.ir.program import FloatArray, Program
 from kvasir.sampling.reference import SlotState, sample_row

@@ -7,28 +7,10 @@ from numpy.typing import NDArray
 
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.ir.numerics import round_bf16
-from kvasir.ir.ops.base import (
-    BOTH,
-    LOWERED,
-    RAW,
-    Arrays,
-    Call,
-    Env,
-    Inputs,
-    KvView,
-    Outputs,
-    Types,
-    Values,
-    Weights,
-    attrs_of,
-    defines,
-    f32,
-    per_element,
-    require,
-    require_shape,
-    require_type,
-)
-from kvasir.ir.ops.rows import as_type, require_heads, rms_norm, soften, typed
+from kvasir.ir.ops.base import BOTH, LOWERED, RAW, attrs_of, defines, f32, per_element
+from kvasir.ir.ops.checks import require, require_heads, require_shape, require_type
+from kvasir.ir.ops.rows import as_type, rms_norm, soften, typed
+from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, KvView, Outputs, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ROPE_STYLES = ("neox", "interleaved")

@@ -8,26 +8,10 @@ from typing import Any
 import numpy as np
 
 from kvasir.ir.numerics import wide
-from kvasir.ir.ops.base import (
-    BOTH,
-    Arrays,
-    Call,
-    Env,
-    Inputs,
-    Outputs,
-    Types,
-    Values,
-    Weights,
-    attrs_of,
-    defines,
-    f32,
-    require,
-    require_columns,
-    require_shape,
-    require_type,
-    width,
-)
+from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32
+from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
 from kvasir.ir.ops.rows import activate, as_type, typed
+from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import Op, TensorType
 
 EPILOGUES = ("none", "add", "gated")

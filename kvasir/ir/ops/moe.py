@@ -8,29 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.ir.numerics import wide
-from kvasir.ir.ops.base import (
-    BOTH,
-    LOWERED,
-    RAW,
-    Arrays,
-    Call,
-    Env,
-    Inputs,
-    Outputs,
-    Types,
-    Values,
-    Weights,
-    attrs_of,
-    defines,
-    f32,
-    per_element,
-    require,
-    require_columns,
-    require_shape,
-    require_type,
-    width,
-)
+from kvasir.ir.ops.base import BOTH, LOWERED, RAW, attrs_of, defines, f32, per_element
+from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
 from kvasir.ir.ops.rows import activate
+from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value, Weight
 
 _ROUTE = attrs_of(n_experts=int, top_k=int, normalize=bool)

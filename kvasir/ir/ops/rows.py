@@ -8,27 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.ir.numerics import quantize_rows, round_bf16, wide
-from kvasir.ir.ops.base import (
-    BOTH,
-    RAW,
-    Arrays,
-    Env,
-    Inputs,
-    Outputs,
-    Rows,
-    Types,
-    Values,
-    Weights,
-    attrs_of,
-    defines,
-    f32,
-    per_element,
+from kvasir.ir.ops.base import BOTH, RAW, attrs_of, defines, f32, per_element
+from kvasir.ir.ops.checks import (
     require,
     require_columns,
+    require_heads,
     require_shape,
     require_type,
     width,
 )
+from kvasir.ir.ops.types import Arrays, Env, Inputs, Outputs, Rows, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
@@ -98,13 +87,6 @@ def norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """RMS norm of rows, written as f32, bf16 or q8."""
     y = f32(rms_norm(wide(ins[0]), weights[0], op.number("eps")))
     return (as_type(y, op.word("to"), op.integer("block")),)
-
-
-def require_heads(value: Value, n_heads: int, head_dim: int) -> None:
-    require_type(value, "f32")
-    columns, expected = width(value), f"{n_heads} x {head_dim}"
-    fits = columns == n_heads * head_dim
-    require(fits, f"{value.name} has {columns} columns, expected {expected}")
 
 
 def _head_norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
