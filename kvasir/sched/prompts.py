@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.params import MAX_LOGPROBS
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import MAX_SCORES, Making
@@ -20,16 +21,15 @@ class Prompts:
         account: Account,
         timeline: Timeline,
         counters: Counters,
-        *,
-        has_windows: bool,
+        config: SchedulerConfig,
     ) -> None:
-        """``has_windows``: some layers hold the blocks of a window only."""
         self._queues = queues
         self._order = queues.waiting
         self._account = account
         self._timeline = timeline
         self._counters = counters
-        self._has_windows = has_windows
+        self._has_windows = bool(config.sizes.windows)
+        """Some layers hold the blocks of a window only."""
 
     def plan(self, making: Making, prompts: list[Request]) -> None:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken

@@ -81,13 +81,7 @@ class Scheduler:
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
         self._counters = Counters()
-        self._prompts = Prompts(
-            self._queues,
-            self._account,
-            self.timeline,
-            self._counters,
-            has_windows=bool(config.sizes.windows),
-        )
+        self._prompts = Prompts(self._queues, self._account, self.timeline, self._counters, config)
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
