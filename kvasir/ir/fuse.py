@@ -16,7 +16,7 @@ def fuse(program: Program) -> Program:
 
 def fold_embed_scale(program: Program) -> Program:
     """embed, scale -> embed with a scale."""
-    links, edit = graph(program), Edit.of(program)
+    links, edit = graph(program), Edit(program)
     for index, op in enumerate(program.ops):
         user = links.single_user(op.outs[0]) if op.kind == "embed" else None
         scale = None if user is None else program.ops[user]
@@ -57,7 +57,7 @@ class _HeadPath:
 
 def fuse_qkv(program: Program) -> Program:
     """Three linears, head norms, ropes and kv_write -> linear with three segments, rope_write."""
-    links, edit = graph(program), Edit.of(program)
+    links, edit = graph(program), Edit(program)
     writes = {
         op.integer("layer"): index for index, op in enumerate(program.ops) if op.kind == "kv_write"
     }
@@ -103,7 +103,7 @@ def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, linear: Op) -> Op:
 
 def expand_experts(program: Program) -> Program:
     """experts -> two expert_linears and combine."""
-    edit = Edit.of(program)
+    edit = Edit(program)
     for index, op in enumerate(program.ops):
         if op.kind != "experts":
             continue
@@ -124,7 +124,7 @@ def expand_experts(program: Program) -> Program:
 
 def fuse_gated(program: Program) -> Program:
     """Two linears of one input and gated_act -> one linear with a gated epilogue."""
-    links, edit = graph(program), Edit.of(program)
+    links, edit = graph(program), Edit(program)
     for index, op in enumerate(program.ops):
         if op.kind != "gated_act":
             continue
@@ -142,7 +142,7 @@ def fuse_gated(program: Program) -> Program:
 
 def fuse_residual(program: Program) -> Program:
     """linear, add -> linear with the other operand as residual."""
-    links, edit = graph(program), Edit.of(program)
+    links, edit = graph(program), Edit(program)
     for index, op in enumerate(program.ops):
         if op.kind != "add":
             continue

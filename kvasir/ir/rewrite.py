@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kvasir.ir.builder import output_types
@@ -55,12 +55,8 @@ class Edit:
     """Ops to drop and ops to put before others; ``apply`` makes the new program."""
 
     program: Program
-    drop: set[int]
-    before: dict[int, list[Op]]
-
-    @classmethod
-    def of(cls, program: Program) -> Edit:
-        return cls(program, set(), {})
+    drop: set[int] = field(default_factory=set)
+    before: dict[int, list[Op]] = field(default_factory=dict)
 
     def replace(self, index: int, *ops: Op) -> None:
         self.drop.add(index)

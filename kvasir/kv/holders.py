@@ -117,10 +117,10 @@ class Holders:
     def _first(self) -> tuple[float, int] | None:
         """Whose time is up first, and when."""
         ends = self._ends
-        while ends and self._until(ends[0][1]) != ends[0][0]:
+        while ends:
+            until, request_id = ends[0]
+            holder = self._holders.get(request_id)
+            if holder is not None and holder.until == until:
+                return until, request_id
             heappop(ends)
-        return ends[0] if ends else None
-
-    def _until(self, request_id: int) -> float | None:
-        holder = self._holders.get(request_id)
-        return None if holder is None else holder.until
+        return None
