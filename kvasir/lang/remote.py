@@ -77,8 +77,25 @@ class RemoteTokens:
         return DrawnTokens(found.answer(len(ids)), tuple(found.begins))
 
     def score(self, ids: Ids, parent: int, choices: Sequence[Ids], stop: Stop) -> Scored:
+        """The first alone: the others find in the cache what all begin with."""
+        first = self._score(ids, choices[:1], stop)
+        if len(choices) == 1:
+            return first
+        others = self._score(ids, choices[1:], stop)
+        counts = Counts(
+            first.counts.n_prompt + others.counts.n_prompt,
+            first.counts.n_cached + others.counts.n_cached,
+        )
+        return Scored((*first.logprobs, *others.logprobs), counts)
+
+    def _score(self, ids: Ids, choices: Sequence[Ids], stop: Stop) -> Scored:
         prompts = [[*ids, *choice] for choice in choices]
-        body = {"prompt": prompts, "max_tokens": 0, "prompt_logprobs": 0}
+        body = {
+            "prompt": prompts,
+            "max_tokens": 0,
+            "prompt_logprobs": 0,
+            "prompt_logprobs_start": len(ids),
+        }
         answer = self._post(_COMPLETIONS, body, stop)
         given = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         found = [

@@ -102,6 +102,8 @@ class Asked:
     """As in ``Resolved``."""
     echoes: bool = False
     """Whether the answer gives the prompts back."""
+    scores_from: int = 0
+    """The first token of each prompt whose log probability is wanted, where any is."""
     warnings: tuple[str, ...] = ()
     pool: PoolWish | None = None
     """Vectors of the texts are wanted instead of continuations, or what texts have in common."""

@@ -35,6 +35,19 @@ Prompt = tuple[Ids, TokenParams]
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """What the choices of one stream have in common, each as in ``EngineRequest``."""
+
+    context: Context = PLAIN
+    hold_seconds: float = 0.0
+    pooling: PoolKind | None = None
+    n_scored: int = 0
+
+
+COMMON = Common()
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """Of what one stream is for."""
 
@@ -193,10 +206,8 @@ class AsyncClient:
         self,
         prompts: Sequence[Prompt],
         n: int = 1,
-        context: Context = PLAIN,
         standing: Standing = ALIKE,
-        hold_seconds: float = 0.0,
-        pooling: PoolKind | None = None,
+        common: Common = COMMON,
     ) -> EventStream:
         """One stream for ``n`` choices of each of ``prompts``. Raises EngineDown, or
         CapacityError at ``max_requests`` and when the queue is full."""
@@ -213,11 +224,12 @@ class AsyncClient:
                 number,
                 prompt,
                 params,
-                context,
+                common.context,
                 standing,
                 parent=-1 if owner == number else owner,
-                hold_seconds=hold_seconds,
-                pooling=pooling,
+                hold_seconds=common.hold_seconds,
+                pooling=common.pooling,
+                n_scored=common.n_scored,
             )
 
         requests = (request(first + i * n, *prompt) for i, prompt in enumerate(prompts))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.serve.client import AsyncClient
+from kvasir.serve.client import AsyncClient, Common
 from kvasir.serve.exchange import ClientGone
 from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.resolved import Ids, Job
@@ -115,10 +115,13 @@ class Generation:
         return await self._client.submit(
             tuple(zip(self.job.prompts, self.job.resolved, strict=True)),
             asked.n,
-            self.job.context,
             self.job.standing,
-            hold_seconds=float(asked.cache_ttl or 0),
-            pooling=self.job.pooling,
+            Common(
+                self.job.context,
+                float(asked.cache_ttl or 0),
+                self.job.pooling,
+                self.job.n_scored,
+            ),
         )
 
     async def __aexit__(

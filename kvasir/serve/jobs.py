@@ -105,6 +105,8 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     context = structs.replace(server.context, salt=_salt(asked, server))
     kind, head = (None, ()) if pool is None else (pool.kind, pool.head)
     job = Job(prompts, params, tokens, context, standing, asked.length_penalty, kind, head)
+    if asked.scores_from:
+        job = structs.replace(job, scores_from=_start_in(prompts, asked.scores_from))
     if reading is not None:
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     if asked.early_stopping:
@@ -131,6 +133,15 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
     )
+
+
+def _start_in(prompts: Sequence[Ids], start: int) -> int:
+    """Raises RequestError (400) where a prompt ends before it."""
+    shortest = min(map(len, prompts))
+    if start >= shortest:
+        name = "prompt_logprobs_start"
+        raise RequestError(f"{name} is {start}, and a prompt has {shortest} tokens", param=name)
+    return start
 
 
 def _standing(asked: Asked, server: Server, arrived: float) -> Standing:

@@ -136,12 +136,13 @@ class PromptLogprobs:
 
 
 class PromptScores:
-    """vLLM's ``prompt_logprobs``: by token id, null for the first token."""
+    """vLLM's ``prompt_logprobs``: by token id, null for the first token and those before
+    ``start``."""
 
-    def __init__(self, names: TokenNames) -> None:
+    def __init__(self, names: TokenNames, start: int = 0) -> None:
         self._names = names
         self._items = Items()
-        self._items.extend([None])
+        self._items.extend([None] * max(1, start))
 
     def add(self, scores: bytes) -> Work[None]:
         """As ``PromptLogprobs``."""

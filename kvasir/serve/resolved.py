@@ -38,12 +38,19 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a beam search."""
     reading: Reading | None = None
     """How reasoning and calls are told from content; None: all is text."""
+    scores_from: int = 0
+    """The first token of each prompt whose log probability is wanted, where any is."""
     n_best: int = 0
     """Choices of each prompt that are the answer, those of largest log probability; 0: all."""
 
     @property
     def n_choices(self) -> int:
         return len(self.prompts) * self.params.n
+
+    @property
+    def n_scored(self) -> int:
+        """Of each prompt, log probabilities that nobody waits for; the first token has none."""
+        return max(0, self.scores_from - 1)
 
     @property
     def n_prompt_tokens(self) -> int:

@@ -119,6 +119,38 @@ def test_prompt_logprobs_are_those_of_echo(toy: Server) -> None:
     assert len(both["choices"][0]["prompt_logprobs"]) == 3
 
 
+def test_prompt_logprobs_from_a_token_on(toy: Server) -> None:
+    """They are those of all, and what stands before is found in the cache."""
+    ids = list(range(2, 60))
+    body = {"prompt": [ids, [*ids, 7]], "max_tokens": 0, "prompt_logprobs": 0}
+    whole = answered(toy, TEXT, {**body, "cache_salt": "whole"})["choices"]
+    own = {**body, "cache_salt": "from"}
+    answered(toy, TEXT, {"prompt": ids, "max_tokens": 1, "cache_salt": "from"})
+    for start in (1, 40, 57):
+        answer = answered(toy, TEXT, {**own, "prompt_logprobs_start": start})
+        for one, other in zip(answer["choices"], whole, strict=True):
+            scores = one["prompt_logprobs"]
+            assert scores[:start] == [None] * start
+            assert scores[start:] == other["prompt_logprobs"][start:]
+        if start == 57:
+            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 2 * 48
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt_logprobs_start": 1},
+        {"prompt_logprobs_start": -1, "prompt_logprobs": 0},
+        {"prompt_logprobs_start": 3, "prompt_logprobs": 0},
+        {"prompt_logprobs_start": 1, "prompt_logprobs": 0, "logprobs": 0, "echo": True},
+    ],
+)
+def test_prompt_logprobs_from_nowhere(toy: Server, fields: dict[str, Any]) -> None:
+    answer = toy.post(TEXT, {"prompt": "abc", "max_tokens": 0, **fields})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "prompt_logprobs_start"
+
+
 @PATHS
 def test_times_of_an_answer(toy: Server, path: str) -> None:
     body = {"return_metrics": True, "max_tokens": 8, "n": 2, "seed": 5, "ignore_eos": True}

@@ -79,6 +79,19 @@ def test_a_prefix_is_found_over_http(native_toy: Server) -> None:
     assert all(record.n_computed <= 16 for record in branches)
 
 
+def test_choices_are_scored_behind_one_prefix_over_http(native_toy: Server) -> None:
+    @sgl.function
+    def program(s: sgl.ProgramState) -> None:
+        s += "w" * 300
+        s += sgl.select("c", ["a", "bb", "ccc", "dddd"])
+
+    trace = sgl.Trace()
+    program.run(backend=sgl.KvasirServer(native_toy.url), trace=trace)
+    (record,) = trace.records
+    assert record.counts.n_prompt == 4 * 300 + 10
+    assert record.n_computed <= 300 + 10 + 3 * 16
+
+
 def test_a_timeout_ends_a_request_of_the_server(native_toy: Server) -> None:
     @sgl.function
     def program(s: sgl.ProgramState) -> str:

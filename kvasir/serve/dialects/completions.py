@@ -40,6 +40,7 @@ def read(body: Json, *, strict: bool) -> Asked:
         prompts=_prompts(request),
         add_special=request.add_special_tokens,
         echoes=request.echo,
+        scores_from=request.prompt_logprobs_start,
     )
 
 
@@ -164,7 +165,7 @@ class CompletionGrammar(ChoiceGrammar):
         number = index // self._job.params.n
         found = self._scores.get(number)
         if found is None:
-            found = self._scores[number] = PromptScores(self._names)
+            found = self._scores[number] = PromptScores(self._names, self._job.scores_from)
         return found
 
     def _prompt(self, index: int) -> PromptLogprobs:

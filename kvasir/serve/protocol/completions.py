@@ -22,6 +22,9 @@ class CompletionRequest(ChoiceFields, frozen=True, kw_only=True):
     echo: bool = False
     best_of: int | None = None
     add_special_tokens: bool = True
+    prompt_logprobs_start: int = 0
+    """The first token of a prompt whose log probability is wanted: those before it are read from
+    the prefix cache where it has them."""
 
 
 UNSUPPORTED: dict[str, tuple[object, ...]] = {**UNSUPPORTED_SAMPLING}
@@ -48,6 +51,7 @@ def sampling_params(request: CompletionRequest) -> SamplingParams:
             "echo with logprobs streams one choice only: leave out n or stream", param="n"
         )
     _check_best(request)
+    _check_start(request)
     params = choice_params(
         request,
         max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,
@@ -55,6 +59,14 @@ def sampling_params(request: CompletionRequest) -> SamplingParams:
         prompt_logprobs=_prompt_logprobs(request),
     )
     return msgspec.structs.replace(params, best_of=request.best_of)
+
+
+def _check_start(request: CompletionRequest) -> None:
+    name, start = "prompt_logprobs_start", request.prompt_logprobs_start
+    if start < 0:
+        raise RequestError(f"{name} must be at least 0", param=name)
+    if start and (request.prompt_logprobs is None or request.echo):
+        raise RequestError(f"{name} needs prompt_logprobs, and no echo", param=name)
 
 
 def _check_best(request: CompletionRequest) -> None:
