@@ -224,11 +224,16 @@ def _chat(asked: Asked, server: Server) -> Chat:
 
 async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> Constraint:
     """What the answer must keep to, which compiles. Raises RequestError (400)."""
-    params = asked.params
-    grammar = await _chat(asked, server).constraint(reading)
+    params, chat = asked.params, _chat(asked, server)
+    owner = server.caller.key_id or asked.standing.tenant
+    judge = partial(server.compiler.check, n_ids=server.info.vocab_size, owner=owner)
+    grammar = await chat.constraint(reading)
     if grammar.text:
-        owner = server.caller.key_id or asked.standing.tenant
-        await server.compiler.check(grammar, server.info.vocab_size, owner)
+        try:
+            await judge(grammar)
+        except RequestError as refusal:
+            grammar = await chat.loosened(reading, judge, refusal)
+            await judge(grammar)
     is_structure = params.structured_outputs is not None
     if is_structure and (params.ignore_eos or params.min_tokens):
         said = "where the structure of an answer ends, it ends, before min_tokens and ignore_eos"

@@ -6,15 +6,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
-from kvasir.grammar.constraint import FREE, Constraint
+from kvasir.grammar.constraint import FREE, Constraint, schema_grammar
+from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.structured import grammar_of
 from kvasir.serve.resolved import Ids, Json
@@ -178,6 +179,49 @@ class Chat:
             return grammar
         said = "the model's chat template does not show tools: the system message names them"
         return msgspec.structs.replace(grammar, warnings=(*grammar.warnings, said))
+
+    async def loosened(
+        self,
+        reading: Reading | None,
+        judge: Callable[[Constraint], Awaitable[None]],
+        refusal: RequestError,
+    ) -> Constraint:
+        """For a grammar that ``judge`` refused with ``refusal``: with any object as arguments of
+        the tools whose schemas it refuses alone. Raises the refusal of a strict one, and
+        ``refusal`` where there is no such tool."""
+        wish = self.wish
+        if wish is None or not isinstance(refusal, UnsupportedSchema | InvalidGrammar):
+            raise refusal
+        warnings: list[str] = []
+        tools: list[Tool] = []
+        for tool in wish.tools:
+            why = await _refused(tool, judge, self.limits)
+            if why is not None and tool.strict:
+                raise why
+            if why is not None:
+                warnings.append(f"{tool.name}: any object is taken: {why.message}")
+            tools.append(tool if why is None else Tool(tool.name, {}))
+        if not warnings:
+            raise refusal
+        grammar = await replace(self, wish=replace(wish, tools=tuple(tools))).constraint(reading)
+        return msgspec.structs.replace(grammar, warnings=(*warnings, *grammar.warnings))
+
+
+async def _refused(
+    tool: Tool, judge: Callable[[Constraint], Awaitable[None]], limits: GrammarLimits
+) -> RequestError | None:
+    """Why the library refuses its schema; what is refused before that is loosened already."""
+    try:
+        grammar = await asyncio.to_thread(
+            schema_grammar, {"type": "object", **tool.schema}, limits=limits
+        )
+    except UnsupportedSchema:
+        return None
+    try:
+        await judge(grammar)
+    except (UnsupportedSchema, InvalidGrammar) as error:
+        return error
+    return None
 
 
 def _thinking(text: TextModel, prompt: Ids) -> Reading | None:

@@ -64,7 +64,12 @@ def real_server() -> Iterator[Server]:
     with (
         TemporaryDirectory() as state,
         running_server(
-            default_model(), executor="cpu", name=MODEL, engine=SIZES, state_dir=state
+            default_model(),
+            executor="cpu",
+            name=MODEL,
+            engine=SIZES,
+            state_dir=state,
+            tool_format="hermes",
         ) as server,
     ):
         yield server

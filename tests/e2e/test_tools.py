@@ -108,6 +108,19 @@ def gathered(stream: Any) -> tuple[list[tuple[str, str, str]], str | None]:
     return [(a, b, c) for a, b, c in calls], finish
 
 
+def test_a_schema_that_the_library_lacks(thinker: Server) -> None:
+    """Of a tool that is not strict any object is taken; the others keep theirs."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}}
+    odd = {"type": "function", "function": {"name": "odd", "parameters": schema}}
+    answer = ask(thinker, {"tools": [odd, *TOOLS], "max_tokens": 5})
+    assert [said for said in answer["warnings"] if said.startswith("odd: any object is taken")]
+    odd["function"]["strict"] = True
+    body = {"messages": MESSAGES, "tools": [odd, *TOOLS], "max_tokens": 5}
+    refused = thinker.post(CHAT, body)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "unsupported_schema")
+
+
 @pytest.mark.parametrize(
     "choice",
     [

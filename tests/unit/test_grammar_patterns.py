@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvasir.grammar.constraint import text_grammar
 from kvasir.grammar.patterns import translated
 from tests.byte_grammar import compiled, spelled, takes
 
@@ -54,3 +55,18 @@ def test_names_of_properties() -> None:
     assert matcher is not None
     assert takes(matcher, '{"[": 1}')
     assert not takes(matcher, '{"b": 1}')
+
+
+@pytest.mark.parametrize(
+    ("text", "taken", "refused"),
+    [
+        (r'root ::= "\x41" [\u00e9]', "Aé", "Ae"),
+        (r'root ::= "\u00e9" [\U0001F600-\U0001F64F]', "é😀", "éx"),
+        (r'root ::= [^"\\\x7F\x00-\x1F]', "a", "\n"),
+        (r'root ::= "\\u0041"', r"\u0041", "A"),
+    ],
+)
+def test_escapes_of_gbnf(text: str, taken: str, refused: str) -> None:
+    grammar = text_grammar(text)
+    assert takes(grammar, taken)
+    assert not takes(grammar, refused)

@@ -157,6 +157,7 @@ def test_messages(text: TextModel) -> None:
     assert answer["stop_reason"] == "tool_use"
     assert (thought["thinking"], content["text"]) == ("so", "Hi")
     assert (call["type"], call["name"], call["input"]) == ("tool_use", "f", {"a": [1]})
+    assert call["caller"] == {"type": "direct"}
     events = streamed(MESSAGES, text)
     blocks = [event for event in events if event["type"] == "content_block_start"]
     kinds = [(block["index"], block["content_block"]["type"]) for block in blocks]

@@ -17,10 +17,15 @@ class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
     signature: str
 
 
+class DirectCaller(msgspec.Struct, tag_field="type", tag="direct"):
+    """The model itself."""
+
+
 class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
     id: str
     name: str
     input: dict[str, Any]
+    caller: DirectCaller
 
 
 class ThinkingDetails(TypedDict):

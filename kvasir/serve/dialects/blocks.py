@@ -116,8 +116,14 @@ def blocks_of(message: Message) -> list[Json]:
             given = json.loads(call.arguments)
         except ValueError:
             given = {}
-        found.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
+        found.append(_used(call.id, call.name, given))
     return found
+
+
+def _used(call_id: str, name: str, given: Any) -> Json:
+    """The model itself calls, not a program that it runs."""
+    block = {"type": "tool_use", "id": call_id, "name": name, "input": given}
+    return {**block, "caller": {"type": "direct"}}
 
 
 class BlockEvents:
@@ -131,8 +137,7 @@ class BlockEvents:
         events: list[Parts] = []
         for piece in pieces:
             if isinstance(piece, CallBegin):
-                block = {"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}}
-                events += self._open("tool_use", block)
+                events += self._open("tool_use", _used(piece.id, piece.name, {}))
             elif isinstance(piece, CallArguments):
                 events.append(self._delta("input_json_delta", "partial_json", piece.text))
             elif isinstance(piece, Thought):
