@@ -16,7 +16,7 @@ from kvasir.core.params import TokenParams
 from kvasir.core.request import PLAIN, Context, Standing
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
-from kvasir.grammar.thinking import Limited, grammar_in
+from kvasir.grammar.thinking import grammar_in
 from kvasir.sampling.reference import DRAWS
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
@@ -29,12 +29,12 @@ from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import Rendering, TextModel
+from kvasir.serve.thinking import with_limit
 from kvasir.serve.tools import Chat, keyed
 from kvasir.serve.trial import AskedCompiler
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.history import told
-from kvasir.toolcalls.limits import limit_of
-from kvasir.toolcalls.reading import Reading, Thoughts, bound
+from kvasir.toolcalls.reading import Reading, Thoughts
 from kvasir.validation.names import Names
 from kvasir.validation.params import (
     check,
@@ -105,12 +105,10 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     context = structs.replace(server.context, salt=_salt(asked, server))
     kind, head = (None, ()) if pool is None else (pool.kind, pool.head)
     job = Job(prompts, params, tokens, context, standing, asked.length_penalty, kind, head)
-    if asked.scores_from:
-        job = structs.replace(job, scores_from=_start_in(prompts, asked.scores_from))
     if reading is not None:
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
-    if asked.early_stopping:
-        job = structs.replace(job, early_stopping=True)
+    begin = _start_in(prompts, asked.scores_from)
+    job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
     if n_choices(params) > params.n:
         computed = structs.replace(params, n=n_choices(params))
         job = structs.replace(job, params=computed, n_best=params.n)
@@ -137,8 +135,8 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
 
 def _start_in(prompts: Sequence[Ids], start: int) -> int:
     """Raises RequestError (400) where a prompt ends before it."""
-    shortest = min(map(len, prompts))
-    if start >= shortest:
+    shortest = min(map(len, prompts), default=0)
+    if start and start >= shortest:
         name = "prompt_logprobs_start"
         raise RequestError(f"{name} is {start}, and a prompt has {shortest} tokens", param=name)
     return start
@@ -238,26 +236,7 @@ async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> 
     if is_structure and (params.ignore_eos or params.min_tokens):
         said = "where the structure of an answer ends, it ends, before min_tokens and ignore_eos"
         grammar = structs.replace(grammar, warnings=(*grammar.warnings, said))
-    return grammar if asked.thinking is None else with_limit(grammar, asked, server, reading)
-
-
-def with_limit(
-    grammar: Constraint, asked: Asked, server: Server, reading: Reading | None
-) -> Constraint:
-    """``grammar`` behind reasoning that ends when it is asked to."""
-    wish, text = asked.thinking, server.text
-    if wish is None or (wish.budget is None and not wish.is_controlled):
-        return grammar
-    if text.reasoning is None:
-        said = f"{wish.name}: the model's chat template knows no reasoning, and it was ignored"
-        return structs.replace(grammar, warnings=(*grammar.warnings, said))
-    if reading is None:  # the prompt says that there is none
-        return grammar
-    marked = bound(reading, text.tokenizer)
-    limit = limit_of(marked, text.tokenizer, wish.budget, wish.message)
-    if limit is None:
-        return grammar
-    return structs.replace(grammar, text=Limited(limit, grammar.text).text())
+    return with_limit(grammar, asked.thinking, server.text, reading)
 
 
 async def prompts_of(asked: Asked, server: Server) -> tuple[Ids, ...]:

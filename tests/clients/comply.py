@@ -49,10 +49,8 @@ def thinking_server() -> Iterator[Server]:
     """Of a model made for tests, whose prompts open reasoning."""
     with TemporaryDirectory() as folder:
         model = write_toy_model(Path(folder), template=THINKS)
-        config = json.loads((model / "config.json").read_text("utf-8"))
-        config["max_position_embeddings"] = N_CONTEXT
-        (model / "config.json").write_text(json.dumps(config), "utf-8")
-        with running_server(model, name=THINKER, engine={"seed": 1}) as server:
+        sizes = {"seed": 1, "max_model_len": N_CONTEXT}
+        with running_server(model, name=THINKER, engine=sizes) as server:
             yield server
 
 
