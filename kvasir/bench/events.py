@@ -1,9 +1,13 @@
-"""What a streamed event costs the API process, in each dialect."""
+"""What a streamed event costs the API process, in each dialect, and a server that only sends."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from kvasir.bench.ceilings import measure_ceilings
@@ -13,7 +17,15 @@ from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target
 from kvasir.bench.planned import planned_executor
 from kvasir.bench.report import report, summary
-from kvasir.bench.start import HOST, NAME, flags, running_server
+from kvasir.bench.start import (
+    HOST,
+    NAME,
+    RunningServer,
+    flags,
+    free_port,
+    running,
+    running_server,
+)
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError
 from kvasir.models.loaded import load_model
@@ -75,18 +87,41 @@ def measure_events(options: EngineOptions, settings: EventsSettings) -> dict[str
     loaded = load_model(options.model)
     words = flags(options)
     found: dict[str, list[float]] = {name: [] for name in DIALECTS}
-    with Meter() as meter, running_server(str(loaded.source.path), words) as server:
+    plain: list[float] = []
+    with (
+        Meter() as meter,
+        running_server(str(loaded.source.path), words) as server,
+        _plain() as bare,
+    ):
         server.first_token()
-        target = Target(HOST, server.port, "")
+        bare.wait()
         for _ in range(settings.repeat):
             for name, spoken in DIALECTS.items():
-                window = _EventWindow(server.process.pid, settings.streams)
-                asyncio.run(_streams(target, spoken, settings, window))
-                found[name].append(window.microseconds())
-    results = {"microseconds": compare(found), "foreign": meter.foreign}
+                found[name].append(_microseconds(server, spoken, settings))
+            plain.append(_microseconds(bare, DIALECTS["chat"], settings))
+    results = {
+        "microseconds": compare(found),
+        "plain_asgi": summary(plain),
+        "chat_over_plain_asgi": round(median(found["chat"]) / median(plain), 2),
+        "foreign": meter.foreign,
+    }
     engine = {"model": loaded.source.name, "weights_hash": loaded.source.content_hash}
     ceilings = measure_ceilings(planned_executor(options).threads)
     return report("events", {**engine, "options": words}, results, ceilings=ceilings)
+
+
+@contextmanager
+def _plain() -> Iterator[RunningServer]:
+    """A server whose events are made already."""
+    port = free_port()
+    with running((sys.executable, "-m", "kvasir.bench.plain_asgi", str(port)), port) as server:
+        yield server
+
+
+def _microseconds(server: RunningServer, spoken: Spoken, settings: EventsSettings) -> float:
+    window = _EventWindow(server.process.pid, settings.streams)
+    asyncio.run(_streams(Target(HOST, server.port, ""), spoken, settings, window))
+    return window.microseconds()
 
 
 def compare(found: dict[str, list[float]]) -> dict[str, Any]:

@@ -112,11 +112,15 @@ class RunningServer:
     process: subprocess.Popen[bytes]
     port: int
 
+    def wait(self) -> None:
+        """Until it takes connections. Raises KvasirError when it ends before."""
+        if not _wait_port(self.port, self.process):
+            raise KvasirError("the server ended before it took connections")
+
     def first_token(self) -> float:
         """When it came, by ``time.perf_counter``. Raises KvasirError when the server ends or
         refuses."""
-        if not _wait_port(self.port, self.process):
-            raise KvasirError("kvasir serve ended before it took connections")
+        self.wait()
         return asyncio.run(_first_token(self.port))
 
 
@@ -124,9 +128,16 @@ class RunningServer:
 def running_server(model: str, words: Sequence[str]) -> Iterator[RunningServer]:
     """A server that is starting; it ends with the block. Raises KvasirError with its last words
     when the block fails."""
-    port = _free_port()
+    port = free_port()
     command = [*KVASIR, "serve", model, "--host", HOST, "--port", str(port)]
     command += [*words, "--served-model-name", NAME, "--log-level", "warning"]
+    with running(command, port) as server:
+        yield server
+
+
+@contextmanager
+def running(command: Sequence[str], port: int) -> Iterator[RunningServer]:
+    """What ``command`` starts to listen on ``port``; see ``running_server``."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment()) as process:
         failure: KvasirError | None = None
         try:
@@ -162,7 +173,7 @@ def _wait_port(port: int, process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

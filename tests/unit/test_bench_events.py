@@ -103,3 +103,10 @@ def test_cpu_time_grows_with_work() -> None:
     before = exact_cpu_seconds(os.getpid())
     sum(range(2_000_000))
     assert exact_cpu_seconds(os.getpid()) > before
+
+
+def test_a_plain_server_streams_what_chat_streams() -> None:
+    with events._plain() as bare:
+        bare.wait()
+        settings = events.EventsSettings(streams=3, output_len=12, repeat=1)
+        assert events._microseconds(bare, DIALECTS["chat"], settings) > 0
