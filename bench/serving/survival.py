@@ -123,6 +123,7 @@ class Streams:
     def _hear(self, i: int) -> None:
         body = {**prompt(self._seed, i), "max_tokens": N_BEFORE + N_AFTER, "stream": True}
         asked = {"model": self._server.model, "temperature": 0, "ignore_eos": True, **body}
+        asked["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
         url = self._server.url + "/v1/completions"
         with (
             httpx.Client(timeout=PATIENCE, trust_env=False) as client,
@@ -130,8 +131,10 @@ class Streams:
         ):
             for line in answer.iter_lines():
                 if line.startswith("data: {"):
-                    self.times[i].append(time.perf_counter())
-                    self.texts[i] += json.loads(line[6:])["choices"][0]["text"]
+                    event = json.loads(line[6:])
+                    n_new = event["usage"]["completion_tokens"] - len(self.times[i])
+                    self.times[i] += [time.perf_counter()] * n_new  # an event may have several
+                    self.texts[i] += "".join(choice["text"] for choice in event["choices"])
 
 
 def prompt(seed: int, i: int, n: int = N_PROMPT) -> dict[str, Any]:
