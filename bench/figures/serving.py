@@ -2,60 +2,123 @@
 
 from __future__ import annotations
 
-from bench.figures.target import Target
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.figures.target import Read, Target
+
+Most = Callable[[str, str, Read, float, str], Target]
+most: Most = partial(Target, is_most=True)
+counted: Most = partial(Target, is_most=True, is_timed=False)
+
+
+def results(*path: str) -> Read:
+    """The figure at ``path`` below the results."""
+
+    def read(document: dict[str, Any]) -> float:
+        found = document["results"]
+        for name in path:
+            found = found[name]
+        return float(found)
+
+    return read
 
 
 def growth(process: str) -> Target:
-    return Target(
+    return counted(
         f"100,000 requests, a tenth left, a hundredth wrong: bytes that the {process} process "
         "keeps of each",
         "endurance-requests",
-        lambda d: d["results"][process]["bytes_per_request"],
+        results(process, "bytes_per_request"),
         10,
         "{:.1f}",
-        is_most=True,
-        is_timed=False,
     )
 
 
-SERVING = (
+def dearest(document: dict[str, Any]) -> float:
+    """The dialect whose events cost most, over chat completions."""
+    each = document["results"]["microseconds"]
+    return max(float(values["over_chat"]) for values in each.values())
+
+
+EVENTS = (
+    counted(
+        "64 streams: CPU time of the API process for an event of chat completions, in microseconds",
+        "events-2cores",
+        results("microseconds", "chat", "median"),
+        25,
+        "{:.1f}",
+    ),
+    counted("the same, dearest dialect over chat", "events-2cores", dearest, 1.5, "{:.2f}x"),
+)
+
+
+def wrong(document: dict[str, Any]) -> float:
+    """Answers of another status than 200 and 429, streams that broke, looks that failed."""
+    found = document["results"]
+    loads = (found["at_once"], found["burst"])
+    odd = sum(n for load in loads for s, n in load["statuses"].items() if s not in ("200", "429"))
+    broken = sum(n for load in loads for n in load["errors"].values())
+    return float(odd + broken + len(found["health"]["failures"]))
+
+
+BURSTS = "bursts-2cores"
+LOADS = (
+    counted("1,000 streams at once, then bursts of 20 times the usual rate: errors but 429",
+            BURSTS, wrong, 0, "{:.0f}"),
+    most("the same: `/health` p99", BURSTS, results("health", "ms", "p99"), 50, "{:.0f} ms"),
+    most("the same: lag of the event loop p99.9", BURSTS,
+         results("lag", "seconds_at_most", "99.9%"), 0.02, "{:.3f} s"),
+    Target("the same: goodput of 1,000 streams, of the capacity", BURSTS,
+           results("at_once", "goodput"), 0.9, "{:.2f}"),
+    Target("the same: goodput of the burst, of the capacity", BURSTS,
+           results("burst", "goodput"), 0.9, "{:.2f}"),
+)  # fmt: skip
+
+
+DEATHS = (
     Target(
         "an hour of engines killed, crashed and stopped at random moments: requests of every kind "
         "answered, each byte as undisturbed",
         "endurance-kills",
-        lambda d: d["results"]["availability"],
+        results("availability"),
         0.999,
         "{:.1%}",
         is_timed=False,
     ),
-    Target(
+    counted(
         "an hour of prompts of 8,000, CPUs taken, processes stopped, clocks set: engines taken "
         "for dead",
         "endurance-hangs",
-        lambda d: d["results"]["deaths"],
+        results("deaths"),
         0,
         "{:.0f}",
-        is_most=True,
-        is_timed=False,
     ),
-    growth("api"),
-    growth("engine"),
-    Target(
+)
+
+METRICS = (
+    counted(
         "10,000 users: series that they add to the metrics",
         "scrapes-2cores",
         lambda d: d["results"]["series_after"] - d["results"]["series_before"],
         0,
         "{:.0f}",
-        is_most=True,
-        is_timed=False,
     ),
-    Target(
+    counted(
         "a scrape of the metrics each second, of one CPU",
         "scrapes-2cores",
-        lambda d: d["results"]["share_of_a_cpu_at_one_a_second"],
+        results("share_of_a_cpu_at_one_a_second"),
         0.005,
         "{:.2%}",
-        is_most=True,
-        is_timed=False,
     ),
+)
+
+SERVING = (
+    *DEATHS,
+    growth("api"),
+    growth("engine"),
+    *METRICS,
+    *EVENTS,
+    *LOADS,
 )
