@@ -58,7 +58,9 @@ def test_a_quick_run_gives_json_and_a_row(name: str, model: str, tmp_path: Path)
     document = json.loads((tmp_path / f"{name}.json").read_text())
     results = document["results"]
     assert results["identical"] is not False
-    assert (results["identical"] is None) == (name in ("e13-kv-types", "grammar-cost", "scheduler-cost"))
+    assert (results["identical"] is None) == (
+        name in ("e13-kv-types", "grammar-cost", "scheduler-cost")
+    )
     assert document["machine"]["cpus"] >= 1
     assert document["command"].startswith("python -m bench.experiments")
     assert document["row"]["measured"]
