@@ -40,8 +40,8 @@ class Ticker:
         await self._next.wait()
 
 
-async def _body(receive: Any) -> bytes:
-    found = b""
+async def _body(receive: Any) -> bytearray:
+    found = bytearray()
     while True:
         message = await receive()
         found += message.get("body", b"")
