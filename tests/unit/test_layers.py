@@ -72,8 +72,8 @@ THIRD_PARTY = {
     "starlette": ("serve",),
     "torch": ("exec.cuda", "exec.dist"),
     "triton": ("exec.cuda", "exec.dist"),
-    "uvicorn": ("serve",),
-    "uvloop": ("serve",),
+    "uvicorn": ("bench", "serve"),
+    "uvloop": ("bench", "serve"),
 }
 # These import late on purpose: commands, so that help is instant; the package's lazy exports; and
 # the server, whose engine process loads the model while the rest of the server is imported; and
