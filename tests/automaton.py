@@ -7,11 +7,15 @@ alone is free: from place p behind it one token leads back to p - 1.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from kvasir.sampling.masks import Bits
+
+LATE = 0.02
+"""Seconds that a late mask takes."""
 
 
 class Ring:
@@ -46,6 +50,20 @@ class Ring:
 
     def close(self, slot: int) -> None:
         del self._slots[slot]
+
+
+class LateRing(Ring):
+    """Every third mask of an answer takes longer than a step waits for one."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(vocab_size)
+        self._n_asked: dict[int, int] = {}
+
+    def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
+        self._n_asked[slot] = n = self._n_asked.get(slot, 0) + 1
+        if not n % 3:
+            time.sleep(LATE)
+        super().fill(slot, path, bits)
 
 
 def places(constraint: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from itertools import count
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -144,6 +145,8 @@ class Machine:
             masks=masks,
             jump_ahead=self.jump_ahead,
         )
+        assert self.engine._masking is not None
+        self.engine._masking._patience = inf  # a run follows from its seed, not from the clock
 
     def play(self) -> None:
         """One operation."""

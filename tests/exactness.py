@@ -31,7 +31,7 @@ from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.answers import Answer, answer_of, with_hashes
-from tests.automaton import Ring
+from tests.automaton import LateRing, Ring
 from tests.damage import damage
 from tests.request_sets import forking, mixed
 from tests.sizes import config_of
@@ -113,6 +113,8 @@ class Variant:
     """In between some bits on disk have flipped."""
     jump_ahead: bool = True
     """What a constraint forces has no steps of its own."""
+    late_masks: bool = False
+    """Every third mask comes when its step has gone on without it."""
     forks: bool = False
     """Each request forks from an earlier one that begins alike, and is held when it ends."""
 
@@ -338,7 +340,8 @@ class _Client:
         executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
         scheduler = Scheduler(config, proposer, disk=disk)
-        masks = Ring(self._sizes.vocab_size)
+        n_ids = self._sizes.vocab_size
+        masks = LateRing(n_ids) if self._variant.late_masks else Ring(n_ids)
         return Engine(
             executor,
             scheduler,

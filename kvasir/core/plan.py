@@ -155,10 +155,15 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
         return sum(row.n_logits for row in self.rows)
 
 
+NOT_FINITE, BANNED, NOT_DRAWN = -1, -2, -3
+"""Instead of a token: the logits were not finite; nothing may be drawn; a mask was late, and the
+next row of the request draws."""
+
+
 class RowOutput(msgspec.Struct, frozen=True, gc=False):
     """What one logit row gave.
 
-    ``token`` is -1 when the row's logits were not finite, -2 when every token is banned.
+    ``token`` may be one of the three above.
     """
 
     token: int

@@ -54,8 +54,7 @@ class Engine:
         self._scheduler = scheduler
         self._masking: Masking | None = None
         if masks is not None:
-            n_ids = executor.sizes.vocab_size
-            self._masking = Masking(masks, scheduler, n_ids, jumps=jump_ahead)
+            self._masking = Masking(masks, scheduler, executor.sizes, jumps=jump_ahead)
         make = OverlappedLoop if overlap else Loop
         self._loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None

@@ -39,6 +39,8 @@ class _Flight(NamedTuple):
 
     plan: StepPlan
     handle: Handle
+    seconds: float
+    """That it is expected to take."""
 
 
 class Loop:
@@ -53,7 +55,7 @@ class Loop:
     def step(self) -> tuple[TokenEvent, ...]:
         """Commit one plan and tell the news; no news when there is nothing to compute."""
         flight = self._fill(self._launch())
-        return self._scheduler.take_events() if flight is None else self._commit(flight)
+        return self._rest() if flight is None else self._commit(flight)
 
     def _launch(self) -> _Flight | None:
         if self._masking is not None:
@@ -61,20 +63,23 @@ class Loop:
         plan = self._scheduler.plan()
         if plan is None:
             return None
+        owners, seconds = self._scheduler.newest
         if self.watch is not None:
-            self.watch.launched(*self._scheduler.newest)
+            self.watch.launched(owners, seconds)
         with _faults_of(plan):
-            return _Flight(plan, self._executor.start(plan))
+            return _Flight(plan, self._executor.start(plan), seconds)
 
     def _fill(self, flight: _Flight | None) -> _Flight | None:
         """Bring the masks that it waits for: what was launched before is committed."""
         if self._masking is not None and flight is not None:
-            self._masking.fill(flight.plan, flight.handle)
+            self._masking.fill(flight.plan, flight.handle, flight.seconds)
         return flight
 
     def _commit(self, flight: _Flight) -> tuple[TokenEvent, ...]:
         with _faults_of(flight.plan):
             result = flight.handle.result()
+        if self._masking is not None:
+            result = self._masking.heard(flight.plan, result)
         if self.watch is not None:
             self.watch.done()
         events = self._scheduler.commit(flight.plan, result)
@@ -82,17 +87,25 @@ class Loop:
             self._masking.drew()
         return events
 
+    def _rest(self) -> tuple[TokenEvent, ...]:
+        """There is nothing to compute."""
+        if self._masking is not None:
+            self._masking.rest()
+        return self._scheduler.take_events()
+
 
 class OverlappedLoop(Loop):
-    """Step n+1 is planned while n runs, and queued behind it before n is committed."""
+    """Step n+1 is planned while n runs, and queued behind it before n is committed; not where it
+    would begin with a token that may turn out to be forced, and has nothing else to compute."""
 
     _flight: _Flight | None = None
 
     def step(self) -> tuple[TokenEvent, ...]:
         running = self._flight or self._fill(self._launch())
         if running is None:
-            return self._scheduler.take_events()
-        self._flight = self._launch()
+            return self._rest()
+        decides = self._masking is not None and self._masking.decides(running.plan)
+        self._flight = None if decides else self._launch()
         events = self._commit(running)
         self._fill(self._flight)
         return events

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from math import inf
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -12,25 +14,26 @@ from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.plan import SlotOpen, StepPlan
+from kvasir.core.params import TokenParams
+from kvasir.core.plan import BANNED, NOT_DRAWN, StepPlan, StepResult
+from kvasir.core.sizes import EngineSizes
+from kvasir.engine.looks import Bring, Crew, Followed, Look, Path, close
 from kvasir.exec.base import Handle
 from kvasir.exec.masks import ConstrainedSlots
-from kvasir.exec.rows import LogitRow
 from kvasir.grammar.thinking import closed_at
 from kvasir.sampling.masks import Bits, Masks, allows, n_words
 from kvasir.sched.request import Request
 from kvasir.sched.scheduler import Scheduler
 
-MAX_FORCED = 32
-"""Tokens of one request that one look finds: each asks for a mask."""
+LATE_SECONDS = 0.005
+"""After which a step waits for no mask, unless it takes longer itself."""
 MAX_SECONDS = 1.0
-"""Of one call for one request: all others wait for it. The request of a slower one ends with it.
-To open one is no such call: the first of all reads the vocabulary, which no request is to blame
-for."""
+"""Of one call for one request, which ends with a slower one. To open one is no such call: the first
+of all reads the vocabulary, which no request is to blame for."""
 CPU_SECONDS = 0.3
 CPU_SECONDS_EACH = 0.002
 """That the masks of one constraint of a tenant may take: so much and, for each call, so much more.
-There are grammars that take longer with each token; with n choices everybody would wait n times."""
+There are grammars that take longer with each token, and processors are everybody's."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -41,30 +44,36 @@ class _Spent:
     """Beyond CPU_SECONDS_EACH."""
 
 
-@dataclass(slots=True, eq=False)
-class _Followed:
-    """What the masks know of an open slot."""
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A slot whose request keeps to a constraint."""
 
-    n_outputs: int
-    """Of its request, that they have accepted."""
+    followed: Followed
     spent: _Spent
-    bits: Bits | None = None
-    """What may follow these, once that was asked."""
 
 
 class Masking:
     """Follows plans and results, which say all: the constraint of each slot, what was put out
     there, and which rows wait for a mask. A request whose masks fail, or take too long, ends."""
 
-    def __init__(self, masks: Masks, scheduler: Scheduler, vocab_size: int, *, jumps: bool) -> None:
+    def __init__(
+        self, masks: Masks, scheduler: Scheduler, sizes: EngineSizes, *, jumps: bool
+    ) -> None:
         """``jumps``: what is forced has no steps of its own."""
         self._masks = masks
         self._scheduler = scheduler
-        self._n_words = n_words(vocab_size)
-        self._slots = ConstrainedSlots()
+        self._n_words = n_words(sizes.vocab_size)
         self._jumps = jumps
-        self._open: dict[int, _Followed] = {}
+        self._patience = LATE_SECONDS
+        if any(group.state_bytes for group in sizes.groups):
+            self._patience = inf  # a state cannot take a token a second time
+        self._slots = ConstrainedSlots()
+        self._open: dict[int, _Open] = {}
         """By slot."""
+        self._crew = Crew()
+        self._keys = count()
+        self._left: dict[int, set[int]] = {}
+        """By step the logit rows that it waits for no more."""
         self._shared: WeakValueDictionary[tuple[str, str], _Spent] = WeakValueDictionary()
         """By tenant and constraint."""
         self._failed: dict[int, Exception] = {}
@@ -117,123 +126,150 @@ class Masking:
             return
         request.params = structs.replace(request.params, constraint=constraint)
         self._closed.append((request.id, n))
-        followed = self._open.get(request.slot)
-        if self._owners().get(request.slot) is not request or followed is None:
-            return
-        self._masks.close(request.slot)
-        outputs = request.tokens[request.n_prompt :]
-        followed.n_outputs, followed.bits = len(outputs), None
-        if not self._try(request.slot, self._masks.open, constraint, outputs):
-            del self._open[request.slot]
+        found = self._open.get(request.slot)
+        if self._owners().get(request.slot) is request and found is not None:
+            self._close(request.slot)
+            self._follow(request.slot, request.params, found.spent)
+
+    def heard(self, plan: StepPlan, result: StepResult) -> StepResult:
+        """``result``, in which rows that their masks were late for drew nothing."""
+        left = self._left.pop(plan.step, None)
+        if left is None:
+            return result
+        outputs = list(result.outputs)
+        for row in left:
+            if outputs[row].token == BANNED:
+                outputs[row] = structs.replace(outputs[row], token=NOT_DRAWN)
+        return replace(result, outputs=tuple(outputs))
+
+    def decides(self, plan: StepPlan) -> bool:
+        """Whether what is forced behind the only draw of ``plan`` says what the next one is."""
+        row, *others = plan.rows
+        return self._jumps and not others and row.n_logits > 0 and row.slot in self._open
 
     def jump(self) -> None:
-        """What is forced of the answers so far is told. Every plan that is under way has its
-        masks."""
-        if not (self._jumps and self._open):
+        """Before a plan, while those that are under way have their masks: what is forced of the
+        answers so far is told; whose mask is late is in no plan before it has come."""
+        if not self._open:
             return
         owners = self._owners()
-        for slot in self._open.keys() & owners.keys():
-            request = owners[slot]
-            if can_jump(request) and (chain := self._forced(slot, request)):
-                self._scheduler.jump(request, chain)
+        running = {slot: owners[slot] for slot in self._open.keys() & owners.keys()}
+        looks = {}
+        for slot, request in running.items():
+            followed = self._open[slot].followed
+            if followed.look is not None:
+                self._take(slot, request)
+            elif self._jumps and _can_jump(request) and followed.n_outputs != request.n_outputs:
+                looks[slot] = self._look(slot, request)
+        self._await(looks, owners, self._patience)
+        for slot, request in running.items():
+            followed = self._open[slot].followed
+            request.is_late = followed.look is not None or (
+                request.is_late and request.n_drawn > request.n_outputs
+            )
+            is_known = followed.n_outputs == request.n_outputs and not request.is_late
+            if is_known and followed.chain and _can_jump(request):
+                self._scheduler.jump(request, followed.chain)
         self._tell(self._owners())
 
-    def _forced(self, slot: int, request: Request) -> list[int]:
-        """The tokens that must follow its outputs, as far as one look goes."""
-        chain: list[int] = []
-        bits = self._next(slot, request)
-        while bits is not None and (token := only(bits)) >= 0 and len(chain) < MAX_FORCED:
-            if token in request.params.stop_ids:
-                n_outputs = request.n_outputs + len(chain)
-                return chain if n_outputs < request.params.min_tokens else [*chain, token]
-            chain.append(token)
-            bits = self._ask(slot, chain)
-        return chain
+    def rest(self) -> None:
+        """Nothing can be computed: wait a little, if that is for a mask."""
+        if any(one.followed.look is not None for one in self._open.values()):
+            time.sleep(LATE_SECONDS / 4)
 
-    def _next(self, slot: int, request: Request) -> Bits | None:
-        """What may follow the outputs of ``request``; None where that cannot be told."""
-        followed = self._open[slot]
-        if new := request.tokens[request.n_prompt + followed.n_outputs :]:
-            followed.n_outputs, followed.bits = followed.n_outputs + len(new), None
-            if not self._try(slot, self._masks.accept, new):
-                return None
-        if followed.bits is None:
-            followed.bits = self._ask(slot, ())
-        return followed.bits
-
-    def _ask(self, slot: int, path: Sequence[int]) -> Bits | None:
-        bits = np.zeros(self._n_words, np.uint32)
-        began = time.monotonic()
-        is_made = self._try(slot, self._masks.fill, path, bits)
-        self.seconds += time.monotonic() - began
-        self.n_masks += 1
-        return bits if is_made else None
-
-    def fill(self, plan: StepPlan, handle: Handle) -> None:
-        """What the started step waits for; the one before it ``drew``."""
+    def fill(self, plan: StepPlan, handle: Handle, seconds: float) -> None:
+        """What the started step waits for, which is expected to take ``seconds``; the one before it
+        ``drew``."""
         rows = self._slots.rows(plan)
+        owners = self._owners()
         for opening in plan.opens:
             if opening.slot in self._open:
                 self._close(opening.slot)
-            if opening.params.constraint:
-                self._begin(opening)
-        if not rows and not self._failed:
-            return
-        made: dict[tuple[int, tuple[int, ...]], Bits] = {}
-        owners = self._owners()
-        nothing = np.zeros(self._n_words, np.uint32)
+            if opening.params.constraint and opening.slot in owners:
+                owner = owners[opening.slot]
+                key = owner.standing.tenant, owner.params.constraint
+                self._follow(opening.slot, owner.params, self._shared.setdefault(key, _Spent()))
+        by_slot: dict[int, list[tuple[int, Path]]] = {}
         for i, row in rows.items():
-            self._tell(owners)
-            bits: Bits | None = None
-            # nobody draws below a token that is forbidden, or for a request that has ended
-            if row.slot in owners and row.slot in self._open and _is_reached(row, made):
-                request = owners[row.slot]
-                ahead = self._next(row.slot, request)
-                bits = self._ask(row.slot, row.path) if row.path else ahead
-            if bits is not None:
-                _note_end(request, row.path, bits)
-            made[row.slot, row.path] = nothing if bits is None else bits
-            handle.fill(i, made[row.slot, row.path])
-        self._tell(owners)
+            if row.slot in owners and row.slot in self._open:
+                by_slot.setdefault(row.slot, []).append((i, row.path))
+            else:  # its request has ended
+                handle.fill(i, np.zeros(self._n_words, np.uint32))
+        looks = {
+            slot: self._look(slot, owners[slot], tuple(wanted), handle.fill)
+            for slot, wanted in by_slot.items()
+        }
+        self._await(looks, owners, max(seconds, self._patience))
+        for slot, look in looks.items():
+            if left := look.leave():
+                self._leave(plan, handle, left)
+                owners[slot].is_late = True
+        self._tell(self._owners())
+
+    def _leave(self, plan: StepPlan, handle: Handle, rows: set[int]) -> None:
+        """``rows`` draw nothing."""
+        self._left.setdefault(plan.step, set()).update(rows)
+        for row in rows:
+            handle.fill(row, np.zeros(self._n_words, np.uint32))
+
+    def _look(
+        self,
+        slot: int,
+        request: Request,
+        rows: tuple[tuple[int, Path], ...] = (),
+        bring: Bring = lambda row, bits: None,
+    ) -> Look:
+        followed = self._open[slot].followed
+        outputs = request.tokens[request.n_prompt :]
+        finds_chain = self._jumps and not _may_ban(request.params)
+        look = Look(followed, outputs, self._n_words, rows, bring, finds_chain)
+        followed.look = look
+        return look
+
+    def _await(self, looks: dict[int, Look], owners: dict[int, Request], seconds: float) -> None:
+        """The looks are taken that are done before ``seconds`` are over."""
+        if looks:
+            self._crew.do(tuple(looks.values()), seconds)
+            for slot in looks:
+                self._take(slot, owners[slot])
+
+    def _take(self, slot: int, request: Request) -> None:
+        """What a look found, when it is done."""
+        one = self._open[slot]
+        look = one.followed.look
+        if look is None:
+            return
+        if not look.is_done:
+            began = look.began
+            if began and time.monotonic() - began > MAX_SECONDS:
+                self._failed[slot] = _too_slow()
+            return
+        one.followed.look = None
+        self.n_masks += look.n_masks
+        self.seconds += look.seconds
+        if isinstance(look.error, Exception):
+            self._failed[slot] = look.error
+        elif look.error is not None:
+            raise look.error
+        elif look.slowest > MAX_SECONDS:
+            self._failed[slot] = _too_slow()
+        one.spent.seconds = max(0.0, one.spent.seconds + look.cpu - look.n_calls * CPU_SECONDS_EACH)
+        if one.spent.seconds > CPU_SECONDS:
+            self._failed[slot] = TimeoutError("its masks take too long: simplify the grammar")
+        for path, bits in look.made.items():
+            _note_end(request, path, bits)
 
     def close(self) -> None:
         for slot in tuple(self._open):
             self._close(slot)
+        self._crew.close()
 
-    def _begin(self, opening: SlotOpen) -> None:
-        slot, owner = opening.slot, self._owners().get(opening.slot)
-        constraint = (opening if owner is None else owner).params.constraint
-        if self._try(slot, self._masks.open, constraint, opening.output):
-            tenant = "" if owner is None else owner.standing.tenant
-            spent = self._shared.setdefault((tenant, constraint), _Spent())
-            self._open[slot] = _Followed(len(opening.output), spent)
+    def _follow(self, slot: int, params: TokenParams, spent: _Spent) -> None:
+        self._open[slot] = _Open(Followed(self._masks, next(self._keys), params), spent)
 
     def _close(self, slot: int) -> None:
-        self._open.pop(slot, None)
         self._failed.pop(slot, None)
-        self._masks.close(slot)
-
-    def _try(self, slot: int, act: Callable[..., None], *args: object) -> bool:
-        began, cpu = time.monotonic(), time.thread_time()
-        try:
-            act(slot, *args)
-        except Exception as error:
-            self._failed[slot] = error
-            return False
-        seconds = time.monotonic() - began
-        if seconds > MAX_SECONDS and act != self._masks.open:
-            late = TimeoutError(f"a call took {seconds:.1f} s, {MAX_SECONDS:g} s at most")
-            self._failed[slot] = late
-        if act != self._masks.open:
-            self._charge(slot, time.thread_time() - cpu)
-        return True
-
-    def _charge(self, slot: int, seconds: float) -> None:
-        """The request ends when its constraint has cost others too much."""
-        spent = self._open[slot].spent
-        spent.seconds = max(0.0, spent.seconds + seconds - CPU_SECONDS_EACH)
-        if spent.seconds > CPU_SECONDS:
-            self._failed[slot] = TimeoutError("its masks take too long: simplify the grammar")
+        close(self._open.pop(slot).followed)
 
     def _owners(self) -> dict[int, Request]:
         """By slot what runs there."""
@@ -248,20 +284,18 @@ class Masking:
                 self._scheduler.fail(owners.pop(slot), KvasirError(why, code="constraint_failed"))
 
 
-def can_jump(request: Request) -> bool:
+def _can_jump(request: Request) -> bool:
     """Whether it decodes, and a token that alone is in its mask is drawn for sure."""
-    params = request.params
     is_decoding = request.n_outputs > 0 and request.n_known - request.n_computed <= 1
-    return is_decoding and not (request.is_drafting or params.allowed or params.bad_words)
+    return is_decoding and not (request.is_drafting or _may_ban(request.params))
 
 
-def only(bits: Bits) -> int:
-    """The one token that is allowed; -1 where none is, or several."""
-    words = np.flatnonzero(bits)
-    if len(words) != 1:
-        return -1
-    word = int(bits[words[0]])
-    return -1 if word & (word - 1) else 32 * int(words[0]) + word.bit_length() - 1
+def _may_ban(params: TokenParams) -> bool:
+    return len(params.allowed) + len(params.bad_words) > 0
+
+
+def _too_slow() -> TimeoutError:
+    return TimeoutError(f"a mask takes more than {MAX_SECONDS:g} s: simplify the grammar")
 
 
 def _note_end(request: Request, path: tuple[int, ...], bits: Bits) -> None:
@@ -270,7 +304,3 @@ def _note_end(request: Request, path: tuple[int, ...], bits: Bits) -> None:
     if any(allows(bits, token) for token in request.params.stop_ids):
         paths |= {path}
     request.ends = n, paths
-
-
-def _is_reached(row: LogitRow, made: dict[tuple[int, tuple[int, ...]], Bits]) -> bool:
-    return not row.path or allows(made[row.slot, row.path[:-1]], row.path[-1])

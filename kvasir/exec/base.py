@@ -26,8 +26,7 @@ class Handle(Protocol):
 
     def fill(self, row: int, bits: Bits) -> None:
         """The mask of a logit row that is drawn under a constraint (``exec.masks``), once for each,
-        from the thread that started the step; the row waits for it, the rest of the step does not.
-        Keeps a copy."""
+        from any thread; the row waits for it, the rest of the step does not. Keeps a copy."""
         ...
 
     def result(self) -> StepResult:

@@ -54,7 +54,7 @@ def _drafted(path: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class StepMasks:
-    """Of one step. Filled by the thread that started it, read by those that compute it."""
+    """Of one step. Filled by threads that make masks, read by those that compute it."""
 
     def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
         """``rows``: those that have a mask, of ``n_logits``. Of the others no memory is touched."""

@@ -14,13 +14,14 @@ past the vocabulary are ignored."""
 
 
 class Masks(Protocol):
-    """Follows the outputs of constrained requests, by slot.
+    """Follows the outputs of constrained requests, by slot: a number that each has for itself.
 
     What a constraint means is known here alone. A mask is a function of the constraint and the
     outputs before it and of nothing else, so that an answer does not depend on how it is computed.
     Whether a token may end the answer is for the mask to say as for any other. Only tokens that the
     client gets are accepted; a draft is asked for as a path and leaves no trace, so that nothing is
-    ever taken back. What a method raises ends the request in that slot.
+    ever taken back. What a method raises ends the request in that slot. Calls for one slot come one
+    after the other, those for several from several threads.
     """
 
     def prepare(self, constraint: str) -> Callable[[], bool]:
@@ -55,6 +56,15 @@ def n_words(vocab_size: int) -> int:
 
 def allows(bits: Bits, token: int) -> bool:
     return bool(bits[token // 32] >> np.uint32(token % 32) & 1)
+
+
+def only(bits: Bits) -> int:
+    """The one token that is allowed; -1 where none is, or several."""
+    words = np.flatnonzero(bits)
+    if len(words) != 1:
+        return -1
+    word = int(bits[words[0]])
+    return -1 if word & (word - 1) else 32 * int(words[0]) + word.bit_length() - 1
 
 
 def apply(logits: NDArray[np.float32], bits: Bits) -> None:

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent, TokenLogprob
-from kvasir.core.plan import Row, RowOutput
+from kvasir.core.plan import NOT_DRAWN, Row, RowOutput
 from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, is_draft, moves_of
 
 
-def book(request: Request, row: Row, outputs: tuple[RowOutput, ...]) -> TokenEvent | None:
+def book(
+    request: Request, row: Row, outputs: tuple[RowOutput, ...], is_current: bool
+) -> TokenEvent | None:
     """Append what was scored and drawn; the event tells the client, None when there is no news."""
     n_scored = len(row.targets) - row.targets.count(-1)
     scores = _score(request, outputs[:n_scored])
     drawn = _emit(request, outputs[n_scored:])
+    if outputs and outputs[-1].token == NOT_DRAWN:
+        _draw_again(request, is_current)
     if not drawn and not scores and request.finish is None:
         return None
     return _event(request, drawn, scores)
@@ -35,7 +39,16 @@ def book_draft(
     if is_current:
         request.n_computed = row.start + 1 + len(path)
         request.moves.extend(moves_of(row, path))
+    if outputs[path[-1] if path else 0].token == NOT_DRAWN:
+        _draw_again(request, is_current)
     return _event(request, drawn)
+
+
+def _draw_again(request: Request, is_current: bool) -> None:
+    """Its newest token is computed once more, to the same logits, and they are drawn from."""
+    request.n_drawn = request.n_outputs
+    if is_current:
+        request.n_computed = request.n_known - 1
 
 
 def book_forced(request: Request, tokens: Sequence[int]) -> TokenEvent:
@@ -68,7 +81,8 @@ def n_settled(request: Request, row: Row) -> int:
 
     Entries that wait for a move are not in their place yet.
     """
-    n = request.n_computed if is_draft(row) else row.start + len(row.tokens)
+    n = row.start + len(row.tokens)
+    n = request.n_computed if is_draft(row) else min(n, request.n_computed)
     return min(n, request.moves[0].dst) if request.moves else n
 
 
@@ -88,7 +102,7 @@ def _emit(request: Request, outputs: tuple[RowOutput, ...]) -> list[RowOutput]:
     """The outputs that became tokens: none after one that ended the request."""
     emitted: list[RowOutput] = []
     for output in outputs:
-        if request.finish is not None:
+        if request.finish is not None or output.token == NOT_DRAWN:
             break
         if output.token < 0:
             request.fail(output.token)

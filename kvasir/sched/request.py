@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Move, SlotOpen
+from kvasir.core.plan import NOT_FINITE, Move, SlotOpen
 from kvasir.core.request import EngineRequest, PoolKind, Standing
 from kvasir.kv.holders import Holder
 from kvasir.kv.table import BlockTable
@@ -67,6 +67,8 @@ class Request(Holder):
     """-1 while it waits."""
     is_drafting: bool = False
     """A speculative row is in flight, so the next position is unknown."""
+    is_late: bool = False
+    """Its mask is: it is in no plan until that has come."""
     is_jumping: bool = False
     """It was told of forced tokens since it started."""
     forced: tuple[int, tuple[int, ...]] = (0, ())
@@ -129,7 +131,7 @@ class Request(Holder):
     @property
     def n_left(self) -> int:
         """Tokens that can be computed now."""
-        if self.is_drafting:
+        if self.is_drafting or self.is_late:
             return 0
         if self.n_drawn < self.max_outputs:
             return self.n_known - self.n_computed
@@ -159,7 +161,7 @@ class Request(Holder):
         return (
             0 < n_drawn < self.max_outputs
             and self.n_prompt + n_drawn - self.n_computed == 1
-            and not self.is_drafting
+            and not (self.is_drafting or self.is_late)
         )
 
     def named(self, start: int, stop: int) -> tuple[int, ...]:
@@ -191,7 +193,7 @@ class Request(Holder):
         self.n_computed = 0
         self.turn.restart(now)
         self.epoch += 1
-        self.is_jumping = False
+        self.is_jumping = self.is_late = False
         self.moves.clear()
 
     def emit(self, token: int) -> None:
@@ -202,13 +204,13 @@ class Request(Holder):
             self.finish = self.ending()
 
     def fail(self, token: int) -> None:
-        """End with the error that a negative ``token`` stands for: -1 not finite, else banned.
+        """End with the error that a negative ``token`` stands for: NOT_FINITE or BANNED.
         What keeps to a constraint may have been at its end, before ``min_tokens``."""
-        if token != -1 and self._may_end() and self.n_outputs < self.params.min_tokens:
+        if token != NOT_FINITE and self._may_end() and self.n_outputs < self.params.min_tokens:
             self.finish = "stop"
             return
         self.finish = "error"
-        if token == -1:
+        if token == NOT_FINITE:
             code = "model_numerics"
             why = "the model's logits are not finite; --dtype float32 may help"
         else:
@@ -239,7 +241,7 @@ def by_phase(running: Sequence[Request]) -> tuple[list[Request], list[Request]]:
         for x in running
         if (x.n_prompt + x.n_drawn - x.n_computed == 1 or x.is_jumping)
         and 0 < x.n_drawn < x.max_outputs
-        and not x.is_drafting
+        and not (x.is_drafting or x.is_late)
     ]
     if len(ready) == len(running):
         return ready, []

@@ -351,7 +351,7 @@ class Scheduler:
                 row = self._drafts.resolved(row)
             event = book_draft(request, row, outputs, is_current)
         else:
-            event = book(request, row, outputs)
+            event = book(request, row, outputs, is_current)
         if event is not None:
             self._tell(request, event)
         if is_current and request.finish != "error":

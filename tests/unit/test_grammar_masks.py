@@ -53,6 +53,7 @@ def engine(
     overlap: bool = False,
     n_blocks: int = 200,
     drafts: dict[int, tuple[int, ...]] | None = None,
+    jump_ahead: bool = True,
 ) -> Engine:
     n_drafts = 0 if drafts is None else 6
     config = config_of(96, 4, 32, n_blocks, 4, vocab_size=VOCAB, max_draft_tokens=n_drafts)
@@ -61,7 +62,8 @@ def engine(
     for grammar in GRAMMARS:  # requests arrive in their order
         masks.check(grammar.text)
     executor = FakeExecutor(config.sizes)
-    return Engine(executor, Scheduler(config, proposer), overlap=overlap, masks=masks)
+    scheduler = Scheduler(config, proposer)
+    return Engine(executor, scheduler, overlap=overlap, masks=masks, jump_ahead=jump_ahead)
 
 
 def request(i: int, constraint: str, n_prompt: int = 20) -> EngineRequest:
@@ -106,10 +108,13 @@ def test_answers_keep_to_their_grammar(overlap: bool) -> None:
 def test_together_alone_drafted_and_preempted(overlap: bool) -> None:
     alone = {}
     for one in REQUESTS:
-        alone |= answers(engine(), [one])
-    assert answers(engine(overlap=overlap), REQUESTS) == alone
+        alone |= answers(engine(jump_ahead=False), [one])
+    together = engine(overlap=overlap)
+    assert answers(together, REQUESTS) == alone
+    assert together.stats().n_forced > 40
     assert answers(engine(overlap=overlap, drafts=dict(alone)), REQUESTS) == alone
-    tight = engine(overlap=overlap, n_blocks=30)
+    assert answers(engine(overlap=overlap, n_blocks=24), REQUESTS) == alone
+    tight = engine(overlap=overlap, n_blocks=30, jump_ahead=False)
     assert answers(tight, REQUESTS) == alone
     assert tight.stats().n_preemptions > 0
 
