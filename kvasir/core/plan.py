@@ -155,9 +155,9 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
         return sum(row.n_logits for row in self.rows)
 
 
-NOT_FINITE, BANNED, NOT_DRAWN = -1, -2, -3
-"""Instead of a token: the logits were not finite; nothing may be drawn; a mask was late, and the
-next row of the request draws."""
+NOT_FINITE, NOTHING_LEFT, NOT_DRAWN = -1, -2, -3
+"""Instead of a token: the raw logits are no distribution; every token is banned; a mask was late,
+and the next row of the request draws."""
 
 
 class RowOutput(msgspec.Struct, frozen=True, gc=False):

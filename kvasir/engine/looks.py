@@ -17,6 +17,7 @@ from kvasir.sampling.masks import Bits, Masks, allows, only
 MAX_FORCED = 32
 """Tokens of one request that one look finds: each asks for a mask."""
 MAX_THREADS = 16
+"""So many masks may be slow at a time; more hold up other masks, and no step."""
 HELPED_SECONDS = 0.001
 """After which another thread goes on with what one has not begun."""
 Path = tuple[int, ...]

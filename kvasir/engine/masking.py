@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
@@ -15,7 +15,7 @@ from msgspec import structs
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import BANNED, NOT_DRAWN, StepPlan, StepResult
+from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.looks import Bring, Crew, Followed, Look, Path, close
 from kvasir.exec.base import Handle
@@ -138,7 +138,7 @@ class Masking:
             return result
         outputs = list(result.outputs)
         for row in left:
-            if outputs[row].token == BANNED:
+            if outputs[row].token == NOTHING_LEFT:
                 outputs[row] = structs.replace(outputs[row], token=NOT_DRAWN)
         return replace(result, outputs=tuple(outputs))
 
@@ -158,10 +158,10 @@ class Masking:
         for slot, request in running.items():
             followed = self._open[slot].followed
             if followed.look is not None:
-                self._take(slot, request)
+                self._take(slot)
             elif self._jumps and _can_jump(request) and followed.n_outputs != request.n_outputs:
                 looks[slot] = self._look(slot, request)
-        self._await(looks, owners, self._patience)
+        self._await(looks, self._patience)
         for slot, request in running.items():
             followed = self._open[slot].followed
             request.is_late = followed.look is not None or (
@@ -199,11 +199,13 @@ class Masking:
             slot: self._look(slot, owners[slot], tuple(wanted), handle.fill)
             for slot, wanted in by_slot.items()
         }
-        self._await(looks, owners, max(seconds, self._patience))
+        self._await(looks, max(seconds, self._patience))
         for slot, look in looks.items():
             if left := look.leave():
                 self._leave(plan, handle, left)
                 owners[slot].is_late = True
+            else:
+                _note_ends(owners[slot], look.made)
         self._tell(self._owners())
 
     def _leave(self, plan: StepPlan, handle: Handle, rows: set[int]) -> None:
@@ -226,14 +228,14 @@ class Masking:
         followed.look = look
         return look
 
-    def _await(self, looks: dict[int, Look], owners: dict[int, Request], seconds: float) -> None:
+    def _await(self, looks: Mapping[int, Look], seconds: float) -> None:
         """The looks are taken that are done before ``seconds`` are over."""
         if looks:
             self._crew.do(tuple(looks.values()), seconds)
             for slot in looks:
-                self._take(slot, owners[slot])
+                self._take(slot)
 
-    def _take(self, slot: int, request: Request) -> None:
+    def _take(self, slot: int) -> None:
         """What a look found, when it is done."""
         one = self._open[slot]
         look = one.followed.look
@@ -256,8 +258,6 @@ class Masking:
         one.spent.seconds = max(0.0, one.spent.seconds + look.cpu - look.n_calls * CPU_SECONDS_EACH)
         if one.spent.seconds > CPU_SECONDS:
             self._failed[slot] = TimeoutError("its masks take too long: simplify the grammar")
-        for path, bits in look.made.items():
-            _note_end(request, path, bits)
 
     def close(self) -> None:
         for slot in tuple(self._open):
@@ -298,9 +298,8 @@ def _too_slow() -> TimeoutError:
     return TimeoutError(f"a mask takes more than {MAX_SECONDS:g} s: simplify the grammar")
 
 
-def _note_end(request: Request, path: tuple[int, ...], bits: Bits) -> None:
-    """Whether its answer may end behind ``path``. The empty path comes first."""
-    n, paths = request.n_outputs, request.ends[1] if path else frozenset[tuple[int, ...]]()
-    if any(allows(bits, token) for token in request.params.stop_ids):
-        paths |= {path}
-    request.ends = n, paths
+def _note_ends(request: Request, made: Mapping[Path, Bits]) -> None:
+    """Behind which paths its answer may end."""
+    ids = request.params.stop_ids
+    ends = [path for path, bits in made.items() if any(allows(bits, token) for token in ids)]
+    request.ends = request.n_outputs, frozenset(ends)

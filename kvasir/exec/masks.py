@@ -69,9 +69,9 @@ class StepMasks:
 
     def fill(self, row: int, bits: Bits) -> None:
         """Raises KvasirError for a row that waits for none."""
-        if self.ready[row] != COMING:
-            raise KvasirError(f"logit row {row} waits for no mask")
         with self._changed:
+            if self.ready[row] != COMING:
+                raise KvasirError(f"logit row {row} waits for no mask")
             self.write(row, bits)
             self._changed.notify_all()
 
@@ -80,9 +80,11 @@ class StepMasks:
         self.ready[row] = HERE
 
     def abandon(self) -> None:
-        """Nobody will fill the others: they draw nothing."""
-        for row in np.flatnonzero(self.ready == COMING):
-            self.fill(int(row), np.zeros_like(self.bits[row]))
+        """The others draw nothing, whoever would have filled them."""
+        with self._changed:
+            for row in np.flatnonzero(self.ready == COMING):
+                self.write(int(row), np.zeros_like(self.bits[row]))
+            self._changed.notify_all()
 
     def wait(self, row: int) -> Bits | None:
         """The mask of a row; None when it has none. Raises KvasirError when it does not come."""

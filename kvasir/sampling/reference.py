@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.params import SAMPLERS, TokenParams
-from kvasir.core.plan import RowOutput
+from kvasir.core.plan import NOT_FINITE, NOTHING_LEFT, RowOutput
 from kvasir.sampling import masks, numerics
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.numerics import F32
@@ -37,10 +37,6 @@ Ids = NDArray[np.int64]
 
 DRAWS = 2
 """Version of what is drawn from given logits; tests/golden/bits.json holds the samplers to it."""
-NOT_FINITE = -1
-"""Token of a row whose raw logits cannot be a distribution."""
-NOTHING_LEFT = -2
-"""Token of a row in which every token is banned."""
 
 MASS_ONE = 2.0**40
 """top-p and typical-p add probabilities as integers of this scale (the likeliest token is one), so

@@ -204,7 +204,7 @@ class Request(Holder):
             self.finish = self.ending()
 
     def fail(self, token: int) -> None:
-        """End with the error that a negative ``token`` stands for: NOT_FINITE or BANNED.
+        """End with the error that a negative ``token`` stands for: NOT_FINITE or NOTHING_LEFT.
         What keeps to a constraint may have been at its end, before ``min_tokens``."""
         if token != NOT_FINITE and self._may_end() and self.n_outputs < self.params.min_tokens:
             self.finish = "stop"
