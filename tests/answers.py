@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kvasir.core.messages import TokenEvent, TokenLogprob
+
+
+class Hashes(tuple[int, ...]):
+    """Of logits. 0 is equal to any: they were not computed, or no executor hashes them."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple) or len(self) != len(other):
+            return False
+        return all(a == b or not (a and b) for a, b in zip(self, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +26,7 @@ class Answer:
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...]
     prompt_logprobs: tuple[TokenLogprob, ...]
-    hashes: tuple[int, ...]
-    """0: the logits were not computed, or no executor hashes them."""
+    hashes: Hashes
     finish: str | None
     stop_id: int | None
     error_code: str | None
@@ -28,7 +38,7 @@ def answer_of(events: Sequence[TokenEvent]) -> Answer:
         tokens=tuple(token for event in events for token in event.tokens),
         logprobs=tuple(item for event in events for item in event.logprobs),
         prompt_logprobs=tuple(item for event in events for item in event.prompt_logprobs),
-        hashes=tuple(item for event in events for item in _hashes(event)),
+        hashes=Hashes(item for event in events for item in _hashes(event)),
         finish=events[-1].finish,
         stop_id=events[-1].stop_id,
         error_code=events[-1].error_code,
@@ -38,11 +48,3 @@ def answer_of(events: Sequence[TokenEvent]) -> Answer:
 
 def _hashes(event: TokenEvent) -> tuple[int, ...]:
     return event.logits_hashes or (0,) * len(event.tokens)
-
-
-def with_hashes(answer: Answer, known: Answer | None) -> Answer:
-    """With the known hashes of logits that were not computed, for an answer or its beginning."""
-    if known is None or len(known.hashes) < len(answer.hashes):
-        return answer
-    hashes = (mine or its for mine, its in zip(answer.hashes, known.hashes, strict=False))
-    return replace(answer, hashes=tuple(hashes))

@@ -132,7 +132,7 @@ def test_the_requests_use_every_feature(expected: Outcome) -> None:
     assert {answer.finish for answer in answers} == {"stop", "length"}
     assert any(answer.prompt_logprobs and not answer.tokens for answer in answers)
     assert any(item.top for answer in answers for item in answer.logprobs)
-    assert all(len(answer.hashes) == len(answer.tokens) for answer in answers)
+    assert all(all(answer.hashes) for answer in answers)
     assert sum(len(answer.tokens) for answer in answers) > 300
 
 

@@ -81,5 +81,5 @@ def test_64_streams_are_what_each_is_alone(case: Case, variant: Variant) -> None
     found = run(case.make, case.requests, case.sizes, variant).answers
     for one in case.requests:
         assert found[one.id] == case.expected[one.id], (one.id, len(one.prompt), one.params)
-    assert sum(len(answer.hashes) for answer in found.values()) > 100
+    assert sum(sum(map(bool, answer.hashes)) for answer in found.values()) > 100
     assert max(len(one.prompt) for one in case.requests) > 2048
