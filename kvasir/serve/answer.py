@@ -176,6 +176,10 @@ class Dialect:
     """Types that its clients give JSON beside application/json."""
     answer: AnswerTypes = ()
     """What its answers are that are not streamed."""
+    events: AnswerTypes = ()
+    """What an event of a stream is, where there are streams; errors end one in ``form``."""
+    streams_lines: bool = False
+    """Whether an event is a line of NDJSON, and not one of server-sent events."""
     read_load: Callable[..., LoadWish | None] | None = None
     """``read_load(body, strict=…)``: whether only a model is asked for, where that can be said."""
 

@@ -25,11 +25,13 @@ from kvasir.serve import (
 )
 from kvasir.serve.answer import Dialect
 from kvasir.serve.answers import ollama, openai, own, peers, stored
+from kvasir.serve.answers.events import ChatChunk
+from kvasir.serve.answers.response_events import RESPONSE_EVENTS
 from kvasir.serve.answers.responses import ITEMS, ItemList, Response
 from kvasir.serve.dialects.ollama import error_of
 from kvasir.serve.dialects.table import COUNTS, GENERATES, RENDERS
 from kvasir.serve.endpoint import Access, Endpoint, Handler
-from kvasir.serve.openapi import STREAMED, RouteSpec, described
+from kvasir.serve.openapi import EVENTS, LINES, RouteSpec, described
 from kvasir.serve.planes import Plane, admin_plane, admin_socket_plane, client_plane
 from kvasir.serve.protocol.tokens import DetokenizeRequest, TokenizeRequest
 from kvasir.serve.routes_chats import MetadataRequest
@@ -42,7 +44,7 @@ from kvasir.serve.state.conversations import StoredConversation
 from kvasir.serve.state.files import File
 
 RESPONSE = "/v1/responses/{response_id}"
-BYTES, EVENTS, TEXT = "application/octet-stream", "text/event-stream", "text/plain"
+BYTES, TEXT = "application/octet-stream", "text/plain"
 
 
 def _get(path: str, handler: Handler, access: Access, *answer: Any, **more: Any) -> RouteSpec:
@@ -63,9 +65,15 @@ def _public(path: str, handler: Handler, answer: Any) -> RouteSpec:
 
 def _spoken(path: str, handler: Handler, dialect: Dialect, *answer: Any) -> RouteSpec:
     """Takes a request in ``dialect``."""
-    form, request = dialect.form, dialect.request
-    media = STREAMED if request is None else ()
-    return _post(path, handler, "inference", *answer, form=form, request=request, media=media)
+    said = {"form": dialect.form, "request": dialect.request}
+    return _post(path, handler, "inference", *answer, **said)
+
+
+def _generates(path: str, dialect: Dialect) -> RouteSpec:
+    """Answers it, as a stream if that is asked for."""
+    said = _spoken(path, generate(dialect), dialect, *dialect.answer)
+    media = LINES if dialect.streams_lines else EVENTS
+    return said._replace(events=dialect.events, stream_media=media)
 
 
 CHATS = "/v1/chat/completions"
@@ -74,7 +82,7 @@ CONVERSATION = "/v1/conversations/{conversation_id}"
 ITEM = f"{CONVERSATION}/items/{{item_id}}"
 STATE = (
     _get(CHATS, routes_chats.get_chats, "state", stored.ChatList),
-    _get(CHAT, routes_chats.get_chat, "state", openai.ChatAnswer, media=(EVENTS,)),
+    _get(CHAT, routes_chats.get_chat, "state", openai.ChatAnswer, events=(ChatChunk,)),
     _post(CHAT, routes_chats.post_chat, "state", openai.ChatAnswer, request=MetadataRequest),
     _delete(CHAT, routes_chats.delete_chat, own.Deleted),
     _get(f"{CHAT}/messages", routes_chats.get_chat_messages, "state", stored.MessageList),
@@ -172,11 +180,11 @@ ROUTES = described(
         ),
         _get("/v1/batches/{batch_id}", routes_batches.get_batch, "state", StoredBatch),
         _post("/v1/batches/{batch_id}/cancel", routes_batches.post_cancel, "state", StoredBatch),
-        _get(RESPONSE, routes_responses.get_response, "state", Response, media=(EVENTS,)),
+        _get(RESPONSE, routes_responses.get_response, "state", Response, events=RESPONSE_EVENTS),
         _delete(RESPONSE, routes_responses.delete_response, own.Deleted),
         _post(f"{RESPONSE}/cancel", routes_responses.post_response_cancel, "state", Response),
         _get(f"{RESPONSE}/input_items", routes_responses.get_input_items, "state", ItemList),
-        *(_spoken(path, generate(said), said, *said.answer) for path, said in GENERATES.items()),
+        *(_generates(path, said) for path, said in GENERATES.items()),
         *(_public(path, *health) for path, health in routes_peers.HEALTH.items()),
         *(
             _get(path, handler, "inference", answer, is_health=path.endswith("/ready"))

@@ -20,7 +20,7 @@ from kvasir.serve.resolved import Json
 from kvasir.serve.service import Service
 
 PARAMETER = re.compile(r"\{([a-z_]+)(:path)?\}")
-STREAMED = ("text/event-stream", "application/x-ndjson")
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 REFERENCE = "#/components/schemas/{name}"
 NUMBER, TEXT = {"type": "integer", "minimum": 1}, {"type": "string", "minLength": 1}
 ORDER = {"type": "string", "enum": ["asc", "desc"]}
@@ -62,8 +62,11 @@ class RouteSpec(NamedTuple):
     """Of its JSON where all is well."""
     is_health: bool = False
     """Whether a 503 may say the same as a 200."""
+    events: AnswerTypes = ()
+    """Of a stream, beside its errors; none where there are no streams."""
+    stream_media: str = EVENTS
     media: tuple[str, ...] = ()
-    """Types of answers that are no JSON."""
+    """Types of other answers that are no JSON."""
     form_data: Json | None = None
     """Schema of its body, where that is multipart/form-data."""
 
@@ -94,13 +97,14 @@ def described(specs: Sequence[RouteSpec]) -> tuple[RouteSpec, ...]:
 def document(specs: Sequence[RouteSpec]) -> Json:
     asked = dict.fromkeys(spec.request for spec in specs if spec.request is not None)
     _, requests = msgspec.json.schema_components(list(asked), ref_template=REFERENCE)
-    told = list(dict.fromkeys(kind for spec in specs for kind in (*spec.answer, *_errors(spec))))
+    kinds = [(*spec.answer, *spec.events, *_errors(spec)) for spec in specs]
+    told = list(dict.fromkeys(kind for some in kinds for kind in some))
     found, answers = msgspec.json.schema_components(told, ref_template=REFERENCE)
     schemas = dict(zip(told, found, strict=True))
     paths: dict[str, Json] = {}
     for spec in specs:
         path = PARAMETER.sub(r"{\1}", spec.path)
-        paths.setdefault(path, {})[spec.method.lower()] = _operation(spec, schemas)
+        paths.setdefault(path, {})[spec.method.lower()] = _operation(spec, schemas, specs)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Kvasir", "version": __version__},
@@ -125,13 +129,15 @@ def _errors(spec: RouteSpec) -> AnswerTypes:
     return tuple(dict.fromkeys((own, ErrorAnswer)))
 
 
-def _operation(spec: RouteSpec, schemas: Schemas) -> Json:
+def _operation(spec: RouteSpec, schemas: Schemas, specs: Sequence[RouteSpec]) -> Json:
     found: Json = {
         "summary": (spec.handler.__doc__ or "").strip().partition("\n")[0] or spec.path,
-        "operationId": f"{spec.method.lower()}{re.sub('[^a-z0-9]+', '_', spec.path)}",
+        "operationId": _operation_id(spec),
         "parameters": [*_of_path(spec), *_of_query(spec)],
         "responses": _responses(spec, schemas),
     }
+    if links := _links(spec, specs):
+        found["responses"]["200"]["links"] = links
     if spec.access != "public":
         found["security"] = [{"key": []}, {}]
     if spec.request is not None:
@@ -141,6 +147,25 @@ def _operation(spec: RouteSpec, schemas: Schemas) -> Json:
     if spec.form_data is not None:
         content = {"multipart/form-data": {"schema": spec.form_data}}
         found["requestBody"] = {"required": True, "content": content}
+    return found
+
+
+def _operation_id(spec: RouteSpec) -> str:
+    return f"{spec.method.lower()}{re.sub('[^a-z0-9]+', '_', spec.path)}"
+
+
+def _links(spec: RouteSpec, specs: Sequence[RouteSpec]) -> Json:
+    """What may be asked of that which a POST has made: operations that take its id."""
+    is_list = bool(spec.answer) and "data" in getattr(spec.answer[0], "__annotations__", ())
+    own = "$response.body#/data/0/id" if is_list else "$response.body#/id"
+    known = {match[1]: f"$request.path.{match[1]}" for match in PARAMETER.finditer(spec.path)}
+    found: Json = {}
+    for other in specs if spec.method == "POST" else ():
+        names = [match[1] for match in PARAMETER.finditer(other.path)]
+        is_below = other.path.startswith(f"{spec.path}/{{") and len(names) == len(known) + 1
+        if is_below:
+            name = _operation_id(other)
+            found[name] = {"operationId": name, "parameters": {**known, names[-1]: own}}
     return found
 
 
@@ -167,15 +192,23 @@ def _responses(spec: RouteSpec, schemas: Schemas) -> Json:
     answer = _any_of([schemas[kind] for kind in spec.answer])
     kinds: dict[str, Any] = {"application/json": {"schema": answer}} if spec.answer else {}
     kinds |= {kind: {"schema": ANY} for kind in spec.media}
-    if "stream" in getattr(spec.request, "__struct_fields__", ()):
-        kinds |= {kind: {"schema": ANY} for kind in STREAMED}
     errors = [schemas[kind] for kind in _errors(spec)]
+    if spec.events:
+        event = _any_of([*(schemas[kind] for kind in spec.events), *errors[:1]])
+        kinds[spec.stream_media] = {"schema": _stream(spec.stream_media, event)}
     found: Json = {"200": {"description": "the answer", "content": kinds}}
     if spec.is_health:
         unwell = {"application/json": {"schema": _any_of([answer, *errors])}}
         found["503"] = {"description": "the same, where all is not well", "content": unwell}
     error = {"application/json": {"schema": _any_of(errors)}}
     return {**found, "default": {"description": "an error", "content": error}}
+
+
+def _stream(media: str, event: Json) -> Json:
+    """The whole is text; what it holds is one JSON value after another, each of them ``event``:
+    what follows ``data:``, or a line. OpenAPI 3.1 has no words of its own for that."""
+    content = {"type": "array", "items": event}
+    return {"type": "string", "contentMediaType": media, "contentSchema": content}
 
 
 def _any_of(schemas: Sequence[Json]) -> Json:

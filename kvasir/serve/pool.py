@@ -117,13 +117,13 @@ class PoolReading:
             text = f"{query}\n{document}"
             return await self.text.encode(text, add_special=True, limit=self.room, param=name)
         said = question(query, document, self.wish.instruction)
-        if size > INLINE_BYTES:
+        if size > INLINE_BYTES or not self.text.renders_inline:
             return await self.text.render(said, Rendering())
         return await slices.run(self._short(said))
 
     def _short(self, said: Sequence[Mapping[str, object]]) -> Work[Ids]:
         yield
-        return tuple(self.text.template.encode(said, add_generation_prompt=True))
+        return self.text.render_short(said, Rendering())
 
     async def _prompts(self, slices: Slices) -> tuple[Ids, ...]:
         asked, cut = self.asked, self.wish.truncation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,10 @@ INLINE_BYTES = 4096
 """Texts up to this size are tokenized on the event loop (about a millisecond), longer ones in a
 thread."""
 
+INLINE_SECONDS = 0.01
+"""Of the processor, for a short conversation: templates that take longer are rendered in threads.
+Those of real models take a tenth; what a template may take at most, the sandbox says."""
+
 MESSAGE_BYTES = 64
 """What a message costs beside its content, in the same measure."""
 
@@ -55,7 +60,7 @@ class Rendering:
 
 
 class TextModel:
-    """Immutable; its methods run long work in threads."""
+    """Its methods run long work in threads."""
 
     def __init__(
         self, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts, heads: Heads
@@ -64,6 +69,8 @@ class TextModel:
         self.template = template
         self.facts = facts
         self._calls: Detected | None = None
+        self._renders_inline: bool | None = None
+        """Whether the template is quick; None: it has not shown it yet."""
         self.heads = heads
 
     async def encode(
@@ -153,9 +160,29 @@ class TextModel:
         """Ids of a conversation in the model's own form. Raises RequestError (400)."""
         size = sum(len(str(message.get("content"))) + MESSAGE_BYTES for message in messages)
         size += len(str(rendering.variables)) if rendering.variables else 0
-        if size <= INLINE_BYTES:
+        if size > INLINE_BYTES:
+            return await asyncio.to_thread(self._render, messages, rendering)
+        if self.renders_inline:
+            return self.render_short(messages, rendering)
+        return await asyncio.to_thread(self.render_short, messages, rendering)
+
+    @property
+    def renders_inline(self) -> bool:
+        """Whether a short conversation may be rendered on the event loop."""
+        return bool(self._renders_inline)
+
+    def render_short(
+        self, messages: Sequence[Mapping[str, object]], rendering: Rendering
+    ) -> tuple[int, ...]:
+        """Ids of a short conversation; learns how long that takes. A template that once kept the
+        event loop waiting does so no more. Raises RequestError (400)."""
+        began = time.thread_time()
+        try:
             return self._render(messages, rendering)
-        return await asyncio.to_thread(self._render, messages, rendering)
+        finally:
+            is_quick = time.thread_time() - began < INLINE_SECONDS
+            if self._renders_inline is not False and (is_quick or self._renders_inline):
+                self._renders_inline = is_quick
 
     def check_bytes(self, n_bytes: int, limit: int, param: str) -> None:
         """Raises RequestError (400) for a text of ``n_bytes`` that no tokenization brings under

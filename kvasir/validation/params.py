@@ -30,7 +30,7 @@ from kvasir.validation.seeds import choice_seed, draw_seed
 from kvasir.validation.stops import check_stops
 
 MAX_BIASES = 1024
-_SEED_LOW, _SEED_END = -(2**63), 2**64
+SEED_LOW, _SEED_END = -(2**63), 2**64
 _DRAWING = fields_of(DrawParams)
 
 
@@ -191,7 +191,7 @@ def _check_seed(seed: object, name: str) -> None:
         return
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise RequestError(f"{name} must be an integer, not {type(seed).__name__}", param=name)
-    if not _SEED_LOW <= seed < _SEED_END:
+    if not SEED_LOW <= seed < _SEED_END:
         raise RequestError(
             f"{name} must be at least -2**63 and below 2**64, not {short(seed)}", param=name
         )

@@ -26,12 +26,16 @@ CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
     "response_schema_conformance"
 )
-KEPT = "^/v1/(files|batches|responses|conversations)"
-"""Paths of what outlives a request."""
+KEPT = "^/v1/(files|batches|responses|conversations|chat/completions)"
+"""Paths of what outlives a request. What one of them made is asked for at the others, by the links
+of the document; the requests draw sessions, too."""
 SIZES = {"max_model_len": 128, "seed": 1}
 SEED = 1
 QUICK, LONG, LONG_KEPT = 1, 12, 600
-"""Cases drawn for each operation, beside those that cover its document."""
+"""Cases drawn for each operation, and chains of linked ones, beside those that cover its
+document."""
+MOST_SECONDS = 3600
+"""Of a run, which fails beyond."""
 
 
 @contextmanager
@@ -64,7 +68,7 @@ def run(python: Path, server: Server, n_examples: int, paths: str = "") -> dict[
         path = Path(folder) / "report.json"
         command += ["--report-json-path", str(path)]
         print("$", *command, flush=True)
-        subprocess.run(command, cwd=folder, check=False)
+        subprocess.run(command, cwd=folder, check=False, timeout=MOST_SECONDS)
         found: dict[str, Any] = json.loads(path.read_text())
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from kvasir.serve.app import ROUTES
 from kvasir.serve.openapi import PARAMETER
-from tests.documented import Documented
+from tests.documented import STREAMS, Documented
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import MODEL, Server, wait_until
 
@@ -69,6 +69,10 @@ REFUSED = ({}, {"model": 7}, {"model": "no-such-model"}, {"stream": "perhaps"})
 THOUGHT = {"type": "reasoning_text", "text": "hm"}
 BATCH, RESPONSE = "/v1/batches/{batch_id}", "/v1/responses/{response_id}"
 CHAT, TALKS = "/v1/chat/completions/{completion_id}", "/v1/conversations"
+WHOLE = ("echo", "prompt_logprobs")
+"""What no stream tells, or not of several choices."""
+TEXTS, CHATS = "/v1/completions", "/v1/chat/completions"
+STREAMING = tuple(PARAMETER.sub(r"{\1}", each.path) for each in ROUTES if each.events)
 KEPT = ("/v1/files", "/v1/batches", TALKS)
 NEEDS_MODEL = ("/infill", "/v1/classify", "/classify")
 """The toy cannot: it has no markers of a middle and no labels."""
@@ -94,6 +98,29 @@ def test_what_is_asked_in_a_body(
     for wrong in REFUSED:
         refused = toy.http.post(toy.url + path.replace("{model}", MODEL), json=wrong)
         documented.check("POST", path, refused)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(path, body) for path, body in ASKED if path in STREAMING and path not in NEEDS_MODEL],
+)
+def test_what_is_streamed(
+    toy: Server, documented: Documented, path: str, body: dict[str, Any]
+) -> None:
+    usage = {"stream_options": {"include_usage": True}} if path in (TEXTS, CHATS) else {}
+    n_before = documented.n_events
+    asked = {name: value for name, value in body.items() if name not in WHOLE}
+    reply = post(toy, path, {**asked, **usage, "stream": True})
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].partition(";")[0] in STREAMS
+    documented.check("POST", path, reply)
+    assert documented.n_events > n_before + 1
+
+
+def test_what_is_not_streamed_says_so(documented: Documented) -> None:
+    """Counts and prompts take the same bodies."""
+    for path in ("/v1/chat/completions/input_tokens", "/v1/completions/render", "/v1/embeddings"):
+        assert documented.event("POST", path) is None
 
 
 def test_every_body_is_asked() -> None:

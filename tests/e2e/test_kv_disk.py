@@ -10,6 +10,7 @@ from typing import Any
 from kvasir.exec.disk.segment import Extent, Segment
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import REAL_ENGINE, Server, is_alive, wait_until
+from tests.e2e.test_survival import swap
 
 SYSTEM = "You know every saga by heart and tell them slowly. " * 4
 
@@ -70,5 +71,26 @@ def test_a_second_server_on_the_same_directory_is_refused(
             with server(**options(tmp_path / "kv")):
                 raise RuntimeError("it started")
         except AssertionError as error:
-            assert "is used by another engine" in str(error)
+            assert f"is used by another engine (process {running.engine_pid()} on " in str(error)
+            assert "give each engine a directory of its own" in str(error)
         assert tell(running, [{"role": "user", "content": "Hello."}])[0]
+
+
+def test_neither_a_successor_nor_another_engine_shares_the_directory(
+    server: StartServer, tmp_path: Path
+) -> None:
+    """Both begin beside the one that has it. They are refused, and it goes on."""
+    hello = [{"role": "user", "content": "Hello."}]
+    shared = {**options(tmp_path / "kv"), "handover": str(tmp_path / "handover")}
+    with server(**shared, admin_port=0, admin_key="operator") as running:
+        before, engine = tell(running, hello)[0], running.engine_pid()
+        swapped = swap(running, max_num_seqs=16)
+        assert swapped.status_code == 503
+        assert f"(process {engine} on " in swapped.json()["error"]["message"]
+        try:
+            with server(**shared):
+                raise RuntimeError("it started")
+        except AssertionError as error:
+            assert f"is used by another engine (process {engine} on " in str(error)
+        assert running.engine_pid() == engine
+        assert tell(running, hello)[0] == before

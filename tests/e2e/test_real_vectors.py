@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kvasir import LLM
-from tests.e2e.harness import Server, running_server
+from tests.e2e.asked import ask
+from tests.e2e.harness import Server, n_known, running_server, wait_until
 from tests.smollm2 import smollm2
 
 MODEL = "smollm2"
@@ -72,3 +76,16 @@ def test_a_model_that_follows_instructions_judges_by_itself(server: Server) -> N
     again = server.post("/rerank", body).json()
     assert again["results"] == judged["results"]
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_a_judgement_after_a_death(server: Server) -> None:
+    """Killed while the judge reads; scores come from two rows of the language head."""
+    documents = [f"{i}. " + DOCUMENTS[i % 3] * 20 for i in range(12)]
+    asked = {"query": QUERY, "documents": documents, "method": "logits"}
+    alone = ask(server, ("/v1/rerank", asked))
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(ask, server, ("/v1/rerank", {**asked, "cache_salt": "another"}))
+        wait_until(lambda: n_known(server) > 0)
+        os.kill(server.engine_pid(), signal.SIGKILL)
+        assert heard.result() == alone
+    assert server.metric("kvasir_requests_replayed_total") > 0

@@ -19,6 +19,7 @@ from kvasir.serve.run import AnswerRun, Batch, after
 from kvasir.serve.streams import EngineDown
 from kvasir.serve.text import TextModel
 from tests import event_grammars
+from tests.documented import Documented, events_in
 from tests.e2e.toy_model import END
 from tests.event_grammars import Story
 from tests.fake_run import heard, joined, resolved_of, run_of, toy_text
@@ -146,3 +147,40 @@ def test_who_leaves_gives_everything_back(
     asyncio.run(left_after(run, n))
     client: Any = run.model.client
     assert client.n_released == 1
+
+
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "ollama.chat": "/api/chat",
+    "llama.completion": "/completion",
+    "tgi": "/generate_stream",
+    "kserve.generate": "/v2/models/{model}/generate_stream",
+}
+
+
+@pytest.fixture(scope="module")
+def documented() -> Documented:
+    return Documented()
+
+
+@NAMES
+@settings(max_examples=20, deadline=None)
+@given(case=streams())
+def test_events_are_as_documented(
+    name: str,
+    case: tuple[list[Any], Story],
+    asked: dict[str, Resolved],
+    text: TextModel,
+    documented: Documented,
+) -> None:
+    """Errors in the middle of a stream, too."""
+    events, story = case
+    if story.finish is None and len(events) == 1:
+        return
+    event = documented.event("POST", PATHS[name])
+    told = b"".join(asyncio.run(heard(run_of(asked[name], text, events)))).decode()
+    for value in events_in(told):
+        assert not documented.faults(event, value), value

@@ -6,6 +6,8 @@ import errno
 import logging
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,8 +173,63 @@ def test_a_foreign_file_is_removed_and_others_are_left(
 
 
 def test_two_engines_do_not_share_a_directory(store: DiskStore, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="used by another engine"):
-        DiskStore(tmp_path / "kv", LIMITS)
+    who = rf"used by another engine \(process {os.getpid()} on .+\): wait until that has ended, or"
+    for _ in range(2):  # who was refused leaves everything as it was
+        with pytest.raises(ConfigError, match=who):
+            DiskStore(tmp_path / "kv", LIMITS)
+    store.put(name(1), block(1))
+    assert fetch(store, 1) == [block(1)]
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from kvasir.exec.disk.directory import Limits, SegmentDirectory
+held = SegmentDirectory(Path(sys.argv[1]), Limits(*map(int, sys.argv[2:3]), (int(sys.argv[3]),)))
+held.append(bytes(36), bytes(int(sys.argv[3])))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_has_the_directory_until_it_ends_however_that_is(tmp_path: Path) -> None:
+    sizes = [str(LIMITS.n_bytes), str(BLOCK)]
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "kv"), *sizes]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as other:  # type: ignore[call-overload]
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=rf"\(process {other.pid} on "):
+            DiskStore(tmp_path / "kv", LIMITS)
+        other.kill()
+    fill(tmp_path / "kv", 1)
+    store = DiskStore(tmp_path / "kv", LIMITS)
+    assert wait_for(store, store.fetch([bytes(36)])).blocks == [bytes(BLOCK)]
+    store.close(1)
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\x00", b"a\x1b[2J", b"x" * 10_000])
+def test_a_lock_that_says_nothing_of_its_holder(tmp_path: Path, text: bytes) -> None:
+    held = SegmentDirectory(tmp_path, LIMITS)
+    (tmp_path / LOCK).write_bytes(text)
+    with pytest.raises(ConfigError, match=r"used by another engine( \(x{100}\))?: wait"):
+        SegmentDirectory(tmp_path, LIMITS)
+    held.close()
+
+
+def test_who_cannot_sign_on_a_full_disk_has_the_directory_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    held = SegmentDirectory(tmp_path, LIMITS)
+    assert held.read(name(1)) == block(1)
+    with pytest.raises(ConfigError, match="used by another engine: wait"):
+        SegmentDirectory(tmp_path, LIMITS)
+    held.close()
 
 
 def test_what_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:

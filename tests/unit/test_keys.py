@@ -15,6 +15,7 @@ import pytest
 from kvasir.cli.main import run_command
 from kvasir.config.serving import ServeOptions, check_keys
 from kvasir.core.errors import CapacityError, ConfigError, KvasirError, RequestError
+from kvasir.serve.keys import keyring
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.keys.key import (
     ADMIN_KEY,
@@ -242,6 +243,37 @@ def test_whose_a_secret_is(tmp_path: Path) -> None:
     ring = Keyring(file=file, clock=lambda: 5.0)
     assert refusal(ring, bob.encode()) == (401, "expired_api_key")
     assert refusal(ring, b"one") == (401, "invalid_api_key")
+
+
+class Untouchable(bytes):
+    """A secret that can be read as a whole, and compared with nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("a secret was compared")
+
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = startswith = find = __contains__ = __eq__
+
+    def __hash__(self) -> int:
+        raise AssertionError("a secret was looked up")
+
+
+def test_r102_no_secret_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its digest is, of which nobody can choose a part: whether a guess begins as a secret does is
+    nowhere to be seen. Every guess costs one digest and one look, right or wrong."""
+    file, (alice,) = made(tmp_path / "keys", key())
+    ring = Keyring("one", "root", file)
+    looked: list[bytes] = []
+
+    def counted(secret: bytes) -> str:
+        looked.append(secret)
+        return digest(secret)
+
+    monkeypatch.setattr(keyring, "digest", counted)
+    assert ring.client(Untouchable(alice.encode())).key_id == "alice"
+    assert ring.known(Untouchable(b"root")).scopes == {"admin"}
+    for guess in (alice[:-1] + "~", "~" + alice[1:], alice[:9], "", "on", "~" * len(alice)):
+        assert refusal(ring, Untouchable(guess.encode())) == (401, "invalid_api_key")
+    assert len(looked) == 8
 
 
 def test_whose_work_goes_on(tmp_path: Path) -> None:

@@ -42,6 +42,52 @@ def test_requests_are_those_that_are_read(told: Any) -> None:
     assert [parameter["name"] for parameter in timeline["parameters"]] == ["request_id"]
 
 
+LINKS = {
+    "/v1/files": "file_id",
+    "/v1/batches": "batch_id",
+    "/v1/responses": "response_id",
+    "/v1/chat/completions": "completion_id",
+    "/v1/conversations": "conversation_id",
+    "/v1/conversations/{conversation_id}/items": "item_id",
+}
+
+
+def test_what_is_made_is_linked_to_what_asks_for_it(told: Any) -> None:
+    by_id = {
+        each["operationId"]: (path, each)
+        for path, item in told["paths"].items()
+        for each in item.values()
+    }
+    linked = {}
+    for path, item in told["paths"].items():
+        links = item.get("post", {}).get("responses", {}).get("200", {}).get("links", {})
+        for link in links.values():
+            target, asked = by_id[link["operationId"]]
+            wanted = {each["name"] for each in asked["parameters"] if each["in"] == "path"}
+            assert link["parameters"].keys() == wanted and target.startswith(path + "/{")
+            linked[path] = list(link["parameters"])[-1]
+    assert linked == LINKS
+    chats = told["paths"]["/v1/chat/completions"]["post"]["responses"]["200"]["links"]
+    assert len(chats) == 4
+    items = told["paths"]["/v1/conversations/{conversation_id}/items"]["post"]
+    (found, *_) = items["responses"]["200"]["links"].values()
+    assert found["parameters"] == {
+        "conversation_id": "$request.path.conversation_id",
+        "item_id": "$response.body#/data/0/id",
+    }
+
+
+def test_events_of_streams_are_in_it(told: Any) -> None:
+    chat = told["paths"]["/v1/chat/completions"]["post"]["responses"]["200"]["content"]
+    event = chat["text/event-stream"]["schema"]["contentSchema"]["items"]
+    names = [each["$ref"].rpartition("/")[2] for each in event["anyOf"]]
+    assert names == ["ChatChunk", "ErrorAnswer"]
+    ollama = told["paths"]["/api/chat"]["post"]["responses"]["200"]["content"]
+    assert ollama.keys() == {"application/json", "application/x-ndjson"}
+    counted = told["paths"]["/v1/responses/input_tokens"]["post"]["responses"]["200"]["content"]
+    assert counted.keys() == {"application/json"}
+
+
 def test_a_new_field_is_in_it_at_once() -> None:
     class Wanted(msgspec.Struct):
         brand_new: int = 3

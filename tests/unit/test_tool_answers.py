@@ -21,6 +21,7 @@ from kvasir.serve.text import TextModel, load_text
 from kvasir.serve.trial import TrialCompiler
 from kvasir.weights.source import open_model
 from tests import tool_templates
+from tests.documented import Documented
 from tests.e2e.toy_model import write_toy_model
 from tests.fake_run import heard, joined, resolved_of, run_of, said
 
@@ -299,3 +300,21 @@ def test_prompts_keep_their_bytes(text: TextModel) -> None:
     assert first and again and other
     assert msgspec.structs.asdict(first) == msgspec.structs.asdict(again)
     assert first.key != other.key
+
+
+PATHS = {
+    CHAT: "/v1/chat/completions",
+    MESSAGES: "/v1/messages",
+    OLLAMA_CHAT: "/api/chat",
+    RESPONSES: "/v1/responses",
+}
+
+
+@pytest.mark.parametrize("dialect", PATHS, ids=lambda dialect: dialect.name)
+def test_their_events_are_as_documented(dialect: Dialect, text: TextModel) -> None:
+    documented = Documented()
+    event, told = documented.event("POST", PATHS[dialect]), streamed(dialect, text)
+    assert len(told) > 5
+    for value in told:
+        assert not documented.faults(event, value), value
+    assert documented.faults(event, {**told[0], "more": 1})

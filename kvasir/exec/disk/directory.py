@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ N_SEGMENTS = 64
 MAX_SEGMENTS = 4 * N_SEGMENTS
 """Files that are kept open, when the bound was raised again and again."""
 LOCK = "lock"
+HOLDER_BYTES = 100
+"""Of the line that says who has the lock: host names have at most 64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +211,28 @@ def _open_directory(path: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        holder = _holder(lock)
         os.close(lock)
         raise ConfigError(
-            f"kv_disk {path} is used by another engine: give each engine a directory of its own"
+            f"kv_disk {path} is used by another engine{holder}: wait until that has ended, or give "
+            "each engine a directory of its own"
         ) from error
+    _sign(lock)
     return lock
+
+
+def _sign(lock: int) -> None:
+    """Write who has it. Only for people: a full disk, where that fails, is no reason not to read
+    what lies there."""
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+
+
+def _holder(lock: int) -> str:
+    """Who has it, where that is known."""
+    said = os.pread(lock, HOLDER_BYTES, 0).decode("utf-8", "replace")
+    return f" ({said})" if said.isprintable() and said else ""
 
 
 def _remedy(error: OSError) -> str:

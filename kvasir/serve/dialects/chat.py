@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.answer import Dialect, Tally, Whole
+from kvasir.serve.answers.events import ChatChunk
 from kvasir.serve.answers.openai import ChatAnswer
 from kvasir.serve.asked import Asked, Keep
 from kvasir.serve.dialects.openai import ChoiceGrammar, asked_of, encode, finished
@@ -151,4 +152,5 @@ CHAT = Dialect(
     describe_error,
     request=chat.ChatRequest,
     answer=(ChatAnswer,),
+    events=(ChatChunk,),
 )

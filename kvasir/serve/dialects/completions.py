@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.answer import Dialect, Tally, Whole
+from kvasir.serve.answers.events import CompletionChunk
 from kvasir.serve.answers.openai import CompletionAnswer
 from kvasir.serve.asked import Asked, Prompt
 from kvasir.serve.dialects.openai import ChoiceGrammar, asked_of, encode, finished
@@ -195,4 +196,5 @@ COMPLETIONS = Dialect(
     describe_error,
     request=completions.CompletionRequest,
     answer=(CompletionAnswer,),
+    events=(CompletionChunk,),
 )

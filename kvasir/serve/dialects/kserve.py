@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import PlainError
+from kvasir.serve.answers.events import KservePiece
 from kvasir.serve.answers.peers import KserveAnswer, KserveInferred
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.single import PieceGrammar
@@ -187,12 +189,6 @@ KSERVE_GENERATE = Dialect(
     error_of,
     request=KserveGenerate,
     answer=(KserveAnswer,),
+    events=(KservePiece, KserveAnswer),
 )
-KSERVE_STREAM = Dialect(
-    GENERATE,
-    "",
-    read_stream,
-    KserveGrammar,
-    error_of,
-    request=KserveGenerate,
-)
+KSERVE_STREAM = replace(KSERVE_GENERATE, read=read_stream, answer=())

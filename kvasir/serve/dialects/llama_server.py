@@ -14,6 +14,7 @@ from kvasir.core.params import DrawParams
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import LlamaError
+from kvasir.serve.answers.events import LlamaPiece
 from kvasir.serve.answers.peers import LlamaAnswer, Timings
 from kvasir.serve.asked import Asked, Prompt
 from kvasir.serve.dialects.single import SingleGrammar
@@ -21,6 +22,7 @@ from kvasir.serve.logprobs import FLOOR
 from kvasir.serve.parts import Parts
 from kvasir.serve.pieces import FileMarker, Mixed
 from kvasir.serve.protocol.parse import Allowed, parse_request
+from kvasir.serve.protocol.sampling import seed_or_any
 from kvasir.serve.resolved import Envelope, Json, Resolved
 from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
@@ -158,7 +160,7 @@ def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], promp
         params=SamplingParams(
             **same,
             repetition_penalty=request.repeat_penalty,
-            seed=None if request.seed is None or request.seed < 0 else request.seed,
+            seed=seed_or_any(request.seed),
             max_tokens=None if request.n_predict < 0 else request.n_predict,
             logit_bias=_bias(request.logit_bias),
             logprobs=request.n_probs or None,
@@ -329,5 +331,6 @@ LLAMA_COMPLETION = Dialect(
     False,
     LlamaCompletion,
     answer=(LlamaAnswer,),
+    events=(LlamaPiece, LlamaAnswer),
 )
 LLAMA_INFILL = replace(LLAMA_COMPLETION, name=INFILL, read=read_infill, request=LlamaInfill)

@@ -12,6 +12,7 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import MessagesError, MessagesErrorDetail
+from kvasir.serve.answers.events import MESSAGE_EVENTS
 from kvasir.serve.answers.messages import MessageAnswer, MessageUsage
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.blocks import (
@@ -348,6 +349,13 @@ def error_of(error: KvasirError) -> MessagesError:
 
 
 MESSAGES = Dialect(
-    NAME, "msg_", read, MessagesGrammar, error_of, request=MessagesRequest, answer=(MessageAnswer,)
+    NAME,
+    "msg_",
+    read,
+    MessagesGrammar,
+    error_of,
+    request=MessagesRequest,
+    answer=(MessageAnswer,),
+    events=MESSAGE_EVENTS,
 )
 MESSAGES_TO_COUNT = replace(MESSAGES, read=read_to_count)

@@ -14,12 +14,14 @@ from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve import ndjson
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import PlainError
+from kvasir.serve.answers.events import ChatPiece, GeneratePiece
 from kvasir.serve.answers.ollama import ChatEnd, GenerateAnswer, LoadAnswer
 from kvasir.serve.asked import Asked, LoadWish
 from kvasir.serve.dialects.ollama_calls import calls_of, plain_messages, structure_of, thinking_of
 from kvasir.serve.dialects.single import PieceGrammar, encode
 from kvasir.serve.parts import Parts
 from kvasir.serve.protocol.parse import Allowed, nested, parse_request
+from kvasir.serve.protocol.sampling import seed_or_any
 from kvasir.serve.protocol.tools import read_tools
 from kvasir.serve.resolved import Envelope, Json, Resolved
 from kvasir.text.choice import Delta
@@ -199,7 +201,6 @@ def _asked(
 
 def _params(options: OllamaOptions, structure: StructuredOutputs | None) -> SamplingParams:
     """Negative numbers stand for what is not said."""
-    seed = options.seed
     return SamplingParams(
         structured_outputs=structure,
         temperature=options.temperature,
@@ -211,7 +212,7 @@ def _params(options: OllamaOptions, structure: StructuredOutputs | None) -> Samp
         repetition_penalty=options.repeat_penalty,
         presence_penalty=options.presence_penalty,
         frequency_penalty=options.frequency_penalty,
-        seed=None if seed is None or seed < 0 else seed,
+        seed=seed_or_any(options.seed),
         stop=options.stop,
         max_tokens=None if options.num_predict < 0 else options.num_predict,
     )
@@ -335,6 +336,8 @@ OLLAMA_GENERATE = Dialect(
     request=OllamaGenerate,
     media=MEDIA,
     answer=(GenerateAnswer, LoadAnswer),
+    events=(GeneratePiece, GenerateAnswer),
+    streams_lines=True,
     read_load=partial(
         read_load, kind=OllamaGenerate, empty={"prompt": "", "suffix": ""}, said={"response": ""}
     ),
@@ -348,6 +351,8 @@ OLLAMA_CHAT = Dialect(
     request=OllamaChat,
     media=MEDIA,
     answer=(ChatEnd, LoadAnswer),
+    events=(ChatPiece, ChatEnd),
+    streams_lines=True,
     read_load=partial(
         read_load,
         kind=OllamaChat,

@@ -8,6 +8,7 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.answer import Dialect
+from kvasir.serve.answers.response_events import RESPONSE_EVENTS
 from kvasir.serve.answers.responses import Response
 from kvasir.serve.asked import Asked, Keep
 from kvasir.serve.dialects.items import LOGPROBS, read_items
@@ -226,4 +227,5 @@ RESPONSES = Dialect(
     describe_error,
     request=ResponsesRequest,
     answer=(Response,),
+    events=RESPONSE_EVENTS,
 )

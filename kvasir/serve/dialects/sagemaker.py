@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvasir.core.errors import RequestError
+from kvasir.serve.answers.errors import TgiError
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.chat import CHAT
 from kvasir.serve.dialects.completions import COMPLETIONS
@@ -28,4 +29,5 @@ INVOCATIONS = replace(
     needs_model=False,
     request=None,
     answer=tuple(kind for dialect in BY_FIELD.values() for kind in dialect.answer),
+    events=(*(kind for dialect in BY_FIELD.values() for kind in dialect.events), TgiError),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from kvasir.core.messages import TokenLogprob
 from kvasir.serve import sse
 from kvasir.serve.answer import Dialect, Tally, Whole
 from kvasir.serve.answers.errors import TgiError
+from kvasir.serve.answers.events import TgiEvent
 from kvasir.serve.answers.peers import TgiAnswer
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.single import SingleGrammar, encode
@@ -203,5 +205,15 @@ def error_of(error: KvasirError) -> TgiError:
     return {"error": error.message, "error_type": kinds.get(error.status, "generation")}
 
 
-TGI = Dialect(NAME, "", read, TgiGrammar, error_of, False, TgiRequest, answer=(TgiAnswer,))
-TGI_STREAM = Dialect(NAME, "", read_stream, TgiGrammar, error_of, False, TgiRequest)
+TGI = Dialect(
+    NAME,
+    "",
+    read,
+    TgiGrammar,
+    error_of,
+    False,
+    TgiRequest,
+    answer=(TgiAnswer,),
+    events=(TgiEvent,),
+)
+TGI_STREAM = replace(TGI, read=read_stream, answer=())

@@ -11,7 +11,7 @@ from kvasir.core.params import DrawParams
 from kvasir.core.request import Standing
 from kvasir.serve.protocol.structured import StructuredFields, structured_of
 from kvasir.text.beam import MAX_BEAM_WIDTH, BeamSearchParams
-from kvasir.validation.params import check_bias_count
+from kvasir.validation.params import SEED_LOW, check_bias_count
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import check_class, check_priority, check_user
 
@@ -209,6 +209,12 @@ def to_params(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
     )
+
+
+def seed_or_any(seed: int | None) -> int | None:
+    """Of those who ask for any seed with a negative one. A number that is no seed stays, to be
+    refused."""
+    return None if seed is not None and SEED_LOW <= seed < 0 else seed
 
 
 def _bias(written: dict[str, float] | None) -> dict[int, float] | None:
