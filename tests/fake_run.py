@@ -18,6 +18,7 @@ from kvasir.core.messages import Ready, TokenEvent
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer import Dialect
 from kvasir.serve.dialects.table import DIALECTS
+from kvasir.serve.gate import Gate
 from kvasir.serve.generation import Nobody
 from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.parts import Parts
@@ -74,6 +75,7 @@ class Client:
 
     def __init__(self, events: Sequence[TokenEvent | KvasirError]) -> None:
         self.slices = Slices()
+        self.gate = Gate(lambda is_frozen: None)
         self.timeline = Timeline(time.monotonic)
         self.n_released = 0
         self._events = events

@@ -12,7 +12,7 @@ from kvasir.core.messages import TokenEvent
 from kvasir.serve.answer import Tally, Whole
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.exchange import ClientGone
-from kvasir.serve.generation import Listener, RequestTimeout
+from kvasir.serve.generation import Listener, RequestTimeout, let_in
 from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
@@ -110,7 +110,8 @@ class _Driver:
         self._asked = list(range(self._client.next_id, self._client.next_id + n))
         requests = (x for search in searches for x in search.requests(ids))
         size = self._size(n, 1, n_tokens)
-        before, self._stream = self._stream, await self._client.open(requests, size)
+        opening = self._client.open(requests, size)
+        before, self._stream = self._stream, await let_in(self._client, opening, self._listener)
         if before is not None:  # one is always open, so that a drain waits
             self._client.release(before)
         news = await self._collect(self._stream, n)

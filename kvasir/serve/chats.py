@@ -35,6 +35,8 @@ from kvasir.tokenizer.messages import ChatMessage
 
 logger = logging.getLogger("kvasir.chats")
 
+AGAIN_SECONDS = 5.0
+"""After which a chat goes on that could not: the disk is full, or the engine is gone."""
 MOST_SECONDS = 30.0
 """Between two attempts to find a place in the queue."""
 
@@ -59,21 +61,32 @@ class ChatRun:
         return self.telling
 
     async def _lead(self, name: str) -> None:
+        chats, run = self.service.state.chats, self
+        try:
+            while not await run._try(name):
+                run = ChatRun(self.service, lasting(self.kept), waits=True)
+                chats.live[name] = run.telling
+                await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            said = "the server stops: ask for the chat again when it is back"
+            run.telling.end(Unavailable(said, code="draining"))
+            del chats.live[name], chats.tasks[name]
+
+    async def _try(self, name: str) -> bool:
+        """Whether it has ended. Who listens hears what holds it up; it goes on for others."""
         try:
             await self._compute(name)
             self.telling.end()
-        except (EngineDown, StateError, Unavailable) as error:  # not its own: the next server's
+        except (EngineDown, StateError, Unavailable) as error:  # not its own
             logger.error("chat %s waits: %s", name, error.message)
             self.telling.end(error)
+            return False
         except KvasirError as error:
             await self._drop(name, error)
         except Exception:
             logger.exception("chat %s failed", name)
             await self._drop(name, KvasirError("internal error: see the server's log"))
-        finally:
-            said = "the server stops: ask for the chat again when it is back"
-            self.telling.end(Unavailable(said, code="draining"))
-            del self.service.state.chats.live[name], self.service.state.chats.tasks[name]
+        return True
 
     async def _drop(self, name: str, why: KvasirError) -> None:
         """What failed is not kept."""
@@ -149,9 +162,7 @@ async def begin_chat(
     """Answers ``exchange`` with a chat that goes on when its client leaves. Raises CapacityError
     (429), StorageFull (507), and what the run raises."""
     chats, resolved = service.state.chats, kept.resolved
-    priority = resolved.job.standing.priority_class
-    lasting = structs.replace(kept, resolved=later(resolved, priority))
-    record = ChatRecord(messages=messages, kept=lasting.encode())
+    record = ChatRecord(messages=messages, kept=lasting(kept).encode())
     owner = service.owner(exchange)
     await chats.add(kept.envelope.id, owner, resolved.model, record, keep.metadata)
     listener = Nobody(exchange.arrived, exchange.note)
@@ -181,6 +192,12 @@ async def leave(service: Service) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def lasting(kept: Kept) -> Kept:
+    """For who does not wait for it."""
+    priority = kept.resolved.job.standing.priority_class
+    return structs.replace(kept, resolved=later(kept.resolved, priority))
 
 
 def grammar_of(kept: Kept, text: TextModel) -> Grammar:

@@ -37,6 +37,8 @@ Read = TypeVar("Read")
 _json = msgspec.json.Encoder()
 Headers = Iterable[tuple[bytes, bytes]]
 Failure = Callable[[KvasirError], bytes]
+Value = TypeVar("Value")
+Disconnected = Callable[[], Coroutine[Any, Any, None]]
 
 
 class ClientGone(Exception):
@@ -260,23 +262,31 @@ def _beginning(parts: Iterable[bytes], n: int) -> str:
     return found.decode(errors="replace")
 
 
-async def take(
-    lane: asyncio.Semaphore | asyncio.Lock, disconnected: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
+async def take(lane: asyncio.Semaphore | asyncio.Lock, disconnected: Disconnected) -> None:
     """A place in ``lane``. Raises ClientGone when nobody waits for the answer any more:
     ``disconnected`` returns then."""
     if not lane.locked():
         await lane.acquire()
         return
-    waiting = asyncio.create_task(lane.acquire())
-    gone = asyncio.create_task(disconnected())
-    is_taken = False
+    await while_wanted(lane.acquire(), disconnected, lambda _: lane.release())
+
+
+async def while_wanted(
+    work: Coroutine[Any, Any, Value],
+    disconnected: Disconnected,
+    undo: Callable[[Value], None] = lambda value: None,
+) -> Value:
+    """What ``work`` returns. It is cut short when nobody waits for the answer any more, which
+    ``disconnected`` returns at; ``undo`` is given what it returned too late. Raises ClientGone."""
+    working, gone = asyncio.create_task(work), asyncio.create_task(disconnected())
     try:
-        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         if gone.done():
             raise ClientGone
-        is_taken = True
+        return working.result()
+    except BaseException:
+        if not (working.cancel() or working.cancelled() or working.exception()):
+            undo(working.result())
+        raise
     finally:
         gone.cancel()
-        if not is_taken and not waiting.cancel():
-            lane.release()

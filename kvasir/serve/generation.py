@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.client import AsyncClient, Common
-from kvasir.serve.exchange import ClientGone
+from kvasir.serve.exchange import ClientGone, while_wanted
 from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.resolved import Ids, Job
 from kvasir.serve.stopwatch import Stopwatch
@@ -96,7 +96,11 @@ class Generation:
         self._submitted = submitted
 
     async def __aenter__(self) -> Generation:
-        self._stream = await self._open()
+        try:
+            self._stream = await let_in(self._client, self._open(), self._listener)
+        except ClientGone:
+            self._metrics.cancelled()
+            raise
         self._stream.listen()
         self._submitted(self._stream.first_id)
         self._stopwatch = Stopwatch(
@@ -230,6 +234,16 @@ class Generation:
         del self._choices[index]
         if event.finish is None:
             self._client.cancel(self._stream, (event.id,))
+
+
+async def let_in(
+    client: AsyncClient, opening: Coroutine[Any, Any, EventStream], listener: Listener
+) -> EventStream:
+    """The stream that ``opening`` opens. Who leaves while the operator pauses gives the place up
+    that it waits in. Raises ClientGone, and what ``opening`` raises."""
+    if not client.gate.is_closed:
+        return await opening
+    return await while_wanted(opening, listener.disconnected, client.release)
 
 
 def _started(timeline: Timeline, ids: Ids, choice: int) -> float | None:

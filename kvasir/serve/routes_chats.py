@@ -13,6 +13,7 @@ from kvasir.serve.exchange import Exchange
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.pages import page_of
+from kvasir.serve.parts import HOLE, filled, listed
 from kvasir.serve.protocol.notes import check_metadata
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.query import (
@@ -24,7 +25,6 @@ from kvasir.serve.query import (
     single,
 )
 from kvasir.serve.resolved import Json
-from kvasir.serve.routes_files import listed
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
 from kvasir.serve.state.chats import ChatRecord, completed
@@ -60,7 +60,11 @@ async def get_chats(service: Service, exchange: Exchange) -> None:
     query = single(several, ("after", "limit", "order", "model"))
     asked = replace(_page(query), metadata=tuple(metadata.items()), ended=True)
     found, has_more = await service.state.chats.page(service.owner(exchange), asked)
-    await exchange.send_json(listed(found, has_more))
+    names = list(found)
+    first, last = (names[0], names[-1]) if names else (None, None)
+    page = {"object": "list", "data": HOLE, "first_id": first, "last_id": last}
+    data = listed([chat] for chat in found.values())
+    await exchange.send_parts(filled({**page, "has_more": has_more}, data))
 
 
 async def get_chat(service: Service, exchange: Exchange) -> None:

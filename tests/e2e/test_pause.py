@@ -128,6 +128,20 @@ def test_a_pause_aborts_what_runs(world: World) -> None:
     assert [world.sing(song) for song in world.songs[:2]] == world.alone[:2]
 
 
+@pytest.mark.parametrize("more", [{}, {"n": 2, "use_beam_search": True, "seed": None}])
+def test_who_leaves_a_pause_gives_its_place_up(world: World, more: dict[str, Any]) -> None:
+    server = world.server
+    body = {"model": server.model, **SONG, **more}
+    world.post("/pause?mode=wait")
+    for _ in range(3):
+        with pytest.raises(httpx.ReadTimeout):
+            server.http.post(server.url + "/v1/completions", json=body, timeout=0.3)
+    wait_until(lambda: server.get("/load").json() == {"server_load": 0})
+    assert world.is_paused
+    world.post("/resume")
+    assert server.post("/v1/completions", {**SONG, **more}).status_code == 200
+
+
 def last_data(server: Server, body: dict[str, Any]) -> Any:
     url = server.url + "/v1/completions"
     with server.http.stream("POST", url, json={**body, "stream": True}) as response:

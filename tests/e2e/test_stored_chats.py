@@ -275,6 +275,27 @@ def test_one_that_cannot_be_read_holds_no_other_up(server: StartServer, tmp_path
         assert len(left) == 2 and ids[0] in "".join(left)
 
 
+def test_a_state_that_could_not_be_written_is_tried_again(
+    server: StartServer, tmp_path: Path
+) -> None:
+    """Somebody else holds its lock for longer than the server waits."""
+    state = tmp_path / "state"
+    with server(faults={"seconds": 0.01}, state_dir=str(state)) as running:
+        body = {**ASKED, "max_tokens": 200, "ignore_eos": True, "store": True, "stream": True}
+        with (
+            running.http.stream("POST", running.url + PATH, json=body, timeout=PATIENCE) as stream,
+            closing(sqlite3.connect(state / "state.db", isolation_level=None)) as db,
+        ):
+            lines = (line for line in stream.iter_lines() if line)
+            chat_id = id_of(next(lines).encode())
+            db.execute("BEGIN IMMEDIATE")
+            told = list(lines)
+        assert "state_failed" in told[-1]
+        wait_until(lambda: running.get(f"{PATH}/{chat_id}").status_code == 200)
+        events = events_of(running, chat_id)
+        assert [event.decode() for event in events[1 : len(told)]] == told[:-1]
+
+
 def test_repeated_with_a_key(toy: Server) -> None:
     headers = {"idempotency-key": f"chat-{time.time_ns()}"}
     body = {**ASKED, "store": True}

@@ -76,6 +76,20 @@ def test_pages_follow_each_other_in_the_order_of_creation(db: sqlite3.Connection
     assert (names(found), has_more) == (["other", "4"], True)
 
 
+def test_a_page_of_large_values_is_shorter(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "PAGE_BYTES", 30)
+    for name, size in (("a", 10), ("b", 20), ("c", 1), ("d", 90), ("e", 5)):
+        entries.insert(db, replace(entry(name), value=b"x" * size))
+    pages, after, has_more = [], None, True
+    while has_more:
+        found, has_more = entries.page(db, "file", A, Page(4, after, newest_first=False), 0)
+        after = found[-1].id
+        pages.append(names(found))
+    assert pages == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
 def test_quotas_say_the_sizes(db: sqlite3.Connection) -> None:
     for i in range(3):
         entries.add(db, entry(str(i)), QUOTA)
@@ -235,6 +249,20 @@ def test_contents_that_no_entry_knows_are_removed_at_the_start(tmp_path: Path) -
     store.close()
     store = Store(tmp_path, QUOTA)
     assert [path.name for path in (tmp_path / "files").iterdir()] == ["file-1"]
+    store.close()
+
+
+def test_the_input_of_a_batch_stays_while_it_is_open(tmp_path: Path) -> None:
+    """A server is killed when a batch has ended, before it removes the input."""
+    store = Store(tmp_path, QUOTA)
+    kept = replace(entry("batch-open", kind="batch"), expires=None)
+    ended = replace(entry("batch-ended", kind="batch"), expires=2**40)
+    for one in (kept, ended):
+        (tmp_path / "files" / one.id).write_bytes(b"lines")
+        asyncio.run(store.run(lambda db, one=one: entries.insert(db, one)))  # type: ignore[misc]
+    store.close()
+    store = Store(tmp_path, QUOTA)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["batch-open"]
     store.close()
 
 

@@ -122,7 +122,8 @@ class Batches:
         metadata: dict[str, str] | None,
     ) -> StoredBatch:
         """``window``: as it is written, and seconds. The content of ``file`` stays for the batch,
-        also when the file is deleted. Raises CapacityError (429)."""
+        also when the file is deleted, and counts as its own until it ends. Raises CapacityError
+        (429)."""
         now = int(self.store.clock())
         batch = StoredBatch(
             id=new_id("batch"),
@@ -140,7 +141,8 @@ class Batches:
             error_id=new_id("file"),
         )
         value = msgspec.json.encode(record)
-        entry = Entry(batch.id, "batch", owner, endpoint, now, None, len(value), value)
+        size = len(value) + file.bytes
+        entry = Entry(batch.id, "batch", owner, endpoint, now, None, size, value)
         store = self.store
         await store.on_disk(lambda: store.folder.share(file.id, batch.id))
         try:
@@ -300,7 +302,7 @@ def _changed(
 ) -> Entry:
     value = msgspec.json.encode(change(_record(entry)))
     n_bytes = entry.n_bytes + len(value) - len(entry.value)
-    if expires is not None:  # its lines are gone
+    if expires is not None:  # its lines and its input are gone
         n_bytes = len(value)
     entries.replace(db, entry.id, value, n_bytes, expires)
     return replace(entry, value=value, n_bytes=n_bytes, expires=expires)

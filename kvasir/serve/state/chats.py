@@ -95,13 +95,13 @@ class Chats:
             lambda db: _record(entries.find(db, "chat", chat_id, owner, now))
         )
 
-    async def page(self, owner: bytes, asked: Page) -> tuple[list[msgspec.Raw], bool]:
-        """Of those that are done, and whether more follow. Raises Gone (404)."""
+    async def page(self, owner: bytes, asked: Page) -> tuple[dict[str, bytes], bool]:
+        """JSON of those that are done, by their ids, and whether more follow. Raises Gone (404)."""
         now = self._store.clock()
 
-        def find(db: sqlite3.Connection) -> tuple[list[msgspec.Raw], bool]:
+        def find(db: sqlite3.Connection) -> tuple[dict[str, bytes], bool]:
             found, has_more = entries.page(db, "chat", owner, asked, now)
-            return [_record(entry).completion for entry in found], has_more
+            return {entry.id: bytes(_record(entry).completion) for entry in found}, has_more
 
         return await self._store.run(find)
 

@@ -6,7 +6,8 @@ Each function works inside a transaction of its caller.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,8 @@ from kvasir.core.errors import CapacityError, RequestError
 Kind = Literal["file", "batch", "response", "chat", "conversation", "item", "repeat"]
 GIVING_WAY: tuple[Kind, ...] = ("response", "chat", "repeat")
 """Answers, the oldest of which make room for the next."""
+PAGE_BYTES = 4 * 2**20
+"""Of the values of a page, unless the first is larger: what follows is on the next."""
 _COLUMNS = "id, kind, owner, label, created, expires, n_bytes, value"
 
 
@@ -193,7 +196,8 @@ def any_owner(db: sqlite3.Connection, entry_id: str) -> Entry | None:
 def page(
     db: sqlite3.Connection, kind: Kind, owner: bytes, asked: Page, now: float
 ) -> tuple[list[Entry], bool]:
-    """The entries of a page, and whether more follow. Raises Gone (404) for ``after``."""
+    """The entries of a page, fewer than its limit where they are large, and whether more follow.
+    Raises Gone (404) for ``after``."""
     way, order = ("<", "DESC") if asked.newest_first else (">", "ASC")
     where = ["kind = ?", "owner = ?", "(expires IS NULL OR expires > ?)"]
     values: list[object] = [kind, owner, now]
@@ -217,11 +221,24 @@ def page(
             raise Gone(kind, asked.after, "after")
         where.append(f"seq {way} ?")
         values.append(row[0])
-    rows = db.execute(
+    found = db.execute(
         f"SELECT {_COLUMNS} FROM entries WHERE {' AND '.join(where)} ORDER BY seq {order} LIMIT ?",
         (*values, asked.limit + 1),
-    ).fetchall()
-    return [Entry(*row) for row in rows[: asked.limit]], len(rows) > asked.limit
+    )
+    with closing(found) as rows:
+        return _fitting((Entry(*row) for row in rows), asked.limit)
+
+
+def _fitting(following: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
+    """Those that one page has, and whether more follow."""
+    found: list[Entry] = []
+    n_bytes = 0
+    for entry in following:
+        n_bytes += len(entry.value)
+        if len(found) == limit or (found and n_bytes > PAGE_BYTES):
+            return found, True
+        found.append(entry)
+    return found, False
 
 
 def replace(

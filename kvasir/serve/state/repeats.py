@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from typing import Any
 
 import msgspec
 from starlette.types import Message, Receive, Send
 
 from kvasir.core.errors import KvasirError, RequestError
-from kvasir.serve.exchange import ClientGone, Exchange
+from kvasir.serve.exchange import Disconnected, Exchange, while_wanted
 from kvasir.serve.state import entries
 from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.store import Store
@@ -31,9 +30,6 @@ KEPT_SECONDS = 24 * 3600
 MAX_ANSWER = 4 * 2**20
 """Bytes; of a larger answer only that it was given is kept."""
 REPLAYED = [(b"idempotent-replayed", b"true")]
-
-
-Disconnected = Callable[[], Coroutine[Any, Any, None]]
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
@@ -99,7 +95,7 @@ class Repeats:
         once ``disconnected`` returns."""
         while (other := self._answering.get(name)) is not None:
             _check(other.digest, digest)
-            await _over(other, disconnected)
+            await while_wanted(other.ended.wait(), disconnected)
         mine = self._answering[name] = _Answering(digest)
         try:
             known = await self._find(name, owner)
@@ -203,18 +199,6 @@ class _Recorder:
         if self._answering is not None:
             self._repeats.end(self._name, self._answering)
             self._answering = None
-
-
-async def _over(other: _Answering, disconnected: Disconnected) -> None:
-    """Returns at the end of ``other``; who has left waits no longer. Raises ClientGone."""
-    over, gone = asyncio.create_task(other.ended.wait()), asyncio.create_task(disconnected())
-    try:
-        await asyncio.wait((over, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not over.done():
-            raise ClientGone
-    finally:
-        over.cancel()
-        gone.cancel()
 
 
 async def _repeat(exchange: Exchange, answer: KeptAnswer) -> None:

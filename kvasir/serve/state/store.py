@@ -94,7 +94,8 @@ class Store:
         """What has expired goes, and what a killed server left."""
         with transaction(self._db):
             entries.expire(self._db, self.clock())
-            known = [*entries.ids(self._db, "file"), *entries.ids(self._db, "batch")]
+            open_batches = entries.lasting_ids(self._db, "batch")
+            known = [*entries.ids(self._db, "file"), *open_batches]
         if n_lost := self.folder.keep_only(known):
             logger.info("removed %d contents that no entry knows", n_lost)
 
