@@ -3,11 +3,11 @@ are those of ``errors``."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import msgspec
 
-from kvasir.serve.answers.messages import MessageAnswer, MessageUsage
+from kvasir.serve.answers.messages import MessageAnswer, MessageUsage, ToolUseBlock
 from kvasir.serve.answers.ollama import OllamaMessage
 from kvasir.serve.answers.openai import (
     AnswerTimes,
@@ -95,12 +95,6 @@ class StartedThinking(msgspec.Struct, tag_field="type", tag="thinking"):
     signature: str
 
 
-class StartedToolUse(msgspec.Struct, tag_field="type", tag="tool_use"):
-    id: str
-    name: str
-    input: dict[str, Any]
-
-
 class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
     text: str
 
@@ -126,7 +120,7 @@ class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
 
 class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
     index: int
-    content_block: StartedText | StartedThinking | StartedToolUse
+    content_block: StartedText | StartedThinking | ToolUseBlock
 
 
 class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
