@@ -312,7 +312,7 @@ def make_params(world: World, rng: random.Random) -> TokenParams:
     params = kind(params, rng, VOCAB)
     if world.constraints and rng.random() < 0.3:
         params = with_fields(params, constraint=rng.choice(world.constraints))
-    if params.constraint and seed in world.nonfinite:
+    if params.constraint.endswith("!") and seed in world.nonfinite:
         return with_fields(params, seed=0)  # logits of what is forced are not looked at
     if params.n_prompt_logprobs >= 0 and seed in world.nonfinite:
         return with_fields(params, seed=0)  # which row fails would depend on the chunks
