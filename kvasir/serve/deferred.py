@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from kvasir.core.errors import CapacityError, KvasirError
-from kvasir.core.messages import TokenEvent
 from kvasir.serve.continued import RunLog
 from kvasir.serve.dialects.response_answer import ResponsesGrammar, response_in
 from kvasir.serve.generation import Nobody
@@ -100,22 +99,24 @@ class Deferred:
         """Raises EngineDown, Unavailable, StateError: they are not the response's own. Its end is
         told when it is stored."""
         log = await self._progress.load(response_id)
-        said: Sequence[TokenEvent] | None = None
+        failure: KvasirError | None = None
         with self._progress.keeping(log, response_id):
             try:
                 ending = await self._told(kept, log, telling)
-                said = log.events
             except (EngineDown, StateError, Unavailable):
                 raise
             except KvasirError as error:
-                ending = await self._failed(kept, telling, error)
+                failure = error
             except Exception:
                 logger.exception("response %s failed", response_id)
-                unknown = InternalError("internal error: see the server's log")
-                ending = await self._failed(kept, telling, unknown)
+                failure = InternalError("internal error: see the server's log")
+        if failure is not None:
+            ending = await self._failed(kept, telling, failure)
         response = response_in(ending)
         assert response is not None
-        await self._responses.finish(response_id, response, said)
+        await self._responses.finish(response_id, response, None if failure else log.events)
+        if failure is not None and log.events and not telling.events:
+            return telling.end(failure)  # the server before told more: each listener counts on
         telling.tell(ending)
 
     async def _told(self, kept: Kept, log: RunLog, telling: Telling) -> Sequence[Parts]:
@@ -144,6 +145,18 @@ class Deferred:
         grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
         grammar.writer.number = len(telling.events)
         return [[grammar.failure(error)]]
+
+
+async def followed(
+    telling: Telling, grammar: ResponsesGrammar, number: int
+) -> AsyncGenerator[list[Parts], None]:
+    """The events from ``number`` on. Raises what they end with, which ``grammar`` words with the
+    number behind the last."""
+    grammar.writer.number = number
+    async with aclosing(telling.follow(number)) as batches:
+        async for batch in batches:
+            grammar.writer.number += len(batch)
+            yield batch
 
 
 def _stopping() -> Unavailable:

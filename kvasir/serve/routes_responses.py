@@ -6,6 +6,7 @@ import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.continued import read_log
+from kvasir.serve.deferred import followed
 from kvasir.serve.dialects.items import shown_items
 from kvasir.serve.dialects.response_answer import ResponsesGrammar
 from kvasir.serve.exchange import Exchange
@@ -76,7 +77,7 @@ async def _tell(service: Service, exchange: Exchange, record: ResponseRecord, fi
     text, info = await model.open()
     if telling is not None and not record.is_done:
         grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
-        return await exchange.send_stream(telling.follow(first), grammar)
+        return await exchange.send_stream(followed(telling, grammar, first), grammar)
     if not record.is_done:
         raise Unavailable("the server does not go on with this response yet: try again")
     if record.events is None:

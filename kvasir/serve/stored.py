@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from kvasir.serve.asked import Asked
+from kvasir.serve.deferred import followed
 from kvasir.serve.dialects.items import answered
 from kvasir.serve.dialects.response_answer import ResponsesGrammar, response_in
 from kvasir.serve.exchange import Exchange
@@ -122,4 +123,5 @@ async def defer(
     await responses.add(envelope.id, service.owner(exchange), resolved.model, record)
     if not resolved.stream:
         return await exchange.send_bytes(queued, grammar.media)
-    await exchange.send_stream(responses.live[envelope.id].follow(0), grammar)
+    telling = responses.live[envelope.id]
+    await exchange.send_stream(followed(telling, grammar, 0), grammar)
