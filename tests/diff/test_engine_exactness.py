@@ -106,6 +106,7 @@ def windowed(request: pytest.FixtureRequest) -> tuple[Sizes, Outcome, Outcome]:
     return sizes, baseline(FakeExecutor, REQUESTS[:8], sizes), turns
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "variant", (*VARIANTS, *CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda v: v.name
 )

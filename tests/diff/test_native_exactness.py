@@ -77,6 +77,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(load(write(tmp_path_factory.mktemp("model")), dtype))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "variant", VARIANTS + SHARING_VARIANTS[3:], ids=lambda variant: variant.name
 )
@@ -111,6 +112,7 @@ def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path:
         assert outcome.answers == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
 )
