@@ -121,6 +121,8 @@ def test_a_pause_aborts_what_runs(world: World) -> None:
     whole = world.pool.submit(world.server.post, "/v1/completions", {**SONG, "max_tokens": 2000})
     events = world.pool.submit(last_data, world.server, {**asked, "max_tokens": 2000})
     wait_until(lambda: world.server.metric("kvasir_num_requests_running") == 2)
+    n_told = world.server.metric("kvasir_generation_tokens_total")
+    wait_until(lambda: world.server.metric("kvasir_generation_tokens_total") > n_told + 50)
     world.post("/pause")
     assert (whole.result().status_code, whole.result().json()["error"]["code"]) == (503, "aborted")
     assert events.result()["error"]["code"] == "aborted"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 
-from kvasir.sampling.philox import choice_seed
+from kvasir.validation.seeds import choice_seed
 from tests.e2e.harness import MODEL, Server, canaries
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"

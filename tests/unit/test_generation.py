@@ -20,6 +20,7 @@ class Silent:
     arrived = 0.0
     slices = None
     timeline = None
+    gate = SimpleNamespace(is_closed=False)
 
     def __init__(self) -> None:
         self.n_released = 0

@@ -111,7 +111,7 @@ def test_together_alone_drafted_and_preempted(overlap: bool) -> None:
         alone |= answers(engine(jump_ahead=False), [one])
     together = engine(overlap=overlap)
     assert answers(together, REQUESTS) == alone
-    assert together.stats().n_forced > 40
+    assert together.stats().n_forced > 20  # fewer where masks are late
     assert answers(engine(overlap=overlap, drafts=dict(alone)), REQUESTS) == alone
     assert answers(engine(overlap=overlap, n_blocks=24), REQUESTS) == alone
     tight = engine(overlap=overlap, n_blocks=30, jump_ahead=False)
