@@ -27,7 +27,9 @@ def refused(server: Server) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_r87_a_hostile_template_of_a_model(tmp_path: Path, name: str) -> None:
     folder = write_toy_model(tmp_path / "toy", template=HOSTILE[name])
-    with running_server(folder) as server, canaries(server), ThreadPoolExecutor(4) as pool:
-        said = list(pool.map(refused, [server] * 4))
+    with running_server(folder) as server, ThreadPoolExecutor(4) as pool:
+        list(pool.map(refused, [server] * 4))  # so many texts of the largest size at once, once
+        with canaries(server):
+            said = list(pool.map(refused, [server] * 4))
         assert len(set(said)) == 1 and "template" in said[0]
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).is_success
