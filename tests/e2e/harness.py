@@ -140,6 +140,9 @@ def running_server(
         server = Server(process, port, lines, name)
         with server.http:
             yield server
+    except BaseException as error:
+        error.add_note(f"the server (exit status {process.poll()}) said: {''.join(lines[-20:])}")
+        raise
     finally:
         process.send_signal(signal.SIGTERM) if process.poll() is None else None
         try:
