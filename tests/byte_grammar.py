@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 
 from kvasir.core.errors import RequestError
+from kvasir.grammar.binding import Library, TokenSpellings
 from kvasir.grammar.constraint import Constraint, schema_grammar
 from kvasir.grammar.matcher import GrammarTokens, Matcher
 from kvasir.grammar.vocabulary import Vocabulary
@@ -14,10 +16,10 @@ EOS = 256
 
 
 @cache
-def byte_tokens() -> GrammarTokens:
+def byte_tokens(library: Callable[[TokenSpellings], Library] | None = None) -> GrammarTokens:
     tokens = [*(bytes([i]) for i in range(256)), b"<eos>"]
     encode = lambda text: list(text.encode())  # noqa: E731
-    return GrammarTokens(Vocabulary(tokens, frozenset({EOS}), (EOS,), encode), EOS + 1)
+    return GrammarTokens(Vocabulary(tokens, frozenset({EOS}), (EOS,), encode), EOS + 1, library)
 
 
 def takes(grammar: Constraint | Matcher, text: str) -> bool:

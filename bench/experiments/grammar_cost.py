@@ -66,7 +66,8 @@ def _compare(llm: LLM, words: Vocabulary, n_streams: int, n_out: int, n_runs: in
 
 def run(settings: Settings) -> Outcome:
     n_out, n_runs, streams = settings.pick((128, 7, (1, 64)), (4, 1, (1, 2)))
-    with opened(settings, enable_prefix_caching=False, max_num_seqs=max(streams)) as llm:
+    options = {"enable_prefix_caching": False, "max_num_seqs": max(streams), "jump_ahead": False}
+    with opened(settings, **options) as llm:
         words = Vocabulary(llm.get_tokenizer())
         points = [_compare(llm, words, n, n_out, n_runs) for n in streams]
         engine = described(settings, llm)

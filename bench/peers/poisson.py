@@ -28,7 +28,7 @@ from bench.peers import servers
 from bench.peers.servers import PORT, PeerServer
 from kvasir.bench.ceilings import measure_ceilings
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 
 RESULTS = Path(__file__).parents[1] / "results"
 PROGRAM = "python -m bench.peers.poisson"
@@ -203,7 +203,7 @@ def main() -> None:
         "threads": args.threads,
         "engines": engines,
     }
-    (RESULTS / f"{args.output}.json").write_text(json.dumps(told, indent=2) + "\n")
+    write(told, RESULTS / f"{args.output}.json")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import asyncio
 import json
 import random
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +32,7 @@ import numpy as np
 import uvloop
 
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 from kvasir.bench.start import HOST, NAME, running_server
 from kvasir.weights.default import default_model
 
@@ -318,8 +317,7 @@ def main() -> None:
         "model": model.name,
         "results": {**results, "foreign": meter.foreign},
     }
-    text = json.dumps(document, indent=2) + "\n"
-    args.output.write_text(text) if args.output else sys.stdout.write(text)
+    write(document, args.output)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import Any
 from bench.serving.mixes import LENGTH, draw
 from bench.serving.tenants import new_key
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 from kvasir.serve.keys.keyfile import KeyFile
 from kvasir.weights.default import default_model
 from tests.e2e.harness import ROOT, Server, running_server
@@ -196,8 +196,7 @@ def main() -> None:
         if before["machine"]["commit"] != machine["commit"]:
             sys.exit(f"{args.output} is of another commit")
         told["parts"] = [*before["parts"], part]
-    text = json.dumps(told, indent=2) + "\n"
-    args.output.write_text(text) if args.output else sys.stdout.write(text)
+    write(told, args.output)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ CPU time of the API process is counted, which others on the machine hardly move.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -23,7 +21,7 @@ import httpx
 import psutil
 
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 from tests.e2e.harness import Server, running_server
 from tests.e2e.toy_model import write_toy_model
 
@@ -110,8 +108,7 @@ def main() -> None:
         "machine": machine,
         "results": results,
     }
-    text = json.dumps(told, indent=2) + "\n"
-    args.output.write_text(text) if args.output else sys.stdout.write(text)
+    write(told, args.output)
 
 
 if __name__ == "__main__":

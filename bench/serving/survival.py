@@ -31,7 +31,7 @@ from xml.etree import ElementTree
 import httpx
 
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 from kvasir.weights.default import default_model
 from tests.e2e.harness import ROOT, Server, running_server, wait_until
 
@@ -225,8 +225,7 @@ def main() -> None:
         told |= {"model": model.name, "results": measure_pause(model, args.threads)}
     else:
         told["results"] = run_tests()
-    text = json.dumps(told, indent=2) + "\n"
-    args.output.write_text(text) if args.output else sys.stdout.write(text)
+    write(told, args.output)
 
 
 if __name__ == "__main__":

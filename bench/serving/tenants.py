@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 from kvasir.serve.keys.key import Key, create
 from kvasir.serve.keys.keyfile import KeyFile
 from kvasir.weights.default import default_model
@@ -157,8 +157,7 @@ def main() -> None:
         "model": model.name,
         "results": {**results, "foreign": meter.foreign},
     }
-    text = json.dumps(told, indent=2) + "\n"
-    args.output.write_text(text) if args.output else sys.stdout.write(text)
+    write(told, args.output)
 
 
 if __name__ == "__main__":

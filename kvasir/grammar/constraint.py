@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from kvasir.grammar.schema import prepare
 SPACES = r"[ \n\r\t]{0,40}"
 """White space between the parts of JSON: endless blanks are what small models run away with most
 often."""
+ESCAPES = 'nrbtf\\"'
+_CONTROLS = re.compile(r"\\((u00|x\{?)[01]|u007f)")
+"""In JSON or in a regular expression, one of the 33 that have no escape of their own."""
 
 
 class Constraint(msgspec.Struct, frozen=True):
@@ -53,7 +57,7 @@ def schema_grammar(
     _check_size(_dumped(schema), "the schema", limits)
     prepared = prepare(schema, strict=strict, is_closed=is_closed, limits=limits)
     blanks = {"whitespace_flexible": False} if spaces is None else {"whitespace_pattern": spaces}
-    whole = {**prepared.schema, "x-guidance": blanks}
+    whole = {**prepared.schema, "x-guidance": {**blanks, **_escapes(prepared.schema)}}
     return Constraint(_text({"json_schema": whole}), prepared.warnings)
 
 
@@ -98,6 +102,12 @@ def text_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
     except Exception as error:
         raise InvalidGrammar(f"the grammar is neither GBNF nor Lark: {error}") from None
     return lark_grammar(made, limits)
+
+
+def _escapes(schema: object) -> dict[str, str]:
+    """One spelling for each character, so that a listed name is always known as such. Then there is
+    none for control characters: where ``schema`` speaks of some, every escape stays."""
+    return {} if _CONTROLS.search(_dumped(schema)) else {"json_allowed_escapes": ESCAPES}
 
 
 def _dumped(schema: object) -> str:

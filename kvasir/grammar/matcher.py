@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
+from kvasir.grammar import c_binding
+from kvasir.grammar.binding import Library, Stand, TokenSpellings
+from kvasir.grammar.python_binding import PythonLibrary
 from kvasir.grammar.refusals import refused
 from kvasir.grammar.thinking import special_bytes
 from kvasir.grammar.vocabulary import Vocabulary, vocabulary_of
@@ -14,28 +16,21 @@ from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.default import default_model
 from kvasir.weights.source import open_model
 
-MAX_LEXER_STATES = 50_000
-"""Of 1 to 2 kB each; the library's own limit is 250,000."""
-
 
 class GrammarTokens:
     """The library's view of one vocabulary; made once, a tenth of a second for 50,000 tokens."""
 
-    def __init__(self, vocabulary: Vocabulary, n_ids: int) -> None:
-        """``n_ids``: those of the model, which may be more than have a meaning."""
-        import llguidance  # megabytes: only where a grammar is asked for
-
-        self._library = llguidance
-        self._ends = frozenset(i for i in vocabulary.eos_ids if i < n_ids)
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        n_ids: int,
+        library: Callable[[TokenSpellings], Library] | None = None,
+    ) -> None:
+        """``n_ids``: those of the model, which may be more than have a meaning. ``library``:
+        default: its C interface where that is known."""
         self._vocabulary = vocabulary
-        self.trie = llguidance.LLTokenizer(
-            _Wrapped(vocabulary),  # type: ignore[arg-type]
-            n_vocab=n_ids,
-            eos_token=sorted(self._ends),
-        )
-        self._limits = llguidance.LLParserLimits(
-            max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
-        )
+        self._ends = frozenset(i for i in vocabulary.eos_ids if i < n_ids)
+        self._library = (library or _library)(_table(vocabulary, n_ids, sorted(self._ends)))
 
     def bytes_of(self, token: int) -> bytes:
         """What ``token`` writes; of one that no text spells, what stands for it."""
@@ -46,9 +41,10 @@ class GrammarTokens:
 
     def compile(self, text: str) -> Matcher:
         """Gives the GIL back meanwhile. Raises InvalidGrammar and UnsupportedSchema."""
-        made = self._library.LLMatcher(self.trie, text, log_level=0, limits=self._limits)
-        if made.is_error():
-            raise refused(_reason(made.get_error()), text)
+        try:
+            made = self._library.compile(text)
+        except ValueError as error:
+            raise refused(str(error), text) from None
         return Matcher(made, self._ends)
 
 
@@ -62,19 +58,19 @@ class Matcher:
     """Where one answer stands in its grammar. The library has no state behind an end; nothing
     follows it here."""
 
-    def __init__(self, made: Any, ends: frozenset[int]) -> None:
-        self._made = made
+    def __init__(self, stand: Stand, ends: frozenset[int]) -> None:
+        self._stand = stand
         self._ends = ends
 
     def copy(self) -> Matcher:
-        return Matcher(self._made.deep_copy(), self._ends)
+        return Matcher(self._stand.copy(), self._ends)
 
     def consume(self, tokens: Sequence[int]) -> bool:
         """Whether the answer goes on behind ``tokens``. Raises ValueError for what the grammar
         forbids."""
         n = next((i for i, token in enumerate(tokens) if token in self._ends), len(tokens))
-        if n and not self._made.consume_tokens(list(tokens[:n])):
-            raise ValueError(_reason(self._made.get_error()))
+        if n:
+            self._stand.consume(tokens[:n])
         if n < len(tokens) and not (n == len(tokens) - 1 and self.is_accepting):
             raise ValueError("the answer ends where its grammar does not")
         return n == len(tokens)
@@ -84,32 +80,25 @@ class Matcher:
         gives up."""
         goes_on = self.consume(path)
         if goes_on:
-            self._made.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
-            if self._made.is_error():
-                raise ValueError(_reason(self._made.get_error()))
+            self._stand.fill(bits)
         if path:
-            self._made.rollback(len(path) - (not goes_on))
+            self._stand.rollback(len(path) - (not goes_on))
 
     @property
     def is_accepting(self) -> bool:
         """Whether the answer may end here."""
-        return bool(self._made.is_accepting())
+        return self._stand.is_accepting()
 
 
-class _Wrapped:
-    """What the library asks of a tokenizer."""
+def _library(table: TokenSpellings) -> Library:
+    found = c_binding.library()
+    return PythonLibrary(table) if found is None else c_binding.CLibrary(found, table)
 
-    is_tokenizer_wrapper = True
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.eos_token_id = vocabulary.eos_ids[0]
-        self.bos_token_id = None
-        self.tokens = list(vocabulary.tokens)
-        self.special_token_ids = sorted(vocabulary.special_ids)
-        self._encode = vocabulary.encode
-
-    def __call__(self, text: bytes | str) -> list[int]:
-        return self._encode(text.decode() if isinstance(text, bytes) else text)
+def _table(vocabulary: Vocabulary, n_ids: int, ends: Sequence[int]) -> TokenSpellings:
+    tokens = [*vocabulary.tokens[:n_ids], *[b""] * (n_ids - len(vocabulary.tokens))]
+    special = sorted(i for i in vocabulary.special_ids if i < n_ids)
+    return TokenSpellings(tokens, special, ends, vocabulary.encode)
 
 
 @cache
@@ -117,10 +106,3 @@ def library_version() -> str:
     import llguidance
 
     return str(llguidance.__version__)
-
-
-def _reason(text: str) -> str:
-    """Without the grammar that the library repeats."""
-    lines = text.strip().split("\n")
-    said = next((line for line in lines if line.startswith("error: ")), "")
-    return f"{lines[0][:200]} {said[:200]}".strip()

@@ -28,9 +28,17 @@ SCHEMAS: dict[str, list[tuple[Any, tuple[str, ...], tuple[str, ...]]]] = {
         ({"type": "number", "minimum": 0.5, "maximum": 3}, ("1.50",), ("1e0",)),
     ],
     "one spelling of a character": [
-        ({"type": "string"}, ('"\\n"', '"é"', '"\\u0001"'), ('"\\u00e9"', '"\\/"', '"\x7f"')),
+        (
+            {"type": "string"},
+            ('"\\n"', '"é"', '"\\\\"'),
+            ('"\\u00e9"', '"\\/"', '"\x7f"', '"\\u0001"'),
+        ),
+        (OBJECT, ('{"a":1}', '{"é":1}'), ('{"\\u0061":"x"}', '{"\\u00e9":1}')),
+        ({"const": "a\x01"}, ('"a\\u0001"',), ('"a"',)),
     ],
-    "names by escapes": [(OBJECT, ('{"\\u00e9":1}',), ('{"\\q":1}',))],
+    "control characters in a schema": [
+        ({**OBJECT, "required": ["\x01"]}, ('{"\\u0001":1,"\\u0061":"x"}',), ('{"a":"x"}',)),
+    ],
     "white space": [
         ({"type": "object"}, ("{" + 40 * " " + "}",), ("{" + 41 * " " + "}", " {}", "{} ")),
     ],

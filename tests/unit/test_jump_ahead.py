@@ -19,6 +19,7 @@ from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.masks import GrammarMasks
+from kvasir.grammar.python_binding import PythonLibrary, PythonStand
 from kvasir.sampling.masks import Bits, Masks, only
 from kvasir.sched.scheduler import Scheduler
 from tests.automaton import Ring, keeps_to
@@ -229,6 +230,7 @@ def test_keys_of_a_schema_are_forced(way: Way, n_logprobs: int) -> None:
     assert written.startswith(b'{"first_name":"') and written.endswith(b'"}')
     assert len(off.plans) >= len(on.tokens)
     assert len(on.plans) <= (10 if way == "beside another" else 5)
-    matcher = byte_tokens().compile(text)
-    matcher.consume(on.tokens[:1])
-    assert bytes(matcher._made.compute_ff_tokens()) == b'"first_name":"'
+    stand = byte_tokens(PythonLibrary).compile(text)._stand
+    assert isinstance(stand, PythonStand)
+    stand.consume(on.tokens[:1])
+    assert bytes(stand._made.compute_ff_tokens()) == b'"first_name":"'
