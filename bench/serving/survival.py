@@ -52,8 +52,9 @@ SUITES = {
     "successor takes the sockets at 50 requests a second": ("tests/e2e/test_handover.py", ""),
     "a batch goes on in a successor": ("tests/e2e/test_state_handover.py", ""),
 }
-N_STREAMS, N_PROMPT, N_BEFORE, N_AFTER = 64, 100, 100, 8
-"""Tokens of a stream: its prompt, those of its answer before the kill, and those after."""
+N_STREAMS, N_PROMPT, N_BEFORE, N_AFTER = 64, 100, 100, 64
+"""Tokens of a stream: its prompt, those of its answer before the kill, and those after, of which
+the first streams have some when the last one has all before."""
 IDS = 20_000
 REPEAT = 3
 PATIENCE = 600.0
