@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.experiments.registry import EXPERIMENTS
 from bench.figures.blocks import Blocks
+from bench.figures.grammars import GRAMMARS
 from bench.figures.results import RESULTS, load
 from bench.figures.serving import SERVING
 from bench.figures.target import Read, Target, table
@@ -101,6 +102,7 @@ def experiments() -> str:
 LIMITS: Blocks = {
     "targets": lambda: table(TARGETS),
     "serving": lambda: table(SERVING),
+    "grammars": lambda: table(GRAMMARS),
     "missed-experiments": missed_experiments,
     "experiments": experiments,
 }

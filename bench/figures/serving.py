@@ -50,7 +50,21 @@ EVENTS = (
         25,
         "{:.1f}",
     ),
+    counted(
+        "the same, over a server of a few lines on the same machine (25 over 11)",
+        "events-2cores",
+        results("chat_over_plain_asgi"),
+        25 / 11,
+        "{:.2f}x",
+    ),
     counted("the same, dearest dialect over chat", "events-2cores", dearest, 1.5, "{:.2f}x"),
+    most(
+        "64 streams over HTTP, lost against offline",
+        "streaming-2cores",
+        results("lost"),
+        0.03,
+        "{:.1%}",
+    ),
 )
 
 
@@ -77,6 +91,13 @@ LOADS = (
 )  # fmt: skip
 
 
+KEYS = (
+    Target("2,000 prompts that another key asked before, and as many that nobody did: p that their "
+           "times are of one distribution", "tenants-2cores", results("p"), 0.01, "{:.3f}"),
+    counted("the same: tokens found in the cache", "tenants-2cores",
+            lambda d: d["results"]["known_to_another_key"]["cached_tokens"][1], 0, "{:.0f}"),
+)  # fmt: skip
+
 DEATHS = (
     Target(
         "an hour of engines killed, crashed and stopped at random moments: requests of every kind "
@@ -95,7 +116,7 @@ DEATHS = (
         0,
         "{:.0f}",
     ),
-)
+)  # fmt: skip
 
 METRICS = (
     counted(
@@ -121,4 +142,5 @@ SERVING = (
     *METRICS,
     *EVENTS,
     *LOADS,
+    *KEYS,
 )

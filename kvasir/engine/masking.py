@@ -190,9 +190,9 @@ class Masking:
                 key = owner.standing.tenant, owner.params.constraint
                 self._follow(opening.slot, owner.params, self._shared.setdefault(key, _Spent()))
         by_slot: dict[int, list[tuple[int, Path]]] = {}
-        for i, row in rows.items():
-            if row.slot in owners and row.slot in self._open:
-                by_slot.setdefault(row.slot, []).append((i, row.path))
+        for i, (slot, path) in rows.items():
+            if slot in owners and slot in self._open:
+                by_slot.setdefault(slot, []).append((i, path))
             else:  # its request has ended
                 handle.fill(i, np.zeros(self._n_words, np.uint32))
         looks = {

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from kvasir import _native
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import StepPlan
-from kvasir.exec.rows import LogitRow, logit_rows
+from kvasir.core.plan import Row, StepPlan
+from kvasir.exec.rows import logit_rows
 from kvasir.sampling.masks import Bits, n_words
 
 WAIT_SECONDS = 600.0
@@ -27,9 +26,9 @@ class ConstrainedSlots:
     def __init__(self) -> None:
         self._slots: set[int] = set()
 
-    def rows(self, plan: StepPlan) -> Mapping[int, LogitRow]:
-        """The rows of ``plan`` that are drawn under a constraint, by their index among its logit
-        rows. Their paths are what follows the outputs that the plan before gave."""
+    def rows(self, plan: StepPlan) -> Mapping[int, tuple[int, tuple[int, ...]]]:
+        """Slot and path of the rows of ``plan`` that are drawn under a constraint, by their index
+        among its logit rows. A path is what follows the outputs that the plan before gave."""
         for opening in plan.opens:
             if opening.params.constraint:
                 self._slots.add(opening.slot)
@@ -37,20 +36,25 @@ class ConstrainedSlots:
                 self._slots.discard(opening.slot)
         return self._rows(plan) if self._slots else {}
 
-    def _rows(self, plan: StepPlan) -> dict[int, LogitRow]:
-        found: dict[int, LogitRow] = {}
+    def _rows(self, plan: StepPlan) -> dict[int, tuple[int, tuple[int, ...]]]:
+        found: dict[int, tuple[int, tuple[int, ...]]] = {}
         first = 0
         for row in plan.rows:
             if row.slot in self._slots:
-                drawn = ((i, own) for i, own in enumerate(logit_rows(row), first) if own.target < 0)
-                found.update((i, replace(own, path=_drafted(own.path))) for i, own in drawn)
+                found.update((first + i, (row.slot, path)) for i, path in _drawn(row))
             first += row.n_logits
         return found
 
 
-def _drafted(path: tuple[int, ...]) -> tuple[int, ...]:
-    """Without the reference that it may begin with: known when the masks are made."""
-    return path[1:] if path and path[0] < 0 else path
+def _drawn(row: Row) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Which of its logit rows are, and their paths without the reference that each may begin with:
+    known when the masks are made."""
+    if row.n_logits == 1 and not row.targets:
+        yield 0, ()
+        return
+    for i, one in enumerate(logit_rows(row)):
+        if one.target < 0:
+            yield i, one.path[1:] if one.path and one.path[0] < 0 else one.path
 
 
 class StepMasks:

@@ -55,7 +55,7 @@ def n_words(vocab_size: int) -> int:
 
 
 def allows(bits: Bits, token: int) -> bool:
-    return bool(bits[token // 32] >> np.uint32(token % 32) & 1)
+    return bool(bits.item(token // 32) >> token % 32 & 1)
 
 
 def only(bits: Bits) -> int:

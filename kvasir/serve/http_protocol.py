@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -35,6 +36,9 @@ LINGER_SECONDS = 2.0
 """How long a client that is answered may go on sending its body, so that it can read the answer."""
 LINGER_PAUSE = 0.02
 """Between two reads, of up to 256 KiB, of what it sends."""
+
+SECOND_LOOK = 0.01
+"""Seconds between the end of a client's time and what that has for it."""
 
 IDLE, HEAD, BODY = "idle", "head", "body"
 
@@ -133,7 +137,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """What is written is still sent, for as long as the client reads it."""
         self._socket.close()
         self._disarm_writing()
-        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._socket.abort)
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._write_overdue)
 
     def _cut(self) -> None:
         """For connections with nothing left to send."""
@@ -153,12 +157,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """The write buffer is full: the client has ``write_timeout`` to read most of it."""
         super().pause_writing()
         self._disarm_writing()
-        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._socket.abort)
+        self._write_timer = self.loop.call_later(self.limits.write_timeout, self._write_overdue)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self._socket.is_closing():
             self._disarm_writing()
+
+    def _write_overdue(self) -> None:
+        self._write_timer = self.loop.call_later(SECOND_LOOK, self._socket.abort)
 
     def _disarm_writing(self) -> None:
         if self._write_timer is not None:
@@ -337,9 +344,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             )
         )
 
-    def _arm(self, seconds: float, overdue: Any) -> None:
+    def _arm(self, seconds: float, overdue: Callable[[], None]) -> None:
         self._disarm()
-        self._timer = self.loop.call_later(seconds, overdue)
+        self._timer = self.loop.call_later(seconds, self._look_again, overdue)
+
+    def _look_again(self, overdue: Callable[[], None]) -> None:
+        """What came while the loop stood still is read first: its timers are before its sockets."""
+        self._timer = self.loop.call_later(SECOND_LOOK, overdue)
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -88,3 +88,13 @@ def test_scores_that_are_repeated_for_every_choice_are_bounded(toy: Server) -> N
     assert "128640 tokens with 20 alternatives each, which counts as 2701440" in said["message"]
     assert "at most 2097152: lower n, " in said["message"]
     assert toy.post(PATH, {**asked, "prompt": [97]}).status_code == 200
+
+
+@pytest.mark.parametrize("salt", ["cold", "found", "found"])
+def test_a_prompt_that_is_cut_comes_back_cut(toy: Server, salt: str) -> None:
+    """Whether its blocks are found or not."""
+    kept = 20 * "\U0001f600"
+    cut = {"truncate_prompt_tokens": 80, "cache_salt": f"echo {salt}", "logprobs": 1}
+    (choice,) = asked(toy, {"prompt": WRITTEN + kept, **cut})
+    (alone,) = asked(toy, {"prompt": kept, "logprobs": 1})
+    assert choice["text"].startswith(kept) and choice == alone

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,6 +107,21 @@ def test_the_operator_makes_turns_and_ends_keys(toy_folder: Path, tmp_path: Path
         assert server.post(TEXT, SHORT, **bearer(seen[0])).status_code == 200
     log = "".join(server.lines)
     assert "serving" in log and not any(secret in log for secret in seen)
+
+
+def test_a_key_that_expires_ends_nothing_that_runs(toy_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    short = Key("short", ("inference",), (), 0, expires=int(time.time()) + 4)
+    secret = KeyFile(path).edit(lambda keys: create(keys, short))
+    with keyed(toy_folder, path) as server:
+
+        def asked() -> httpx.Response:
+            return server.post(TEXT, SHORT, **bearer(secret))
+
+        with streaming(server, secret) as lines:
+            wait_until(lambda: asked().status_code == 401)
+            assert code(asked()) == (401, "expired_api_key")
+            assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
 def test_r108_the_file_is_read_again_when_it_is_asked_for(toy_folder: Path, tmp_path: Path) -> None:

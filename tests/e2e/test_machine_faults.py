@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,12 +19,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.e2e.conftest import StartServer
 from tests.e2e.harness import (
     FAULT_ENGINE,
+    MODEL,
     PATIENCE,
     ROOT,
     Server,
     canaries,
+    connect,
+    post_bytes,
+    read_reply,
     running_server,
     wait_until,
 )
@@ -34,6 +40,22 @@ TEXT = "/v1/completions"
 DAY = 86_400
 DUE = {"prompt": "x", "max_tokens": 4, "ttft_ms": 60_000, "deadline_ms": 60_000}
 COMPILER = os.environ.get("CC", "cc")
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_what_came_while_the_server_stood_still_is_not_late(server: StartServer, part: str) -> None:
+    """As on a machine that was suspended: its timers see the end of a client's time first."""
+    data = post_bytes(TEXT, json.dumps({"model": MODEL, "prompt": "x", "max_tokens": 2}).encode())
+    n_before = len(data) - 5 if part == "body" else 0
+    with server(header_timeout=1, body_timeout=1) as running, connect(running) as sock:
+        sock.sendall(data[:n_before])
+        assert running.get("/health").status_code == 200  # the connection before is accepted, too
+        running.process.send_signal(signal.SIGSTOP)
+        sock.sendall(data[n_before:])
+        time.sleep(1.5)
+        running.process.send_signal(signal.SIGCONT)
+        reply = read_reply(sock)
+        assert reply is not None and reply.status == 200
 
 
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason="needs a C compiler")

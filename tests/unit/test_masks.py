@@ -120,11 +120,11 @@ def test_rows_that_draw_for_a_constrained_slot_have_a_mask() -> None:
     opens = (SlotOpen(0, PARAMS, (1,)), SlotOpen(1, replace(PARAMS, constraint=""), (1,)))
     scored = Row(0, 0, (1, 2, 3), n_logits=3, targets=(2, 3, -1))
     rows = (Row(1, 0, (1,)), scored)
-    assert {i: x.path for i, x in slots.rows(StepPlan(0, rows, opens)).items()} == {3: ()}
+    assert {i: path for i, (_, path) in slots.rows(StepPlan(0, rows, opens)).items()} == {3: ()}
     tree = Row(0, 3, (4, 5, 6, 7), n_logits=4, parents=(-1, 0, 0, 2))
     found = slots.rows(StepPlan(1, (Row(1, 1, (-1,)), tree)))
-    assert {i: x.path for i, x in found.items()} == {1: (), 2: (5,), 3: (6,), 4: (6, 7)}
-    assert [x.path for x in slots.rows(StepPlan(2, (Row(0, 5, (-1,)),))).values()] == [()]
+    assert {i: path for i, (_, path) in found.items()} == {1: (), 2: (5,), 3: (6,), 4: (6, 7)}
+    assert [path for _, path in slots.rows(StepPlan(2, (Row(0, 5, (-1,)),))).values()] == [()]
     again = SlotOpen(0, replace(PARAMS, constraint=""), (1,))
     assert not slots.rows(StepPlan(3, (Row(0, 0, (1,)),), (again,)))
 

@@ -1,0 +1,39 @@
+"""What was wanted of grammars, over the schemas of MaskBench."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.figures.serving import most
+from bench.figures.target import Read, Target
+
+RESULT = "schemas-2cores"
+MODELS = {"SmolLM2-135M-Instruct.Q4_1": "49,152", "qwen2.5-coder-1.5b-instruct-q4_k_m": "151,936"}
+
+
+def seconds(model: str, what: str, quantile: str, scale: float) -> Read:
+    def read(document: dict[str, Any]) -> float:
+        return scale * float(document["results"][model][f"{what}_seconds"][quantile])
+
+    return read
+
+
+def times(model: str, n_tokens: str) -> list[Target]:
+    return [
+        most(f"{what}, {quantile}, vocabulary of {n_tokens}", RESULT,
+             seconds(model, name, quantile, scale), bound, form)
+        for name, what, quantile, scale, form, bound in (
+            ("mask", "time of a mask", "p50", 1e6, "{:.0f} us", 20),
+            ("mask", "time of a mask", "p99", 1e6, "{:.0f} us", 500),
+            ("compile", "time to compile", "p50", 1e3, "{:.3g} ms", 3),
+            ("compile", "time to compile", "p99", 1e3, "{:.3g} ms", 60),
+            ("cached", "time to begin with what is compiled", "p50", 1e3, "{:.3g} ms", 0.2),
+        )
+    ]  # fmt: skip
+
+
+GRAMMARS = (
+    Target("996 schemas: accepted", RESULT, lambda d: d["results"]["accepted_share"], 0.9, "{:.1%}",
+           is_timed=False),
+    *(target for model, n_tokens in MODELS.items() for target in times(model, n_tokens)),
+)  # fmt: skip
