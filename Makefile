@@ -29,7 +29,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates test-vocabularies test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -48,6 +48,7 @@ help:
 	@echo "make check        ruff, mypy, clang-format"
 	@echo "make format       let ruff and clang-format write"
 	@echo "make test-templates  tool calls as the chat templates of 67 models write them"
+	@echo "make test-vocabularies  ids of the vocabularies of llama.cpp's tests"
 	@echo "make test-schemas    schemas of others with their instances (SCHEMAS=file.jsonl.gz: more of them)"
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
@@ -75,6 +76,14 @@ test-templates: $(VENV)/.built $(VENV)/.dev
 		--require-hashes -r tests/templates/requirements.txt -d build/templates
 	tar xzf build/templates/llama_cpp_python-*.tar.gz -C build/templates --strip-components 1 --wildcards '*/models/templates/*.jinja'
 	KVASIR_TEMPLATES=build/templates/vendor/llama.cpp/models/templates $(VENV)/bin/python -m pytest -n $(WORKERS) tests/templates $(ARGS)
+
+# The same source has vocabularies, with texts and the ids that these have.
+test-vocabularies: $(VENV)/.built $(VENV)/.dev
+	mkdir -p build/templates build/vocabularies
+	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --no-binary :all: --no-build-isolation \
+		--require-hashes -r tests/templates/requirements.txt -d build/templates
+	tar xzf build/templates/llama_cpp_python-*.tar.gz -C build/vocabularies --strip-components 1 --wildcards '*/models/ggml-vocab-*'
+	KVASIR_VOCABULARIES=build/vocabularies/vendor/llama.cpp/models $(VENV)/bin/python -m pytest -n $(WORKERS) tests/vocabularies $(ARGS)
 
 # The JSON-Schema-Test-Suite lies in the source of jsonschema; SCHEMAS is a file of more, with instances.
 test-schemas: $(VENV)/.built $(VENV)/.dev
@@ -131,7 +140,8 @@ format: $(VENV)/.dev
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 test-oracle: $(ORACLE)/.built
-	$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(TESTS) $(ARGS)
+	KVASIR_TEMPLATES=$(wildcard build/templates/vendor/llama.cpp/models/templates) \
+		$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(TESTS) $(ARGS)
 
 sanitize: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh memory $(abspath $(VENV))/bin/python $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
+from kvasir.tokenizer.templates import DEFAULT
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
 from kvasir.toolcalls.writing import written
@@ -24,6 +25,7 @@ def template_text(path: str | None) -> str:
         lines.append(f"chat template  {template.problem}")
     else:
         lines.append(f"chat template  {len(template.text or '')} characters")
+        lines += _variant_lines(template)
         lines += _reasoning_lines(reasoning_of(template))
         lines += _call_lines(detect(template, special_names(tokenizer)))
     return "\n".join(lines) + "\n"
@@ -55,3 +57,9 @@ def _call_lines(found: Detected) -> list[str]:
         "a call",
         *(f"    {line}" for line in lines),
     ]
+
+
+def _variant_lines(template: ChatTemplate) -> list[str]:
+    """Of a model with several templates."""
+    others = [name for name in template.texts if name != DEFAULT]
+    return [f"    also {name}  {len(template.texts[name])} characters" for name in others]

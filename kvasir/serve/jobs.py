@@ -125,7 +125,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         echoes=await read_echoes(asked, prompts, server.text.tokenizer),
         warnings=(
             *asked.warnings,
-            *known_variables(asked.variables, server.text.template.text or "")[1],
+            *known_variables(asked.variables, server.text.template.all_text)[1],
             *grammar.warnings,
             *(pool.warnings if pool else ()),
         ),
@@ -298,7 +298,7 @@ async def _rendered(asked: Asked, server: Server, n_dropped: int, most: int) -> 
                 add_generation_prompt=asked.add_generation_prompt,
                 continues_last=asked.continues_last,
                 add_special=asked.add_special,
-                variables=known_variables(asked.variables, server.text.template.text or "")[0],
+                variables=known_variables(asked.variables, server.text.template.all_text)[0],
                 tools=() if asked.tools is None else tuple(asked.tools.shown()),
             ),
             tool_format=server.tool_format,

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import jinja2
 from jinja2.exceptions import SecurityError
 
-from kvasir.core.errors import ModelError, RequestError
-from kvasir.formats.fields import get_str
+from kvasir.core.errors import RequestError
 from kvasir.tokenizer.guard import Guard
 from kvasir.tokenizer.sandbox import Sandbox
 from kvasir.tokenizer.spelling import TextPiece
+from kvasir.tokenizer.templates import (
+    DEFAULT,
+    MAX_TEMPLATE,
+    TOOL_USE,
+    find_response_template,
+    find_templates,
+)
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.weights.source import ModelSource
 
-_MAX_TEMPLATE = 1 << 20
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """Names that templates have for a past message's reasoning; messages here have the first."""
 END_MARK = "\ue00b\ue00c"
@@ -25,8 +31,19 @@ _LINE_FEED = "\n"
 """Before a text that continues: it is a token of its own, and the encoder puts its space there."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """One template of a model, or why there is none."""
+
+    template: jinja2.Template | None = None
+    problem: str | None = None
+    thoughts: str = _THOUGHTS[0]
+    """The field of a message in which it looks for its reasoning."""
+
+
 class ChatTemplate:
-    """The chat template of a model. Immutable; renders in any thread.
+    """The chat template of a model, which may have another one for conversations with tools.
+    Immutable; renders in any thread.
 
     A model without a usable template can still complete text, so ``problem`` says why ``render``
     would refuse, and is None when it works.
@@ -38,27 +55,25 @@ class ChatTemplate:
         self._sandbox = Sandbox()
         self._guard = Guard(tokenizer)
         with source.named_errors():
-            self.text = find_template(source)
+            self.texts: Mapping[str, str] = find_templates(source)
             self.response = find_response_template(source)
-        self._thoughts = thoughts_name(self.text or "")
-        self.problem: str | None = None
-        self._template: jinja2.Template | None = None
-        if self.text is None:
-            self.problem = f"model '{source.name}' has no chat template: use text completions"
-        elif len(self.text) > _MAX_TEMPLATE:
-            self.problem = (
-                f"the chat template has {len(self.text)} characters, {_MAX_TEMPLATE} are allowed"
-            )
-        else:
-            self._compile(self.text)
+        self._variants = {name: self._compile(text) for name, text in self.texts.items()}
+        if DEFAULT not in self._variants:
+            self._variants[DEFAULT] = _Variant(problem=_none_named(source.name, self.texts))
+        self.text = self.texts.get(DEFAULT)
+        self.all_text = "\n".join(self.texts.values())
+        """Of all of them: what is in none is nothing to the model."""
+        self.problem = self._variants[DEFAULT].problem
 
-    def _compile(self, text: str) -> None:
-        try:
-            self._template = self._sandbox.load(text)
-        except jinja2.TemplateSyntaxError as error:
-            self.problem = (
-                f"the model's chat template is not valid in line {error.lineno}: {error.message}"
+    def _compile(self, text: str) -> _Variant:
+        if len(text) > MAX_TEMPLATE:
+            return _Variant(
+                problem=f"the chat template has {len(text)} characters, {MAX_TEMPLATE} are allowed"
             )
+        try:
+            return _Variant(self._sandbox.load(text), None, thoughts_name(text))
+        except jinja2.TemplateSyntaxError as error:
+            problem = f"is not valid in line {error.lineno}: {error.message}"
         except (
             jinja2.TemplateError,
             SyntaxError,
@@ -66,7 +81,8 @@ class ChatTemplate:
             MemoryError,
             ValueError,
         ) as error:
-            self.problem = f"the model's chat template is not supported: {error}"
+            problem = f"is not supported: {error}"
+        return _Variant(problem=f"the model's chat template {problem}")
 
     def render(
         self,
@@ -79,12 +95,17 @@ class ChatTemplate:
         words of the last of them.
 
         ``variables`` (``tools``, ``documents``, what a request adds) reach the template by their
-        names. Raises RequestError when there is no template, when the template refuses the
-        messages, or when rendering exceeds the limits of ``budget``.
+        names; with tools, a model's template ``tool_use`` is rendered where it has one. Raises
+        RequestError when there is no template, when the template refuses the messages, or when
+        rendering exceeds the limits of ``budget``.
         """
-        if self._template is None:
-            raise RequestError(self.problem or "", param="messages", code="chat_template_missing")
-        messages = [_renamed(message, self._thoughts) for message in messages]
+        has_own = variables.get("tools") and TOOL_USE in self._variants
+        variant = self._variants[TOOL_USE if has_own else DEFAULT]
+        if variant.template is None:
+            raise RequestError(
+                variant.problem or "", param="messages", code="chat_template_missing"
+            )
+        messages = [_renamed(message, variant.thoughts) for message in messages]
         known = {
             "tools": None,
             "documents": None,
@@ -94,7 +115,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            text = self._sandbox.render(self._template, known)
+            text = self._sandbox.render(variant.template, known)
         except (SecurityError, OverflowError, RecursionError, MemoryError) as error:
             reason = str(error) or type(error).__name__
             raise _refused(f"was stopped: {reason}", "chat_template_limit") from None
@@ -191,32 +212,9 @@ def _refused(reason: str, code: str = "chat_template_error") -> RequestError:
     return RequestError(f"the model's chat template {reason}", param="messages", code=code)
 
 
-def find_template(source: ModelSource) -> str | None:
-    """The template in GGUF metadata, chat_template.jinja or tokenizer_config.json, if any."""
-    if source.kind == "gguf":
-        return get_str(source.config, "tokenizer.chat_template")
-    alone = source.read("chat_template.jinja", _MAX_TEMPLATE)
-    if alone is not None:
-        try:
-            return alone.decode("utf-8")
-        except UnicodeDecodeError:
-            raise ModelError(f"{source.path / 'chat_template.jinja'} is not valid UTF-8") from None
-    return _default_of(source.read_json("tokenizer_config.json").get("chat_template"))
-
-
-def find_response_template(source: ModelSource) -> object:
-    """What tokenizer_config.json says of how answers are read, if anything."""
-    if source.kind == "gguf":
-        return None
-    return source.read_json("tokenizer_config.json").get("response_template")
-
-
-def _default_of(value: object) -> str | None:
-    """tokenizer_config.json holds one template, or a list of named ones."""
-    if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
-        value = next((i.get("template") for i in value if i.get("name") == "default"), None)
-    if value is not None and not isinstance(value, str):
-        raise ModelError(
-            "chat_template of tokenizer_config.json is no text, and no list of named texts"
-        )
-    return value
+def _none_named(model: str, names: Iterable[str]) -> str:
+    """Why there is no template by the name of ``DEFAULT``."""
+    others = ", ".join(map(repr, names))
+    if others:
+        return f"model '{model}' has the chat templates {others}, and none that is the default one"
+    return f"model '{model}' has no chat template: use text completions"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvasir.tokenizer.from_folder import spec_from_folder
 from kvasir.tokenizer.from_gguf import spec_from_gguf
-from kvasir.tokenizer.from_json import spec_from_folder
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.weights.source import ModelSource
 

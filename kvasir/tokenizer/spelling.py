@@ -62,7 +62,7 @@ class Speller:
         twin.add_tokens([_alias(token, self._aliases[i]) for i, token in added if i in special_ids])
         twin.encode_special_tokens = True
         self._twin = twin
-        unknown = twin.encode(_NOBODYS, add_special_tokens=False).ids
+        unknown = {*twin.encode(_NOBODYS, add_special_tokens=False).ids, _unknown_of(twin)}
         self._real: dict[int | None, list[int]] = {}
         for i, token in added:
             own = twin.token_to_id(token.content)
@@ -88,3 +88,9 @@ class Speller:
 def _alias(token: AddedToken, name: str) -> AddedToken:
     """It is taken wherever it stands, so it is matched before anything changes the text."""
     return AddedToken(name, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False)
+
+
+def _unknown_of(backend: tokenizers.Tokenizer) -> int | None:
+    """The id of what the model has no token for, where it names one."""
+    name = getattr(backend.model, "unk_token", None)
+    return None if name is None else backend.token_to_id(name)

@@ -10,9 +10,12 @@ from typing import Literal
 import tokenizers
 
 from kvasir.core.errors import ModelError, RequestError
+from kvasir.tokenizer.alphabet import bytes_of
 from kvasir.tokenizer.spelling import Speller, encode, twin_of
 
-PieceStyle = Literal["byte_level", "metaspace"]
+PieceStyle = Literal["byte_level", "metaspace", "word_piece"]
+CONTINUES = "##"
+"""Before WordPiece's tokens that go on with a word."""
 _PROBE = "a"
 MAX_IDS = 1 << 21
 """Above any vocabulary: a file that names a higher id is corrupt."""
@@ -24,7 +27,8 @@ class TokenizerSpec:
 
     backend: tokenizers.Tokenizer
     style: PieceStyle
-    """How a token spells its bytes: GPT-2's alphabet, or ▁ for space and <0xAB> for a byte."""
+    """How a token spells its bytes: GPT-2's alphabet; ▁ for space and <0xAB> for a byte; a space
+    before all but those that go on with a word."""
     strip_space: bool
     """A leading space of a decoded text was put there by the encoder."""
     added_ids: frozenset[int]
@@ -177,7 +181,9 @@ class Tokenizer:
             return _spell_metaspace(piece)
         if token_id in self._spec.added_ids:
             return piece.encode()
-        return _spell_byte_level(piece)
+        if self._spec.style == "word_piece":
+            return _spell_word_piece(piece)
+        return bytes_of(piece)
 
 
 def _encoding(
@@ -202,25 +208,6 @@ def _not_unicode() -> RequestError:
     return RequestError("the text holds a lone surrogate, which is not valid Unicode")
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable character for each byte (Radford et al. 2019, released encoder)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {
-        chr(256 + i): byte for i, byte in enumerate(others)
-    }
-
-
-_ALPHABET = _byte_alphabet()
-
-
-def _spell_byte_level(piece: str) -> bytes:
-    try:
-        return bytes([_ALPHABET[char] for char in piece])
-    except KeyError:
-        return piece.encode()
-
-
 def _spell_metaspace(piece: str) -> bytes:
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
         try:
@@ -228,3 +215,8 @@ def _spell_metaspace(piece: str) -> bytes:
         except ValueError:
             pass
     return piece.replace("▁", " ").encode()
+
+
+def _spell_word_piece(piece: str) -> bytes:
+    rest = piece.removeprefix(CONTINUES)
+    return (rest if rest != piece else f" {piece}").encode()

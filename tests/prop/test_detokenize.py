@@ -10,9 +10,16 @@ from kvasir.tokenizer.detokenize import StreamDecoder
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.stops import StopStrings
 from kvasir.tokenizer.tokenizer import Tokenizer
-from tests.tiny_vocab import byte_level, sentence_piece
+from tests.tiny_vocab import byte_level, characters, sentence_piece, unigram, word_piece
 
-KINDS = {"byte_level": byte_level, "sentence_piece": sentence_piece}
+KINDS = {
+    "byte_level": byte_level,
+    "sentence_piece": sentence_piece,
+    "characters": characters,
+    "word_piece": word_piece,
+    "unigram": unigram,
+}
+LOSSLESS = ("byte_level", "sentence_piece", "characters")
 
 
 @cache
@@ -34,13 +41,13 @@ def test_any_ids(kind: str, data: st.DataObject, skip: bool, continues: bool) ->
     assert "".join(deltas) == tokenizer.decode(ids, skip, continues)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LOSSLESS)
 @given(st.text(max_size=30), st.text(alphabet="the é你🙂👩‍\n", max_size=30))
 @settings(max_examples=150, deadline=None)
 def test_any_text(kind: str, first: str, second: str) -> None:
     tokenizer = tokenizer_of(kind)
     text = first + second
-    if kind == "sentence_piece":  # writes a space as U+2581, and cannot tell the two apart
+    if kind != "byte_level":  # writes a space as U+2581, and cannot tell the two apart
         text = text.replace("\u2581", "")
     ids = tokenizer.encode(text, parse_special=False)
     deltas = stream(StreamDecoder(tokenizer), ids)

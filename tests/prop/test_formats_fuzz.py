@@ -17,7 +17,7 @@ from kvasir.formats.types import FORMATS
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
 from tests.gguf_writer import gguf_bytes, safetensors_bytes
-from tests.tiny_vocab import byte_level, sentence_piece
+from tests.tiny_vocab import byte_level, characters, sentence_piece, unigram, word_piece
 
 ROWS = np.linspace(-1, 1, 192, dtype=np.float32).reshape(3, 64)
 GGUF = gguf_bytes(
@@ -104,6 +104,12 @@ def test_every_byte_of_the_header_matters_or_is_text(tmp_path: Path) -> None:
             check(open_gguf, tmp_path / "model", GGUF[:at] + bytes([byte]) + GGUF[at + 1 :])
 
 
+VOCABULARIES = (byte_level, sentence_piece, word_piece, unigram, characters)
+MORE_KEYS = {
+    "tokenizer.ggml.precompiled_charsmap",
+    "tokenizer.ggml.normalizer.lowercase",
+    "tokenizer.ggml.remove_extra_whitespaces",
+}
 odd_values = st.one_of(
     st.none(),
     st.booleans(),
@@ -117,8 +123,8 @@ odd_values = st.one_of(
 
 
 @given(
-    kind=st.sampled_from([byte_level, sentence_piece]),
-    key=st.sampled_from(sorted(byte_level() | sentence_piece())),
+    kind=st.sampled_from(VOCABULARIES),
+    key=st.sampled_from(sorted({key for make in VOCABULARIES for key in make()} | MORE_KEYS)),
     value=odd_values,
 )
 @settings(max_examples=300, deadline=None)

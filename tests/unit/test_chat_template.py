@@ -104,6 +104,78 @@ def test_sources_in_folders(tmp_path: Path) -> None:
     assert from_folder(tmp_path, SIMPLE, jinja="own file").render(USER) == "own file"
 
 
+NAMED = [
+    {"name": "default", "template": SIMPLE},
+    {
+        "name": "tool_use",
+        "template": "{{ tools|length }} tools{% for m in messages %}{{ m.thinking }}{% endfor %}",
+    },
+    {"name": "rag", "template": "{{ documents }}"},
+]
+SAID = [*USER, {"role": "assistant", "content": "", "reasoning_content": "so"}]
+
+
+def check_named(template: ChatTemplate) -> None:
+    assert sorted(template.texts) == ["default", "rag", "tool_use"]
+    assert template.render(USER) == template.render(USER, tools=[]) == "[user]Hi<|im_end|>"
+    assert template.render(SAID, tools=[{}, {}]) == "2 toolsso"
+    assert template.text == SIMPLE
+    assert "documents" in template.all_text
+
+
+def test_a_template_for_tools_is_rendered_with_tools_alone(tmp_path: Path) -> None:
+    check_named(from_folder(tmp_path, NAMED))
+    extra = {"tokenizer.chat_template": SIMPLE, "tokenizer.chat_templates": ["tool_use", "rag"]}
+    for one in NAMED[1:]:
+        extra[f"tokenizer.chat_template.{one['name']}"] = one["template"]
+    write_gguf(tmp_path / "m.gguf", byte_level(**extra), {})
+    source = open_model(tmp_path / "m.gguf")
+    check_named(ChatTemplate(source, load_tokenizer(source)))
+
+
+def test_templates_of_files_come_before_those_of_settings(tmp_path: Path) -> None:
+    more = tmp_path / "additional_chat_templates"
+    more.mkdir()
+    for one in NAMED[1:]:
+        (more / f"{one['name']}.jinja").write_text(one["template"])
+    check_named(from_folder(tmp_path, "other", jinja=SIMPLE))
+
+
+def test_a_model_without_the_default_template(tmp_path: Path) -> None:
+    template = from_folder(tmp_path, NAMED[1:])
+    assert template.problem is not None
+    assert "has the chat templates 'tool_use', 'rag', and none" in template.problem
+    assert template.render(USER, tools=[{}]) == "1 tools"
+    with pytest.raises(RequestError, match="none that is the default one"):
+        template.render(USER)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        7,
+        [7],
+        [{"name": "default"}],
+        [{"name": [], "template": "x"}],
+        [{"template": "x"}],
+        [NAMED[0], NAMED[0]],
+        {"default": "x"},
+    ],
+)
+def test_bad_lists_of_templates(tmp_path: Path, listed: object) -> None:
+    with pytest.raises(ModelError, match=r"chat_template of tokenizer_config\.json"):
+        from_folder(tmp_path, listed)
+
+
+def test_too_many_templates(tmp_path: Path) -> None:
+    more = tmp_path / "additional_chat_templates"
+    more.mkdir()
+    for i in range(65):
+        (more / f"{i}.jinja").write_text("x")
+    with pytest.raises(ModelError, match="65 templates, at most 64"):
+        from_folder(tmp_path, SIMPLE)
+
+
 def test_model_without_template(tmp_path: Path) -> None:
     template = from_text(tmp_path, None)
     assert template.problem == "model 'm' has no chat template: use text completions"

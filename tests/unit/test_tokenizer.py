@@ -10,12 +10,12 @@ from kvasir.core.errors import ModelError, RequestError
 from kvasir.tokenizer import spelling
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.load import load_tokenizer
-from kvasir.tokenizer.pretokenize import SPLITS
+from kvasir.tokenizer.splits import SPLITS
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.weights.source import open_model
 from tests.gguf_writer import write_gguf, write_safetensors
 from tests.smollm2 import smollm2
-from tests.tiny_vocab import byte_level, sentence_piece
+from tests.tiny_vocab import byte_level, sentence_piece, word_piece
 
 TEXTS = (
     "the quick brown fox",
@@ -152,7 +152,7 @@ def test_every_split_keeps_the_text(pre: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"model": "bert"}, "tokenizer.ggml.model 'bert' is not supported"),
+        ({"model": "rwkv"}, "tokenizer.ggml.model 'rwkv' is not supported"),
         ({"model": 3}, "'tokenizer.ggml.model' is '3', expected a string"),
         ({"pre": "klingon"}, "tokenizer.ggml.pre 'klingon' is not supported"),
         ({"tokens": []}, "tokenizer.ggml.tokens has 0 entries"),
@@ -229,6 +229,20 @@ def test_folder_of_sentence_piece(tmp_path: Path) -> None:
         assert theirs.decode(ids) == spec.backend.decode(ids) == text
 
 
+def test_folder_of_word_piece(tmp_path: Path) -> None:
+    spec = spec_from_gguf(word_piece())
+    spec.backend.decoder = decoders.WordPiece()
+    settings = {"cls_token": "[CLS]", "sep_token": "[SEP]", "bos_token": None}
+    folder = folder_of(tmp_path, spec.backend, tokenizer_config=settings)
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    ours, theirs = Tokenizer(spec), load_tokenizer(open_model(folder))
+    assert (theirs.bos_id, theirs.eos_ids) == (None, ())
+    for text in (*TEXTS, "The dogs, quicker [SEP]"):
+        assert theirs.encode(text) == ours.encode(text)
+        assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
+    assert theirs.decode(ours.encode("The dogs quicker")) == "the dogs quicker"
+
+
 def test_folder_never_truncates(tmp_path: Path) -> None:
     spec = spec_from_gguf(byte_level())
     spec.backend.decoder = decoders.ByteLevel()
@@ -247,7 +261,7 @@ def test_folder_never_truncates(tmp_path: Path) -> None:
         ('{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "decoder is missing"),
         (
             '{"model": {"type": "BPE", "vocab": {}, "merges": []}, "decoder": '
-            '{"type": "WordPiece", "prefix": "##", "cleanup": true}}',
+            '{"type": "WordPiece", "prefix": "@@", "cleanup": true}}',
             "decoder ['WordPiece'] is not supported",
         ),
         ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}', "is not a tokenizer"),
