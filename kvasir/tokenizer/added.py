@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from kvasir.formats.fields import get_str
-from kvasir.tokenizer.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
+from kvasir.tokenizer.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, TokenList
 
 END_NAMES = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>",
@@ -26,7 +26,7 @@ _PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
 
 
 def add_listed(
-    backend: tokenizers.Tokenizer, vocabulary: Vocabulary, strips: Strips
+    backend: tokenizers.Tokenizer, vocabulary: TokenList, strips: Strips
 ) -> tuple[list[int], list[int]]:
     """Adds those that ``vocabulary`` lists; the ids of special ones, and of the others."""
     tokens, ends = vocabulary.tokens, frozenset(END_NAMES)

@@ -11,10 +11,10 @@ from kvasir.core.errors import ModelError
 from kvasir.tokenizer.kind import Kind, bpe
 from kvasir.tokenizer.pretokenize import byte_splitter
 from kvasir.tokenizer.splits import Rules
-from kvasir.tokenizer.vocabulary import MAX_TOKENS, Vocabulary
+from kvasir.tokenizer.vocabulary import MAX_TOKENS, TokenList
 
 
-def byte_bpe(vocabulary: Vocabulary, lines: Sequence[str], rules: Rules, field: str) -> Kind:
+def byte_bpe(vocabulary: TokenList, lines: Sequence[str], rules: Rules, field: str) -> Kind:
     """``lines``: two tokens each, the first of them merged first, of the metadata's ``field``.
     Raises ModelError."""
     merges = pairs_of(lines, field)

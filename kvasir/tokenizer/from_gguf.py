@@ -16,7 +16,7 @@ from kvasir.tokenizer.pretokenize import rules_of
 from kvasir.tokenizer.spaces import Spaces
 from kvasir.tokenizer.tokenizer import TokenizerSpec
 from kvasir.tokenizer.unigram import unigram
-from kvasir.tokenizer.vocabulary import NORMAL, Vocabulary, distinct_tokens, finite_scores
+from kvasir.tokenizer.vocabulary import NORMAL, TokenList, distinct_tokens, finite_scores
 from kvasir.tokenizer.wordpiece import word_piece
 
 Config = Mapping[str, object]
@@ -56,17 +56,17 @@ def spec_from_gguf(config: Config, n_embeddings: int | None = None) -> Tokenizer
     )
 
 
-def _vocabulary(config: Config) -> Vocabulary:
+def _vocabulary(config: Config) -> TokenList:
     tokens = distinct_tokens(get_tuple(config, _TOKENS, str), _TOKENS)
     types = get_tuple(config, _KEY + "token_type", int) or (NORMAL,) * len(tokens)
     if len(types) != len(tokens):
         raise ModelError(
             f"tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens"
         )
-    return Vocabulary(tokens, types, (), _TOKENS)
+    return TokenList(tokens, types, (), _TOKENS)
 
 
-def _byte_level(config: Config, vocabulary: Vocabulary) -> Kind:
+def _byte_level(config: Config, vocabulary: TokenList) -> Kind:
     pre = get_str(config, _KEY + "pre") or "default"
     lines = get_tuple(config, _MERGES, str)
     if pre in PIECE_RULES:
@@ -75,23 +75,23 @@ def _byte_level(config: Config, vocabulary: Vocabulary) -> Kind:
     return byte_bpe(vocabulary, lines, rules_of(pre), _MERGES)
 
 
-def _gemma(config: Config, vocabulary: Vocabulary) -> Kind:
+def _gemma(config: Config, vocabulary: TokenList) -> Kind:
     lines = get_tuple(config, _MERGES, str)
     return merged_bpe(vocabulary, lines, PIECE_RULES["gemma4"], _MERGES)
 
 
-def _scored(config: Config, vocabulary: Vocabulary) -> Vocabulary:
+def _scored(config: Config, vocabulary: TokenList) -> TokenList:
     scores = get_tuple(config, _SCORES, float)
     return replace(vocabulary, scores=finite_scores(scores, len(vocabulary.tokens), _SCORES))
 
 
-def _sentence_piece(config: Config, vocabulary: Vocabulary) -> Kind:
+def _sentence_piece(config: Config, vocabulary: TokenList) -> Kind:
     spaces = Spaces(has_prefix=_has_prefix(config))
     unknown = _token_id(config, "unknown", len(vocabulary.tokens)) or 0
     return scored_bpe(_scored(config, vocabulary), unknown, spaces, _SCORES)
 
 
-def _unigram(config: Config, vocabulary: Vocabulary) -> Kind:
+def _unigram(config: Config, vocabulary: TokenList) -> Kind:
     values = get_tuple(config, _CHARSMAP, int)
     if not all(-128 <= value <= 255 for value in values):
         raise ModelError(f"{_CHARSMAP} holds a number that is no byte")
@@ -108,14 +108,14 @@ def _has_prefix(config: Config) -> bool:
     return get_bool(config, _KEY + "add_space_prefix", True) is True
 
 
-def _word_piece(config: Config, vocabulary: Vocabulary) -> Kind:
+def _word_piece(config: Config, vocabulary: TokenList) -> Kind:
     lowercase = get_bool(config, _KEY + "normalizer.lowercase", True) is True
     strips = get_bool(config, _KEY + "normalizer.strip_accents", lowercase) is True
     unknown = _named_id(config, "unknown", len(vocabulary.tokens))
     return word_piece(vocabulary, unknown, lowercase, strips)
 
 
-_KINDS: dict[str, Callable[[Config, Vocabulary], Kind]] = {
+_KINDS: dict[str, Callable[[Config, TokenList], Kind]] = {
     "bert": _word_piece,
     "gemma4": _gemma,
     "gpt2": _byte_level,

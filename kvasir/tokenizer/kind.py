@@ -9,7 +9,7 @@ from tokenizers import models
 
 from kvasir.core.errors import ModelError
 from kvasir.tokenizer.tokenizer import PieceStyle
-from kvasir.tokenizer.vocabulary import Vocabulary
+from kvasir.tokenizer.vocabulary import TokenList
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Kind:
     """A tokenizer without special tokens, and what it does where its file is silent."""
 
     backend: tokenizers.Tokenizer
-    vocabulary: Vocabulary
+    vocabulary: TokenList
     """By the names that ``backend`` has."""
     style: PieceStyle
     strips_space: bool = False

@@ -12,10 +12,10 @@ from kvasir.tokenizer.byte_bpe import pairs_of
 from kvasir.tokenizer.kind import Kind, bpe
 from kvasir.tokenizer.merges import merges_by_score
 from kvasir.tokenizer.spaces import SPACE, Spaces
-from kvasir.tokenizer.vocabulary import NORMAL, USER_DEFINED, Vocabulary
+from kvasir.tokenizer.vocabulary import NORMAL, USER_DEFINED, TokenList
 
 
-def scored_bpe(vocabulary: Vocabulary, unknown: int, spaces: Spaces, field: str) -> Kind:
+def scored_bpe(vocabulary: TokenList, unknown: int, spaces: Spaces, field: str) -> Kind:
     """Whose merges are those of its scores: the best union first. ``unknown``: the id of what has
     no bytes either. Raises ModelError."""
     scores = vocabulary.scores
@@ -50,7 +50,7 @@ PIECE_RULES = {
 
 
 def merged_bpe(
-    vocabulary: Vocabulary,
+    vocabulary: TokenList,
     lines: Sequence[str],
     rules: PieceRules,
     field: str,
@@ -71,7 +71,7 @@ def merged_bpe(
 
 
 def _backend(
-    vocabulary: Vocabulary, merges: list[tuple[str, str]], field: str, unknown: str | None = None
+    vocabulary: TokenList, merges: list[tuple[str, str]], field: str, unknown: str | None = None
 ) -> tokenizers.Tokenizer:
     model = bpe(
         field,

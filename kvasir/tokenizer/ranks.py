@@ -12,10 +12,10 @@ from kvasir.tokenizer.alphabet import CHARACTERS, spelled_bytes
 from kvasir.tokenizer.kind import bpe
 from kvasir.tokenizer.merges import merges_by_score
 from kvasir.tokenizer.pretokenize import byte_splitter
-from kvasir.tokenizer.vocabulary import CONTROL, NORMAL, Vocabulary, distinct_tokens
+from kvasir.tokenizer.vocabulary import CONTROL, NORMAL, TokenList, distinct_tokens
 
 
-def ranked_vocabulary(ranked: Sequence[bytes], special: Sequence[str], field: str) -> Vocabulary:
+def ranked_vocabulary(ranked: Sequence[bytes], special: Sequence[str], field: str) -> TokenList:
     """Names of special tokens, by id, and behind them those of tokens, by rank. Raises ModelError
     where one is there twice, or a byte has no token."""
     spelled = tuple(map(spelled_bytes, ranked))
@@ -24,10 +24,10 @@ def ranked_vocabulary(ranked: Sequence[bytes], special: Sequence[str], field: st
         raise ModelError(f"{field} lacks tokens for {len(missing)} of 256 bytes: it is incomplete")
     tokens = distinct_tokens((*special, *spelled), field)
     types = (CONTROL,) * len(special) + (NORMAL,) * len(spelled)
-    return Vocabulary(tokens, types, (), field)
+    return TokenList(tokens, types, (), field)
 
 
-def ranked_bpe(vocabulary: Vocabulary, patterns: tuple[str, ...]) -> tokenizers.Tokenizer:
+def ranked_bpe(vocabulary: TokenList, patterns: tuple[str, ...]) -> tokenizers.Tokenizer:
     """A text is cut by ``patterns``, the pieces that are tokens taken whole. Raises ModelError."""
     tokens = vocabulary.tokens
     whole = [i for i in vocabulary.ids(NORMAL) if len(tokens[i]) > 1]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kvasir.core.errors import ModelError
 from kvasir.tokenizer.protobuf import Value, read_fields
 from kvasir.tokenizer.spaces import Spaces
-from kvasir.tokenizer.vocabulary import NORMAL, Vocabulary, distinct_tokens, finite_scores
+from kvasir.tokenizer.vocabulary import NORMAL, TokenList, distinct_tokens, finite_scores
 
 UNIGRAM, BPE = 1, 2
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
@@ -23,7 +23,7 @@ _CHARSMAP, _PREFIX, _MERGED, _ESCAPED = 2, 3, 4, 5
 class SentencePieces:
     """One file."""
 
-    vocabulary: Vocabulary
+    vocabulary: TokenList
     algorithm: int
     """``UNIGRAM`` or ``BPE``."""
     spaces: Spaces
@@ -60,7 +60,7 @@ def read_sentence_pieces(data: bytes, field: str) -> SentencePieces:
     if unk_id is None:
         raise ModelError(f"{field}: unk_id is {_number(trainer, _UNK, 0)}, which has no piece")
     return SentencePieces(
-        vocabulary=Vocabulary(tokens, types, scores, field),
+        vocabulary=TokenList(tokens, types, scores, field),
         algorithm=algorithm,
         spaces=_spaces(dict(read_fields(parts.get(_NORMALIZER, b""))), field),
         unk_id=unk_id,

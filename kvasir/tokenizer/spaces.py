@@ -29,7 +29,8 @@ class Spaces:
         if self.charsmap:
             steps.append(_precompiled(self.charsmap, field))
         if self.is_merged:
-            steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+            steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+            steps.append(normalizers.Replace(Regex(r"\A | \z"), ""))
         if self.has_prefix:
             steps.append(normalizers.Prepend(SPACE))
         return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])

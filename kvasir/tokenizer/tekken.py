@@ -40,7 +40,7 @@ class _Config(msgspec.Struct):
     default_num_special_tokens: int
 
 
-class _File(msgspec.Struct):
+class _Tekken(msgspec.Struct):
     config: _Config
     vocab: list[_Token]
     special_tokens: list[_Special] | None = None
@@ -54,7 +54,7 @@ def spec_from_tekken(source: ModelSource, name: str, data: bytes) -> TokenizerSp
     """
     path = source.path / name
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_Tekken)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is no tekken.json: {error}") from None
     special = _special_names(file, str(path))
@@ -81,7 +81,7 @@ def spec_from_tekken(source: ModelSource, name: str, data: bytes) -> TokenizerSp
     )
 
 
-def _special_names(file: _File, path: str) -> tuple[str, ...]:
+def _special_names(file: _Tekken, path: str) -> tuple[str, ...]:
     """By id; those that are not listed have a number as their name."""
     n_special = file.config.default_num_special_tokens
     listed = file.special_tokens
@@ -99,7 +99,7 @@ def _special_names(file: _File, path: str) -> tuple[str, ...]:
     return (*names, *(f"<SPECIAL_{i}>" for i in range(len(names), n_special)))
 
 
-def _ranked(file: _File, path: str) -> list[bytes]:
+def _ranked(file: _Tekken, path: str) -> list[bytes]:
     """As many of the file's tokens as the model has."""
     n = file.config.default_vocab_size - file.config.default_num_special_tokens
     if n > len(file.vocab):

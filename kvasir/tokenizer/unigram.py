@@ -10,14 +10,14 @@ from tokenizers import Regex, models, pre_tokenizers
 from kvasir.core.errors import ModelError
 from kvasir.tokenizer.kind import Kind
 from kvasir.tokenizer.spaces import Spaces
-from kvasir.tokenizer.vocabulary import BYTE, NORMAL, UNUSED, Vocabulary
+from kvasir.tokenizer.vocabulary import BYTE, NORMAL, UNUSED, TokenList
 
 _HIDDEN = "\uffff"
 """A noncharacter, before the names of tokens that no text may become."""
 _BYTE_NAME = Regex("<0(?=x[0-9A-F]{2}>)")
 
 
-def unigram(vocabulary: Vocabulary, unknown: int, spaces: Spaces, field: str) -> Kind:
+def unigram(vocabulary: TokenList, unknown: int, spaces: Spaces, field: str) -> Kind:
     """``unknown``: the id of what has no token; ``field``: where the map of characters stands.
     Raises ModelError."""
     vocabulary = _hidden(vocabulary)
@@ -37,13 +37,13 @@ def unigram(vocabulary: Vocabulary, unknown: int, spaces: Spaces, field: str) ->
     return Kind(backend, vocabulary, "metaspace", spaces.has_prefix, adds_eos=True)
 
 
-def _hidden(vocabulary: Vocabulary) -> Vocabulary:
+def _hidden(vocabulary: TokenList) -> TokenList:
     unused = frozenset(vocabulary.ids(UNUSED))
     tokens = (_HIDDEN + x if i in unused else x for i, x in enumerate(vocabulary.tokens))
     return replace(vocabulary, tokens=tuple(tokens))
 
 
-def _scores(vocabulary: Vocabulary) -> list[float]:
+def _scores(vocabulary: TokenList) -> list[float]:
     """What is unknown costs 10 more than the worst of all tokens, of which only those count that
     were trained."""
     scores = vocabulary.scores

@@ -17,7 +17,7 @@ _MAX_PIECE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class TokenList:
     tokens: tuple[str, ...]
     """Distinct."""
     types: tuple[int, ...]

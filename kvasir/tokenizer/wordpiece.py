@@ -12,10 +12,10 @@ from kvasir.core.errors import ModelError
 from kvasir.tokenizer.kind import Kind
 from kvasir.tokenizer.spaces import SPACE
 from kvasir.tokenizer.tokenizer import CONTINUES
-from kvasir.tokenizer.vocabulary import CONTROL, Vocabulary
+from kvasir.tokenizer.vocabulary import CONTROL, TokenList
 
 
-def word_piece(vocabulary: Vocabulary, unknown: int, lowercase: bool, strip_accents: bool) -> Kind:
+def word_piece(vocabulary: TokenList, unknown: int, lowercase: bool, strip_accents: bool) -> Kind:
     """``vocabulary`` as GGUF writes it: tokens that begin a word have a ▁. ``unknown``: the id of a
     word that has no tokens. Raises ModelError."""
     vocabulary = _renamed(vocabulary)
@@ -35,7 +35,7 @@ def word_piece(vocabulary: Vocabulary, unknown: int, lowercase: bool, strip_acce
     return Kind(backend, vocabulary, "word_piece", strips_space=True)
 
 
-def _renamed(vocabulary: Vocabulary) -> Vocabulary:
+def _renamed(vocabulary: TokenList) -> TokenList:
     """As in BERT's own file, where tokens that go on with a word have ``##``."""
     control = frozenset(vocabulary.ids(CONTROL))
     tokens = tuple(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from kvasir.core.errors import RequestError
@@ -76,6 +77,13 @@ CONVERSATIONS: Mapping[str, tuple[list[Message], dict[str, Any]]] = {
 }
 
 
+REFUSING = (
+    "CohereForAI-c4ai-command-r-plus-tool_use",
+    "fireworks-ai-llama-3-firefunction-v2",
+)
+"""Templates that refuse all of these conversations."""
+
+
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_the_text_is_that_of_transformers(path: Path, tmp_path: Path) -> None:
     utils = pytest.importorskip("transformers.utils.chat_template_utils")
@@ -101,4 +109,4 @@ def test_the_text_is_that_of_transformers(path: Path, tmp_path: Path) -> None:
             continue
         assert template.render(messages, **asked) == expected, name
         n_same += 1
-    assert n_same > 0, "it renders none of them"
+    assert n_same > 0 or path.stem in REFUSING, "it renders none of them"
