@@ -103,10 +103,14 @@ def test_the_text_is_that_of_transformers(path: Path, tmp_path: Path) -> None:
             [expected], _ = utils.render_jinja_template(
                 [messages], chat_template=text, **asked, **SPECIAL
             )
-        except Exception:
+        except jinja2.exceptions.SecurityError:
+            continue  # of a version whose sandbox is stricter
+        except jinja2.TemplateError:
             with pytest.raises(RequestError):
                 template.render(messages, **asked)
             continue
+        except TypeError:
+            continue  # it writes no generator as JSON
         assert template.render(messages, **asked) == expected, name
         n_same += 1
     assert n_same > 0 or path.stem in REFUSING, "it renders none of them"
