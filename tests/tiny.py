@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from tests.gguf_names import EXPERTS, gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
 
 Array = NDArray[np.float32]
@@ -95,7 +96,7 @@ def mistral(window: int = 8) -> TinyModel:
     return llama("tiny-mistral", **names, sliding_window=window)
 
 
-def mixtral() -> TinyModel:
+def mixtral(**overrides: object) -> TinyModel:
     """Four experts, two for each token."""
     name, n_experts = "tiny-mixtral", 4
     config = {
@@ -104,6 +105,7 @@ def mixtral() -> TinyModel:
         "num_local_experts": n_experts,
         "num_experts_per_tok": 2,
         "sliding_window": None,
+        **overrides,
     }
     tensors = _trunk(name, config)
     hidden, inner = _int(config, "hidden_size"), _int(config, "intermediate_size")
@@ -267,38 +269,6 @@ def write_hf(model: TinyModel, folder: Path, dtype: str = "F32") -> Path:
     return folder
 
 
-_GGUF_NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "block_sparse_moe.gate": "ffn_gate_inp",
-}
-_GGUF_NORMS = {
-    "llama": {"post_attention_layernorm": "ffn_norm"},
-    "qwen2": {"post_attention_layernorm": "ffn_norm"},
-    "qwen3": {"post_attention_layernorm": "ffn_norm"},
-    "gemma3": {
-        "post_attention_layernorm": "post_attention_norm",
-        "pre_feedforward_layernorm": "ffn_norm",
-        "post_feedforward_layernorm": "post_ffw_norm",
-    },
-}
-_GGUF_ARCH = {"gemma3_text": "gemma3", "qwen2": "qwen2", "qwen3": "qwen3"}
-_GGUF_TOP = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-_GGUF_EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
-
-
 def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
     """A GGUF file with matrices in ``format``; norms, router and biases stay F32."""
     write_gguf(path, *gguf_parts(model, format))
@@ -307,10 +277,10 @@ def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
 
 def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     """What ``write_gguf_model`` writes."""
-    arch = _GGUF_ARCH.get(str(model.config["model_type"]), "llama")
+    arch = gguf_arch(model.config)
     plain: dict[str, tuple[str, Array]] = {}
     for name, values in (_stack_experts(model) if arch == "llama" else model.tensors).items():
-        target = _gguf_name(name, arch)
+        target = gguf_name(name, arch)
         is_f32 = values.ndim == 1 or "gate_inp" in target
         if arch == "llama" and ".attn_q." in target:
             values = permute(values, model.size("num_attention_heads"))
@@ -334,7 +304,7 @@ def _stack_experts(model: TinyModel) -> dict[str, Array]:
     if "num_local_experts" not in model.config:
         return tensors
     for layer in range(model.size("num_hidden_layers")):
-        for letter, target in _GGUF_EXPERTS.items():
+        for letter, target in EXPERTS.items():
             prefix = f"model.layers.{layer}.block_sparse_moe.experts"
             parts = [
                 model.tensors[f"{prefix}.{e}.{letter}.weight"]
@@ -344,50 +314,12 @@ def _stack_experts(model: TinyModel) -> dict[str, Array]:
     return tensors
 
 
-def _gguf_name(name: str, arch: str) -> str:
-    if name.startswith("blk."):
-        return name
-    if name in _GGUF_TOP:
-        return _GGUF_TOP[name]
-    layer, rest = name.removeprefix("model.layers.").split(".", 1)
-    stem, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{(_GGUF_NAMES | _GGUF_NORMS[arch])[stem]}.{kind}"
-
-
 def _gguf_metadata(model: TinyModel, arch: str) -> dict[str, object]:
-    config, (vocab, merges) = model.config, pieces()
-    fields: dict[str, object] = {
-        "context_length": model.size("max_position_embeddings"),
-        "embedding_length": model.size("hidden_size"),
-        "block_count": model.size("num_hidden_layers"),
-        "feed_forward_length": model.size("intermediate_size"),
-        "attention.head_count": model.size("num_attention_heads"),
-        "attention.head_count_kv": model.size("num_key_value_heads"),
-        "attention.key_length": model.size("head_dim"),
-        "attention.value_length": model.size("head_dim"),
-        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
-        "rope.freq_base": config["rope_theta"],
-        "vocab_size": VOCAB,
-    }
-    if "num_local_experts" in config:
-        fields |= {
-            "expert_count": config["num_local_experts"],
-            "expert_used_count": config["num_experts_per_tok"],
-        }
-    if config.get("sliding_window"):
-        fields["attention.sliding_window"] = config["sliding_window"]
-    if arch == "gemma3":
-        fields |= {
-            "attention.sliding_window_pattern": 3,
-            "rope.scaling.type": "linear",
-            "rope.scaling.factor": 8.0,
-            "attn_logit_softcapping": config["attn_logit_softcapping"],
-            "final_logit_softcapping": config["final_logit_softcapping"],
-        }
+    vocab, merges = pieces()
     return {
         "general.architecture": arch,
         "general.name": model.name,
-        **{f"{arch}.{name}": value for name, value in fields.items()},
+        **{f"{arch}.{name}": value for name, value in gguf_fields(model.config).items()},
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": vocab,

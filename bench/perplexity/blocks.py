@@ -64,9 +64,10 @@ def _linear_gops(loaded: LoadedModel, executor: CpuExecutor, tokens: Tokens) -> 
         executor.run(chunk_plan(tokens, 1), seconds=seconds)
         best = np.minimum(best, seconds)
     config = loaded.config
-    heads = (config.n_heads + 2 * config.n_kv_heads + config.n_heads) * config.head_dim
-    per_layer = config.hidden_size * (heads + 3 * config.ffn_size)
-    return 2 * config.n_layers * per_layer * CHUNK / float(best[is_linear].sum()) / 1e9
+    columns = sum(
+        2 * (x.n_heads + x.n_kv_heads) * x.head_dim + 3 * x.ffn_size for x in config.layers
+    )
+    return 2 * config.hidden_size * columns * CHUNK / float(best[is_linear].sum()) / 1e9
 
 
 HEADER = (

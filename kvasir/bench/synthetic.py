@@ -11,8 +11,8 @@ from kvasir.exec.cpu.passes import lower_passes
 from kvasir.formats.types import FORMATS, Bytes, TensorInfo
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Program, Weight
-from kvasir.models import BlockSpec, ModelConfig, build_program
-from kvasir.models.spec import RopeConfig
+from kvasir.models import BlockSpec, LayerSpec, ModelConfig, build_program
+from kvasir.models.spec import ROPE, RopeConfig
 from kvasir.weights.bind import Binding, BoundWeight
 
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 2048, 8192, 32, 8, 64, 256
@@ -31,15 +31,11 @@ def synthetic_config(n_layers: int, max_positions: int) -> ModelConfig:
         block=BlockSpec(),
         vocab_size=VOCAB,
         hidden_size=HIDDEN,
-        ffn_size=FFN,
-        n_layers=n_layers,
-        n_heads=HEADS,
-        n_kv_heads=KV_HEADS,
-        head_dim=HEAD_DIM,
+        layers=(LayerSpec(HEADS, KV_HEADS, HEAD_DIM, FFN),) * n_layers,
         max_positions=max_positions,
         norm_eps=1e-5,
         attention_scale=HEAD_DIM**-0.5,
-        rope=RopeConfig(10000.0),
+        ropes={ROPE: RopeConfig(10000.0)},
         tied=True,
     )
 

@@ -1,7 +1,15 @@
 """Model families: what a checkpoint computes, as data and one builder."""
 
 from kvasir.models.decoder import build_program
-from kvasir.models.families import FAMILIES, config_from, is_ignorable
-from kvasir.models.spec import BlockSpec, ModelConfig
+from kvasir.models.read import config_from
+from kvasir.models.spec import BlockSpec, LayerSpec, ModelConfig
+from kvasir.models.tensors import is_ignorable
 
-__all__ = ["FAMILIES", "BlockSpec", "ModelConfig", "build_program", "config_from", "is_ignorable"]
+__all__ = [
+    "BlockSpec",
+    "LayerSpec",
+    "ModelConfig",
+    "build_program",
+    "config_from",
+    "is_ignorable",
+]

@@ -7,11 +7,9 @@ from functools import partial
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import KVSpec, Program
-from kvasir.models.families import weight_of
 from kvasir.models.rope import rope_table
-from kvasir.models.spec import ExpertConfig, ModelConfig
-
-ROPE, ROPE_WINDOW = "rope", "rope_window"
+from kvasir.models.spec import ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.tensors import weight_of
 
 
 def build_program(config: ModelConfig, *, max_positions: int | None = None) -> Program:
@@ -25,15 +23,15 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     tokens = builder.input("tokens", ("T",), "i32")
     builder.input("positions", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
-    builder.constant(ROPE, rope_table(config.rope, config.head_dim, rows))
-    if config.window_rope is not None:
-        builder.constant(ROPE_WINDOW, rope_table(config.window_rope, config.head_dim, rows))
+    dims = {layer.rope: layer.head_dim for layer in config.layers}
+    for name, rope in config.ropes.items():
+        builder.constant(name, rope_table(rope, dims[name], rows))
     embed = builder.weight("embed", (config.vocab_size, config.hidden_size))
     x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
     if config.embed_scale != 1.0:
         x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
-    for layer in range(config.n_layers):
-        x = _Block(builder, config, layer).record(x)
+    for layer, spec in enumerate(config.layers):
+        x = _Block(builder, config, layer, spec).record(x)
     return builder.build(_head(builder, config, x, logit_rows))
 
 
@@ -56,11 +54,11 @@ def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tup
 class _Block:
     """Records one decoder block; names of values and weights start with the layer."""
 
-    def __init__(self, builder: Builder, config: ModelConfig, layer: int) -> None:
-        self.builder, self.config, self.layer = builder, config, layer
+    def __init__(self, builder: Builder, config: ModelConfig, layer: int, spec: LayerSpec) -> None:
+        self.builder, self.config, self.layer, self.spec = builder, config, layer, spec
 
     def record(self, x: str) -> str:
-        experts = self.config.experts
+        experts = self.spec.experts
         mlp = self._mlp if experts is None else partial(self._experts, experts)
         x = self._residual(x, "attn", self._attention)
         return self._residual(x, "mlp", mlp)
@@ -72,9 +70,8 @@ class _Block:
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _attention(self, x: str) -> str:
-        config, layer = self.config, self.layer
-        heads, kv_heads, dim = config.n_heads, config.n_kv_heads, config.head_dim
-        window = config.window(layer)
+        config, layer, spec = self.config, self.layer, self.spec
+        heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         self.builder.kv(KVSpec(layer, "window" if window else "full", window, kv_heads, dim))
         q = self._rope(self._head(x, "q", heads), heads)
         k = self._rope(self._head(x, "k", kv_heads), kv_heads)
@@ -97,7 +94,7 @@ class _Block:
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
 
     def _head(self, x: str, name: str, n_heads: int) -> str:
-        config, dim = self.config, self.config.head_dim
+        config, dim = self.config, self.spec.head_dim
         y = self._linear(x, name, n_heads * dim, config.block.qkv_bias)
         if not config.block.qk_norm:
             return y
@@ -113,8 +110,7 @@ class _Block:
         )
 
     def _rope(self, x: str, n_heads: int) -> str:
-        dim = self.config.head_dim
-        is_local = self.config.window_rope is not None and self.config.window(self.layer) > 0
+        dim = self.spec.head_dim
         return self.builder.op(
             "rope",
             (x, "positions"),
@@ -123,13 +119,13 @@ class _Block:
             head_dim=dim,
             rotary_dim=dim,
             style="neox",
-            table=ROPE_WINDOW if is_local else ROPE,
+            table=self.spec.rope,
         )
 
     def _mlp(self, x: str) -> str:
-        config = self.config
-        gate = self._linear(x, "gate", config.ffn_size, config.block.mlp_bias)
-        up = self._linear(x, "up", config.ffn_size, config.block.mlp_bias)
+        config, inner = self.config, self.spec.ffn_size
+        gate = self._linear(x, "gate", inner, config.block.mlp_bias)
+        up = self._linear(x, "up", inner, config.block.mlp_bias)
         h = self.builder.op("gated_act", (gate, up), self._value("hidden"), act=config.block.act)
         return self._linear(h, "down", config.hidden_size, config.block.mlp_bias)
 
@@ -145,8 +141,8 @@ class _Block:
             top_k=experts.top_k,
             normalize=experts.normalize,
         )
-        inner = (experts.n_experts, config.ffn_size, config.hidden_size)
-        outer = (experts.n_experts, config.hidden_size, config.ffn_size)
+        inner = (experts.n_experts, self.spec.ffn_size, config.hidden_size)
+        outer = (experts.n_experts, config.hidden_size, self.spec.ffn_size)
         matrices = (
             self._weight("experts.gate", inner),
             self._weight("experts.up", inner),

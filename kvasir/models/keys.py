@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from kvasir.core.errors import ModelError
-from kvasir.models.spec import MAX_EXPERTS, MAX_HEAD_DIM, ExpertConfig
 
 _LARGEST = 1e30
+_SHOWN = 6
+"""Names that a message lists."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few, and how many there are more."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(name[:80] for name in names[:_SHOWN]) + more
 
 
 class Keys:
@@ -21,9 +28,17 @@ class Keys:
 
     def __init__(self, config: Mapping[str, Any], where: str, prefix: str = "") -> None:
         self._config, self._where, self._prefix = config, where, prefix
+        self._asked: set[str] = set()
 
     def raw(self, name: str) -> Any:
+        self._asked.add(name)
         return self._config.get(self._prefix + name)
+
+    def unread(self, harmless: Collection[str]) -> tuple[str, ...]:
+        """Fields that nobody asked for, but ``harmless`` ones and those that hold nothing."""
+        mine = sorted(x for x, value in self._config.items() if value is not None)
+        names = (x.removeprefix(self._prefix) for x in mine if x.startswith(self._prefix))
+        return tuple(x for x in names if x not in self._asked and x not in harmless)
 
     def integer(
         self, name: str, default: int | None = None, least: int = 1, most: int = 1 << 24
@@ -100,42 +115,3 @@ class Keys:
         if value is None and default is None:
             raise ModelError(f"{self._where}: {self._prefix}{name} is missing")
         return default if value is None else value
-
-
-class HeadFields(NamedTuple):
-    """What a kind of file calls the width of a token, and numbers and size of heads."""
-
-    hidden: str
-    heads: str
-    kv_heads: str
-    head_dim: str
-
-
-def read_heads(
-    keys: Keys, fields: HeadFields, n_kv_heads: int | None = None, head_dim: int | None = None
-) -> tuple[int, int, int, int]:
-    """Width of a token, query heads, KV heads, size of a head. Where the file says nothing these
-    are ``n_kv_heads``, by default as many as query heads, and ``head_dim``, by default their share
-    of the width."""
-    hidden, heads = keys.integer(fields.hidden), keys.integer(fields.heads)
-    kv_heads = keys.integer(fields.kv_heads, n_kv_heads or heads)
-    if heads % kv_heads:
-        raise keys.error(fields.kv_heads, kv_heads, f"a divisor of {fields.heads} = {heads}")
-    if head_dim is None and not keys.has(fields.head_dim) and hidden % heads:
-        raise keys.error(fields.hidden, hidden, f"a multiple of {fields.heads} = {heads}")
-    dim = keys.integer(fields.head_dim, head_dim or hidden // heads, most=MAX_HEAD_DIM)
-    if dim % 2:
-        raise keys.error(fields.head_dim, dim, "an even number")
-    return hidden, heads, kv_heads, dim
-
-
-def read_experts(
-    keys: Keys, of: str, per_token: str, default: tuple[int, int] | tuple[None, None] = (None, None)
-) -> ExpertConfig:
-    """``of`` and ``per_token``: what a kind of file calls their number, and how many a token has;
-    ``default``: both, where it may leave them out."""
-    n_experts = keys.integer(of, default[0], most=MAX_EXPERTS)
-    top_k = keys.integer(per_token, default[1])
-    if top_k > n_experts:
-        raise keys.error(per_token, top_k, f"at most {of} = {n_experts}")
-    return ExpertConfig(n_experts, top_k)

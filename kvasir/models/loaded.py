@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from kvasir.config.resolved import ModelFacts
-from kvasir.core.errors import ModelError
+from kvasir.core.errors import ModelError, printable
 from kvasir.formats.types import FORMATS
-from kvasir.models.families import config_from
+from kvasir.models.keys import listed
+from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
+
+_log = logging.getLogger("kvasir.models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,11 @@ def load_model(path: str | None) -> LoadedModel:
     """Opens a GGUF file or Hugging Face folder, the default model without ``path``. Raises
     ModelError."""
     source = open_model(path if path is not None else default_model())
-    return LoadedModel(source, config_from(source))
+    config = config_from(source)
+    if config.unread:
+        path, fields = printable(str(source.path)), listed(config.unread)
+        _log.warning("%s: config.json: nothing reads %s", path, fields)
+    return LoadedModel(source, config)
 
 
 def model_facts(model: LoadedModel) -> ModelFacts:
@@ -42,10 +50,10 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         name=model.source.name,
         vocab_size=config.vocab_size,
         context_length=config.max_positions,
-        kv_values_per_token=2 * config.n_layers * config.n_kv_heads * config.head_dim,
+        kv_values_per_token=sum(2 * x.n_kv_heads * x.head_dim for x in config.layers),
         weight_bytes=sum(info.data.nbytes for info in tensors.values()),
         weight_dtype=_weight_dtype(formats),
-        kv_vectors_per_token=2 * config.n_layers * config.n_kv_heads,
+        kv_vectors_per_token=sum(2 * x.n_kv_heads for x in config.layers),
         windows=config.windows,
         vectors=vector_facts(model.source, config),
     )

@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.models.spec import ModelConfig, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_WINDOW, ModelConfig, RopeConfig
 
 _ROW_BITS = 10
 _ROWS = 1 << _ROW_BITS
@@ -77,8 +77,10 @@ def rope_table(rope: RopeConfig, rotary_dim: int, positions: int) -> NDArray[np.
 def rope_digest(config: ModelConfig) -> str:
     """Names the bits of a model's tables, of whatever length: its frequencies decide them."""
     digest = blake2b(digest_size=16)
-    for rope in (config.rope, config.window_rope):
-        bits = b"" if rope is None else inverse_frequencies(rope, config.head_dim).tobytes()
+    dims = {layer.rope: layer.head_dim for layer in config.layers}
+    for name in (ROPE, ROPE_WINDOW):
+        rope = config.ropes.get(name)
+        bits = b"" if rope is None else inverse_frequencies(rope, dims[name]).tobytes()
         digest.update(len(bits).to_bytes(8, "little") + bits)
     return digest.hexdigest()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_LAYERS = 1024
 MAX_EXPERTS = 1024
 MAX_HEAD_DIM = 1024
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
+
+ROPE, ROPE_WINDOW = "rope", "rope_window"
+"""Names of ropes: of layers, and of those with a window where these have one of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,21 @@ class ExpertConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """What one layer computes: attention, then a gated MLP of ``ffn_size`` or experts of it."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    window: int = 0
+    """Tokens that a token sees, itself included; 0: all."""
+    rope: str = ROPE
+    """Of ``ModelConfig.ropes``."""
+    experts: ExpertConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes and constants of one model; ``kind`` is that of its file, "gguf" or "hf"."""
 
@@ -60,28 +79,25 @@ class ModelConfig:
     block: BlockSpec
     vocab_size: int
     hidden_size: int
-    ffn_size: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
+    layers: tuple[LayerSpec, ...]
     max_positions: int
     """Longest context the model was made for."""
     norm_eps: float
     attention_scale: float
-    rope: RopeConfig
-    window_rope: RopeConfig | None = None
-    """Rope of windowed layers where it differs."""
-    windows: tuple[int, ...] = ()
-    """Per layer the sliding window in tokens, 0 for full attention; empty: all full."""
+    ropes: Mapping[str, RopeConfig]
+    """Those that layers use, by name."""
     attention_softcap: float = 0.0
     final_softcap: float = 0.0
     embed_scale: float = 1.0
     tied: bool = False
     """The LM head is the embedding matrix."""
-    experts: ExpertConfig | None = None
     classifies: bool = False
     """It gives labels to texts and writes none: there is no LM head, and ``tied`` stands in."""
+    unread: tuple[str, ...] = ()
+    """Fields of config.json that nothing here knows."""
 
-    def window(self, layer: int) -> int:
-        return self.windows[layer] if self.windows else 0
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Of each layer; empty: all see everything."""
+        windows = tuple(layer.window for layer in self.layers)
+        return windows if any(windows) else ()

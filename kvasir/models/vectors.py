@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from kvasir.core.errors import ModelError
 from kvasir.core.vectors import VectorFacts
-from kvasir.models.families import CLASSIFIERS
 from kvasir.models.spec import ModelConfig
+from kvasir.models.tensors import CLASSIFIERS
 from kvasir.weights.source import ModelSource
 
 _POOLING_FILE = "1_Pooling/config.json"

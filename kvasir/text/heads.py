@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import FORMATS, TensorInfo
-from kvasir.models.families import CLASSIFIERS, config_from, weight_of
+from kvasir.models.read import config_from
+from kvasir.models.tensors import CLASSIFIERS, weight_of
 from kvasir.weights.source import ModelSource
 
 Rows = NDArray[np.float64]

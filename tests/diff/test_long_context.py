@@ -93,7 +93,7 @@ def test_sinks_reach_the_kernels(tmp_path: Path) -> None:
     model = load(tiny.write_hf(tiny.llama(), tmp_path), "float32")
     prompt = TOKENS[:30]
     plain = native_logits(model, prompt)
-    sinks = np.linspace(-1, 2, model.config.n_heads).astype(np.float32)
+    sinks = np.linspace(-1, 2, model.config.layers[0].n_heads).astype(np.float32)
     changed = with_sinks(model, sinks)
     assert_allclose(native_logits(changed, prompt), reference_logits(changed, prompt), atol=2e-5)
     assert np.abs(native_logits(changed, prompt) - plain).max() > 1e-3

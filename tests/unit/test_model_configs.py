@@ -13,10 +13,10 @@ import pytest
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
-from kvasir.models import ModelConfig, config_from, is_ignorable
+from kvasir.models import LayerSpec, ModelConfig, config_from, is_ignorable
 from kvasir.models.loaded import load_model
 from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
-from kvasir.models.spec import RopeConfig
+from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
 from kvasir.weights.source import open_model
 from tests import tiny
 from tests.gguf_writer import write_gguf
@@ -42,7 +42,7 @@ def without(model: TinyModel, *fields: str) -> TinyModel:
 def test_llama(tmp_path: Path) -> None:
     config = read(tiny.llama(), tmp_path)
     assert (config.family, config.kind, config.tied) == ("llama", "hf", False)
-    assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 2, 16)
+    assert config.layers == (LayerSpec(n_heads=4, n_kv_heads=2, head_dim=16, ffn_size=96),) * 3
     assert config.attention_scale == 0.25
     assert config.windows == ()
 
@@ -56,7 +56,8 @@ def test_llama_defaults(tmp_path: Path) -> None:
         "tie_word_embeddings",
     )
     config = read(without(tiny.llama(), *fields), tmp_path)
-    assert (config.n_kv_heads, config.head_dim, config.rope.theta) == (4, 16, 10000.0)
+    layer = config.layers[0]
+    assert (layer.n_kv_heads, layer.head_dim, config.ropes[ROPE].theta) == (4, 16, 10000.0)
     assert (config.norm_eps, config.tied) == (1e-6, False)
 
 
@@ -74,8 +75,9 @@ def test_mistral_has_a_window_unless_told_otherwise(tmp_path: Path) -> None:
 def test_gemma3_layers(tmp_path: Path) -> None:
     config = read(tiny.gemma3(), tmp_path)
     assert config.windows == (8, 8, 0, 8)
-    assert config.window_rope == RopeConfig(10000.0)
-    assert config.rope == RopeConfig(1e6, "linear", 8.0)
+    assert config.ropes == {ROPE: RopeConfig(1e6, "linear", 8.0), ROPE_WINDOW: RopeConfig(10000.0)}
+    used = [layer.rope for layer in config.layers]
+    assert used == [ROPE_WINDOW, ROPE_WINDOW, ROPE, ROPE_WINDOW]
     assert config.attention_scale == pytest.approx(24**-0.5)
     assert (config.embed_scale, config.attention_softcap, config.final_softcap) == (8.0, 2.0, 5.0)
 
@@ -85,7 +87,7 @@ def test_gemma3_pattern_and_defaults(tmp_path: Path) -> None:
     model = without(tiny.gemma3(sliding_window_pattern=2), *fields)
     config = read(model, tmp_path)
     assert config.windows == (8, 0, 8, 0)
-    assert config.rope == RopeConfig(1e6)
+    assert config.ropes[ROPE] == RopeConfig(1e6)
     assert (config.attention_softcap, config.final_softcap) == (0.0, 0.0)
 
 
@@ -167,6 +169,12 @@ def test_gguf_agrees_with_hf(tmp_path: Path) -> None:
         ({"llama.logit_scale": 0.25}, "llama.logit_scale is 0.25, expected a model without it"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count is 8, expected the head size 16"),
         ({"llama.expert_count": 4}, "llama.expert_used_count is missing"),
+        ({"llama.attention.causal": False}, "attention.causal is False, expected a model without"),
+        (
+            {"llama.nextn_predict_layers": 1, "llama.rope.scaling.factor": 2.0},
+            "nothing reads nextn_predict_layers, rope.scaling.factor of its metadata: a model of "
+            "the family llama that has them",
+        ),
     ],
 )
 def test_unusable_metadata_is_named(
@@ -185,10 +193,10 @@ def test_gguf_rope_factors(tmp_path: Path) -> None:
     factors = np.array([1, 1, 1.5, 2, 2.5, 4, 8, 8], np.float32)
     write_gguf(tmp_path / "m.gguf", base.config, {**tensors, "rope_freqs.weight": ("F32", factors)})
     config = config_from(open_model(tmp_path / "m.gguf"))
-    assert config.rope == RopeConfig(10000.0, "factors", factors=tuple(factors.tolist()))
+    assert config.ropes == {ROPE: RopeConfig(1e4, "factors", factors=tuple(factors.tolist()))}
     assert is_ignorable(config, "rope_freqs.weight")
     plain = inverse_frequencies(RopeConfig(10000.0), 16)
-    np.testing.assert_allclose(inverse_frequencies(config.rope, 16), plain / factors)
+    np.testing.assert_allclose(inverse_frequencies(config.ropes[ROPE], 16), plain / factors)
 
 
 def test_rope_table() -> None:
@@ -224,12 +232,12 @@ def test_every_rope_table_counts_in_the_key_root(tmp_path: Path) -> None:
     roots = set()
     for change in (
         {},
-        {"window_rope": RopeConfig(20000.0)},
-        {"rope": RopeConfig(20000.0)},
-        {"rope": RopeConfig(1e6, "linear", 4.0)},
+        {ROPE_WINDOW: RopeConfig(20000.0)},
+        {ROPE: RopeConfig(20000.0)},
+        {ROPE: RopeConfig(1e6, "linear", 4.0)},
     ):
         loaded = load_model(str(path))
-        config = replace(loaded.config, **change)
+        config = replace(loaded.config, ropes={**loaded.config.ropes, **change})
         built = build_engine(options, loaded=replace(loaded, config=config))
         roots.add(built.key_root)
         built.engine.close()
@@ -238,7 +246,7 @@ def test_every_rope_table_counts_in_the_key_root(tmp_path: Path) -> None:
 
 def test_no_window_rope_is_another_digest(tmp_path: Path) -> None:
     config = read(tiny.gemma3(), tmp_path)
-    plain = replace(config, window_rope=None)
+    plain = replace(config, ropes={ROPE: config.ropes[ROPE]})
     assert len({rope_digest(config), rope_digest(plain)}) == 2
 
 

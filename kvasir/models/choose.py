@@ -1,0 +1,98 @@
+"""The family of a model file, or a refusal that names the nearest one and what it lacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kvasir.core.errors import ModelError
+from kvasir.models.families import FAMILIES
+from kvasir.models.fields import Fields
+from kvasir.models.keys import Keys, listed
+from kvasir.models.tensors import tensor_kinds
+from kvasir.weights.source import ModelSource
+
+_WRITES, _CLASSIFIES = "ForCausalLM", "ForSequenceClassification"
+"""Ends of names of architectures: the same model with an LM head, and with one for labels."""
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+_OF_FOLDERS = """
+_name_or_path _attn_implementation_autoset architectures model_type torch_dtype dtype
+transformers_version auto_map use_cache cache_implementation initializer_range attention_dropout
+hidden_dropout residual_dropout embedding_dropout router_jitter_noise router_aux_loss_coef
+output_router_logits pretraining_tp is_llama_config problem_type bos_token_id eos_token_id
+pad_token_id unk_token_id sep_token_id id2label label2id num_labels matryoshka_dimensions
+is_matryoshka task_specific_params unsloth_fixed transformers.js_config
+"""
+_OF_GGUF = """
+pooling_type classifier.output_labels rope.scaling.original_context_length rope.scaling.finetuned
+tensor_data_layout
+"""
+HARMLESS = {"hf": frozenset(_OF_FOLDERS.split()), "gguf": frozenset(_OF_GGUF.split())}
+"""Of training, texts and other programs, or read elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    fields: Fields
+    classifies: bool = False
+    """The model has a head for labels in place of an LM head."""
+
+
+def choose(source: ModelSource) -> Chosen:
+    """Raises ModelError on an architecture that no family has."""
+    return _of_gguf(source) if source.kind == "gguf" else _of_folder(source)
+
+
+def _of_folder(source: ModelSource) -> Chosen:
+    where = f"{source.path}: config.json"
+    keys = Keys(source.config, where)
+    listed = keys.raw("architectures")
+    if not isinstance(listed, list) or len(listed) != 1:
+        raise ModelError(f"{where}: architectures is {listed!r}, expected a list of one name")
+    name = str(listed[0])
+    writers = {writer: family for family in FAMILIES for writer in family.architectures}
+    known = [*writers, *(writer.replace(_WRITES, _CLASSIFIES) for writer in writers)]
+    if name not in known:
+        raise _refusal(source, f"{where}: architecture {name!r}", known)
+    written = name.replace(_CLASSIFIES, _WRITES)
+    return Chosen(Fields(writers[written], keys, "hf"), written != name)
+
+
+def _of_gguf(source: ModelSource) -> Chosen:
+    arch = source.config.get("general.architecture")
+    found = [family for family in FAMILIES if arch and family.gguf == arch]
+    if not found:
+        known = sorted({family.gguf for family in FAMILIES} - {""})
+        raise _refusal(source, f"{source.path}: general.architecture {arch!r}", known)
+    keys = Keys(source.config, str(source.path), f"{arch}.")
+    has_experts = keys.integer("expert_count", 0, least=0) > 0
+    fits = [family for family in found if ("n_experts" in family.fields) == has_experts]
+    return Chosen(Fields((fits or found)[0], keys, "gguf"))
+
+
+def _refusal(source: ModelSource, what: str, known: list[str]) -> ModelError:
+    return ModelError(
+        f"{what} is not supported; supported: {', '.join(known)}. {_nearest(source)}",
+        code="unsupported_model",
+    )
+
+
+def _nearest(source: ModelSource) -> str:
+    """The family that leaves the fewest tensors of the file over, and those."""
+    found = {_NUMBER.sub("{}", name) for name in source.tensors}
+    kinds = {family.name: tensor_kinds(family, source.kind) for family in FAMILIES}
+    name = min(kinds, key=lambda name: (len(found - kinds[name]), len(kinds[name] - found)))
+    lacks = [*sorted(found - kinds[name]), *_unknown_fields(source, name)]
+    if not lacks:
+        return f"Nearest is {name}, which has the same tensors and fields"
+    return f"Nearest is {name}, which lacks {listed(lacks)}"
+
+
+def _unknown_fields(source: ModelSource, name: str) -> list[str]:
+    family = next(family for family in FAMILIES if family.name == name)
+    if source.kind == "gguf":
+        return []
+    fields = {field.hf for field in family.fields.values()} | HARMLESS["hf"]
+    fields |= {*family.harmless, "rope_scaling", "rope_parameters", "partial_rotary_factor"}
+    return sorted(x for x, value in source.config.items() if value is not None and x not in fields)

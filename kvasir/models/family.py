@@ -1,0 +1,79 @@
+"""What a family of models is: a value. ``models/families`` has a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kvasir.models.spec import BlockSpec
+
+Default = bool | int | float | str | None
+_PLAIN = BlockSpec()
+
+
+class ModelField(NamedTuple):
+    """What config.json and GGUF metadata (there after the architecture's name) call something, and
+    what it is in a file that does not say it; None: it has to.
+
+    Files of a kind whose key is empty never say it. A bias or a tied head without a GGUF key is
+    there when its tensors are."""
+
+    hf: str
+    gguf: str = ""
+    default: Default = None
+    gguf_default: Default = None
+
+
+def always(value: Default) -> ModelField:
+    """Of a family in which something is the same for all models."""
+    return ModelField("", "", value, value)
+
+
+class TensorNames(NamedTuple):
+    """The tensors of a weight, or of a weight of each layer, without prefix and ".weight"; {e} is
+    an expert. Steps are names of ``weights.transforms`` between tensor and weight."""
+
+    hf: str
+    gguf: str
+    hf_step: str = ""
+    gguf_step: str = ""
+
+
+NEUTRAL: Mapping[str, Default] = MappingProxyType(
+    {
+        "window": 0,
+        "use_windows": True,
+        "first_window": 0,
+        "full_every": 0,
+        "attention_scale": 0.0,
+        "query_scalar": 0.0,
+        "attention_softcap": 0.0,
+        "final_softcap": 0.0,
+        "n_experts": 0,
+    }
+)
+"""What a family has that leaves a field out: as if it were not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Relatives are made with ``dataclasses.replace``."""
+
+    name: str
+    architectures: tuple[str, ...]
+    """In config.json."""
+    gguf: str
+    """The architecture of its GGUF files; empty: they are those of another family."""
+    fields: Mapping[str, ModelField]
+    tensors: Mapping[str, TensorNames]
+    harmless: Mapping[str, tuple[object, ...]]
+    """Keys of either kind of file that no field reads, with the values that change nothing: any
+    other is refused."""
+    block: BlockSpec = _PLAIN
+    """Flags that all members share."""
+    sqrt_embed: bool = False
+    """Embeddings are multiplied by the root of their width."""
+    wide_scale_layers: int = 0
+    """A GGUF file of so many layers scales attention by the width of a token over its heads."""

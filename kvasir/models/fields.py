@@ -1,0 +1,75 @@
+"""The fields of a family as one model file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvasir.core.errors import ModelError
+from kvasir.models.family import NEUTRAL, Default, Family
+from kvasir.models.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Errors name the file's own key."""
+
+    family: Family
+    keys: Keys
+    kind: str
+    """Of the file: "hf" or "gguf"."""
+
+    def key(self, name: str) -> str:
+        """Empty where files of this kind, or of the family, do not say it."""
+        return self._known(name)[0] if name in self.family.fields else ""
+
+    def integer(self, name: str, least: int = 1, most: int = 1 << 24) -> int:
+        key, default = self._known(name)
+        if isinstance(default, int) and not self._says(key):
+            return default
+        return self.keys.integer(key, None, least, most)
+
+    def number(self, name: str, least: float = 0.0) -> float:
+        key, default = self._known(name)
+        if isinstance(default, int | float) and not self._says(key):
+            return float(default)
+        return self.keys.number(key, None, least)
+
+    def flag(self, name: str) -> bool:
+        key, default = self._known(name)
+        if isinstance(default, bool) and not self._says(key):
+            return default
+        return self.keys.flag(key)
+
+    def word(self, name: str, allowed: Iterable[str]) -> str:
+        key, default = self._known(name)
+        if isinstance(default, str) and not self._says(key):
+            return default
+        return self.keys.word(key, allowed)
+
+    def is_null(self, name: str) -> bool:
+        return self.keys.is_null(self.key(name))
+
+    def of_tensors(self, name: str) -> bool:
+        """Whether the tensors of a GGUF file say what config.json has a field for."""
+        field = self.family.fields.get(name)
+        return self.kind == "gguf" and field is not None and bool(field.hf) and not field.gguf
+
+    def error(self, name: str, value: object, expected: str) -> ModelError:
+        return self.keys.error(self.key(name), value, expected)
+
+    def refuse_others(self) -> None:
+        """Raises ModelError on a key of ``Family.harmless`` whose value would change something."""
+        read = {key for field in self.family.fields.values() for key in field[:2]}
+        for name, values in self.family.harmless.items():
+            if name not in read:
+                self.keys.refuse(name, *values)
+
+    def _says(self, key: str) -> bool:
+        return bool(key) and self.keys.has(key)
+
+    def _known(self, name: str) -> tuple[str, Default]:
+        field = self.family.fields.get(name)
+        if field is None:
+            return "", NEUTRAL[name]
+        return (field.hf, field.default) if self.kind == "hf" else (field.gguf, field.gguf_default)

@@ -1,0 +1,160 @@
+"""From a model file to its config: the fields of its family, and one spec for each layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvasir.core.errors import ModelError
+from kvasir.formats.mapped import TensorTable
+from kvasir.models.choose import HARMLESS, Chosen, choose
+from kvasir.models.fields import Fields
+from kvasir.models.keys import listed
+from kvasir.models.read_rope import read_ropes
+from kvasir.models.spec import (
+    MAX_EXPERTS,
+    MAX_HEAD_DIM,
+    MAX_LAYERS,
+    ROPE,
+    ROPE_WINDOW,
+    ExpertConfig,
+    LayerSpec,
+    ModelConfig,
+)
+from kvasir.models.tensors import tensor_name
+from kvasir.weights.source import ModelSource
+
+_ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_LAYER_TYPES = ("full_attention", "sliding_attention")
+_BIASES = {"qkv_bias": "q", "o_bias": "o", "mlp_bias": "gate"}
+"""Flags, each with a weight that has such a bias."""
+
+
+def config_from(source: ModelSource) -> ModelConfig:
+    """Reads a model's config. Raises ModelError naming the file and the offending field."""
+    chosen = choose(source)
+    config = _read(chosen, source.tensors)
+    unread = chosen.fields.keys.unread(HARMLESS[source.kind])
+    if unread and source.kind == "gguf":
+        raise ModelError(
+            f"{source.path}: nothing reads {listed(unread)} of its metadata: a model of the "
+            f"family {config.family} that has them is not supported",
+            code="unsupported_model",
+        )
+    if chosen.classifies:
+        config = replace(config, tied=True, classifies=True)
+    return replace(config, unread=unread)
+
+
+def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
+    fields = chosen.fields
+    fields.refuse_others()
+    layers = _layers(fields)
+    ropes = read_ropes(fields, tensors, layers[0].head_dim)
+    if ROPE_WINDOW in ropes:
+        layers = tuple(replace(x, rope=ROPE_WINDOW if x.window else ROPE) for x in layers)
+    hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
+    act = _ACTS[fields.word("act", _ACTS)]
+    biases = {flag: _bias(fields, flag, tensors) for flag in _BIASES}
+    return ModelConfig(
+        family=fields.family.name,
+        kind=fields.kind,
+        block=replace(fields.family.block, act=act, **biases),
+        vocab_size=_vocab_size(fields, tensors),
+        hidden_size=hidden,
+        layers=layers,
+        max_positions=fields.integer("max_positions"),
+        norm_eps=fields.number("norm_eps"),
+        attention_scale=_attention_scale(fields, layers[0], len(layers)),
+        ropes={name: rope for name, rope in ropes.items() if name in used},
+        attention_softcap=fields.number("attention_softcap"),
+        final_softcap=fields.number("final_softcap"),
+        embed_scale=hidden**0.5 if fields.family.sqrt_embed else 1.0,
+        tied=_tied(fields, tensors),
+    )
+
+
+def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
+    heads, kv_heads, dim = _heads(fields)
+    spec = LayerSpec(heads, kv_heads, dim, fields.integer("ffn_size"), experts=_experts(fields))
+    n_layers = fields.integer("n_layers", most=MAX_LAYERS)
+    return tuple(replace(spec, window=window) for window in _windows(fields, n_layers))
+
+
+def _heads(fields: Fields) -> tuple[int, int, int]:
+    """Query heads, KV heads, size of a head. Where the file says nothing there are as many KV heads
+    as query heads, which share the width of a token."""
+    hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
+    kv_heads, of_heads = fields.integer("n_kv_heads") or heads, f"{fields.key('n_heads')} = {heads}"
+    if heads % kv_heads:
+        raise fields.error("n_kv_heads", kv_heads, f"a divisor of {of_heads}")
+    dim = fields.integer("head_dim", most=MAX_HEAD_DIM)
+    if not dim and hidden % heads:
+        raise fields.error("hidden_size", hidden, f"a multiple of {of_heads}")
+    dim = dim or hidden // heads
+    if dim % 2 or dim > MAX_HEAD_DIM:
+        expected = "an even number" if dim % 2 else f"at most {MAX_HEAD_DIM}"
+        raise fields.error("head_dim", dim, expected)
+    if fields.kind == "gguf":
+        for name in ("attention.value_length", "rope.dimension_count"):
+            if fields.keys.integer(name, dim) != dim:
+                raise fields.keys.error(name, fields.keys.raw(name), f"the head size {dim}")
+    return heads, kv_heads, dim
+
+
+def _experts(fields: Fields) -> ExpertConfig | None:
+    n_experts = fields.integer("n_experts", most=MAX_EXPERTS)
+    if not n_experts:
+        return None
+    top_k = fields.integer("top_k")
+    if top_k > n_experts:
+        expected = f"at most {fields.key('n_experts')} = {n_experts}"
+        raise fields.error("top_k", top_k, expected)
+    return ExpertConfig(n_experts, top_k)
+
+
+def _windows(fields: Fields, n_layers: int) -> tuple[int, ...]:
+    """Of each layer; none where the window is null, or windows are off."""
+    window = 0 if fields.is_null("window") else fields.integer("window", least=0)
+    if not fields.flag("use_windows"):
+        window = 0
+    return tuple(window if each else 0 for each in _slides(fields, n_layers))
+
+
+def _slides(fields: Fields, n_layers: int) -> list[bool]:
+    """Of each layer: as said for each, or all from a first one on but every so many-th."""
+    types, first = fields.key("layer_types"), fields.integer("first_window", least=0)
+    if types and fields.keys.has(types):
+        fields.keys.has(fields.key("full_every"))
+        named = fields.keys.words(types, _LAYER_TYPES, n_layers)
+        return [name == "sliding_attention" for name in named]
+    every = fields.integer("full_every")
+    return [i >= first and (not every or (i + 1) % every != 0) for i in range(n_layers)]
+
+
+def _attention_scale(fields: Fields, layer: LayerSpec, n_layers: int) -> float:
+    """One over the root of what the file says, or else of the head size."""
+    size = fields.number("query_scalar", least=1.0) or layer.head_dim
+    if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
+        size = fields.integer("hidden_size") // layer.n_heads
+    return fields.number("attention_scale") or float(size**-0.5)
+
+
+def _bias(fields: Fields, flag: str, tensors: TensorTable) -> bool:
+    if not fields.of_tensors(flag):
+        return fields.flag(flag)
+    return tensor_name(fields.family, "gguf", f"layers.0.{_BIASES[flag]}.bias") in tensors
+
+
+def _tied(fields: Fields, tensors: TensorTable) -> bool:
+    if not fields.of_tensors("tied"):
+        return fields.flag("tied")
+    return tensor_name(fields.family, "gguf", "lm_head") not in tensors
+
+
+def _vocab_size(fields: Fields, tensors: TensorTable) -> int:
+    """In GGUF rows of the embedding: the metadata may leave out padding."""
+    embed = tensors.get(tensor_name(fields.family, "gguf", "embed"))
+    if fields.kind == "gguf" and embed is not None and len(embed.shape) == 2:
+        fields.keys.has(fields.key("vocab_size"))
+        return embed.shape[0]
+    return fields.integer("vocab_size")

@@ -1,0 +1,68 @@
+"""Where each weight lies in a model file: tensor names, and the steps from tensor to weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kvasir.ir.program import Transform, Weight
+from kvasir.models.families import FAMILIES
+from kvasir.models.family import Family
+from kvasir.models.spec import ModelConfig
+
+CLASSIFIERS = ("score.weight", "cls.output.weight")
+"""Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
+_TOP = ("embed", "final_norm", "lm_head")
+"""Weights of the whole model, not of a layer."""
+_LAYER = {"hf": "model.layers.{i}.", "gguf": "blk.{i}."}
+_IGNORABLE = (".rotary_emb.inv_freq", "rope_freqs.weight")
+"""Ends of names of tensors that hold nothing the program needs."""
+
+
+def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
+    """How a model's family finds a weight in this kind of file; raises KeyError for a name that the
+    family does not have."""
+    return partial(_weight, config, _family(config))
+
+
+def is_ignorable(config: ModelConfig, tensor: str) -> bool:
+    """Whether a tensor may be left unread by programs: derived values, a copy of the tied
+    embedding, or a head for labels (``text.heads``)."""
+    is_copy = config.tied and tensor == tensor_name(_family(config), config.kind, "lm_head")
+    return is_copy or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
+
+
+def tensor_name(family: Family, kind: str, weight: str) -> str:
+    """Of a weight "embed", "layers.3.q" or "layers.3.q.bias"; {e} stands for an expert."""
+    prefix, part = "", weight
+    if weight.startswith("layers."):
+        _, layer, part = weight.split(".", 2)
+        prefix = _LAYER[kind].replace("{i}", layer)
+    matrix = part.removesuffix(".bias")
+    names, end = family.tensors[matrix], "weight" if matrix == part else "bias"
+    return f"{prefix}{names.hf if kind == 'hf' else names.gguf}.{end}"
+
+
+def tensor_kinds(family: Family, kind: str) -> set[str]:
+    """All tensors that models of the family may have, {} for each number."""
+    parts = [f"layers.{{}}.{x}" if x not in _TOP else x for x in family.tensors]
+    parts += [f"{x}.bias" for x in parts if not x.endswith(("norm", *_TOP))]
+    return {tensor_name(family, kind, part).replace("{e}", "{}") for part in parts}
+
+
+def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ...]) -> Weight:
+    template = tensor_name(family, config.kind, name)
+    part, sources = name, [template]
+    if name.startswith("layers."):
+        _, layer, part = name.split(".", 2)
+        experts = config.layers[int(layer)].experts
+        if experts is not None and "{e}" in template:
+            sources = [template.replace("{e}", str(e)) for e in range(experts.n_experts)]
+    names = family.tensors[part.removesuffix(".bias")]
+    step = names.hf_step if config.kind == "hf" else names.gguf_step
+    heads = (shape[0] // config.layers[0].head_dim,) if step == "permute_rope" else ()
+    return Weight(name, shape, tuple(sources), (Transform(step, heads),) if step else ())
+
+
+def _family(config: ModelConfig) -> Family:
+    return next(family for family in FAMILIES if family.name == config.family)

@@ -1,0 +1,83 @@
+"""What llama.cpp's converter calls the tensors and fields of a Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Config = Mapping[str, object]
+
+_ARCH = {"gemma3_text": "gemma3", "qwen2": "qwen2", "qwen3": "qwen3"}
+"""By model_type; else llama."""
+_TOP = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_LAYER = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+}
+_GEMMA = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_NORMS = {"gemma3": _GEMMA}
+"""By architecture, where its norms are called otherwise."""
+EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
+_FIELDS = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "vocab_size": "vocab_size",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "rope_local_base_freq": "rope.freq_base_swa",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+
+
+def gguf_arch(config: Config) -> str:
+    return _ARCH.get(str(config["model_type"]), "llama")
+
+
+def gguf_name(name: str, arch: str) -> str:
+    if name.startswith("blk."):
+        return name
+    if name in _TOP:
+        return _TOP[name]
+    layer, rest = name.removeprefix("model.layers.").split(".", 1)
+    stem, kind = rest.rsplit(".", 1)
+    return f"blk.{layer}.{(_LAYER | _NORMS.get(arch, {}))[stem]}.{kind}"
+
+
+def gguf_fields(config: Config) -> dict[str, object]:
+    """Without the architecture's name before them."""
+    said = {name: value for name, value in config.items() if value is not None}
+    fields = {_FIELDS[name]: value for name, value in said.items() if name in _FIELDS}
+    fields |= {f"attention.{part}_length": config["head_dim"] for part in ("key", "value")}
+    if config.get("sliding_window"):
+        fields["attention.sliding_window"] = config["sliding_window"]
+    if gguf_arch(config) == "gemma3":
+        fields |= {
+            "attention.sliding_window_pattern": 3,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        }
+    return fields

@@ -1,0 +1,147 @@
+"""The table of families: no entry can be altered unnoticed, and what is in no entry is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvasir.core.errors import ModelError
+from kvasir.ir.printer import render
+from kvasir.models import build_program, choose, config_from, tensors
+from kvasir.models.families import FAMILIES
+from kvasir.models.families.llama import LLAMA
+from kvasir.models.family import Family
+from kvasir.models.loaded import load_model
+from kvasir.weights.source import ModelSource, open_model
+from kvasir.weights.transforms import TRANSFORMS
+from tests import tiny
+from tests.tiny import TinyModel
+
+_TYPES = ["full_attention", "full_attention", "sliding_attention"]
+_WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+MODELS: Mapping[str, Callable[[], TinyModel]] = {
+    "llama": lambda: tiny.llama(attention_bias=True, mlp_bias=True),
+    "mistral": tiny.mistral,
+    "mixtral": lambda: tiny.mixtral(sliding_window=8),
+    "qwen2": lambda: tiny.qwen2(layer_types=_TYPES, **_WINDOWS),
+    "qwen3": lambda: tiny.qwen3(attention_bias=True, layer_types=_TYPES, **_WINDOWS),
+    "gemma3": lambda: tiny.gemma3(attention_bias=True, sliding_window_pattern=3),
+}
+"""One of each family, whose config.json has every field."""
+GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
+    **MODELS,
+    "llama": lambda: tiny.llama(attention_bias=True, mlp_bias=True, sliding_window=8),
+    "qwen2": tiny.qwen2,
+    "qwen3": lambda: tiny.qwen3(attention_bias=True),
+}
+WRITERS: Mapping[str, Callable[[TinyModel, Path], Path]] = {
+    "hf": tiny.write_hf,
+    "gguf": lambda model, folder: tiny.write_gguf_model(model, folder / "m.gguf"),
+}
+
+
+def seen(source: ModelSource) -> str:
+    """All that a test could notice of how a file is understood."""
+    try:
+        config = config_from(source)
+        return f"{config.unread} {render(build_program(config, max_positions=4))}"
+    except (ModelError, KeyError) as error:
+        return f"refused: {error}"
+
+
+def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
+    """The family with one entry changed, for each."""
+    at = ("hf", "gguf").index(kind)
+    for name, field in family.fields.items():
+        if field[at]:
+            other = field._replace(**{kind: f"{field[at]}_other"})
+            yield f"key of {name}", replace(family, fields={**family.fields, name: other})
+    for name, names in family.tensors.items():
+        step = f"{kind}_step"
+        steps = {"", *TRANSFORMS} - {getattr(names, step)}
+        for key, value in ((kind, f"{names[at]}_other"), *((step, other) for other in steps)):
+            changed = {**family.tensors, name: names._replace(**{key: value})}
+            yield f"{name}: {key} {value}", replace(family, tensors=changed)
+    for flag in ("qk_norm", "post_norms"):
+        change: dict[str, Any] = {flag: not getattr(family.block, flag)}
+        block = replace(family.block, **change)
+        yield flag, replace(family, block=block)
+    yield "name of files", replace(family, architectures=("Other",), gguf="other")
+    yield "sqrt_embed", replace(family, sqrt_embed=not family.sqrt_embed)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_no_entry_is_altered_unnoticed(
+    family: Family, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the name of a weight that the model lacks: the head that is its embedding."""
+    if kind == "gguf" and not family.gguf:
+        pytest.skip("its GGUF files are those of another family")
+    models = MODELS if kind == "hf" else GGUF_MODELS
+    source = open_model(WRITERS[kind](models[family.name](), tmp_path))
+    expected, quiet = seen(source), []
+    assert not expected.startswith("refused")
+    assert config_from(source).unread == ()
+    for what, changed in altered(family, kind):
+        table = tuple(changed if each is family else each for each in FAMILIES)
+        monkeypatch.setattr(choose, "FAMILIES", table)
+        monkeypatch.setattr(tensors, "FAMILIES", table)
+        if seen(source) == expected:
+            quiet.append(what)
+    assert [what for what in quiet if not what.startswith("lm_head: ")] == []
+
+
+@pytest.mark.parametrize("key", LLAMA.harmless)
+def test_what_is_harmless_is_refused_with_another_value(key: str, tmp_path: Path) -> None:
+    if key in {field.gguf for field in LLAMA.fields.values()}:
+        pytest.skip("read")
+    model = tiny.llama()
+    hf = open_model(tiny.write_hf(model, tmp_path / "hf"))
+    gguf = open_model(tiny.write_gguf_model(model, tmp_path / "m.gguf"))
+    for source, prefix in ((hf, ""), (gguf, "llama.")):
+        other = replace(source, config={**source.config, f"{prefix}{key}": "other"})
+        with pytest.raises(ModelError, match=f"{key} is 'other', expected "):
+            config_from(other)
+
+
+def test_a_field_that_nobody_reads_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tiny.write_hf(tiny.llama(logit_bias=2, use_cache=False, pad=None), tmp_path)
+    with caplog.at_level(logging.WARNING, "kvasir.models"):
+        load_model(str(folder))
+    assert caplog.messages == [f"{folder}: config.json: nothing reads logit_bias"]
+
+
+def test_a_refusal_names_the_nearest_family(tmp_path: Path) -> None:
+    """By tensors, then fields."""
+    model = tiny.qwen3(architectures=["OtherForCausalLM"], loops=3)
+    sinks = {"model.layers.1.self_attn.sinks": tiny.uniform("sinks", (4,), 1.0)}
+    model = replace(model, tensors={**model.tensors, **sinks})
+    lacks = r"Nearest is qwen3, which lacks model.layers.\{\}.self_attn.sinks, loops$"
+    with pytest.raises(ModelError, match=lacks):
+        load_model(str(tiny.write_hf(model, tmp_path)))
+
+
+def test_a_refused_gguf_file_names_the_nearest_family(tmp_path: Path) -> None:
+    base = open_model(tiny.write_gguf_model(tiny.gemma3(), tmp_path / "m.gguf"))
+    other = replace(base, config={**base.config, "general.architecture": "gemma9"})
+    with pytest.raises(
+        ModelError, match="Nearest is gemma3, which has the same tensors and fields"
+    ):
+        config_from(other)
+
+
+def test_gemma3_of_62_layers_scales_attention_by_its_width(tmp_path: Path) -> None:
+    """The 27B model: no field of its GGUF file says so."""
+    model = tiny.gemma3(num_hidden_layers=62, layer_types=None)
+    source = open_model(tiny.write_gguf_model(model, tmp_path / "m.gguf"))
+    assert config_from(source).attention_scale == (64 // 4) ** -0.5
+    small = open_model(tiny.write_gguf_model(tiny.gemma3(), tmp_path / "small.gguf"))
+    assert config_from(small).attention_scale == 32**-0.5
