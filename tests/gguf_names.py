@@ -6,8 +6,11 @@ from collections.abc import Mapping
 
 Config = Mapping[str, object]
 
-_ARCH = {"gemma3_text": "gemma3", "qwen2": "qwen2", "qwen3": "qwen3"}
-"""By model_type; else llama."""
+_ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mixtral": "llama"}
+_ARCH |= {"qwen3_moe": "qwen3moe"}
+"""By model_type, where it is another."""
+PERMUTED = ("llama", "granite", "smollm3")
+"""Architectures whose rows of q and k are reordered."""
 _TOP = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -26,15 +29,21 @@ _LAYER = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
     "block_sparse_moe.gate": "ffn_gate_inp",
+    "mlp.gate": "ffn_gate_inp",
 }
 _GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_NORMS = {"gemma3": _GEMMA}
+_POST = {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST}
 """By architecture, where its norms are called otherwise."""
 EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
+EXPERTS |= {f"{part}_proj": f"ffn_{part}_exps" for part in ("gate", "up", "down")}
 _FIELDS = {
     "max_position_embeddings": "context_length",
     "hidden_size": "embedding_length",
@@ -46,15 +55,22 @@ _FIELDS = {
     "rope_theta": "rope.freq_base",
     "vocab_size": "vocab_size",
     "num_local_experts": "expert_count",
+    "num_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
     "rope_local_base_freq": "rope.freq_base_swa",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
+    "attention_multiplier": "attention.scale",
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_scale",
 }
 
 
 def gguf_arch(config: Config) -> str:
-    return _ARCH.get(str(config["model_type"]), "llama")
+    kind = str(config["model_type"])
+    return _ARCH.get(kind, kind)
 
 
 def gguf_name(name: str, arch: str) -> str:
@@ -74,6 +90,10 @@ def gguf_fields(config: Config) -> dict[str, object]:
     fields |= {f"attention.{part}_length": config["head_dim"] for part in ("key", "value")}
     if config.get("sliding_window"):
         fields["attention.sliding_window"] = config["sliding_window"]
+    if gguf_arch(config) == "exaone4":
+        types = config["layer_types"]
+        assert isinstance(types, list)
+        fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]
     if gguf_arch(config) == "gemma3":
         fields |= {
             "attention.sliding_window_pattern": 3,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests.gguf_names import EXPERTS, gguf_arch, gguf_fields, gguf_name
+from tests.gguf_names import EXPERTS, PERMUTED, gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
 
 Array = NDArray[np.float32]
@@ -279,14 +279,14 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     """What ``write_gguf_model`` writes."""
     arch = gguf_arch(model.config)
     plain: dict[str, tuple[str, Array]] = {}
-    for name, values in (_stack_experts(model) if arch == "llama" else model.tensors).items():
+    for name, values in _stack_experts(model).items():
         target = gguf_name(name, arch)
         is_f32 = values.ndim == 1 or "gate_inp" in target
-        if arch == "llama" and ".attn_q." in target:
+        if arch in PERMUTED and ".attn_q." in target:
             values = permute(values, model.size("num_attention_heads"))
-        if arch == "llama" and ".attn_k." in target:
+        if arch in PERMUTED and ".attn_k." in target:
             values = permute(values, model.size("num_key_value_heads"))
-        if arch == "gemma3" and "norm" in target:
+        if arch.startswith("gemma") and "norm" in target:
             values = values + np.float32(1.0)
         plain[target] = ("F32" if is_f32 else format, values)
     return _gguf_metadata(model, arch), plain
@@ -301,17 +301,12 @@ def permute(tensor: Array, n_heads: int) -> Array:
 
 def _stack_experts(model: TinyModel) -> dict[str, Array]:
     tensors = {name: tensor for name, tensor in model.tensors.items() if ".experts." not in name}
-    if "num_local_experts" not in model.config:
-        return tensors
-    for layer in range(model.size("num_hidden_layers")):
-        for letter, target in EXPERTS.items():
-            prefix = f"model.layers.{layer}.block_sparse_moe.experts"
-            parts = [
-                model.tensors[f"{prefix}.{e}.{letter}.weight"]
-                for e in range(model.size("num_local_experts"))
-            ]
-            tensors[f"blk.{layer}.{target}.weight"] = np.stack(parts)
-    return tensors
+    stacks: dict[str, list[Array]] = {}
+    for name, tensor in model.tensors.items():
+        if name not in tensors:
+            layer, matrix = name.split(".")[2], name.split(".")[-2]
+            stacks.setdefault(f"blk.{layer}.{EXPERTS[matrix]}.weight", []).append(tensor)
+    return tensors | {name: np.stack(parts) for name, parts in stacks.items()}
 
 
 def _gguf_metadata(model: TinyModel, arch: str) -> dict[str, object]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import KVSpec, Program
 from kvasir.models.rope import rope_table
-from kvasir.models.spec import ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
 
@@ -26,6 +28,8 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     dims = {layer.rope: layer.head_dim for layer in config.layers}
     for name, rope in config.ropes.items():
         builder.constant(name, rope_table(rope, dims[name], rows))
+    if NO_ROPE in dims:
+        builder.constant(NO_ROPE, np.zeros((rows, 0), np.float32))
     embed = builder.weight("embed", (config.vocab_size, config.hidden_size))
     x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
     if config.embed_scale != 1.0:
@@ -43,10 +47,10 @@ def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tup
         "embed" if config.tied else "lm_head", (config.vocab_size, config.hidden_size)
     )
     logits = builder.op("lm_head", (rows,), "logits", (head,))
-    if config.final_softcap > 0:
-        logits = builder.op(
-            "scale", (logits,), "logits.capped", factor=1.0, softcap=config.final_softcap
-        )
+    scale, cap = config.logit_scale, config.final_softcap
+    if cap > 0 or scale != 1.0:
+        name = "logits.capped" if cap > 0 else "logits.scaled"
+        logits = builder.op("scale", (logits,), name, factor=scale, softcap=cap)
     drawn = builder.op("sample", (logits,), "drawn")
     return logits, drawn
 
@@ -64,9 +68,13 @@ class _Block:
         return self._residual(x, "mlp", mlp)
 
     def _residual(self, x: str, part: str, body: Callable[[str], str]) -> str:
-        y = body(self._norm(x, f"{part}_norm"))
-        if self.config.block.post_norms:
+        config = self.config
+        y = body(self._norm(x, f"{part}_norm") if config.block.pre_norms else x)
+        if config.block.post_norms:
             y = self._norm(y, f"{part}_post_norm")
+        if config.residual_scale != 1.0:
+            scaled = self._value(f"{part}.scaled")
+            y = self.builder.op("scale", (y,), scaled, factor=config.residual_scale, softcap=0.0)
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _attention(self, x: str) -> str:
@@ -110,16 +118,16 @@ class _Block:
         )
 
     def _rope(self, x: str, n_heads: int) -> str:
-        dim = self.spec.head_dim
+        dim, rope = self.spec.head_dim, self.spec.rope
         return self.builder.op(
             "rope",
             (x, "positions"),
             f"{x}.rope",
             n_heads=n_heads,
             head_dim=dim,
-            rotary_dim=dim,
-            style="neox",
-            table=self.spec.rope,
+            rotary_dim=0 if rope == NO_ROPE else dim,
+            style="interleaved" if self.config.block.interleaved_rope else "neox",
+            table=rope,
         )
 
     def _mlp(self, x: str) -> str:

@@ -47,11 +47,16 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "use_windows": True,
         "first_window": 0,
         "full_every": 0,
+        "no_rope_every": 0,
         "attention_scale": 0.0,
         "query_scalar": 0.0,
         "attention_softcap": 0.0,
         "final_softcap": 0.0,
+        "embed_scale": 1.0,
+        "residual_scale": 1.0,
+        "logit_divisor": 1.0,
         "n_experts": 0,
+        "normalize": True,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""
@@ -68,12 +73,14 @@ class Family:
     """The architecture of its GGUF files; empty: they are those of another family."""
     fields: Mapping[str, ModelField]
     tensors: Mapping[str, TensorNames]
-    harmless: Mapping[str, tuple[object, ...]]
+    harmless: Mapping[str, tuple[object, ...] | None]
     """Keys of either kind of file that no field reads, with the values that change nothing: any
-    other is refused."""
+    other is refused. None: no value changes anything."""
     block: BlockSpec = _PLAIN
     """Flags that all members share."""
     sqrt_embed: bool = False
     """Embeddings are multiplied by the root of their width."""
+    full_without_rope: bool = False
+    """Where the file has a window, layers that do not slide have no rope."""
     wide_scale_layers: int = 0
     """A GGUF file of so many layers scales attention by the width of a token over its heads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError
@@ -60,10 +60,16 @@ class Fields:
 
     def refuse_others(self) -> None:
         """Raises ModelError on a key of ``Family.harmless`` whose value would change something."""
-        read = {key for field in self.family.fields.values() for key in field[:2]}
         for name, values in self.family.harmless.items():
-            if name not in read:
+            if name not in self._own() and values is not None:
                 self.keys.refuse(name, *values)
+
+    def unread(self, harmless: Collection[str]) -> tuple[str, ...]:
+        """Keys of the file that nobody knows."""
+        return self.keys.unread({*harmless, *self.family.harmless, *self._own()})
+
+    def _own(self) -> set[str]:
+        return {self.key(name) for name in self.family.fields}
 
     def _says(self, key: str) -> bool:
         return bool(key) and self.keys.has(key)

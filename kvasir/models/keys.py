@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kvasir.core.errors import ModelError
 
 _LARGEST = 1e30
+Item = TypeVar("Item")
 _SHOWN = 6
 """Names that a message lists."""
 
@@ -73,7 +74,7 @@ class Keys:
             raise self.error(name, value, f"one of {', '.join(allowed)}")
         return value
 
-    def words(self, name: str, allowed: Iterable[str], length: int) -> tuple[str, ...]:
+    def items(self, name: str, allowed: Iterable[Item], length: int) -> tuple[Item, ...]:
         value, allowed = self._get(name, None), tuple(allowed)
         fits = (
             isinstance(value, list | tuple)
@@ -81,7 +82,8 @@ class Keys:
             and all(item in allowed for item in value)
         )
         if not fits:
-            raise self.error(name, value, f"{length} entries, each one of {', '.join(allowed)}")
+            words = ", ".join(map(str, allowed))
+            raise self.error(name, value, f"{length} entries, each one of {words}")
         return tuple(value)
 
     def table(self, name: str) -> Keys | None:

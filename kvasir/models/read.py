@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kvasir.core.errors import ModelError
@@ -14,6 +15,7 @@ from kvasir.models.spec import (
     MAX_EXPERTS,
     MAX_HEAD_DIM,
     MAX_LAYERS,
+    NO_ROPE,
     ROPE,
     ROPE_WINDOW,
     ExpertConfig,
@@ -24,7 +26,11 @@ from kvasir.models.tensors import tensor_name
 from kvasir.weights.source import ModelSource
 
 _ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
-_LAYER_TYPES = ("full_attention", "sliding_attention")
+_LAYER_TYPES: Mapping[str, tuple[object, object]] = {
+    "hf": ("full_attention", "sliding_attention"),
+    "gguf": (False, True),
+}
+"""Of a layer that is full, and one that slides."""
 _BIASES = {"qkv_bias": "q", "o_bias": "o", "mlp_bias": "gate"}
 """Flags, each with a weight that has such a bias."""
 
@@ -33,7 +39,7 @@ def config_from(source: ModelSource) -> ModelConfig:
     """Reads a model's config. Raises ModelError naming the file and the offending field."""
     chosen = choose(source)
     config = _read(chosen, source.tensors)
-    unread = chosen.fields.keys.unread(HARMLESS[source.kind])
+    unread = chosen.fields.unread(HARMLESS[source.kind])
     if unread and source.kind == "gguf":
         raise ModelError(
             f"{source.path}: nothing reads {listed(unread)} of its metadata: a model of the "
@@ -50,8 +56,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields.refuse_others()
     layers = _layers(fields)
     ropes = read_ropes(fields, tensors, layers[0].head_dim)
-    if ROPE_WINDOW in ropes:
-        layers = tuple(replace(x, rope=ROPE_WINDOW if x.window else ROPE) for x in layers)
+    layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     act = _ACTS[fields.word("act", _ACTS)]
     biases = {flag: _bias(fields, flag, tensors) for flag in _BIASES}
@@ -68,7 +73,9 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         ropes={name: rope for name, rope in ropes.items() if name in used},
         attention_softcap=fields.number("attention_softcap"),
         final_softcap=fields.number("final_softcap"),
-        embed_scale=hidden**0.5 if fields.family.sqrt_embed else 1.0,
+        embed_scale=hidden**0.5 if fields.family.sqrt_embed else fields.number("embed_scale"),
+        residual_scale=fields.number("residual_scale"),
+        logit_scale=1 / fields.number("logit_divisor", least=1e-9),
         tied=_tied(fields, tensors),
     )
 
@@ -109,7 +116,7 @@ def _experts(fields: Fields) -> ExpertConfig | None:
     if top_k > n_experts:
         expected = f"at most {fields.key('n_experts')} = {n_experts}"
         raise fields.error("top_k", top_k, expected)
-    return ExpertConfig(n_experts, top_k)
+    return ExpertConfig(n_experts, top_k, fields.flag("normalize"))
 
 
 def _windows(fields: Fields, n_layers: int) -> tuple[int, ...]:
@@ -124,11 +131,31 @@ def _slides(fields: Fields, n_layers: int) -> list[bool]:
     """Of each layer: as said for each, or all from a first one on but every so many-th."""
     types, first = fields.key("layer_types"), fields.integer("first_window", least=0)
     if types and fields.keys.has(types):
-        fields.keys.has(fields.key("full_every"))
-        named = fields.keys.words(types, _LAYER_TYPES, n_layers)
-        return [name == "sliding_attention" for name in named]
+        said = _LAYER_TYPES[fields.kind]
+        return [each == said[1] for each in fields.keys.items(types, said, n_layers)]
     every = fields.integer("full_every")
     return [i >= first and (not every or (i + 1) % every != 0) for i in range(n_layers)]
+
+
+def _with_ropes(
+    fields: Fields, layers: tuple[LayerSpec, ...], windowed: str
+) -> tuple[LayerSpec, ...]:
+    """``windowed``: the name of the rope of layers that slide."""
+    plain = _without_rope(fields, layers)
+    names = [windowed if layer.window else ROPE for layer in layers]
+    names = [NO_ROPE if i in plain else name for i, name in enumerate(names)]
+    return tuple(replace(x, rope=name) for x, name in zip(layers, names, strict=True))
+
+
+def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
+    """Layers of no rope: as said for each, or every so many-th; or those that do not slide."""
+    key, every = fields.key("rope_layers"), fields.integer("no_rope_every")
+    if key and fields.keys.has(key):
+        ropes = fields.keys.items(key, (0, 1), len(layers))
+        return {i for i, has_rope in enumerate(ropes) if not has_rope}
+    if fields.family.full_without_rope and fields.keys.has(fields.key("window")):
+        return {i for i, layer in enumerate(layers) if not layer.window}
+    return {i for i in range(len(layers)) if every and (i + 1) % every == 0}
 
 
 def _attention_scale(fields: Fields, layer: LayerSpec, n_layers: int) -> float:
@@ -155,6 +182,5 @@ def _vocab_size(fields: Fields, tensors: TensorTable) -> int:
     """In GGUF rows of the embedding: the metadata may leave out padding."""
     embed = tensors.get(tensor_name(fields.family, "gguf", "embed"))
     if fields.kind == "gguf" and embed is not None and len(embed.shape) == 2:
-        fields.keys.has(fields.key("vocab_size"))
         return embed.shape[0]
     return fields.integer("vocab_size")

@@ -10,8 +10,9 @@ MAX_EXPERTS = 1024
 MAX_HEAD_DIM = 1024
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
 
-ROPE, ROPE_WINDOW = "rope", "rope_window"
-"""Names of ropes: of layers, and of those with a window where these have one of their own."""
+ROPE, ROPE_WINDOW, NO_ROPE = "rope", "rope_window", "rope_none"
+"""Names of ropes: of layers, of those with a window where these have one of their own, and of those
+that have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,12 @@ class BlockSpec:
 
     act: str = "silu"
     """Of the gated MLP: "silu", "gelu_tanh" or "gelu"."""
+    interleaved_rope: bool = False
+    """Rope turns neighbours, not each half with the other."""
     qk_norm: bool = False
     """RMS norm of each query and key head before rope."""
+    pre_norms: bool = True
+    """A norm before attention and before the MLP."""
     post_norms: bool = False
     """A norm after attention and after the MLP, before each is added."""
     qkv_bias: bool = False
@@ -66,7 +71,7 @@ class LayerSpec:
     window: int = 0
     """Tokens that a token sees, itself included; 0: all."""
     rope: str = ROPE
-    """Of ``ModelConfig.ropes``."""
+    """Of ``ModelConfig.ropes``, or ``NO_ROPE``."""
     experts: ExpertConfig | None = None
 
 
@@ -89,6 +94,10 @@ class ModelConfig:
     attention_softcap: float = 0.0
     final_softcap: float = 0.0
     embed_scale: float = 1.0
+    residual_scale: float = 1.0
+    """Of what attention and MLP add."""
+    logit_scale: float = 1.0
+    """Before the soft cap."""
     tied: bool = False
     """The LM head is the embedding matrix."""
     classifies: bool = False

@@ -30,13 +30,15 @@ class Head:
     rows: Rows
     bias: tuple[float, ...]
     softcap: float = 0.0
+    scale: float = 1.0
+    """Before the soft cap."""
 
     def logits(self, vector: bytes) -> tuple[float, ...]:
         """Of f32 [size] as bytes. Each is a sum that is rounded once: products of two f32 are exact
         in f64, and no order of adding matters."""
         x = np.frombuffer(vector, "<f4").astype(np.float64)
         sums = [math.fsum((row * x).tolist()) for row in self.rows]
-        found = [total + bias for total, bias in zip(sums, self.bias, strict=True)]
+        found = [self.scale * s + bias for s, bias in zip(sums, self.bias, strict=True)]
         cap = self.softcap
         return tuple(cap * math.tanh(x / cap) for x in found) if cap else tuple(found)
 
@@ -80,7 +82,9 @@ class Heads:
         if tensor is None or tensor.shape != shape or weight.transforms:
             raise ModelError(f"{self._source.path}: no language head of {shape} to read rows of")
         rows = np.stack([_row(tensor, i) for i in ids])
-        return Head(rows.astype(np.float64), (0.0,) * len(ids), config.final_softcap)
+        return Head(
+            rows.astype(np.float64), (0.0,) * len(ids), config.final_softcap, config.logit_scale
+        )
 
 
 def _row(tensor: TensorInfo, index: int) -> NDArray[np.float32]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kvasir.ir.printer import render
 from tests import tiny
 from tests.loading import load
+from tests.oracle.cases import KIN
 
 HERE = Path(__file__).parent
 
@@ -55,13 +57,17 @@ def gemma3_cpu(folder: Path) -> str:
     return render(load(tiny.write_hf(tiny.gemma3(), folder, "BF16"), "auto").program)
 
 
+def _kin_raw(make: Callable[[], tiny.TinyModel], folder: Path) -> str:
+    return render(load(tiny.write_hf(make(), folder)).program)
+
+
 TEXTS: Mapping[str, Callable[[Path], str]] = {
     f"{make.__name__}.txt": make
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu),
     )
-}
+} | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in KIN}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from kvasir.ir.program import FloatArray
 from tests import tiny
 from tests.loading import Loaded, load, reference_logits
 from tests.native import native_logits
-from tests.oracle.cases import GOLDEN_MODELS
+from tests.oracle.cases import GGUF_MODELS, GOLDEN_MODELS
 
 GOLDEN = Path(__file__).parent
 EXECUTORS: dict[str, Callable[[Loaded, tuple[int, ...]], FloatArray]] = {
@@ -61,7 +61,7 @@ def test_rounded(name: str, dtype: str, executor: str, tmp_path: Path) -> None:
     assert 1e-4 < worst_error(name, load(path, dtype), executor) <= 0.05
 
 
-@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3"])
+@pytest.mark.parametrize("name", GGUF_MODELS)
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_float32_from_gguf(name: str, executor: str, tmp_path: Path) -> None:
     path = tiny.write_gguf_model(GOLDEN_MODELS[name](), tmp_path / "m.gguf")

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny
+from tests import tiny, tiny_kin
 from tests.tiny import TinyModel
+
+KIN: tuple[Callable[[], TinyModel], ...] = (
+    *(tiny_kin.seed_oss, tiny_kin.granite, tiny_kin.smollm3, tiny_kin.exaone4, tiny_kin.qwen3_moe),
+    *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
+)
+GGUF_MODELS = (
+    *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
+    *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
+)
+"""Golden models whose GGUF files say all that their configs do."""
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -22,6 +32,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_gemma3": tiny.gemma3,
     "tiny_qwen2": tiny.qwen2,
     "tiny_qwen3": tiny.qwen3,
+    **{f"tiny_{kin.__name__}": kin for kin in KIN},
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
@@ -34,6 +45,7 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2_windows": lambda: tiny.qwen2(
         use_sliding_window=True, sliding_window=8, max_window_layers=1
     ),
+    "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen3_bias": lambda: tiny.qwen3(attention_bias=True),
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(

@@ -15,15 +15,16 @@ import pytest
 from numpy.typing import NDArray
 
 from kvasir.formats.types import FORMATS
-from tests import tiny
+from tests import tiny, tiny_kin
 from tests.gguf_writer import ENCODERS
 from tests.loading import load, reference_logits
-from tests.oracle.cases import GOLDEN_MODELS, PROMPTS, VARIANTS
+from tests.oracle.cases import GGUF_MODELS, GOLDEN_MODELS, PROMPTS, VARIANTS
 from tests.tiny import TinyModel
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 BOUND = 1e-4
+_ROUTERS = ("block_sparse_moe.gate.weight", "mlp.gate.weight")
 Logits = Callable[[Path, tuple[int, ...]], NDArray[np.float32]]
 
 
@@ -58,7 +59,7 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
     """The model with the values of its GGUF file; quantization commutes with row order."""
 
     def stored(name: str, values: tiny.Array) -> tiny.Array:
-        if values.ndim == 1 or name.endswith("block_sparse_moe.gate.weight"):
+        if values.ndim == 1 or name.endswith(_ROUTERS):
             return values
         raw = np.frombuffer(ENCODERS[format][1](values), np.uint8)
         return FORMATS[format].decode(raw).reshape(values.shape)
@@ -67,7 +68,7 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
 
 
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
-@pytest.mark.parametrize("name", ["tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3"])
+@pytest.mark.parametrize("name", GGUF_MODELS)
 def test_logits_from_gguf(name: str, format: str, torch_logits: Logits, tmp_path: Path) -> None:
     model = GOLDEN_MODELS[name]()
     path = tiny.write_gguf_model(model, tmp_path / "model.gguf", format)
@@ -76,9 +77,12 @@ def test_logits_from_gguf(name: str, format: str, torch_logits: Logits, tmp_path
         assert_close(reference_logits(load(path), prompt), torch_logits(folder, prompt))
 
 
-def test_gemma3_from_gguf(torch_logits: Logits, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [tiny.gemma3, tiny_kin.gemma2])
+def test_gemma_from_gguf(
+    make: Callable[..., TinyModel], torch_logits: Logits, tmp_path: Path
+) -> None:
     """The format has no field for the attention scale: it is that of the head size."""
-    model = tiny.gemma3(query_pre_attn_scalar=32)
+    model = make(query_pre_attn_scalar=32)
     path = tiny.write_gguf_model(model, tmp_path / "model.gguf", "Q8_0")
     folder = tiny.write_hf(rounded(model, "Q8_0"), tmp_path / "hf")
     for prompt in PROMPTS:

@@ -20,7 +20,8 @@ def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    cap = getattr(model.config, "attn_logit_softcapping", None)
+    is_gemma3 = model.config.model_type.startswith("gemma3")
+    cap = model.config.attn_logit_softcapping if is_gemma3 else None
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():
         out = model(torch.tensor([tokens]), use_cache=False, **extra).logits[0]
@@ -32,7 +33,8 @@ def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     model = AutoModel.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    cap = getattr(model.config, "attn_logit_softcapping", None)
+    is_gemma3 = model.config.model_type.startswith("gemma3")
+    cap = model.config.attn_logit_softcapping if is_gemma3 else None
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():
         out = model(torch.tensor([tokens]), use_cache=False, **extra).last_hidden_state[0]

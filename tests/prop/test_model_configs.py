@@ -14,9 +14,9 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.ir.verify import verify
 from kvasir.models import build_program, config_from
 from kvasir.weights.source import ModelSource
-from tests import tiny
+from tests.oracle.cases import GOLDEN_MODELS
 
-MODELS = (tiny.llama(), tiny.mistral(), tiny.mixtral(), tiny.gemma3(), tiny.qwen2(), tiny.qwen3())
+MODELS = tuple(make() for make in GOLDEN_MODELS.values())
 NUMBERS = st.integers(-2, 40) | st.integers() | st.floats() | st.booleans()
 WORDS = st.sampled_from(["linear", "llama3", "default", "yarn", "silu", "gelu", "full_attention"])
 SCALARS = st.none() | NUMBERS | WORDS | st.text(max_size=8)

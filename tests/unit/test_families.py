@@ -17,9 +17,10 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import Family
 from kvasir.models.loaded import load_model
+from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
-from tests import tiny
+from tests import tiny, tiny_kin
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -31,6 +32,23 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2": lambda: tiny.qwen2(layer_types=_TYPES, **_WINDOWS),
     "qwen3": lambda: tiny.qwen3(attention_bias=True, layer_types=_TYPES, **_WINDOWS),
     "gemma3": lambda: tiny.gemma3(attention_bias=True, sliding_window_pattern=3),
+    "seed_oss": lambda: tiny_kin.seed_oss(mlp_bias=False),
+    "granite": lambda: tiny_kin.granite(attention_bias=True, mlp_bias=True),
+    "smollm3": lambda: tiny_kin.smollm3(
+        attention_bias=True,
+        mlp_bias=True,
+        no_rope_layer_interval=3,
+        layer_types=["full_attention"] * 5,
+        max_window_layers=2,
+    ),
+    "ernie4_5": tiny_kin.ernie45,
+    "ministral": tiny_kin.ministral,
+    "exaone4": lambda: tiny_kin.exaone4(sliding_window_pattern="LLLG"),
+    "qwen3_moe": lambda: tiny_kin.qwen3_moe(
+        attention_bias=True, use_sliding_window=True, sliding_window=8
+    ),
+    "gemma": lambda: tiny_kin.gemma(attention_bias=True),
+    "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
 }
 """One of each family, whose config.json has every field."""
 GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
@@ -38,6 +56,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "llama": lambda: tiny.llama(attention_bias=True, mlp_bias=True, sliding_window=8),
     "qwen2": tiny.qwen2,
     "qwen3": lambda: tiny.qwen3(attention_bias=True),
+    "qwen3_moe": lambda: tiny_kin.qwen3_moe(attention_bias=True),
 }
 WRITERS: Mapping[str, Callable[[TinyModel, Path], Path]] = {
     "hf": tiny.write_hf,
@@ -67,10 +86,12 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
         for key, value in ((kind, f"{names[at]}_other"), *((step, other) for other in steps)):
             changed = {**family.tensors, name: names._replace(**{key: value})}
             yield f"{name}: {key} {value}", replace(family, tensors=changed)
-    for flag in ("qk_norm", "post_norms"):
+    for flag in ("qk_norm", "pre_norms", "post_norms", "interleaved_rope"):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}
         block = replace(family.block, **change)
         yield flag, replace(family, block=block)
+    if family.full_without_rope:
+        yield "full_without_rope", replace(family, full_without_rope=False)
     yield "name of files", replace(family, architectures=("Other",), gguf="other")
     yield "sqrt_embed", replace(family, sqrt_embed=not family.sqrt_embed)
 
@@ -145,3 +166,20 @@ def test_gemma3_of_62_layers_scales_attention_by_its_width(tmp_path: Path) -> No
     assert config_from(source).attention_scale == (64 // 4) ** -0.5
     small = open_model(tiny.write_gguf_model(tiny.gemma3(), tmp_path / "small.gguf"))
     assert config_from(small).attention_scale == 32**-0.5
+
+
+def ropes(model: TinyModel, folder: Path) -> list[str]:
+    config = config_from(open_model(tiny.write_hf(model, folder)))
+    return [layer.rope for layer in config.layers]
+
+
+def test_layers_without_rope(tmp_path: Path) -> None:
+    """As said for each, every so many-th, or those that see everything where others slide."""
+    said = tiny_kin.smollm3()
+    assert ropes(said, tmp_path / "said") == [ROPE, ROPE, ROPE, NO_ROPE, ROPE]
+    every = tiny_kin.smollm3(no_rope_layers=None, no_rope_layer_interval=2)
+    assert ropes(every, tmp_path / "every") == [ROPE, NO_ROPE, ROPE, NO_ROPE, ROPE]
+    slides = tiny_kin.exaone4()
+    assert ropes(slides, tmp_path / "slides") == [ROPE, ROPE, ROPE, NO_ROPE]
+    full = tiny_kin.exaone4(sliding_window=None, layer_types=["full_attention"] * 4)
+    assert ropes(full, tmp_path / "full") == [ROPE] * 4

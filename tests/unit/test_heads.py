@@ -13,7 +13,7 @@ from kvasir.core.errors import ModelError, RequestError
 from kvasir.text.heads import Head, Heads
 from kvasir.text.pairs import method_of, pairs_of, probabilities
 from kvasir.weights.source import open_model
-from tests import tiny
+from tests import tiny, tiny_kin
 from tests.loading import load, reference_logits
 
 PROMPT = tuple(7 * i % 90 + 3 for i in range(12))
@@ -26,9 +26,10 @@ IDS = (5, 90, 17)
         lambda p: tiny.write_hf(tiny.llama(), p),
         lambda p: tiny.write_hf(tiny.llama(tie_word_embeddings=True), p),
         lambda p: tiny.write_hf(tiny.gemma3(), p),
+        lambda p: tiny.write_hf(tiny_kin.granite(), p),
         lambda p: tiny.write_gguf_model(tiny.llama(), p / "m.gguf", "Q4_1"),
     ],
-    ids=["llama", "tied", "gemma3 with a cap", "GGUF"],
+    ids=["llama", "tied", "gemma3 with a cap", "granite with a divisor", "GGUF"],
 )
 def test_logits_are_those_of_the_program(write: Callable[[Path], Path], tmp_path: Path) -> None:
     path = write(tmp_path)

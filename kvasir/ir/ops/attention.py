@@ -40,7 +40,7 @@ def rotate(
     ``table`` [positions, rotary_dim] is cos | sin.
 
     "neox" rotates the pairs (i, i + rotary_dim / 2), "interleaved" (2i, 2i + 1); the rest passes
-    through.
+    through, with a rotary_dim of 0 all of it.
     """
     half = table.shape[1] // 2
     cos, sin = table[positions, None, :half], table[positions, None, half:]
@@ -57,7 +57,7 @@ def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
     rotary, style = op.integer("rotary_dim"), op.word("style")
     require(style in ROPE_STYLES, f"style={style!r}, expected one of {', '.join(ROPE_STYLES)}")
     require(
-        rotary % 2 == 0 and 0 < rotary <= head_dim, f"rotary_dim={rotary} with head_dim={head_dim}"
+        rotary % 2 == 0 and 0 <= rotary <= head_dim, f"rotary_dim={rotary} with head_dim={head_dim}"
     )
     require_type(positions, "i32", rank=1)
 
