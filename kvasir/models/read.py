@@ -120,11 +120,14 @@ def _experts(fields: Fields) -> ExpertConfig | None:
 
 
 def _windows(fields: Fields, n_layers: int) -> tuple[int, ...]:
-    """Of each layer; none where the window is null, or windows are off."""
-    window = 0 if fields.is_null("window") else fields.integer("window", least=0)
-    if not fields.flag("use_windows"):
-        window = 0
+    """Of each layer; none where windows are off."""
+    window = _window(fields) if fields.flag("use_windows") else 0
     return tuple(window if each else 0 for each in _slides(fields, n_layers))
+
+
+def _window(fields: Fields) -> int:
+    """Tokens; 0 where it is null."""
+    return 0 if fields.is_null("window") else fields.integer("window", least=0)
 
 
 def _slides(fields: Fields, n_layers: int) -> list[bool]:
@@ -153,7 +156,7 @@ def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
     if key and fields.keys.has(key):
         ropes = fields.keys.items(key, (0, 1), len(layers))
         return {i for i, has_rope in enumerate(ropes) if not has_rope}
-    if fields.family.full_without_rope and fields.keys.has(fields.key("window")):
+    if fields.family.full_without_rope and _window(fields):
         return {i for i, layer in enumerate(layers) if not layer.window}
     return {i for i in range(len(layers)) if every and (i + 1) % every == 0}
 
