@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kvasir.grammar.errors import InvalidGrammar
-from kvasir.grammar.gbnf import plain_escapes
+from kvasir.grammar.gbnf import is_gbnf, lark_of
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
 
@@ -56,8 +56,7 @@ def schema_grammar(
     UnsupportedSchema and InvalidGrammar."""
     _check_size(_dumped(schema), "the schema", limits)
     prepared = prepare(schema, strict=strict, is_closed=is_closed, limits=limits)
-    blanks = {"whitespace_flexible": False} if spaces is None else {"whitespace_pattern": spaces}
-    whole = {**prepared.schema, "x-guidance": {**blanks, **_escapes(prepared.schema)}}
+    whole = {**prepared.schema, "x-guidance": guidance(prepared.schema, spaces)}
     return Constraint(_text({"json_schema": whole}), prepared.warnings)
 
 
@@ -93,21 +92,26 @@ def lark_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
 def text_grammar(text: str, limits: GrammarLimits = LIMITS) -> Constraint:
     """GBNF (llama.cpp) or Lark, whichever ``text`` is. Raises InvalidGrammar."""
     _check_size(text, "the grammar", limits)
-    from llguidance.gbnf_to_lark import any_to_lark  # a library of megabytes: where needed
-
+    if not is_gbnf(text):
+        return lark_grammar(text, limits)
     try:
-        made = any_to_lark(plain_escapes(text) if "::=" in text else text)
+        made = lark_of(text)
     except RecursionError:
         raise InvalidGrammar("the grammar is nested too deeply") from None
     except Exception as error:
-        raise InvalidGrammar(f"the grammar is neither GBNF nor Lark: {error}") from None
+        raise InvalidGrammar(f"the grammar is no GBNF: {error}") from None
     return lark_grammar(made, limits)
 
 
-def _escapes(schema: object) -> dict[str, str]:
-    """One spelling for each character, so that a listed name is always known as such. Then there is
-    none for control characters: where ``schema`` speaks of some, every escape stays."""
-    return {} if _CONTROLS.search(_dumped(schema)) else {"json_allowed_escapes": ESCAPES}
+def guidance(schema: object, spaces: str | None = SPACES) -> dict[str, Any]:
+    """How the library is to write JSON of ``schema``, a prepared one; ``spaces`` as above.
+
+    One spelling for each character, so that a listed name is always known as such. Then there is
+    none for control characters: where ``schema`` speaks of some, every escape stays.
+    """
+    blanks = {"whitespace_flexible": False} if spaces is None else {"whitespace_pattern": spaces}
+    has_controls = _CONTROLS.search(_dumped(schema)) is not None
+    return blanks if has_controls else {**blanks, "json_allowed_escapes": ESCAPES}
 
 
 def _dumped(schema: object) -> str:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from itertools import product
+from dataclasses import dataclass
+from itertools import product, takewhile
 from typing import Any
 
 Schema = Any
-Resolve = Callable[[str], Schema]
 
 TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
 """``integer`` here is a number without fraction, ``number`` one with it."""
 MAX_DEPTH = 6
 """Of references and alternatives that are followed."""
+MAX_COMPARED = 200_000
+"""Pairs of schemas, and schemas on the way to them: most of a second."""
 _RANGES = {
     "string": ("minLength", "maxLength"),
     "array": ("minItems", "maxItems"),
@@ -25,12 +27,26 @@ _RANGES = {
 }
 
 
-def disjoint(one: Schema, other: Schema, resolve: Resolve, depth: int = MAX_DEPTH) -> bool:
-    """Whether no instance is valid against both; ``resolve`` finds what a local $ref names."""
+@dataclass(slots=True)
+class SchemaSearch:
+    """In one document. What it has no time for is not certain."""
+
+    resolve: Callable[[str], Schema]
+    """Finds what a local $ref names."""
+    n_left: int = MAX_COMPARED
+
+    def goes_on(self) -> bool:
+        self.n_left -= 1
+        return self.n_left >= 0
+
+
+def disjoint(one: Schema, other: Schema, search: SchemaSearch, depth: int = MAX_DEPTH) -> bool:
+    """Whether no instance is valid against both."""
     if depth == 0:
         return False
-    lefts, rights = _conjuncts(one, resolve, depth), _conjuncts(other, resolve, depth)
-    return any(_disjoint(a, b, resolve, depth - 1) for a, b in product(lefts, rights))
+    lefts, rights = _conjuncts(one, search, depth), _conjuncts(other, search, depth)
+    pairs = takewhile(lambda pair: search.n_left > 0, product(lefts, rights))
+    return any(_disjoint(a, b, search, depth - 1) for a, b in pairs)
 
 
 def key_of(value: object) -> str:
@@ -55,7 +71,7 @@ def type_of(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, (int, float)):
-        return "integer" if float(value).is_integer() else "number"
+        return "integer" if isinstance(value, int) or value.is_integer() else "number"
     if isinstance(value, str):
         return "string"
     return "array" if isinstance(value, list) else "object"
@@ -67,38 +83,42 @@ def types_of(schema: Schema) -> frozenset[str]:
         return frozenset()
     if not isinstance(schema, dict):
         return TYPES
-    found = TYPES
-    if "type" in schema:
-        said = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        found &= {*said, *(("integer",) if "number" in said else ())}
     values = values_of(schema)
-    return found if values is None else found & {type_of(value) for value in values}
+    return _named_types(schema) if values is None else frozenset(map(type_of, values))
+
+
+def _named_types(schema: dict[str, Any]) -> frozenset[str]:
+    if "type" not in schema:
+        return TYPES
+    said = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return TYPES & {*said, *(("integer",) if "number" in said else ())}
 
 
 def values_of(schema: Schema) -> list[Any] | None:
-    """Those that ``const`` and ``enum`` leave; None without either."""
+    """Those that ``const`` and ``enum`` leave, of its types; None without either."""
     if not isinstance(schema, dict):
         return None
-    if "const" in schema:
-        return [schema["const"]]
-    values = schema.get("enum")
-    if isinstance(values, list):
-        return values
-    return [False, True] if schema.get("type") == "boolean" else None
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(values, list):
+        return [False, True] if schema.get("type") == "boolean" else None
+    types = _named_types(schema)
+    return [value for value in values if type_of(value) in types]
 
 
-def _conjuncts(schema: Schema, resolve: Resolve, depth: int) -> list[Schema]:
+def _conjuncts(schema: Schema, search: SchemaSearch, depth: int) -> list[Schema]:
     """Schemas all of which an instance must meet."""
     found = [schema]
-    if isinstance(schema, dict) and depth > 0:
+    if isinstance(schema, dict) and depth > 0 and search.goes_on():
         if isinstance(schema.get("$ref"), str):
-            found += _conjuncts(resolve(schema["$ref"]), resolve, depth - 1)
+            found += _conjuncts(search.resolve(schema["$ref"]), search, depth - 1)
         for part in schema.get("allOf") or ():
-            found += _conjuncts(part, resolve, depth - 1)
+            found += _conjuncts(part, search, depth - 1)
     return found
 
 
-def _disjoint(a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
+def _disjoint(a: Schema, b: Schema, search: SchemaSearch, depth: int) -> bool:
+    if not search.goes_on():
+        return False
     shared = types_of(a) & types_of(b)
     if not shared:
         return True
@@ -109,12 +129,12 @@ def _disjoint(a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
         return not {key_of(x) for x in mine} & {key_of(x) for x in yours}
     for one, other in ((a, b), (b, a)):
         for kind in ("anyOf", "oneOf"):
-            if one.get(kind) and all(disjoint(x, other, resolve, depth) for x in one[kind]):
+            if one.get(kind) and all(disjoint(x, other, search, depth) for x in one[kind]):
                 return True
-    return all(_disjoint_as(kind, a, b, resolve, depth) for kind in shared)
+    return all(_disjoint_as(kind, a, b, search, depth) for kind in shared)
 
 
-def _disjoint_as(kind: str, a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
+def _disjoint_as(kind: str, a: Schema, b: Schema, search: SchemaSearch, depth: int) -> bool:
     """Whether no instance of the type ``kind`` is valid against both."""
     if kind in ("integer", "number"):
         return _above(a, b) or _above(b, a)
@@ -123,16 +143,17 @@ def _disjoint_as(kind: str, a: Schema, b: Schema, resolve: Resolve, depth: int) 
         return True
     if kind != "object":
         return False
-    return any(_objects(one, other, resolve, depth) for one, other in ((a, b), (b, a)))
+    return any(_objects(one, other, search, depth) for one, other in ((a, b), (b, a)))
 
 
-def _objects(a: Schema, b: Schema, resolve: Resolve, depth: int) -> bool:
+def _objects(a: Schema, b: Schema, search: SchemaSearch, depth: int) -> bool:
     """Whether ``a`` requires a property that ``b`` forbids, or both require it and disagree."""
+    needed = set(required(b))
     for name in required(a):
         theirs = property_of(b, name)
         if theirs is False:
             return True
-        if name in required(b) and disjoint(property_of(a, name), theirs, resolve, depth):
+        if name in needed and disjoint(property_of(a, name), theirs, search, depth):
             return True
     return False
 

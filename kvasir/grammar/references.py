@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from kvasir.grammar.disjoint import Schema
@@ -21,6 +22,7 @@ class References:
         self._moved: dict[str, str] = {}
         """The name in ``$defs``, by reference."""
         self._taken = set(root.get("$defs") or ()) if isinstance(root.get("$defs"), dict) else set()
+        self._numbers = count()
         self.waiting: list[tuple[str, Schema, Path]] = []
         """Name, schema and place of what is to be prepared and put there."""
 
@@ -48,10 +50,7 @@ class References:
         if not parts or (len(parts) == 2 and parts[0] in _DEFINITIONS):
             return text
         if text not in self._moved:
-            name = next(
-                n for i in range(len(self._taken) + 1) if (n := f"at{i}") not in self._taken
-            )
-            self._taken.add(name)
+            name = next(n for i in self._numbers if (n := f"at{i}") not in self._taken)
             self._moved[text] = name
             self.waiting.append((name, target, tuple(parts)))
         return f"#/$defs/{self._moved[text]}"

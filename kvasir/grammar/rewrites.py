@@ -12,8 +12,8 @@ from itertools import combinations
 from typing import Any
 
 from kvasir.grammar.disjoint import (
-    Resolve,
     Schema,
+    SchemaSearch,
     disjoint,
     key_of,
     property_of,
@@ -32,7 +32,7 @@ class SchemaPlace:
     """Of a schema in its document."""
 
     path: Path
-    resolve: Resolve
+    search: SchemaSearch
 
     def refuse(self, keyword: str, why: str) -> UnsupportedSchema:
         return unsupported(keyword, (*self.path, keyword), why)
@@ -118,7 +118,8 @@ def _split(
     if not isinstance(named, dict) or len(named) != 1 or set(condition) - known:
         raise place.refuse("if", "only a condition on the value of one property can be kept to")
     name, wanted = next(iter(named.items()))
-    if set(required(condition)) - {name} or not types_of(rest) <= {"object"}:
+    is_object = types_of(rest) <= {"object"} <= types_of(condition)
+    if set(required(condition)) - {name} or not is_object:
         raise place.refuse("if", "the condition must be about one property of an object")
     all_values = values_of(property_of(rest, name))
     values = values_of(wanted)
@@ -135,13 +136,21 @@ def _one_of(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
     rest = _without(schema, "oneOf")
     if len(branches) == 1:
         return _and(rest, branches[0])
-    whole = [_both(branch, rest) for branch in branches]
-    if all(disjoint(a, b, place.resolve) for a, b in combinations(whole, 2)):
+    if _exclude_each_other(branches, rest, place.search):
         return _any_of(rest, branches)
     told_apart = _by_presence(branches, rest)
     if told_apart is None:
         raise place.refuse("oneOf", "its alternatives may hold at once; use anyOf")
     return _any_of(rest, told_apart)
+
+
+def _exclude_each_other(branches: list[Schema], rest: dict[str, Any], search: SchemaSearch) -> bool:
+    values = [values_of(branch) for branch in branches]
+    keys = [key for found in values for key in {key_of(value) for value in found or ()}]
+    if None not in values and len(set(keys)) == len(keys):
+        return True
+    whole = [_both(branch, rest) for branch in branches]
+    return all(disjoint(a, b, search) for a, b in combinations(whole, 2))
 
 
 def _any_of(rest: dict[str, Any], branches: list[Schema]) -> dict[str, Any]:
@@ -154,6 +163,8 @@ def _by_presence(branches: list[Schema], rest: dict[str, Any]) -> list[Schema] |
     """Alternatives that say nothing but which property must be there, told apart by the absence of
     the others'."""
     names = [required(branch) for branch in branches]
+    if len(branches) > MAX_BRANCHES:
+        return None
     if any(set(branch) - {"required", "type"} for branch in branches if isinstance(branch, dict)):
         return None
     if any(len(own) != 1 for own in names) or not types_of(rest) <= {"object"}:
@@ -238,13 +249,14 @@ def _array_items(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
 
 def _least(schema: dict[str, Any], place: SchemaPlace) -> dict[str, Any]:
     """``minProperties``: those that are required, and one more."""
-    n_more = schema["minProperties"] - len(set(required(schema)))
+    needed = set(required(schema))
+    n_more = schema["minProperties"] - len(needed)
     rest = _without(schema, "minProperties")
     if n_more <= 0 or "object" not in types_of(schema):
         return rest
     if n_more > 1:
         raise place.refuse("minProperties", "names that are not listed may be the same ones")
-    names = [name for name in rest.get("properties") or () if name not in required(rest)]
+    names = [name for name in rest.get("properties") or () if name not in needed]
     if not names or rest.get("patternProperties") or rest.get("additionalProperties") is not False:
         return schema
     if types_of(rest) != {"object"} or len(names) > MAX_BRANCHES:

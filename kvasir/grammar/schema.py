@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvasir.grammar.disjoint import Schema
+from kvasir.grammar.disjoint import Schema, SchemaSearch
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.patterns import translated
@@ -22,6 +22,8 @@ from kvasir.validation.warn import escaped
 
 MAX_SCHEMAS = 20_000
 MAX_WARNINGS = 16
+MAX_UNKNOWN = 1_000
+"""Keywords that are none: each is compared with all there are."""
 
 FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
@@ -51,6 +53,12 @@ _SILENT = frozenset(
 """Keywords that describe and ask for nothing."""
 KEYWORDS = frozenset((*_MAPS, *_LISTS, *_SINGLE, *_PLAIN))
 _IDLE = {"minLength": 0, "minItems": 0, "minProperties": 0, "required": []}
+_KINDS: dict[str, type[dict[str, Any]] | type[list[Any]]] = {
+    **dict.fromkeys(("$defs", "definitions", "dependencies"), dict),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas"), dict),
+    **dict.fromkeys(_LISTS, list),
+}
+"""Of values that are gone through."""
 _NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 """Keywords that say nothing without another."""
 _SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
@@ -82,7 +90,8 @@ def prepare(
         raise InvalidGrammar("a schema is a JSON object")
     if _OLD.search(str(schema.get("$schema", ""))):
         schema = _alone(schema, limits.depth)
-    walk = _Walk(References(schema), limits, strict, is_closed)
+    references = References(schema)
+    walk = _Walk(references, SchemaSearch(references.find), limits, strict, is_closed)
     made = walk.document(schema)
     made = {"anyOf": []} if made is False else made
     return PreparedSchema({} if made is True else made, walk.told())
@@ -91,11 +100,14 @@ def prepare(
 @dataclass(slots=True)
 class _Walk:
     references: References
+    search: SchemaSearch
     limits: GrammarLimits
     strict: bool
     is_closed: bool = False
     n_schemas: int = 0
     n_values: int = 0
+    unknown: dict[str, str] = field(default_factory=dict)
+    """What is no keyword, and which one it looks like."""
     warnings: list[str] = field(default_factory=list)
     n_more: int = 0
     """Warnings that are not told one by one."""
@@ -129,28 +141,38 @@ class _Walk:
         if not isinstance(schema, dict):
             raise InvalidGrammar(f"what stands at {pointer(path)} is no schema")
         schema = _in_new_words(schema)
+        _check_kinds(schema, path)
         kept = {key: value for key, value in schema.items() if self._counts(key, value, path)}
         if self.is_closed and "properties" in kept:
             kept.setdefault("additionalProperties", False)
         made = {key: self._value(key, value, (*path, key), depth) for key, value in kept.items()}
-        return rewrite(made, SchemaPlace(path, self.references.find))
+        return rewrite(made, SchemaPlace(path, self.search))
 
     def _counts(self, key: str, value: object, path: Path) -> bool:
         """Whether the keyword asks for something; warns of those that do not and look as if."""
         if key in _SILENT or key in _NAMES or (key in _IDLE and _IDLE[key] == value):
             return False
-        if key == "format" and value not in FORMATS:
+        if key == "format" and not (isinstance(value, str) and value in FORMATS):
             self.warn(f"the format '{escaped(str(value))}' at {pointer(path)} is not checked")
             return False
         if key in KEYWORDS:
             return True
-        near = difflib.get_close_matches(key, KEYWORDS, n=1, cutoff=0.8)
+        near = self._meant(key)
         if near and self.strict:
-            raise unsupported(key, (*path, key), f"did you mean '{near[0]}'?")
+            raise unsupported(key, (*path, key), f"did you mean '{near}'?")
         if near:
             where = pointer((*path, key))
-            self.warn(f"{where} is no keyword and was ignored: did you mean '{near[0]}'?")
+            self.warn(f"{where} is no keyword and was ignored: did you mean '{near}'?")
         return False
+
+    def _meant(self, key: str) -> str:
+        """The keyword that ``key`` looks like."""
+        if key not in self.unknown:
+            if len(self.unknown) == MAX_UNKNOWN:
+                raise InvalidGrammar(f"the schema has more than {MAX_UNKNOWN} unknown keywords")
+            near = difflib.get_close_matches(key, KEYWORDS, n=1, cutoff=0.8)
+            self.unknown[key] = near[0] if near else ""
+        return self.unknown[key]
 
     def _value(self, key: str, value: Any, path: Path, depth: int) -> Any:
         """A keyword's value with its subschemas prepared."""
@@ -178,6 +200,21 @@ class _Walk:
         return translated(value) if key == "pattern" and isinstance(value, str) else value
 
 
+def _check_kinds(schema: dict[str, Any], path: Path) -> None:
+    """Raises InvalidGrammar for values of keywords that nobody could read."""
+    odd = (key for key, kind in _KINDS.items() if not isinstance(schema.get(key, kind()), kind))
+    wrong = next(odd, "")
+    kinds = schema.get("type", [])
+    if not isinstance(kinds, str) and not all(isinstance(x, str) for x in _listed(kinds)):
+        wrong = "type"
+    if wrong:
+        raise InvalidGrammar(f"{pointer((*path, wrong))} is not what its keyword takes")
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _too_deep(most: int) -> InvalidGrammar:
     return InvalidGrammar(f"the schema is nested too deeply, {most} at most")
 
@@ -202,6 +239,8 @@ def _in_new_words(schema: dict[str, Any]) -> dict[str, Any]:
     for key in _SIZES:
         if isinstance(found.get(key), float) and found[key].is_integer():
             found[key] = int(found[key])
+    if not isinstance(found.get("minProperties", 0), int):
+        raise InvalidGrammar("minProperties must be a number")
     for opened, closed in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(found.get(opened), bool):
             is_open = found.pop(opened)

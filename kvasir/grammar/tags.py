@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kvasir.grammar.constraint import SPACES, Constraint, lark_grammar
+from kvasir.grammar.constraint import Constraint, guidance, lark_grammar
 from kvasir.grammar.errors import InvalidGrammar
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
@@ -45,7 +45,7 @@ def tag_grammar(asked: object, limits: GrammarLimits = LIMITS) -> Constraint:
             raise InvalidGrammar(f"the begin of structures[{number}] starts with no trigger")
         prepared = prepare(structure.schema, limits=limits)
         warnings += prepared.warnings
-        whole = {**prepared.schema, "x-guidance": {"whitespace_pattern": SPACES}}
+        whole = {**prepared.schema, "x-guidance": guidance(prepared.schema)}
         rules += [
             f"tag_{number}_head[lazy]: TEXT {json.dumps(trigger)}",
             f"tag_{number}: tag_{number}_head {_literal(begin[len(trigger) :])} "

@@ -54,6 +54,7 @@ class JsonServer:
         """The events of a stream. Raises as ``post``."""
         with self._answer("POST", path, body, stop) as response:
             for line in response:
+                stop.check()
                 if not line.startswith(b"data:"):
                     continue
                 data = line[5:].strip()

@@ -110,7 +110,15 @@ def _tool(function: Mapping[str, Any], where: str) -> Tool:
         )
     if not isinstance(schema, dict | None):
         raise RequestError(f"{where}: the parameters are no JSON Schema", param=where)
-    return Tool(name, schema or {}, function.get("strict") is True)
+    return Tool(name, _of_object(schema or {}, where), function.get("strict") is True)
+
+
+def _of_object(schema: dict[str, Any], where: str) -> dict[str, Any]:
+    """Arguments are an object, whatever else ``schema`` would take."""
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise RequestError(f"{where}: the parameters must be of type object", param=where)
+    return {**schema, "type": "object"} if kind != "object" else schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from kvasir.grammar.constraint import SPACES, Constraint, lark_grammar
+from kvasir.grammar.constraint import Constraint, guidance, lark_grammar
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
+from kvasir.toolcalls.flat import at_root, idle_keywords, properties_of
 from kvasir.toolcalls.format import (
     Kind,
     Literals,
@@ -43,7 +44,7 @@ class Tool(msgspec.Struct, frozen=True):
 def kinds_of(tools: Sequence[Tool]) -> dict[str, dict[str, Kind]]:
     """How formats with tags write each parameter."""
     return {
-        tool.name: {key: _kind(value) for key, value in _properties(tool.schema).items()}
+        tool.name: {key: _kind(value) for key, value in properties_of(at_root(tool.schema)).items()}
         for tool in tools
     }
 
@@ -201,14 +202,15 @@ class _GrammarWriter:
 
     def _tool(self, rule: str, tool: Tool, form: ToolFormat, after: Sequence[Part]) -> str:
         schema = self._schema(tool)
+        if form.arguments is not None:
+            schema = at_root(schema)
+            schema = {**schema, "properties": properties_of(schema)}
+            self._leave(tool, idle_keywords(schema))
         if isinstance(form.arguments, Parameter):
             written = self._tagged(rule, tool, schema, form.arguments)
         elif self._literals is not None:
             written = f"SP {self._literals.arguments(schema)}"
-            self._warnings += [
-                f"{tool.name}: '{key}' is not kept to in arguments of this model's form"
-                for key in self._literals.idle
-            ]
+            self._leave(tool, list(self._literals.idle))
             self._literals.idle.clear()
         else:
             written = f"%json {_dumped(schema)}"
@@ -216,6 +218,17 @@ class _GrammarWriter:
         if after and after[0][0] not in "~$":
             parts = [tool.name + after[0], *after[1:]]
         return self._parts(parts).replace("$args", written)
+
+    def _leave(self, tool: Tool, keywords: Sequence[str]) -> None:
+        """``keywords`` of its schema mean nothing to arguments of this form."""
+        for key in keywords:
+            self._warn(tool, key, f"'{key}' is not kept to in arguments of this model's form")
+
+    def _warn(self, tool: Tool, keyword: str, said: str) -> None:
+        """Raises UnsupportedSchema where the tool is strict."""
+        if tool.strict:
+            raise UnsupportedSchema(f"{tool.name}: {said}", keyword)
+        self._warnings.append(f"{tool.name}: {said}")
 
     def _schema(self, tool: Tool) -> dict[str, Any]:
         whole = {"type": "object", **tool.schema}
@@ -235,14 +248,14 @@ class _GrammarWriter:
             key: schema[key] for key in ("$defs", "definitions") if key in schema
         }
         found = []
-        for n, (key, value) in enumerate(_properties(schema).items()):
+        for n, (key, value) in enumerate(schema["properties"].items()):
             name = f"{rule}_{n}"
             kind = tags.as_text if _kind(value) == "text" else tags.as_json
             begin = self._rules.literal(f"{tags.before}{key}{tags.between}{kind}")
             written = self._value(name, value, tags.after, shared)
             self._rules.add(f"{name}: {begin} {written} SP")
             found.append(name if key in required else f"{name}?")
-            self._warn_of_text(tool.name, key, value)
+            self._warn_of_text(tool, key, value)
         return f"({' '.join(found)})" if found else ""
 
     def _value(self, name: str, value: Any, after: str, shared: dict[str, Any]) -> str:
@@ -254,10 +267,11 @@ class _GrammarWriter:
             return "(" + " | ".join(self._rules.literal(word + after) for word in words) + ")"
         return self._rules.until(f"{name}_text", after)
 
-    def _warn_of_text(self, tool: str, key: str, value: Any) -> None:
+    def _warn_of_text(self, tool: Tool, key: str, value: Any) -> None:
         if _kind(value) == "text":
-            idle = [k for k in ("pattern", "minLength", "maxLength", "format") if k in value]
-            self._warnings += [f"{tool}: '{k}' of {key} is not kept to" for k in idle]
+            for keyword in ("pattern", "minLength", "maxLength", "format"):
+                if keyword in value:
+                    self._warn(tool, keyword, f"'{keyword}' of {key} is not kept to")
 
     def _parts(self, parts: Sequence[Part]) -> str:
         words = {"~": "SP", "$id": "/[a-zA-Z0-9]{9}/", "$index": "/[0-9]{1,3}/", "$args": "$args"}
@@ -270,11 +284,6 @@ def _around(parts: Sequence[Part]) -> tuple[Sequence[Part], Sequence[Part]]:
     return parts[:at], parts[at + 1 :]
 
 
-def _properties(schema: dict[str, Any]) -> dict[str, Any]:
-    found = schema.get("properties")
-    return found if isinstance(found, dict) else {}
-
-
 def _kind(schema: Any) -> Kind:
     if not isinstance(schema, dict):
         return "json"
@@ -285,4 +294,4 @@ def _kind(schema: Any) -> Kind:
 
 
 def _dumped(schema: dict[str, Any]) -> str:
-    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": SPACES}})
+    return json.dumps({**schema, "x-guidance": guidance(schema)})

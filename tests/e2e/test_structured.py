@@ -238,6 +238,8 @@ def test_json_object(toy: Server) -> None:
     ("fields", "code", "param"),
     [
         ({"guided_json": SCHEMA, "regex": "a"}, "invalid_value", "regex"),
+        ({"guided_json": {}, "regex": "a"}, "invalid_value", "regex"),
+        ({"guided_json": {"type": [[]]}}, "invalid_grammar", None),
         ({"structured_outputs": {}}, None, None),
         ({"structured_outputs": {"json": {}, "regex": "a"}}, "invalid_value", "structured_outputs"),
         ({"structured_outputs": {"nonsense": 1}}, "invalid_value", "structured_outputs"),

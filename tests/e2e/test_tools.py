@@ -26,6 +26,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
+A_LIST = {"type": "array", "items": {"type": "integer"}}
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}},
     {"type": "function", "function": {"name": "now", "parameters": EMPTY}},
@@ -178,6 +179,10 @@ def test_history_goes_on(tooled: Server) -> None:
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]"),
         ({"tools": TOOLS * 65}, "tools"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": A_LIST}}]},
+            "tools[0]",
+        ),
         ({"tools": TOOLS, "guided_choice": ["a"]}, "tools"),
         ({"tools": TOOLS, "use_beam_search": True}, "tools"),
         ({"functions": [{"name": "a"}]}, "functions"),

@@ -97,6 +97,7 @@ GBNF_REFUSED = {
     "`{0}`, `{,n}`": ('root ::= "a"{0}', 'root ::= "a"{,3}'),
     "`<token>`": ('root ::= <think> "a"',),
     "undefined rules": ('root ::= "a"\nb ::= c',),
+    "`start`": ('root ::= start\nstart ::= "a"',),
 }
 LARK: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "greedy terminals": ('start: NAME "1" | NAME "b"\nNAME: /[a-z]+/', ("a1",), ("ab",)),

@@ -211,6 +211,13 @@ def test_bad_gbnf() -> None:
         choice_grammar(["a", ""])
 
 
+def test_gbnf_is_told_by_its_rules() -> None:
+    """Whatever else looks like a rule of Lark."""
+    assert takes(text_grammar('root ::= a | b\na ::= "a"\nb ::= "b" root'), "bba")
+    assert takes(text_grammar('# start: one\nroot ::= "a"'), "a")
+    assert takes(text_grammar('start: "::="'), "::=")
+
+
 def test_an_llm_keeps_to_them(tmp_path: Path) -> None:
     params = {"max_tokens": 60, "seed": 3}
     with LLM(str(write_toy_model(tmp_path)), max_model_len=128, kv_memory="1MiB") as llm:

@@ -49,6 +49,17 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"k": "y"}, {"b": 1}, {"k": "x", "b": 1}],
         [{"k": "x"}, {}],
     ),
+    "if of another type": (
+        {
+            **KIND,
+            "required": ["k"],
+            "if": {"properties": {"k": {"const": "x", "type": "integer"}}},
+            "then": {},
+            "else": {"required": ["b"]},
+        },
+        [{"k": "x", "b": 1}],
+        [{"k": "x"}],
+    ),
     "else": (
         {
             **KIND,
@@ -190,6 +201,10 @@ def test_exact(case: str) -> None:
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"),
         ({"type": "array", "contains": {"const": 1}}, "#/contains"),
         ({"if": {"minimum": 3}, "then": {"maximum": 5}}, "#/if"),
+        (
+            {**KIND, "if": {"type": "array", "properties": {"k": {"const": "x"}}}, "then": False},
+            "#/if",
+        ),
         ({"$ref": "https://example.com/schema"}, "#/$ref"),
         ({"$ref": "#/$defs/none"}, "#/$ref"),
         ({"unevaluatedProperties": False}, "#/unevaluatedProperties"),
@@ -212,6 +227,7 @@ def test_unknown_formats_are_annotations() -> None:
     assert prepared.schema == {"type": "string"}
     assert prepared.warnings == ("the format 'big-integer' at # is not checked",)
     assert prepare({"format": "date"}).warnings == ()
+    assert prepare({"format": {"a": 1}}).schema == {}
 
 
 def test_misspelled_keywords() -> None:
@@ -271,6 +287,26 @@ def test_bounds() -> None:
             grammar_of(asked, few)
     with pytest.raises(UnsupportedSchema, match="too many alternatives"):
         prepare({"dependentRequired": {f"p{i}": ["q"] for i in range(7)}})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({key: 5} for key in ("oneOf", "allOf", "anyOf", "dependencies", "dependentRequired")),
+        {"type": 5},
+        {"type": {}},
+        {"type": [[]]},
+        {"type": [{}]},
+        {"minProperties": "2"},
+        {"$defs": 5, "properties": {"a": {"$ref": "#/properties/b"}, "b": {}}},
+    ],
+)
+@pytest.mark.parametrize("beside", [{}, {"properties": {"a": {"enum": [1]}}, "uniqueItems": True}])
+def test_what_is_no_schema_is_refused(odd: Any, beside: Any) -> None:
+    with pytest.raises(InvalidGrammar):
+        prepare({**beside, **odd})
+    with pytest.raises(InvalidGrammar):
+        prepare({"items": {**beside, **odd}})
 
 
 def test_a_user_does_not_say_what_blanks_are() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,11 +16,13 @@ from kvasir.core.errors import RequestError
 from kvasir.lang.calls import Counts
 from kvasir.lang.expressions import Role
 from kvasir.lang.forms import form_of
+from kvasir.lang.http import JsonServer
 from kvasir.lang.scoring import (
     greedy_token_selection,
     token_length_normalized,
     unconditional_likelihood_normalized,
 )
+from kvasir.lang.stopping import ProgramTimeout, Stop
 from kvasir.lang.tokens import whole
 from kvasir.lang.trace import CallRecord, Trace
 from kvasir.lang.turns import Message, TemplateTurns
@@ -141,3 +147,31 @@ def test_a_trace_adds_up() -> None:
         "all                                               50      20        30      10",
     ]
     assert '"ts":500000,"dur":250000,"pid":0,"tid":"0.0.1"' in trace.chrome()
+
+
+class Dripping(BaseHTTPRequestHandler):
+    """A server whose stream goes on for two seconds, and then breaks off."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(40):
+                self.wfile.write(b"data: {}\n\n")
+                time.sleep(0.05)
+
+    def log_message(self, *said: object) -> None:
+        """Nobody reads it."""
+
+
+def test_a_stream_that_goes_on_ends_with_its_program() -> None:
+    """However soon each of its events follows the last."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        http = JsonServer(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ProgramTimeout):
+            list(http.events("/v1/completions", {}, Stop(0.3)))
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -6,6 +6,7 @@ import itertools
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -187,6 +188,55 @@ def test_schemas_that_cannot_be_kept_to() -> None:
     text = {"type": "object", "properties": {"a": {"type": "string", "pattern": "b"}}}
     warned = tools_grammar(tagged, [Tool("get", text)], "auto").warnings
     assert warned == ("get: 'pattern' of a is not kept to",)
+
+
+def test_a_name_has_one_spelling() -> None:
+    """As in other JSON: written with escapes a known parameter would be taken for another."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    reading, _ = reading_of(FORMATS["hermes"], "plain")
+    grammar = tools_grammar(reading, [Tool("get", schema)], "required")
+    call = '<tool_call>{"name":"get","arguments":{"a":1%s}}</tool_call>'
+    assert takes(grammar, call % "") and takes(grammar, call % ',"b":"x"')
+    assert not takes(grammar, call % r',"\u0061":"x"')
+
+
+NO_JSON = ("qwen3-coder", "llama3-pythonic", "gemma-4")
+
+
+@pytest.mark.parametrize("name", NO_JSON)
+def test_arguments_that_are_no_json_follow_the_whole_schema(name: str) -> None:
+    """What a reference at its root names, what is required and not described, what is forbidden."""
+    form = FORMATS[name]
+    a = {"a": {"type": "integer"}}
+    inner = {"type": "object", "properties": a, "required": ["a"]}
+    cases: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+        ({"$ref": "#/$defs/it", "$defs": {"it": inner}}, {"a": 1}, {}),
+        ({**inner, "required": ["a", "b"]}, {"a": 1, "b": 2}, {"a": 1}),
+        ({**inner, "properties": {**a, "z": False}}, {"a": 1}, {"a": 1, "z": 1}),
+    ]
+    for schema, valid, invalid in cases:
+        tools = [Tool("get", schema)]
+        reading = Reading(form, kinds=kinds_of(tools))
+        grammar = tools_grammar(reading, tools, "required")
+        assert grammar.warnings == ()
+        assert takes(grammar, written(form, [("get", valid)]))
+        assert not takes(grammar, written(form, [("get", invalid)]))
+        (call,) = read_message(reading, written(form, [("get", valid)])).calls
+        assert json.loads(call.arguments) == valid
+
+
+@pytest.mark.parametrize("name", NO_JSON)
+def test_what_such_arguments_do_not_keep_to_is_said(name: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "dependentRequired": {"a": ["b"]},
+    }
+    reading, _ = reading_of(FORMATS[name], "plain")
+    (said,) = tools_grammar(reading, [Tool("get", schema)], "auto").warnings
+    assert said == "get: 'allOf' is not kept to in arguments of this model's form"
+    with pytest.raises(UnsupportedSchema, match="'allOf' is not kept to"):
+        tools_grammar(reading, [Tool("get", schema, strict=True)], "auto")
 
 
 def test_reasoning_goes_before_a_structure() -> None:

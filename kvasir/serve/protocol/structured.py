@@ -47,7 +47,7 @@ _IDLE = {"type": "text"}
 def structured_of(fields: StructuredFields, *, strict: bool = False) -> StructuredOutputs | None:
     """None where nothing is asked for. Raises RequestError (400) for two constraints at once."""
     names = (*_PLAIN, "response_format", "structured_outputs")
-    given = [name for name in names if getattr(fields, name) not in (None, _IDLE, {})]
+    given = [name for name in names if not _is_idle(name, getattr(fields, name))]
     if len(given) > 1:
         raise RequestError(
             f"{given[0]} and {given[1]} ask for the form of the answer: send one of them",
@@ -69,6 +69,11 @@ def structured_of(fields: StructuredFields, *, strict: bool = False) -> Structur
             return tgi_grammar(value, name)
         return format_of(value, name, FORMATS)
     return StructuredOutputs(**{_PLAIN[name]: value}, whitespace_pattern=blanks, strict=strict)
+
+
+def _is_idle(name: str, value: object) -> bool:
+    """Whether nothing is asked for; an empty schema asks for JSON."""
+    return value is None or (name not in _PLAIN and value in (_IDLE, {}))
 
 
 FORMATS = ("json_object", "json_schema", "structural_tag")
