@@ -18,7 +18,7 @@ from kvasir.grammar.thinking import (
     grammar_in,
     limit_in,
 )
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, allows
 
 MAX_COMPILED = 256
 MAX_COMPILED_BYTES = 32 * 2**20
@@ -99,9 +99,13 @@ class GrammarMasks:
 
 
 def check_compiles(tokens: GrammarTokens, text: str, bits: Bits) -> None:
-    """Compile ``text`` and ask for its first mask. Raises InvalidGrammar."""
+    """Compile ``text`` and ask for its first mask, and for that behind a brace: of an object with
+    many properties more may follow than begins it. Raises InvalidGrammar."""
     try:
-        tokens.compile(text).fill((), bits)
+        made = tokens.compile(text)
+        made.fill((), bits)
+        if tokens.brace >= 0 and allows(bits, tokens.brace):
+            made.fill((tokens.brace,), bits)
     except ValueError as error:
         raise InvalidGrammar(f"the grammar is refused: {error}") from None
 

@@ -30,6 +30,10 @@ class GrammarTokens:
         default: its C interface where that is known."""
         self._vocabulary = vocabulary
         self._ends = frozenset(i for i in vocabulary.eos_ids if i < n_ids)
+        self.brace = next(
+            (i for i, token in enumerate(vocabulary.tokens[:n_ids]) if token == b"{"), -1
+        )
+        """The token that begins an object by itself; -1: there is none."""
         self._library = (library or _library)(_table(vocabulary, n_ids, sorted(self._ends)))
 
     def bytes_of(self, token: int) -> bytes:

@@ -17,6 +17,7 @@ from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.grammar import masks as grammar_masks
 from kvasir.grammar.constraint import (
+    Constraint,
     choice_grammar,
     lark_grammar,
     regex_grammar,
@@ -183,6 +184,19 @@ def test_ten_thousand_choices() -> None:
     assert not takes(grammar, "value number 10000")
     with pytest.raises(InvalidGrammar, match="10001"):
         choice_grammar([*words, "one more"])
+
+
+def test_objects_of_many_optional_properties_hold_or_are_refused_at_once() -> None:
+    """What may follow their brace is more than what may begin them."""
+    bits = np.zeros(n_words(VOCAB), np.uint32)
+
+    def wide(n: int) -> Constraint:
+        return schema_grammar({"properties": {f"p{i}": {"type": "null"} for i in range(n)}})
+
+    check_compiles(byte_tokens(), wide(600).text, bits)
+    assert takes(wide(600), '{"p7":null,"p599":null}')
+    with pytest.raises(InvalidGrammar, match="items"):
+        check_compiles(byte_tokens(), wide(5000).text, bits)
 
 
 @pytest.mark.parametrize(
