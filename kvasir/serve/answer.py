@@ -39,6 +39,7 @@ class Whole:
     logprob: float = 0.0
     """Of all its tokens together, where they have theirs."""
     pieces: list[Piece] = field(default_factory=list)
+    has_calls: bool = False
     """As in ``Delta``."""
 
     def add(self, delta: Delta) -> None:
@@ -50,6 +51,7 @@ class Whole:
         for item in delta.logprobs:
             self.logprob += item.logprob
         self.finish, self.stop_reason = delta.finish, delta.stop_reason
+        self.has_calls = delta.has_calls
 
     @property
     def text(self) -> str:

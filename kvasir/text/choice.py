@@ -40,7 +40,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     """Of an answer that is read: what is new of reasoning, content and calls; then ``text`` is the
     content alone."""
     has_calls: bool = False
-    """Whether a call has begun by now."""
+    """Whether a call has begun by now; of a choice that ends, whether the last is whole, too."""
     n_calls: int = 0
     """Of a choice that ends: calls that it made."""
     is_cut: bool = False
@@ -191,7 +191,7 @@ class _PieceReader:
             delta,
             text="".join(piece.text for piece in pieces if isinstance(piece, Said)),
             pieces=pieces,
-            has_calls=self._parser.n_calls > 0,
+            has_calls=self._parser.n_calls > 0 and not is_cut,
             n_calls=n_calls,
             is_cut=is_cut,
             is_content=is_content,

@@ -299,6 +299,11 @@ def test_a_choice_tells_its_pieces(tmp_path: Path) -> None:
     assert [(call.name, call.arguments) for call in message.calls] == [("get", '{"n": 1}')]
     assert "".join(delta.text for delta in deltas) == message.content
     assert deltas[-1].has_calls and not deltas[0].has_calls
+    cut = Choice(0, tokenizer, SamplingParams(), reading)
+    begun = [cut.feed(TokenEvent(1, (token,))) for token in tokens[:-1]]
+    assert begun[-1].has_calls
+    end = cut.feed(TokenEvent(1, (), finish="stop"))  # as a stop string inside of the arguments
+    assert end.is_cut and end.n_calls == 1 and not end.has_calls
 
 
 def test_the_option_names_every_format() -> None:

@@ -122,7 +122,7 @@ class ChatGrammar(ChoiceGrammar):
                 **more_of(said, reasons=self._show.reasoning),
             },
             "logprobs": HOLE,
-            "finish_reason": finish_of(choice.finish, has_calls=bool(said.calls)),
+            "finish_reason": finish_of(choice.finish, has_calls=choice.has_calls),
             "stop_reason": choice.stop_reason,
         }
         if self._show.token_ids:

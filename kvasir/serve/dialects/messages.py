@@ -281,7 +281,7 @@ class MessagesGrammar:
         self._finish, self._reason = choice.finish, choice.stop_reason
         if self._blocks is not None:
             message = message_of(self._shown(choice.pieces))
-            self._has_calls = bool(message.calls)
+            self._has_calls = choice.has_calls
             return [encode(self._message(blocks_of(message), tally))]
         block = {"type": "text", "text": choice.text, "citations": None}
         return [encode(self._message([block], tally))]
