@@ -75,6 +75,12 @@ def read(path: Path) -> None:
         (SETTINGS, {"chat_template": 3}, "chat_template of tokenizer_config.json is no text"),
         (SETTINGS, {"chat_template": ["x"]}, "chat_template of"),
         (SETTINGS, {"chat_template": [{"name": "default", "template": 1}]}, "chat_template of"),
+        (SETTINGS, {"chat_template": [{"name": "other", "template": 5}]}, "chat_template of"),
+        (
+            SETTINGS,
+            {"chat_template": [{"name": ["odd"]}, {"name": "default", "template": "x"}]},
+            "chat_template of",
+        ),
         (
             TOKENIZER,
             {"post_processor": AFFIX},
@@ -98,8 +104,6 @@ def test_folders(tmp_path: Path, name: str, fields: dict[str, Any], message: str
         (GENERATION, {"eos_token_id": None}),
         (GENERATION, {"eos_token_id": []}),
         (SETTINGS, {"bos_token": None, "eos_token": {"content": "<|eos|>"}}),
-        (SETTINGS, {"chat_template": [{"name": ["odd"]}, {"name": "default", "template": "x"}]}),
-        (SETTINGS, {"chat_template": [{"name": "other", "template": 5}]}),
     ],
 )
 def test_folders_that_are_right(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
