@@ -66,7 +66,8 @@ test: $(VENV)/.built $(VENV)/.dev
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/diff/test_engine_exactness.py \
-		tests/diff/test_executor_drafts.py tests/diff/test_native_exactness.py tests/prop/test_prefix_cache.py \
+		tests/diff/test_executor_drafts.py tests/diff/test_native_exactness.py \
+		tests/diff/test_bundle_exactness.py tests/diff/test_disk_exactness.py tests/prop/test_prefix_cache.py \
 		tests/prop/test_scheduler_runs.py tests/prop/test_toolcalls.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.

@@ -46,6 +46,7 @@ def judge(counted: Counted, toy: Toy) -> None:
     assert share > 0.04 or toy.name == "reading"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", DRAFT_VARIANTS, ids=lambda variant: variant.name)
 def test_answers_are_those_of_the_target_alone(
     toy: Toy, expected: Outcome, variant: Variant
