@@ -98,6 +98,7 @@ KEYS = (
             lambda d: d["results"]["known_to_another_key"]["cached_tokens"][1], 0, "{:.0f}"),
 )  # fmt: skip
 
+PAUSE = "survival-pause-2cores"
 DEATHS = (
     Target(
         "an hour of engines killed, crashed and stopped at random moments: requests of every kind "
@@ -116,7 +117,24 @@ DEATHS = (
         0,
         "{:.0f}",
     ),
-)  # fmt: skip
+    most(
+        "pause of 64 streams of 200 tokens when their engine is killed, over a warm start and "
+        "their prefill",
+        PAUSE,
+        results("ratio"),
+        1.3,
+        "{:.2f}x",
+    ),
+    most(
+        "an engine that hangs: pause beyond its limit, over that of one that is killed",
+        PAUSE,
+        lambda d: (
+            (d["results"]["hang"]["pause"] - d["results"]["hang"]["limit"]) / d["results"]["pause"]
+        ),
+        1.3,
+        "{:.2f}x",
+    ),
+)
 
 METRICS = (
     counted(
