@@ -12,11 +12,6 @@ MAX_LEXER_STATES = 50_000
 """Of 1 to 2 kB each; the library's own limit is 250,000."""
 
 
-MAX_ITEMS = 16_000
-"""At one place of a grammar, about four for each property that may come next; the library's own
-limit is 2,000."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenSpellings:
     """The tokens of a model, each of which has a bit in its masks."""

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from kvasir.grammar.binding import MAX_ITEMS, MAX_LEXER_STATES, TokenSpellings, reason
+from kvasir.grammar.binding import MAX_LEXER_STATES, TokenSpellings, reason
 from kvasir.sampling.masks import Bits
 
 KNOWN = re.compile(r"llguidance@1\.[89]\.\d+\b")
@@ -129,7 +129,6 @@ class CLibrary:
         lib.llg_constraint_init_set_defaults(byref(self._init), self._trie.pointer)
         self._init.log_stderr_level = 0
         self._init.limits.max_lexer_states = MAX_LEXER_STATES
-        self._init.limits.max_items_in_row = MAX_ITEMS
         self._init.limits.verbose_errors = False
 
     def compile(self, text: str) -> CStand:

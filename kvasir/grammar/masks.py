@@ -99,8 +99,8 @@ class GrammarMasks:
 
 
 def check_compiles(tokens: GrammarTokens, text: str, bits: Bits) -> None:
-    """Compile ``text`` and ask for its first mask, and for that behind a brace: of an object with
-    many properties more may follow than begins it. Raises InvalidGrammar."""
+    """Compile ``text`` and ask for its first mask, and for that behind a brace: the library
+    gives up there on objects of some 500 optional properties. Raises InvalidGrammar."""
     try:
         made = tokens.compile(text)
         made.fill((), bits)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvasir.grammar.binding import MAX_ITEMS, MAX_LEXER_STATES, TokenSpellings, reason
+from kvasir.grammar.binding import MAX_LEXER_STATES, TokenSpellings, reason
 from kvasir.sampling.masks import Bits
 
 
 class PythonLibrary:
     """Tokens are consumed under the GIL, and answers of one grammar wait for each other's masks:
-    they share what is known of its table."""
+    they share what is known of its words."""
 
     def __init__(self, table: TokenSpellings) -> None:
         import llguidance  # megabytes: only where a grammar is asked for
@@ -23,7 +23,7 @@ class PythonLibrary:
             eos_token=list(table.ends),
         )
         self._limits = llguidance.LLParserLimits(
-            max_lexer_states=MAX_LEXER_STATES, max_items_in_row=MAX_ITEMS, verbose_errors=False
+            max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
         )
 
     def compile(self, text: str) -> PythonStand:

@@ -187,16 +187,16 @@ def test_ten_thousand_choices() -> None:
 
 
 def test_objects_of_many_optional_properties_hold_or_are_refused_at_once() -> None:
-    """What may follow their brace is more than what may begin them."""
+    """More may follow their brace than begins them; each name costs a time that grows with them."""
     bits = np.zeros(n_words(VOCAB), np.uint32)
 
     def wide(n: int) -> Constraint:
         return schema_grammar({"properties": {f"p{i}": {"type": "null"} for i in range(n)}})
 
-    check_compiles(byte_tokens(), wide(600).text, bits)
-    assert takes(wide(600), '{"p7":null,"p599":null}')
+    check_compiles(byte_tokens(), wide(400).text, bits)
+    assert takes(wide(400), '{"p7":null,"p399":null}')
     with pytest.raises(InvalidGrammar, match="items"):
-        check_compiles(byte_tokens(), wide(5000).text, bits)
+        check_compiles(byte_tokens(), wide(600).text, bits)
 
 
 @pytest.mark.parametrize(
