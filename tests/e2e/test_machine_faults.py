@@ -42,16 +42,13 @@ DUE = {"prompt": "x", "max_tokens": 4, "ttft_ms": 60_000, "deadline_ms": 60_000}
 COMPILER = os.environ.get("CC", "cc")
 
 
-@pytest.mark.parametrize("part", ["head", "body"])
-def test_what_came_while_the_server_stood_still_is_not_late(server: StartServer, part: str) -> None:
+def test_what_came_while_the_server_stood_still_is_not_late(server: StartServer) -> None:
     """As on a machine that was suspended: its timers see the end of a client's time first."""
-    data = post_bytes(TEXT, json.dumps({"model": MODEL, "prompt": "x", "max_tokens": 2}).encode())
-    n_before = len(data) - 5 if part == "body" else 0
-    with server(header_timeout=1, body_timeout=1) as running, connect(running) as sock:
-        sock.sendall(data[:n_before])
+    body = json.dumps({"model": MODEL, "prompt": "x", "max_tokens": 2}).encode()
+    with server(header_timeout=1) as running, connect(running) as sock:
         assert running.get("/health").status_code == 200  # the connection before is accepted, too
         running.process.send_signal(signal.SIGSTOP)
-        sock.sendall(data[n_before:])
+        sock.sendall(post_bytes(TEXT, body))
         time.sleep(1.5)
         running.process.send_signal(signal.SIGCONT)
         reply = read_reply(sock)
