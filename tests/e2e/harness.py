@@ -293,19 +293,24 @@ def n_known(server: Server) -> float:
 
 
 @contextmanager
-def canaries(server: Server) -> Iterator[None]:
+def canaries(server: Server, pardoned: frozenset[str] = frozenset()) -> Iterator[None]:
     """Two streams sing alone, then again and again while the block runs: every time the same bytes.
 
-    Afterwards the server is idle, all blocks are free, and the same process lives.
+    ``pardoned`` are codes with which a song may be refused. Afterwards the server is idle, all
+    blocks are free, and the same process lives.
     """
     solo = [sing(server, song) for song in CANARIES]
     rss = server.rss()
     stop = threading.Event()
 
     def keep_singing(song: dict[str, Any]) -> list[list[str]]:
-        heard = [sing(server, song)]
-        while not stop.is_set():
-            heard.append(sing(server, song))
+        heard: list[list[str]] = []
+        while not (stop.is_set() and heard):
+            try:
+                heard.append(sing(server, song))
+            except Refused as refused:
+                if refused.args[0] not in pardoned:
+                    raise
         return heard
 
     with ThreadPoolExecutor(len(CANARIES)) as pool:

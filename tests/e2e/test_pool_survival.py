@@ -52,7 +52,6 @@ def check(running: Server, asked: tuple[Asked, ...]) -> None:
             wait_until(lambda deaths=deaths: n_deaths(running) > deaths)
             assert [each.result() for each in heard] == alone
             assert running.metric(replays) > before
-        wait_until(lambda: is_ready(running) and n_known(running) == 0)
 
 
 @pytest.mark.parametrize("executor", ["fake", "native"])
@@ -84,3 +83,4 @@ def test_labels_after_a_death(tmp_path: Path) -> None:
     )
     with running_server(write_classifier(tmp_path / "toy"), executor="native") as running:
         check(running, asked)
+        wait_until(lambda: is_ready(running) and n_known(running) == 0)
