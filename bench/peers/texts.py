@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kvasir.bench.fingerprint import Meter, fingerprint
-from kvasir.bench.report import command_line
+from kvasir.bench.report import command_line, write
 
 PROGRAM = "python -m bench.peers.texts"
 PORT = 18321
@@ -119,7 +119,7 @@ def one_turn(
                 value, vector = rate(shape, seed + i)
                 first.append(vector)
                 turns.append({"engine": name, "shape": vars(shape), "texts_per_s": value})
-                print(f"{name}: {shape}: {value:.1f} texts/s", flush=True)
+                print(f"{name}: {shape}: {value:.1f} texts/s", file=sys.stderr, flush=True)
         finally:
             process.terminate()
             process.wait()
@@ -149,7 +149,7 @@ def main() -> None:
             results += turns
         both = list(first.values())
         cosines.append([round(cosine(both[0][i], both[1][i]), 5) for i in range(len(SHAPES))])
-        print("cosines", cosines[-1])
+        print("cosines", cosines[-1], file=sys.stderr)
     document: dict[str, Any] = {"kind": "texts", "command": command_line(PROGRAM)}
     document |= {
         "machine": machine,
@@ -171,9 +171,8 @@ def report(results: list[dict[str, Any]], document: dict[str, Any], output: Path
             for name in ("Kvasir", "llama-server")
         }
         rows.append({**shape, **found, "ratio": found["Kvasir"] / found["llama-server"]})
-        print(json.dumps(rows[-1]))
-    if output is not None:
-        output.write_text(json.dumps({**document, "rows": rows, "turns": results}, indent=1) + "\n")
+        print(json.dumps(rows[-1]), file=sys.stderr)
+    write({**document, "rows": rows, "turns": results}, output)
 
 
 if __name__ == "__main__":

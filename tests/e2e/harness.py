@@ -293,11 +293,13 @@ def n_known(server: Server) -> float:
 
 
 @contextmanager
-def canaries(server: Server, pardoned: frozenset[str] = frozenset()) -> Iterator[None]:
+def canaries(
+    server: Server, pardoned: frozenset[str] = frozenset(), rss_slack: int = RSS_SLACK
+) -> Iterator[None]:
     """Two streams sing alone, then again and again while the block runs: every time the same bytes.
 
     ``pardoned`` are codes with which a song may be refused. Afterwards the server is idle, all
-    blocks are free, and the same process lives.
+    blocks are free, the same process lives, and holds at most ``rss_slack`` bytes more, and 2 %.
     """
     solo = [sing(server, song) for song in CANARIES]
     rss = server.rss()
@@ -325,7 +327,7 @@ def canaries(server: Server, pardoned: frozenset[str] = frozenset()) -> Iterator
             assert all(heard == alone for heard in song.result())
     assert server.process.poll() is None
     server.wait_idle()
-    assert server.rss() < rss * 1.02 + RSS_SLACK
+    assert server.rss() < rss * 1.02 + rss_slack
 
 
 def is_alive(pid: int) -> bool:
