@@ -18,7 +18,7 @@ from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.run import AnswerRun
 from kvasir.serve.service import Service
 from kvasir.serve.state import lines
-from kvasir.serve.state.batches import BatchRecord, LineError, LineErrors, Status
+from kvasir.serve.state.batches import BatchRecord, LineError, LineErrors, Status, StoredBatch
 from kvasir.serve.state.database import StateError
 from kvasir.serve.state.kept import Kept, decode
 from kvasir.serve.state.lines import BEGIN, BatchLine, Place
@@ -64,15 +64,16 @@ class BatchRunner:
         """Goes on with what a server before has left, and with what comes."""
         self._batches.tell = self.notice
         for batch_id in await self._batches.open_ids():
-            if batch_id not in self._lives:  # it came meanwhile
-                self.notice(batch_id)
+            self._begin(batch_id)
 
-    def notice(self, batch_id: str) -> None:
-        """A batch that is new, or that was cancelled."""
-        life = self._lives.get(batch_id)
-        if life is not None:
-            life.stopped.set()
-        elif not self._is_closed:
+    def notice(self, batch: StoredBatch) -> None:
+        """One that is new, which may have begun already, or that was cancelled."""
+        self._begin(batch.id)
+        if batch.status == "cancelling" and batch.id in self._lives:
+            self._lives[batch.id].stopped.set()
+
+    def _begin(self, batch_id: str) -> None:
+        if batch_id not in self._lives and not self._is_closed:
             self._lives[batch_id] = _OpenBatch(asyncio.create_task(self._lead(batch_id)))
 
     async def close(self) -> None:

@@ -108,8 +108,8 @@ class Batches:
         self.store = store
         self.files = files
         self._days = days
-        self.tell: Callable[[str], None] = lambda batch_id: None
-        """Called with the id of a batch that is new or cancelled."""
+        self.tell: Callable[[StoredBatch], None] = lambda batch: None
+        """Called with a batch that is new or cancelled."""
 
     async def create(
         self,
@@ -150,7 +150,7 @@ class Batches:
         except BaseException:
             await store.forget([batch.id])
             raise
-        self.tell(batch.id)
+        self.tell(batch)
         return batch
 
     async def get(self, batch_id: str, owner: bytes) -> StoredBatch:
@@ -207,7 +207,7 @@ class Batches:
 
         batch = await self.store.run(change)
         if batch.status == "cancelling":
-            self.tell(batch_id)
+            self.tell(batch)
         return batch
 
     async def change(
