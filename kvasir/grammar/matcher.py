@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
+
+import numpy as np
 
 from kvasir.grammar import c_binding
 from kvasir.grammar.binding import Library, Stand, TokenSpellings
@@ -11,10 +14,13 @@ from kvasir.grammar.python_binding import PythonLibrary
 from kvasir.grammar.refusals import refused
 from kvasir.grammar.thinking import special_bytes
 from kvasir.grammar.vocabulary import Vocabulary, vocabulary_of
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, first_allowed, n_words
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.default import default_model
 from kvasir.weights.source import open_model
+
+_COUNTING = re.compile(r"\b(max_tokens|stop)\b")
+"""Attributes of a Lark rule with which the library takes nothing back."""
 
 
 class GrammarTokens:
@@ -29,6 +35,7 @@ class GrammarTokens:
         """``n_ids``: those of the model, which may be more than have a meaning. ``library``:
         default: its C interface where that is known."""
         self._vocabulary = vocabulary
+        self._n_words = n_words(n_ids)
         self._ends = frozenset(i for i in vocabulary.eos_ids if i < n_ids)
         self.brace = next(
             (i for i, token in enumerate(vocabulary.tokens[:n_ids]) if token == b"{"), -1
@@ -49,7 +56,10 @@ class GrammarTokens:
             made = self._library.compile(text)
         except ValueError as error:
             raise refused(str(error), text) from None
-        return Matcher(made, self._ends)
+        matcher = Matcher(made, self._ends)
+        if _COUNTING.search(text) and not _goes_back(matcher.copy(), self._n_words):
+            return Matcher(made, self._ends, goes_back=False)
+        return matcher
 
 
 def load_tokens(path: str | None, n_ids: int) -> GrammarTokens:
@@ -62,12 +72,14 @@ class Matcher:
     """Where one answer stands in its grammar. The library has no state behind an end; nothing
     follows it here."""
 
-    def __init__(self, stand: Stand, ends: frozenset[int]) -> None:
+    def __init__(self, stand: Stand, ends: frozenset[int], *, goes_back: bool = True) -> None:
+        """``goes_back``: whether the library takes tokens back; else paths are asked of copies."""
         self._stand = stand
         self._ends = ends
+        self._goes_back = goes_back
 
     def copy(self) -> Matcher:
-        return Matcher(self._stand.copy(), self._ends)
+        return Matcher(self._stand.copy(), self._ends, goes_back=self._goes_back)
 
     def consume(self, tokens: Sequence[int]) -> bool:
         """Whether the answer goes on behind ``tokens``. Raises ValueError for what the grammar
@@ -82,6 +94,11 @@ class Matcher:
     def fill(self, path: Sequence[int], bits: Bits) -> None:
         """Set in ``bits`` what may follow after ``path``. Raises ValueError where the library
         gives up."""
+        if path and not self._goes_back:
+            ahead = self.copy()
+            if ahead.consume(path):
+                ahead.fill((), bits)
+            return
         goes_on = self.consume(path)
         if goes_on:
             self._stand.fill(bits)
@@ -92,6 +109,19 @@ class Matcher:
     def is_accepting(self) -> bool:
         """Whether the answer may end here."""
         return self._stand.is_accepting()
+
+
+def _goes_back(matcher: Matcher, n_words: int) -> bool:
+    """Whether a token that may come first is taken back; ``matcher`` is worth nothing then."""
+    bits = np.zeros(n_words, np.uint32)
+    try:
+        matcher.fill((), bits)
+        token = first_allowed(bits)
+        if token >= 0:
+            matcher.fill((token,), bits)
+    except ValueError:
+        return False
+    return True
 
 
 def _library(table: TokenSpellings) -> Library:

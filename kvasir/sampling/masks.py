@@ -58,6 +58,15 @@ def allows(bits: Bits, token: int) -> bool:
     return bool(bits.item(token // 32) >> token % 32 & 1)
 
 
+def first_allowed(bits: Bits) -> int:
+    """The lowest token that is allowed; -1 where none is."""
+    words = np.flatnonzero(bits)
+    if not len(words):
+        return -1
+    word = bits.item(words[0])
+    return 32 * int(words[0]) + (word & -word).bit_length() - 1
+
+
 def only(bits: Bits) -> int:
     """The one token that is allowed; -1 where none is, or several."""
     words = np.flatnonzero(bits)

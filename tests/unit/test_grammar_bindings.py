@@ -12,7 +12,13 @@ import pytest
 from kvasir.core.errors import RequestError
 from kvasir.grammar import c_binding, python_binding
 from kvasir.grammar.binding import Library, TokenSpellings
-from kvasir.grammar.constraint import Constraint, lark_grammar, schema_grammar, text_grammar
+from kvasir.grammar.constraint import (
+    Constraint,
+    choice_grammar,
+    lark_grammar,
+    schema_grammar,
+    text_grammar,
+)
 from kvasir.grammar.matcher import GrammarTokens, Matcher
 from kvasir.grammar.vocabulary import Vocabulary
 from kvasir.sampling.masks import Bits, n_words
@@ -148,6 +154,27 @@ def test_both_refuse_the_same_grammars(grammar: Constraint) -> None:
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(RequestError, match="surrogates not allowed"):
         both()[0].compile(schema_grammar({"const": "\ud800"}).text)
+
+
+@pytest.mark.parametrize("attribute", ["max_tokens=3", 'stop="q"', 'stop=""'])
+def test_paths_are_asked_of_copies_where_nothing_is_taken_back(attribute: str) -> None:
+    text = lark_grammar(f'start: a "xy"\na[{attribute}]: /[a-z]*/').text
+    for one in both():
+        matcher = one.compile(text).copy()
+        for path in ((), encode("a"), encode("ab"), encode("abcx"), encode("abcxy")):
+            behind = matcher.copy()
+            try:
+                behind.consume(path)
+            except ValueError:
+                continue
+            assert np.array_equal(mask(matcher, tuple(path)), mask(behind))
+        matcher.consume(encode("a"))
+
+
+def test_the_words_alone_cost_no_copies() -> None:
+    grammar = choice_grammar(["stop = 3", "max_tokens=4"])
+    for one in both():
+        assert one.compile(grammar.text)._goes_back
 
 
 def test_a_vocabulary_without_meaning_is_refused() -> None:

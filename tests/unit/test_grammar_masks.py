@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,12 +56,13 @@ def engine(
     n_blocks: int = 200,
     drafts: dict[int, tuple[int, ...]] | None = None,
     jump_ahead: bool = True,
+    grammars: Sequence[Constraint] = GRAMMARS,
 ) -> Engine:
     n_drafts = 0 if drafts is None else 6
     config = config_of(96, 4, 32, n_blocks, 4, vocab_size=VOCAB, max_draft_tokens=n_drafts)
     proposer = None if drafts is None else OracleProposer(drafts, VOCAB, n_siblings=1)
     masks = GrammarMasks(byte_tokens)
-    for grammar in GRAMMARS:  # requests arrive in their order
+    for grammar in grammars:  # requests arrive in their order
         masks.check(grammar.text)
     executor = FakeExecutor(config.sizes)
     scheduler = Scheduler(config, proposer)
@@ -118,6 +120,30 @@ def test_together_alone_drafted_and_preempted(overlap: bool) -> None:
     tight = engine(overlap=overlap, n_blocks=30, jump_ahead=False)
     assert answers(tight, REQUESTS) == alone
     assert tight.stats().n_preemptions > 0
+
+
+COUNTING = (
+    lark_grammar('start: a "xyzxyz"\na[max_tokens=3]: /[a-z]*/'),
+    lark_grammar('start: a "end of it"\na[stop="q"]: /[a-f]{1,9}/'),
+    lark_grammar('start: "say " a "!"\na[max_tokens=2, stop=""]: /[a-z]*/'),
+)
+
+
+@overlaps
+def test_rules_that_count_tokens_give_the_same_with_drafts(overlap: bool) -> None:
+    """The library takes nothing back there: what comes behind drafts is asked of copies."""
+    requests = [request(i, COUNTING[i % 3].text) for i in range(6)]
+
+    def made(**how: Any) -> Engine:
+        return engine(overlap=overlap, grammars=COUNTING, **how)
+
+    plain = answers(made(jump_ahead=False), requests)
+    assert all(ids[-1] == EOS for ids in plain.values())
+    jumping = made()
+    assert answers(jumping, requests) == plain
+    assert jumping.stats().n_forced > 10
+    assert answers(made(drafts=dict(plain)), requests) == plain
+    assert answers(made(n_blocks=22), requests) == plain
 
 
 def test_an_answer_goes_on_where_another_engine_stopped() -> None:
