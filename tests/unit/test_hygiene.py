@@ -37,7 +37,7 @@ RULES = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    top = [path for path in ROOT.iterdir() if path.is_file()]
+    top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     deep = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     for path in sorted(top + deep):
         if path.suffix in SUFFIXES and "__pycache__" not in path.parts and path.name != THIS:
