@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bench.figures.peers import BESIDE
 from bench.figures.target import Read, Target
 
 Most = Callable[[str, str, Read, float, str], Target]
@@ -161,4 +162,5 @@ SERVING = (
     *EVENTS,
     *LOADS,
     *KEYS,
+    *BESIDE,
 )
