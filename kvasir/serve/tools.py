@@ -208,7 +208,8 @@ class Chat:
                 raise why
             if why is not None:
                 warnings.append(f"{tool.name}: any object is taken: {why.message}")
-            tools.append(tool if why is None else Tool(tool.name, {}))
+            loose = msgspec.structs.replace(tool, is_loose=True)
+            tools.append(tool if why is None else loose)
         if not warnings:
             raise refusal
         grammar = await replace(self, wish=replace(wish, tools=tuple(tools))).constraint(reading)

@@ -186,4 +186,4 @@ def overlap(text: str, marker: str) -> int:
 def reader_of(form: Parameter | Literals | None, kinds: Mapping[str, Kind]) -> ArgumentReader:
     if isinstance(form, Parameter):
         return TaggedArguments(form, kinds)
-    return JsonArguments() if form is None else LiteralArguments(form)
+    return JsonArguments() if form is None else LiteralArguments(form, kinds)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 MAX_REFERENCES = 8
 """From one definition to the next."""
 _DEFINITIONS = ("$defs", "definitions")
+_MAPS = ("properties", "patternProperties", *_DEFINITIONS)
+_ROOTS = ("#", "#/")
 _KNOWN = frozenset(("type", "properties", "required", "additionalProperties", *_DEFINITIONS))
 
 
@@ -29,6 +32,33 @@ def idle_keywords(schema: Mapping[str, Any]) -> list[str]:
     found = [key for key in schema if key not in _KNOWN]
     if isinstance(schema.get("additionalProperties"), dict):
         found.append("additionalProperties")
+    return found
+
+
+def apart(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``schema`` whose parts stand for themselves beside its definitions: references to its root,
+    if there are any, go to one of them."""
+    taken = {name for key in _DEFINITIONS for name in schema.get(key) or ()}
+    name = next(name for i in count() if (name := f"root{i or ''}") not in taken)
+    moved = _moved(schema, f"#/$defs/{name}", is_map=False)
+    if moved == schema:
+        return schema
+    root = {key: value for key, value in moved.items() if key not in _DEFINITIONS}
+    return {**moved, "$defs": {**moved.get("$defs", {}), name: root}}
+
+
+def _moved(value: Any, place: str, *, is_map: bool) -> Any:
+    """A prepared schema, or what it is made of, that says ``place`` for its root. ``is_map``: its
+    keys are names."""
+    if isinstance(value, list):
+        return [_moved(item, place, is_map=False) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {}
+    for key, item in value.items():
+        if is_map or key not in ("enum", "const"):
+            item = _moved(item, place, is_map=not is_map and key in _MAPS)
+        found[key] = place if key == "$ref" and item in _ROOTS and not is_map else item
     return found
 
 

@@ -7,28 +7,29 @@ were asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from kvasir.grammar.constraint import Constraint, guidance, lark_grammar
+from kvasir.grammar.constraint import Constraint, lark_grammar
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.schema import prepare
 from kvasir.toolcalls.flat import at_root, idle_keywords, properties_of
 from kvasir.toolcalls.format import (
     Kind,
-    Literals,
     Parameter,
     Part,
     Reasoning,
     ToolFormat,
     parts_of,
 )
-from kvasir.toolcalls.literal_grammar import LiteralRules
+from kvasir.toolcalls.literal_grammar import LiteralRules, not_kept
+from kvasir.toolcalls.names import check_names
 from kvasir.toolcalls.reading import Reading
-from kvasir.toolcalls.rules import ENDS, RuleLines, is_mark, regex
+from kvasir.toolcalls.rules import ENDS, RuleLines, is_mark, json_of, regex
+from kvasir.toolcalls.tagged_grammar import TaggedRules
 
 Choice = Literal["none", "auto", "required"]
 _HEAD = "%llguidance {}"
@@ -39,10 +40,12 @@ class Tool(msgspec.Struct, frozen=True):
     schema: dict[str, Any]
     """Of its arguments."""
     strict: bool = False
+    is_loose: bool = False
+    """Whether any object is taken, as its schema cannot be kept to."""
 
 
 def kinds_of(tools: Sequence[Tool]) -> dict[str, dict[str, Kind]]:
-    """How formats with tags write each parameter."""
+    """How formats with tags write each parameter, by name."""
     return {
         tool.name: {key: _kind(value) for key, value in properties_of(at_root(tool.schema)).items()}
         for tool in tools
@@ -83,8 +86,7 @@ class _GrammarWriter:
         self._format = form
         self._limits = limits
         self._rules = RuleLines(reading.marks)
-        said = None if form is None else form.arguments
-        self._literals = LiteralRules(said, self._rules) if isinstance(said, Literals) else None
+        self._arguments = _rules_of(form, self._rules)
         self._warnings: list[str] = []
 
     def thinking_before(self, what: str) -> str:
@@ -160,7 +162,7 @@ class _GrammarWriter:
         """The rule of a tool's name and what follows."""
         self._rules.add(f"{name}: " + " | ".join(f"{name}_{i}" for i in range(len(tools))))
         for i, tool in enumerate(tools):
-            self._rules.add(f"{name}_{i}: {self._tool(f'{name}_{i}', tool, form, after)}")
+            self._rules.add(f"{name}_{i}: {self._tool(tool, form, after)}")
         return name
 
     def _free(self) -> str:
@@ -200,29 +202,42 @@ class _GrammarWriter:
             self._rules.add(f"last_{i}: SP {self._rules.literal(one.begin)} {rest}")
         return f"({' | '.join(f'last_{i}' for i in range(len(last)))})"
 
-    def _tool(self, rule: str, tool: Tool, form: ToolFormat, after: Sequence[Part]) -> str:
-        schema = self._schema(tool)
-        if form.arguments is not None:
-            schema = at_root(schema)
-            schema = {**schema, "properties": properties_of(schema)}
-            self._leave(tool, idle_keywords(schema))
-        if isinstance(form.arguments, Parameter):
-            written = self._tagged(rule, tool, schema, form.arguments)
-        elif self._literals is not None:
-            written = f"SP {self._literals.arguments(schema)}"
-            self._leave(tool, list(self._literals.idle))
-            self._literals.idle.clear()
+    def _tool(self, tool: Tool, form: ToolFormat, after: Sequence[Part]) -> str:
+        schema, kinds = self._schema(tool), kinds_of([tool])[tool.name]
+        check_names(tool.name, kinds, form)
+        if self._arguments is None:
+            written = f"%json {json_of(schema or {'type': 'object'})}"
+        elif schema is None:
+            written = self._arguments.anything(kinds)
         else:
-            written = f"%json {_dumped(schema)}"
+            written = self._kept(tool, schema, kinds, self._arguments)
         parts = [tool.name, *after]
         if after and after[0][0] not in "~$":
             parts = [tool.name + after[0], *after[1:]]
         return self._parts(parts).replace("$args", written)
 
-    def _leave(self, tool: Tool, keywords: Sequence[str]) -> None:
-        """``keywords`` of its schema mean nothing to arguments of this form."""
-        for key in keywords:
-            self._warn(tool, key, f"'{key}' is not kept to in arguments of this model's form")
+    def _kept(
+        self,
+        tool: Tool,
+        schema: dict[str, Any],
+        kinds: Mapping[str, Kind],
+        rules: LiteralRules | TaggedRules,
+    ) -> str:
+        """Arguments that are no JSON, as far as they keep to ``schema``."""
+        schema = at_root(schema)
+        schema = {**schema, "properties": properties_of(schema)}
+        for key in idle_keywords(schema):
+            self._warn(tool, key, not_kept(key))
+        try:
+            written = rules.arguments(schema, kinds)
+        except UnsupportedSchema as error:
+            self._loosen(tool, error)
+            rules.idle.clear()
+            return rules.anything(kinds)
+        for said, keyword in rules.idle.items():
+            self._warn(tool, keyword, said)
+        rules.idle.clear()
+        return written
 
     def _warn(self, tool: Tool, keyword: str, said: str) -> None:
         """Raises UnsupportedSchema where the tool is strict."""
@@ -230,48 +245,24 @@ class _GrammarWriter:
             raise UnsupportedSchema(f"{tool.name}: {said}", keyword)
         self._warnings.append(f"{tool.name}: {said}")
 
-    def _schema(self, tool: Tool) -> dict[str, Any]:
+    def _schema(self, tool: Tool) -> dict[str, Any] | None:
+        """Prepared; None: any object is taken."""
+        if tool.is_loose:
+            return None
         whole = {"type": "object", **tool.schema}
         try:
             prepared = prepare(whole, strict=tool.strict, limits=self._limits)
         except UnsupportedSchema as error:
-            if tool.strict:
-                raise
-            self._warnings.append(f"{tool.name}: any object is taken: {error.message}")
-            return {"type": "object"}
+            self._loosen(tool, error)
+            return None
         self._warnings += [f"{tool.name}: {warning}" for warning in prepared.warnings]
         return prepared.schema
 
-    def _tagged(self, rule: str, tool: Tool, schema: dict[str, Any], tags: Parameter) -> str:
-        required = schema.get("required", ())
-        shared: dict[str, Any] = {
-            key: schema[key] for key in ("$defs", "definitions") if key in schema
-        }
-        found = []
-        for n, (key, value) in enumerate(schema["properties"].items()):
-            name = f"{rule}_{n}"
-            kind = tags.as_text if _kind(value) == "text" else tags.as_json
-            begin = self._rules.literal(f"{tags.before}{key}{tags.between}{kind}")
-            written = self._value(name, value, tags.after, shared)
-            self._rules.add(f"{name}: {begin} {written} SP")
-            found.append(name if key in required else f"{name}?")
-            self._warn_of_text(tool, key, value)
-        return f"({' '.join(found)})" if found else ""
-
-    def _value(self, name: str, value: Any, after: str, shared: dict[str, Any]) -> str:
-        if _kind(value) == "json":
-            whole = {**value, **shared} if isinstance(value, dict) else {}
-            return f"%json {_dumped(whole)} {self._rules.literal(after)}"
-        words = [value["const"]] if "const" in value else value.get("enum")
-        if words:
-            return "(" + " | ".join(self._rules.literal(word + after) for word in words) + ")"
-        return self._rules.until(f"{name}_text", after)
-
-    def _warn_of_text(self, tool: Tool, key: str, value: Any) -> None:
-        if _kind(value) == "text":
-            for keyword in ("pattern", "minLength", "maxLength", "format"):
-                if keyword in value:
-                    self._warn(tool, keyword, f"'{keyword}' of {key} is not kept to")
+    def _loosen(self, tool: Tool, why: UnsupportedSchema) -> None:
+        """Raises ``why`` where the tool is strict."""
+        if tool.strict:
+            raise why
+        self._warnings.append(f"{tool.name}: any object is taken: {why.message}")
 
     def _parts(self, parts: Sequence[Part]) -> str:
         words = {"~": "SP", "$id": "/[a-zA-Z0-9]{9}/", "$index": "/[0-9]{1,3}/", "$args": "$args"}
@@ -293,5 +284,9 @@ def _kind(schema: Any) -> Kind:
     return "text" if schema.get("type") == "string" else "json"
 
 
-def _dumped(schema: dict[str, Any]) -> str:
-    return json.dumps({**schema, "x-guidance": guidance(schema)})
+def _rules_of(form: ToolFormat | None, rules: RuleLines) -> LiteralRules | TaggedRules | None:
+    """None where arguments are JSON."""
+    said = None if form is None else form.arguments
+    if isinstance(said, Parameter):
+        return TaggedRules(said, rules)
+    return None if said is None else LiteralRules(said, rules)

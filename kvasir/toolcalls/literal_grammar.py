@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvasir.toolcalls.format import Literals
-from kvasir.toolcalls.rules import RuleLines
+from kvasir.grammar.errors import UnsupportedSchema
+from kvasir.toolcalls.format import Kind, Literals
+from kvasir.toolcalls.rules import WORD, RuleLines
 
 MAX_DEPTH = 16
-_WORD = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_WORD = re.compile(WORD)
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _KNOWN = {
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
@@ -34,13 +35,20 @@ class LiteralRules:
         self._rules = rules
         self._n = 0
         self._has_any = False
-        self.idle: dict[str, None] = {}
-        """Keywords that were met and are not kept to."""
+        self.idle: dict[str, str] = {}
+        """What is not kept to, in words, and the keyword."""
         self._text = self._add_text()
 
-    def arguments(self, schema: Mapping[str, Any]) -> str:
-        """Rule of all pairs of a call."""
-        return self._members(schema, self._form.assign, 0, is_outer=True)
+    def arguments(self, schema: Mapping[str, Any], kinds: Mapping[str, Kind]) -> str:
+        """Rule of all pairs of a call. Raises UnsupportedSchema for texts that are read as
+        something else."""
+        return f"SP {self._members(schema, self._form.assign, 0, is_outer=True)}"
+
+    def anything(self, kinds: Mapping[str, Kind]) -> str:
+        """Pairs of any key, those of ``kinds`` among them, and any value."""
+        odd = (self._rules.literal(key) for key in kinds if not _WORD.fullmatch(key))
+        keys = " | ".join((f"/{WORD}/", *odd))
+        return f"SP {self._pairs(f'({keys})', self._form.assign)}"
 
     def _add_text(self) -> str:
         quote = self._form.quotes[0]
@@ -60,7 +68,8 @@ class LiteralRules:
     def _value(self, schema: Any, depth: int) -> str:
         if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
             return self._any()
-        self.idle |= dict.fromkeys(key for key in schema if key not in _KNOWN)
+        for key in (key for key in schema if key not in _KNOWN):
+            self.idle[not_kept(key)] = key
         words = [schema["const"]] if "const" in schema else schema.get("enum")
         if isinstance(words, list) and words:
             return "(" + " | ".join(self._spelled(word) for word in words) + ")"
@@ -112,10 +121,12 @@ class LiteralRules:
         return self._rules.literal(key if is_outer else key_of(key, self._form))
 
     def _free_members(self) -> str:
-        any_value = self._any()
-        bare = "/[a-zA-Z_][a-zA-Z0-9_]*/ | " if self._form.has_bare_keys else ""
-        key = f"({bare}{self._text})"
-        pair = f'{key} SP ":" SP {any_value} SP'
+        bare = f"/{WORD}/ | " if self._form.has_bare_keys else ""
+        return self._pairs(f"({bare}{self._text})", ":")
+
+    def _pairs(self, key: str, assign: str) -> str:
+        """Any number of them, with any value."""
+        pair = f"{key} SP {self._rules.literal(assign)} SP {self._any()} SP"
         return f'({pair} ("," SP {pair})*)?'
 
     def _any(self) -> str:
@@ -126,7 +137,14 @@ class LiteralRules:
         return "any"
 
     def _spelled(self, value: Any) -> str:
+        quote = self._form.quotes[0]
+        if not self._form.has_escapes and any(quote in text for text in _texts(value)):
+            raise UnsupportedSchema("a value has the quotes that it is written between", "enum")
         return self._rules.literal(spelled(value, self._form))
+
+
+def not_kept(keyword: str) -> str:
+    return f"'{keyword}' is not kept to in arguments of this model's form"
 
 
 def spelled(value: Any, form: Literals) -> str:
@@ -147,6 +165,18 @@ def spelled(value: Any, form: Literals) -> str:
 def key_of(key: str, form: Literals) -> str:
     """``key`` of a value inside of arguments: with quotes where it is no word."""
     return key if form.has_bare_keys and _WORD.fullmatch(key) else spelled(key, form)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All in ``value``, keys among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
 
 
 def _escaped(text: str, quote: str) -> str:

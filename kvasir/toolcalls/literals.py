@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kvasir.toolcalls.format import Literals
 
@@ -40,8 +40,12 @@ Step = tuple[str, int] | None
 class LiteralArguments:
     """Where the text stops being of the language, everything open is closed, and that is all."""
 
-    def __init__(self, form: Literals) -> None:
+    def __init__(self, form: Literals, names: Iterable[str] = ()) -> None:
+        """``names``: keys of the arguments that are known, whatever they are made of."""
         self._form = form
+        odd = (name for name in names if not is_plain(name))
+        self._odd = sorted(odd, key=len, reverse=True)
+        """Known keys that are no words, the longest first."""
         self._open: list[tuple[str, str]] = [(form.end, "}")]
         """Of each level: what ends it here and in JSON."""
         self._counts = [0]
@@ -78,8 +82,9 @@ class LiteralArguments:
         return self._key(text, at) if there == "}" else self._value(text, at)
 
     def _key(self, text: str, at: int) -> Step:
-        quote = self._quote_at(text, at)
-        if quote is None:
+        named = self._named(text, at) if len(self._open) == 1 else ""
+        quote = "" if named else self._quote_at(text, at)
+        if named is None or quote is None:
             return None
         begin = ("{" if len(self._open) == 1 else "") if not self._counts[-1] else ", "
         if quote and len(self._open) > 1:
@@ -87,13 +92,27 @@ class LiteralArguments:
             self._quote, self._is_key, self._state = quote, True, self._text
             return begin + '"', at + len(quote)
         found = (_OUTER_KEY if len(self._open) == 1 else _WORD).match(text, at)
-        if found is None or found.end() - at > MAX_WORD:
+        end = at + len(named) if named else found.end() if found else -1
+        if not named and (found is None or end - at > MAX_WORD):
             return self._broken(at)
-        if found.end() == len(text):
+        if end == len(text):
             return None
         self._counts[-1] += 1
         self._state = self._assign
-        return f"{begin}{json.dumps(found[0].rstrip(), ensure_ascii=False)}: ", found.end()
+        return f"{begin}{json.dumps(text[at:end].rstrip(), ensure_ascii=False)}: ", end
+
+    def _named(self, text: str, at: int) -> str | None:
+        """The odd key that is assigned to; empty: none; None: one may come."""
+        for name in self._odd:
+            if text.startswith(name, at):
+                end = self._behind_space(text, at + len(name))
+                if end == len(text):
+                    return None
+                if text.startswith(self._form.assign, end):
+                    return name
+            elif len(text) - at < len(name) and name.startswith(text[at:]):
+                return None
+        return ""
 
     def _assign(self, text: str, at: int) -> Step:
         if at == len(text):
@@ -216,6 +235,11 @@ class LiteralValue(LiteralArguments):
             return super()._separator(text, at)
         self.is_done = True
         return "", at
+
+
+def is_plain(key: str) -> bool:
+    """Whether a key of the arguments is read as itself, known or not."""
+    return _OUTER_KEY.fullmatch(key) is not None and len(key) <= MAX_WORD
 
 
 def json_of(word: str) -> str:

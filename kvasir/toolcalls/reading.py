@@ -35,7 +35,7 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
     is_open: bool = False
     """Whether the prompt ends inside of reasoning."""
     kinds: dict[str, dict[str, Kind]] = {}
-    """By tool and parameter, for formats in which texts are written as they are."""
+    """By tool and parameter, for formats that write texts as they are, or names as no JSON."""
     marks: dict[int, str] = {}
     """What markers stand as, by their ids."""
     names: tuple[str, ...] = ()

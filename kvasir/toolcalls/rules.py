@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
+from kvasir.grammar.constraint import guidance
 from kvasir.toolcalls.reading import FIRST_MARK, LAST_MARK
 
 _MARK = re.compile(f"([{chr(FIRST_MARK)}-{chr(LAST_MARK)}])")
 ENDS = (r"ALL: /(.|\n)*/", r"SP: /[ \n\r\t]{0,8}/")
 """Any text, and white space."""
+WORD = "[a-zA-Z_][a-zA-Z0-9_]{0,63}"
+"""A key without quotes."""
 
 
 class RuleLines:
@@ -38,6 +42,11 @@ class RuleLines:
             elif piece:
                 found.append(json.dumps(piece, ensure_ascii=False))
         return " ".join(found)
+
+
+def json_of(schema: Mapping[str, Any]) -> str:
+    """``schema``, a prepared one, as a rule has it behind %json."""
+    return json.dumps({**schema, "x-guidance": guidance(schema)})
 
 
 def is_mark(text: str) -> bool:
