@@ -99,8 +99,8 @@ class GrammarMasks:
 
 
 def check_compiles(tokens: GrammarTokens, text: str, bits: Bits) -> None:
-    """Compile ``text`` and ask for its first mask, and for that behind a brace: the library
-    gives up there on objects of some 500 optional properties. Raises InvalidGrammar."""
+    """Compile ``text`` and ask for its first mask, and for that behind a brace: where more may
+    follow than the library keeps in mind it gives up there. Raises InvalidGrammar."""
     try:
         made = tokens.compile(text)
         made.fill((), bits)

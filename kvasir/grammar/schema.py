@@ -18,6 +18,7 @@ from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.patterns import translated
 from kvasir.grammar.references import References
 from kvasir.grammar.rewrites import SchemaPlace, rewrite
+from kvasir.grammar.widths import MAX_OPTIONAL, Widths
 from kvasir.validation.warn import escaped
 
 MAX_SCHEMAS = 20_000
@@ -91,7 +92,8 @@ def prepare(
     if _OLD.search(str(schema.get("$schema", ""))):
         schema = _alone(schema, limits.depth)
     references = References(schema)
-    walk = _Walk(references, SchemaSearch(references.find), limits, strict, is_closed)
+    search, widths = SchemaSearch(references.find), Widths(references.find)
+    walk = _Walk(references, search, widths, limits, strict, is_closed)
     made = walk.document(schema)
     made = {"anyOf": []} if made is False else made
     return PreparedSchema({} if made is True else made, walk.told())
@@ -101,6 +103,7 @@ def prepare(
 class _Walk:
     references: References
     search: SchemaSearch
+    widths: Widths
     limits: GrammarLimits
     strict: bool
     is_closed: bool = False
@@ -140,6 +143,7 @@ class _Walk:
             return schema
         if not isinstance(schema, dict):
             raise InvalidGrammar(f"what stands at {pointer(path)} is no schema")
+        self._check_width(schema, path)
         schema = _in_new_words(schema)
         _check_kinds(schema, path)
         kept = {key: value for key, value in schema.items() if self._counts(key, value, path)}
@@ -147,6 +151,12 @@ class _Walk:
             kept.setdefault("additionalProperties", False)
         made = {key: self._value(key, value, (*path, key), depth) for key, value in kept.items()}
         return rewrite(made, SchemaPlace(path, self.search))
+
+    def _check_width(self, schema: dict[str, Any], path: Path) -> None:
+        n = self.widths.of(schema)
+        if n > MAX_OPTIONAL:
+            why = f"{n} optional ones may come next, {MAX_OPTIONAL} at most: require or nest some"
+            raise unsupported("properties", (*path, "properties"), why)
 
     def _counts(self, key: str, value: object, path: Path) -> bool:
         """Whether the keyword asks for something; warns of those that do not and look as if."""

@@ -80,6 +80,14 @@ REFUSED: dict[str, list[Any]] = {
     ],
     "`minimum`, `maximum`": [{"type": "number", "maximum": 2**64}],
     "`multipleOf`": [{"type": "integer", "multipleOf": 12345678899999998}],
+    "`properties`": [
+        {"type": "array", "items": {"properties": {f"p{i}": {} for i in range(491)}}},
+        {
+            "properties": {
+                "a": {"anyOf": [{"properties": {f"{c}{i}": {} for i in range(250)}} for c in "ab"]}
+            }
+        },
+    ],
     "no instance": [{"type": "string", "allOf": [{"type": "integer"}]}, {"enum": []}],
 }
 """What is a 400."""

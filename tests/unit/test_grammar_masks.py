@@ -25,7 +25,7 @@ from kvasir.grammar.constraint import (
     schema_grammar,
     text_grammar,
 )
-from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.masks import GrammarMasks, check_compiles
 from kvasir.sampling.masks import allows, n_words
 from kvasir.sched.scheduler import Scheduler
@@ -221,8 +221,45 @@ def test_objects_of_many_optional_properties_hold_or_are_refused_at_once() -> No
 
     check_compiles(byte_tokens(), wide(400).text, bits)
     assert takes(wide(400), '{"p7":null,"p399":null}')
-    with pytest.raises(InvalidGrammar, match="items"):
-        check_compiles(byte_tokens(), wide(600).text, bits)
+    with pytest.raises(UnsupportedSchema, match=r"at #/properties is .* 600 optional"):
+        wide(600)
+
+
+def test_wide_objects_are_refused_wherever_they_stand() -> None:
+    """What is taken is followed to its end, at every level."""
+
+    def names(letter: str, n: int) -> dict[str, Any]:
+        return {f"{letter}{i}": {"type": "null"} for i in range(n)}
+
+    def of(*letters: str, n: int, **more: object) -> list[dict[str, Any]]:
+        return [{"type": "object", "properties": names(one, n), **more} for one in letters]
+
+    def cases(n: int) -> list[tuple[dict[str, Any], str]]:
+        half, third = n // 2, n // 3
+        return [
+            ({"properties": {"a": of("p", n=n)[0]}}, '{"a":{'),
+            ({"items": of("p", n=n)[0], "type": "array"}, "[{"),
+            ({"properties": {"a": {"anyOf": of("p", "q", n=half)}}}, '{"a":{'),
+            ({"properties": {"a": {"allOf": of("p", "q", n=half)}}}, '{"a":{'),
+            (
+                {"$defs": {"d": of("p", n=n)[0]}, "additionalProperties": {"$ref": "#/$defs/d"}},
+                '{"x":{',
+            ),
+            (of("p", n=n + third, required=[f"p{third - 1}"])[0], f'{{"p{third - 1}":null,'),
+        ]
+
+    bits = np.zeros(n_words(VOCAB), np.uint32)
+    for schema, begin in cases(486):
+        matcher = byte_tokens().compile(schema_grammar({"type": "object", **schema}).text).copy()
+        matcher.fill(tuple(begin.encode()), bits)
+    for schema, _ in cases(498):
+        with pytest.raises(UnsupportedSchema, match="optional ones may come next, 490 at most"):
+            schema_grammar(schema)
+    narrow = of(*map(chr, range(0x41, 0x5B)), n=60)
+    for one in narrow:  # the first property tells them apart
+        name = next(iter(one["properties"]))
+        one["required"] = [name]
+    schema_grammar({"items": {"anyOf": narrow}, "type": "array"})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_who_leaves_takes_nobody_elses_verdict(tmp_path: Path) -> None:
         try:
             await compiler.check(choice_grammar(["loaded"]), n_ids)
             for i in range(3):
-                fields = {f"p{i}_{k}": {"type": "string"} for k in range(800)}
+                fields = {f"p{i}_{k}": {"type": "string"} for k in range(480)}
                 slow = schema_grammar({"type": "object", "properties": fields})
                 left = asyncio.create_task(compiler.check(slow, n_ids))
                 await asyncio.sleep(0.01)
