@@ -286,14 +286,28 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
+    def gate_rows(
+        self,
+        x: NDArray[np.float32],
+        gate: NDArray[np.float32],
+        out: NDArray[np.float32],
+        m0: int,
+        m1: int,
+    ) -> None: ...
     def route(
         self,
         logits: NDArray[np.float32],
+        bias: NDArray[np.float32] | None,
         normalize: bool,
         ids: NDArray[np.int32],
         weights: NDArray[np.float32],
         m0: int,
         m1: int,
+        score: int = 0,
+        n_groups: int = 1,
+        top_groups: int = 1,
+        group_score: int = 0,
+        scale: float = 1.0,
     ) -> None: ...
     def combine(
         self,
@@ -306,8 +320,8 @@ class Kernels:
     ) -> None: ...
 
 ENUMS: Mapping[str, Mapping[str, int]]
-"""Numbers by the names that native/ has for them: "Act", "DType", "Epilogue", "KvType", "Layout",
-"Op" (the kinds of records), "RowsOf"."""
+"""Numbers by the names that native/ has for them: "Act", "DType", "Epilogue", "GroupScore",
+"KvType", "Layout", "Op" (the kinds of records), "RowsOf", "Score"."""
 STRUCTS: Mapping[str, Any]
 """What ``numpy.dtype`` makes the structs of that Python fills: "Record", "Buffer", "KvPlace" of
 native/program/spec.h."""
@@ -317,6 +331,8 @@ MAX_LOGIT_ROWS: int
 """Of a step; references name drafts beyond it."""
 LAYOUT_VERSION: int
 """Changes with the bytes of any packed layout."""
+MAX_EXPERTS: int
+"""Of a layer."""
 MAX_HEAD_DIM: int
 """Kernels take heads of multiples of 16 up to it; ``Program`` raises ValueError for others, and for
 int8 rows in blocks of more than 512."""

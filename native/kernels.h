@@ -105,7 +105,8 @@ struct Rows {
   int32_t* sums;  // q8: [rows, K / 32, 2]
 };
 
-KVASIR_ENUM(Act, none, silu, gelu_tanh, gelu);
+// clamped_swiglu: of min(gate, 7) and up between -7 and 7, gate * sigmoid(1.702 gate) * (up + 1).
+KVASIR_ENUM(Act, none, silu, gelu_tanh, gelu, clamped_swiglu);
 KVASIR_ENUM(Epilogue, none, add, gated);
 // Of the output of tiles from `tile` on; two tiles of a gated linear give one tile's columns.
 constexpr int64_t first_column(Epilogue epilogue, int64_t tile) {
@@ -286,13 +287,34 @@ struct ScaleArgs {
   int64_t m0, m1;
 };  // softcap(x * scale)
 
-// Top-k routing: probabilities by softmax over all experts in fp32, ties to the lowest id; weights divided by
-// their sum when normalize. pair p = token * k + rank.
+// out[m, n] = x[m, n] * sigmoid(gate[m])
+struct GateRowsArgs {
+  const float* x;
+  const float* gate;
+  float* out;
+  int32_t N;
+  int64_t ld;
+  int64_t m0, m1;
+};
+
+// Top-k routing in fp32. The score of an expert is its part of the softmax over all, or the sigmoid of its
+// logit. Experts are chosen by score + bias, larger first, ties to the lowest id; with groups (equal runs of
+// experts) only those of the top_groups best groups are, a group being as good as its best expert or as the
+// sum of its best two. The weight of a chosen expert is its score without bias: divided, when normalize, by
+// the sum of the chosen in the order of their rank plus 1e-20, then times scale. pair p = token * k + rank.
+KVASIR_ENUM(Score, softmax, sigmoid);
+KVASIR_ENUM(GroupScore, best, best_two);
+constexpr int kMaxExperts = 1024;
 struct RouteArgs {
   const float* logits;
   int64_t ld;
+  const float* bias;  // [n_experts] or null
   int32_t n_experts, k;
+  Score score;
+  int32_t n_groups, top_groups;
+  GroupScore group_score;
   bool normalize;
+  float scale;
   int32_t* ids;
   float* weights;  // [T, k]
   int64_t m0, m1;
@@ -321,6 +343,7 @@ struct Kernels {
   void (*embed)(const EmbedArgs&);
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
+  void (*gate_rows)(const GateRowsArgs&);
   void (*route)(const RouteArgs&);
   void (*combine)(const CombineArgs&);
 };

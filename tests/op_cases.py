@@ -113,6 +113,7 @@ def _row_cases() -> Iterator[OpCase]:
         yield case(f"gated-{act}", "gated_act", [rows("a", "T", 7), rows("b", "T", 7)], act=act)
     yield case("add", "add", [rows("a", "T", 9), rows("b", "T", 9)])
     yield case("scale", "scale", [rows("x", "T", 9)], factor=0.3, softcap=0.0)
+    yield case("gate-rows", "gate_rows", [rows("x", "T", 9), rows("g", "T", 1)])
     yield case("softcap", "scale", [rows("x", "R", 9)], factor=3.0, softcap=1.5)
     yield case("pool", "pool", [rows("x", "R", 9)])
     yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
@@ -189,24 +190,42 @@ def _expert_cases() -> Iterator[OpCase]:
     chosen = ids("ids", [[0, 3], [3, 1], [2, 0], [1, 0], [3, 2]], "T")
     shares = rows("shares", "T", 2)
     for top_k, normalize in ((1, False), (2, True), (4, True)):
-        attrs: dict[str, Attr] = {"n_experts": 4, "top_k": top_k, "normalize": normalize}
+        attrs = routing(n_experts=4, top_k=top_k, normalize=normalize)
         yield case(f"route-{top_k}", "route", [rows("x", "T", 4)], n_outs=2, **attrs)
+    grouped = routing(n_experts=12, top_k=3, score="sigmoid", n_groups=4, top_groups=2, scale=2.5)
+    for rule in ("best", "best_two"):
+        attrs, x, bias = {**grouped, "group_score": rule}, rows("x", "T", 12), weight("b", 12)
+        yield case(f"route-{rule}", "route", [x], [bias], n_outs=2, **attrs)
     gate, up, down = weight("g", 4, 48, 64), weight("u", 4, 48, 64), weight("d", 4, 64, 48)
     x = rows("x", "T", 64)
-    yield case("experts", "experts", [x, chosen, shares], [gate, up, down], top_k=2, act="silu")
+    biases = [weight("gb", 4, 48), weight("ub", 4, 48), weight("db", 4, 64)]
+    for name, act, more in (("experts", "silu", []), ("experts-bias", "clamped_swiglu", biases)):
+        weights = [gate, up, down, *more]
+        yield case(name, "experts", [x, chosen, shares], weights, top_k=2, act=act)
     for dtype in ("f32", "bf16", "q8"):
         gated: dict[str, Attr] = {
             "top_k": 2,
             "epilogue": "gated",
             "act": "gelu_tanh",
+            "bias": False,
             "per_pair": False,
         }
         x = rows("x", "T", 64, dtype)
         yield case(f"expert-gated-{dtype}", "expert_linear", [x, chosen], [gate, up], **gated)
-        plain: dict[str, Attr] = {"top_k": 2, "epilogue": "none", "act": "none", "per_pair": True}
+        plain: dict[str, Attr] = {"top_k": 2, "epilogue": "none", "act": "none", "bias": False}
+        plain |= {"per_pair": True}
         x = rows("x", "P", 64, dtype)
         yield case(f"expert-plain-{dtype}", "expert_linear", [x, chosen], [gate], **plain)
+        plain |= {"bias": True}
+        weights = [gate, biases[0]]
+        yield case(f"expert-bias-{dtype}", "expert_linear", [x, chosen], weights, **plain)
     yield case("combine", "combine", [rows("y", "P", 9), shares], top_k=2)
+
+
+def routing(**attrs: Attr) -> dict[str, Attr]:
+    """Of ``route``, softmax over all experts but for ``attrs``."""
+    plain: dict[str, Attr] = {"score": "softmax", "n_groups": 1, "top_groups": 1}
+    return plain | {"group_score": "best", "normalize": True, "scale": 1.0} | attrs
 
 
 def dequantized(x: Rows) -> FloatArray:

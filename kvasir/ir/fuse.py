@@ -108,15 +108,16 @@ def expand_experts(program: Program) -> Program:
         if op.kind != "experts":
             continue
         x, ids, weights = op.ins
-        gate, up, down = op.weights
-        k = op.integer("top_k")
+        k, has_bias = op.integer("top_k"), len(op.weights) > 3
+        inner, outer = (*op.weights[:2], *op.weights[3:5]), (op.weights[2], *op.weights[5:])
         hidden, pairs = f"{op.outs[0]}.hidden", f"{op.outs[0]}.pairs"
-        first = freeze({"top_k": k, "epilogue": "gated", "act": op.word("act"), "per_pair": False})
-        second = freeze({"top_k": k, "epilogue": "none", "act": "none", "per_pair": True})
+        both = {"top_k": k, "bias": has_bias}
+        first = freeze({**both, "epilogue": "gated", "act": op.word("act"), "per_pair": False})
+        second = freeze({**both, "epilogue": "none", "act": "none", "per_pair": True})
         edit.replace(
             index,
-            Op("expert_linear", (x, ids), (hidden,), (gate, up), first),
-            Op("expert_linear", (hidden, ids), (pairs,), (down,), second),
+            Op("expert_linear", (x, ids), (hidden,), inner, first),
+            Op("expert_linear", (hidden, ids), (pairs,), outer, second),
             Op("combine", (pairs, weights), op.outs, (), freeze({"top_k": k})),
         )
     return edit.apply()

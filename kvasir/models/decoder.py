@@ -63,7 +63,7 @@ class _Block:
 
     def record(self, x: str) -> str:
         experts = self.spec.experts
-        mlp = self._mlp if experts is None else partial(self._experts, experts)
+        mlp = self._mlp if experts is None else partial(self._mixture, experts)
         x = self._residual(x, "attn", self._attention)
         return self._residual(x, "mlp", mlp)
 
@@ -131,23 +131,44 @@ class _Block:
         )
 
     def _mlp(self, x: str) -> str:
-        config, inner = self.config, self.spec.ffn_size
-        gate = self._linear(x, "gate", inner, config.block.mlp_bias)
-        up = self._linear(x, "up", inner, config.block.mlp_bias)
-        h = self.builder.op("gated_act", (gate, up), self._value("hidden"), act=config.block.act)
-        return self._linear(h, "down", config.hidden_size, config.block.mlp_bias)
+        return self._gated_mlp(x, self.spec.ffn_size)
+
+    def _gated_mlp(self, x: str, inner: int, prefix: str = "") -> str:
+        block, hidden = self.config.block, self._value(f"{prefix}hidden")
+        gate = self._linear(x, f"{prefix}gate", inner, block.mlp_bias)
+        up = self._linear(x, f"{prefix}up", inner, block.mlp_bias)
+        h = self.builder.op("gated_act", (gate, up), hidden, act=block.act)
+        return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
+
+    def _mixture(self, experts: ExpertConfig, x: str) -> str:
+        """Experts, and beside them those that see every token."""
+        chosen = self._experts(experts, x)
+        if not experts.shared_size:
+            return chosen
+        shared = self._gated_mlp(x, experts.shared_size, "shared.")
+        if self.config.block.shared_gate:
+            gate = self._linear(x, "shared_gate", 1, False)
+            shared = self.builder.op("gate_rows", (shared, gate), self._value("shared.gated"))
+        return self.builder.op("add", (chosen, shared), self._value("experts.shared"))
 
     def _experts(self, experts: ExpertConfig, x: str) -> str:
         config = self.config
         logits = self._linear(x, "router", experts.n_experts, False)
         ids, weights = self._value("ids"), self._value("shares")
+        bias = (self._weight("choice_bias", (experts.n_experts,)),) if experts.has_bias else ()
         self.builder.ops(
             "route",
             (logits,),
             (ids, weights),
+            bias,
             n_experts=experts.n_experts,
             top_k=experts.top_k,
+            score=experts.score,
+            n_groups=experts.n_groups,
+            top_groups=experts.top_groups,
+            group_score="best_two" if experts.has_bias else "best",
             normalize=experts.normalize,
+            scale=experts.scale,
         )
         inner = (experts.n_experts, self.spec.ffn_size, config.hidden_size)
         outer = (experts.n_experts, config.hidden_size, self.spec.ffn_size)

@@ -33,7 +33,8 @@ def always(value: Default) -> ModelField:
 
 class TensorNames(NamedTuple):
     """The tensors of a weight, or of a weight of each layer, without prefix and ".weight"; {e} is
-    an expert. Steps are names of ``weights.transforms`` between tensor and weight."""
+    an expert. To a name that ends in a point nothing is added. Steps are names of
+    ``weights.transforms`` between tensor and weight."""
 
     hf: str
     gguf: str
@@ -57,6 +58,17 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "logit_divisor": 1.0,
         "n_experts": 0,
         "normalize": True,
+        "expert_score": "softmax",
+        "choice_bias": False,
+        "n_groups": 1,
+        "top_groups": 1,
+        "expert_scale": 1.0,
+        "expert_size": 0,
+        "shared_size": 0,
+        "n_shared": 0,
+        "first_sparse": 0,
+        "sparse_every": 1,
+        "last_sparse": -1,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""

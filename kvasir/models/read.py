@@ -10,15 +10,14 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.models.choose import HARMLESS, Chosen, choose
 from kvasir.models.fields import Fields
 from kvasir.models.keys import listed
+from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
-    MAX_EXPERTS,
     MAX_HEAD_DIM,
     MAX_LAYERS,
     NO_ROPE,
     ROPE,
     ROPE_WINDOW,
-    ExpertConfig,
     LayerSpec,
     ModelConfig,
 )
@@ -82,9 +81,12 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
 
 def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
     heads, kv_heads, dim = _heads(fields)
-    spec = LayerSpec(heads, kv_heads, dim, fields.integer("ffn_size"), experts=_experts(fields))
     n_layers = fields.integer("n_layers", most=MAX_LAYERS)
-    return tuple(replace(spec, window=window) for window in _windows(fields, n_layers))
+    both = zip(read_mlps(fields, n_layers), _windows(fields, n_layers), strict=True)
+    return tuple(
+        LayerSpec(heads, kv_heads, dim, size, window, experts=experts)
+        for (size, experts), window in both
+    )
 
 
 def _heads(fields: Fields) -> tuple[int, int, int]:
@@ -106,17 +108,6 @@ def _heads(fields: Fields) -> tuple[int, int, int]:
             if fields.keys.integer(name, dim) != dim:
                 raise fields.keys.error(name, fields.keys.raw(name), f"the head size {dim}")
     return heads, kv_heads, dim
-
-
-def _experts(fields: Fields) -> ExpertConfig | None:
-    n_experts = fields.integer("n_experts", most=MAX_EXPERTS)
-    if not n_experts:
-        return None
-    top_k = fields.integer("top_k")
-    if top_k > n_experts:
-        expected = f"at most {fields.key('n_experts')} = {n_experts}"
-        raise fields.error("top_k", top_k, expected)
-    return ExpertConfig(n_experts, top_k, fields.flag("normalize"))
 
 
 def _windows(fields: Fields, n_layers: int) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_LAYERS = 1024
-MAX_EXPERTS = 1024
 MAX_HEAD_DIM = 1024
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
 
@@ -32,6 +31,8 @@ class BlockSpec:
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
+    shared_gate: bool = False
+    """Shared experts are weighed by the sigmoid of a gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,23 @@ class RopeConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExpertConfig:
+    """The rules are those of the op ``route``."""
+
     n_experts: int
     top_k: int
     normalize: bool = True
     """Routing weights of the chosen experts are divided by their sum."""
+    score: str = "softmax"
+    """Or "sigmoid"."""
+    has_bias: bool = False
+    """A bias of each expert counts where experts are chosen, not where they are weighed."""
+    n_groups: int = 1
+    top_groups: int = 1
+    """Experts are chosen from so many groups."""
+    scale: float = 1.0
+    """Of the routing weights."""
+    shared_size: int = 0
+    """Inner size of a gated MLP that sees every token; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,13 +288,26 @@ void scale(const Kernels& k, ConstMatrix x, Matrix out, float factor, float soft
   k.scale({x.data(), out.data(), int32_t(N), N, factor, softcap, m0, m1});
 }
 
-void route(const Kernels& k, ConstMatrix logits, bool normalize, Array<int32_t, 2> ids, Matrix weights,
-           int64_t m0, int64_t m1) {
+void gate_rows(const Kernels& k, ConstMatrix x, ConstMatrix gate, Matrix out, int64_t m0, int64_t m1) {
+  const int64_t N = out.shape(1);
+  require(int64_t(x.shape(1)) == N && gate.shape(1) == 1, "x and out share N, a row has one gate");
+  for (int64_t n : {x.shape(0), gate.shape(0), out.shape(0)}) require_range(m0, m1, n);
+  k.gate_rows({x.data(), gate.data(), out.data(), int32_t(N), N, m0, m1});
+}
+
+void route(const Kernels& k, ConstMatrix logits, MaybeVector<float> bias, bool normalize,
+           Array<int32_t, 2> ids, Matrix weights, int64_t m0, int64_t m1, int score, int n_groups,
+           int top_groups, int group_score, float scale) {
   const int64_t E = logits.shape(1), top = ids.shape(1);
-  require(top > 0 && top <= E && int64_t(weights.shape(1)) == top,
-          "ids and weights are [T, k], k <= experts");
+  require(E <= kMaxExperts && (!bias || int64_t(bias->size()) == E), "at most 1024 experts, a bias of each");
+  require(n_groups > 0 && E % n_groups == 0 && top_groups > 0 && top_groups <= n_groups,
+          "groups divide the experts, and some are kept");
+  require(GroupScore(group_score) == GroupScore::best || E / n_groups > 1, "two experts in each group");
+  require(top > 0 && top <= E / n_groups * top_groups && int64_t(weights.shape(1)) == top,
+          "ids and weights are [T, k], k <= experts of the groups that are kept");
   for (int64_t n : {logits.shape(0), ids.shape(0), weights.shape(0)}) require_range(m0, m1, n);
-  k.route({logits.data(), E, int32_t(E), int32_t(top), normalize, ids.data(), weights.data(), m0, m1});
+  k.route({logits.data(), E, data_or_null(bias), int32_t(E), int32_t(top), Score(score), n_groups, top_groups,
+           GroupScore(group_score), normalize, scale, ids.data(), weights.data(), m0, m1});
 }
 
 void combine(const Kernels& k, ConstMatrix y, MaybeVector<int32_t> row, ConstMatrix weights, Matrix out,
@@ -340,7 +353,9 @@ void bind_kernels(nb::module_& m) {
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)
-      .def("route", &route, "logits"_a, "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a)
+      .def("gate_rows", &gate_rows, "x"_a, "gate"_a, "out"_a, "m0"_a, "m1"_a)
+      .def("route", &route, "logits"_a, "bias"_a.none(), "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a,
+           "score"_a = 0, "n_groups"_a = 1, "top_groups"_a = 1, "group_score"_a = 0, "scale"_a = 1.0f)
       .def("combine", &combine, "y"_a, "row"_a.none(), "weights"_a, "out"_a, "m0"_a, "m1"_a);
 }
 

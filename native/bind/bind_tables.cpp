@@ -79,11 +79,13 @@ void bind_tables(nb::module_& m) {
   enums["Act"] = enumeration(kActNames);
   enums["DType"] = enumeration(kDTypeNames);
   enums["Epilogue"] = enumeration(kEpilogueNames);
+  enums["GroupScore"] = enumeration(kGroupScoreNames);
   enums["KvType"] = enumeration(kKvTypeNames);
   enums["Layout"] = enumeration(kLayoutNames);
   enums["MaskFlag"] = enumeration(kMaskFlagNames);
   enums["Op"] = op_kinds();
   enums["RowsOf"] = enumeration(kRowsOfNames);
+  enums["Score"] = enumeration(kScoreNames);
   structs["Record"] = fields_of<Record>();
   structs["Buffer"] = fields_of<Buffer>();
   structs["KvPlace"] = fields_of<KvPlace>();
@@ -91,6 +93,7 @@ void bind_tables(nb::module_& m) {
   m.attr("STRUCTS") = structs;
   m.attr("KV_TYPE_SIZES") = kv_type_sizes();
   m.attr("LAYOUT_VERSION") = kLayoutVersion;
+  m.attr("MAX_EXPERTS") = kMaxExperts;
   m.attr("MAX_HEAD_DIM") = kMaxHeadDim;
 }
 

@@ -1,4 +1,4 @@
-// add, scale, combine: independent elements. Include after vec.h.
+// add, scale, gate_rows, combine: independent elements. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
 #include "generic/math.inl"
@@ -32,6 +32,15 @@ void scale_rows(const ScaleArgs& a) {
     } else {
       each_column(out, a.N, [&](int n, int count) { return mul(load_n(x + n, count), factor); });
     }
+  }
+}
+
+void gate_rows(const GateRowsArgs& a) {
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const vf gate = set1(a.gate[m]);
+    const float* x = a.x + m * a.ld;
+    each_column(a.out + m * a.ld, a.N,
+                [&](int n, int count) { return sigmoid_times(load_n(x + n, count), gate); });
   }
 }
 

@@ -18,6 +18,7 @@ void embed(const EmbedArgs& a);
 void embed_compact(const uint8_t* tile, Layout layout, int c, int64_t K, float scale, float* out);
 void add_rows(const AddArgs& a);
 void scale_rows(const ScaleArgs& a);
+void gate_rows(const GateRowsArgs& a);
 void route(const RouteArgs& a);
 void combine(const CombineArgs& a);
 

@@ -63,8 +63,8 @@ KVASIR_INLINE void store_gated(const LinearArgs& a, int64_t column, int64_t m, c
   const int64_t half = a.N / 2;
   const float* up_bias = a.bias ? a.bias + half : nullptr;
   for (int i = 0; i < MR; i++) {
-    const vf gate = activate(a.act, add_bias(a.bias, column, half, y[i]));
-    store_tile(a, m + i, column, half, mul(gate, add_bias(up_bias, column, half, y[MR + i])));
+    const vf gate = add_bias(a.bias, column, half, y[i]);
+    store_tile(a, m + i, column, half, gated(a.act, gate, add_bias(up_bias, column, half, y[MR + i])));
   }
 }
 

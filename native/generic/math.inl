@@ -93,4 +93,11 @@ KVASIR_INLINE vf activate(Act act, vf x) {
   }
 }
 
+// act(gate) * up
+KVASIR_INLINE vf gated(Act act, vf gate, vf up) {
+  if (act != Act::clamped_swiglu) return mul(activate(act, gate), up);
+  const vf g = vmin(set1(7.0f), gate), u = vmax(set1(-7.0f), vmin(set1(7.0f), up));
+  return mul(sigmoid_times(g, mul(set1(1.702f), g)), add(u, set1(1.0f)));
+}
+
 }  // namespace kvasir::KVASIR_ISA

@@ -1,54 +1,94 @@
-// route: softmax over all experts, then the k likeliest. Include after vec.h.
+// route: scores, then the k experts of the best. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
 #include "generic/math.inl"
 
 namespace kvasir::KVASIR_ISA {
 
+constexpr float kOut = __builtin_nanf("");  // of an expert or a group that can no longer be chosen
+
 // Logits e .. e+15, minus infinity past the last expert.
 KVASIR_INLINE vf expert_lanes(const float* x, int e, int n_experts) {
   return select(first(n_experts - e), load_n(x + e, n_experts - e), set1(-__builtin_inff()));
 }
 
-// The expert that follows (probability, id) in the order (probability descending, id ascending).
-// Probabilities are recomputed: k passes need no memory, and n_experts is small.
-KVASIR_INLINE int32_t next_expert(const RouteArgs& a, const float* x, vf max, vf sum, float& probability,
-                                  int32_t id) {
-  float best = -1.0f;
-  int32_t best_id = -1;
-  for (int e = 0; e < a.n_experts; e += 16) {
-    float p[16];
-    store(p, div(exp(sub(expert_lanes(x, e, a.n_experts), max)), sum));
-    for (int i = 0; i < 16 && e + i < a.n_experts; i++) {
-      const bool follows = p[i] < probability || (p[i] == probability && e + i > id);
-      if (follows && p[i] > best) {
-        best = p[i];
-        best_id = e + i;
-      }
-    }
+KVASIR_INLINE void softmax_scores(const float* x, int n, float* scores) {
+  vf max = set1(-__builtin_inff());
+  for (int e = 0; e < n; e += 16) max = vmax(max, expert_lanes(x, e, n));
+  max = set1(reduce_max(max));
+  vf sum = zero();
+  for (int e = 0; e < n; e += 16) {
+    const vf each = exp(sub(expert_lanes(x, e, n), max));
+    store(scores + e, each);
+    sum = add(sum, each);
   }
-  probability = best;
-  return best_id;
+  const vf total = set1(reduce_add(sum));
+  for (int e = 0; e < n; e += 16) store(scores + e, div(load(scores + e), total));
+}
+
+KVASIR_INLINE void sigmoid_scores(const float* x, int n, float* scores) {
+  for (int e = 0; e < n; e += 16) store(scores + e, sigmoid_times(set1(1.0f), expert_lanes(x, e, n)));
+}
+
+// What experts are chosen by. False where one is not finite: then they have no order.
+KVASIR_INLINE bool choices(const RouteArgs& a, const float* scores, float* choice) {
+  vf rest = zero();
+  for (int e = 0; e < a.n_experts; e += 16) {
+    vf c = load(scores + e);
+    if (a.bias) c = add(c, load_n(a.bias + e, a.n_experts - e));
+    store(choice + e, c);
+    rest = add(rest, select(first(a.n_experts - e), sub(c, c), zero()));
+  }
+  return reduce_add(rest) == 0.0f;
+}
+
+// The first of the largest of n values that are not out; one at least is not.
+KVASIR_INLINE int best_of(const float* x, int n) {
+  int best = -1;
+  for (int i = 0; i < n; i++)
+    if (x[i] == x[i] && (best < 0 || x[i] > x[best])) best = i;
+  return best;
+}
+
+KVASIR_INLINE float score_of_group(GroupScore rule, float* x, int size) {
+  const int best = best_of(x, size);
+  const float largest = x[best];
+  if (rule == GroupScore::best) return largest;
+  x[best] = kOut;
+  const float second = x[best_of(x, size)];
+  x[best] = largest;
+  return largest + second;
+}
+
+// Experts outside the best groups are out.
+KVASIR_INLINE void keep_groups(const RouteArgs& a, float* choice) {
+  const int size = a.n_experts / a.n_groups;
+  float scores[kMaxExperts];
+  for (int g = 0; g < a.n_groups; g++) scores[g] = score_of_group(a.group_score, choice + g * size, size);
+  for (int r = 0; r < a.top_groups; r++) scores[best_of(scores, a.n_groups)] = kOut;
+  for (int g = 0; g < a.n_groups; g++)
+    for (int i = 0; scores[g] == scores[g] && i < size; i++) choice[g * size + i] = kOut;
 }
 
 KVASIR_INLINE void route_token(const RouteArgs& a, const float* x, int32_t* ids, float* weights) {
-  vf max = set1(-__builtin_inff());
-  for (int e = 0; e < a.n_experts; e += 16) max = vmax(max, expert_lanes(x, e, a.n_experts));
-  max = set1(reduce_max(max));
-  vf sum = zero();
-  for (int e = 0; e < a.n_experts; e += 16) sum = add(sum, exp(sub(expert_lanes(x, e, a.n_experts), max)));
-  const float total = reduce_add(sum);
-  float probability = 2.0f, chosen = 0.0f;
-  int32_t id = -1;
+  float scores[kMaxExperts], choice[kMaxExperts];
+  if (a.score == Score::softmax)
+    softmax_scores(x, a.n_experts, scores);
+  else
+    sigmoid_scores(x, a.n_experts, scores);
+  const bool ordered = choices(a, scores, choice);
+  if (ordered && a.n_groups > 1) keep_groups(a, choice);
+  float chosen = 0.0f;
   for (int r = 0; r < a.k; r++) {
-    if (total == total) id = next_expert(a, x, max, set1(total), probability, id);
-    // Logits that are not finite have no order: any valid ids, and weights that say so.
-    ids[r] = total == total ? id : r;
-    weights[r] = total == total ? probability : total;
+    // Without an order: any valid ids, and weights that say so.
+    const int id = ordered ? best_of(choice, a.n_experts) : r;
+    ids[r] = id;
+    weights[r] = ordered ? scores[id] : kOut;
+    choice[id] = kOut;
     chosen = chosen + weights[r];
   }
-  if (a.normalize)
-    for (int r = 0; r < a.k; r++) weights[r] = weights[r] / chosen;
+  const float divisor = a.normalize ? chosen + 1e-20f : 1.0f;
+  for (int r = 0; r < a.k; r++) weights[r] = weights[r] / divisor * a.scale;
 }
 
 void route(const RouteArgs& a) {

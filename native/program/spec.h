@@ -19,6 +19,7 @@ struct Record {
   int32_t column, epilogue, act;
   int32_t layer, n_heads, window, rotary_dim, neox, table;
   int32_t n_experts, top_k, normalize, per_pair;
+  int32_t score, n_groups, top_groups, group_score;
   float eps, scale, softcap;
 
   // read(name, field): all of them, by the names that Python has for them.
@@ -44,6 +45,10 @@ struct Record {
     read("top_k", top_k);
     read("normalize", normalize);
     read("per_pair", per_pair);
+    read("score", score);
+    read("n_groups", n_groups);
+    read("top_groups", top_groups);
+    read("group_score", group_score);
     read("eps", eps);
     read("scale", scale);
     read("softcap", softcap);

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import product
 from math import erf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
-from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES, LAYOUT_CODES
+from kvasir.exec.cpu.codes import (
+    ACT_CODES,
+    EPILOGUE_CODES,
+    GROUP_SCORE_CODES,
+    LAYOUT_CODES,
+    SCORE_CODES,
+)
 from tests.diff.attention_case import Pages, Shape, chain_step
 from tests.diff.kernel_case import (
     FORMATS,
@@ -31,6 +38,7 @@ from tests.kv_codes import from_bf16, to_bf16
 
 EPS = 2.0**-24
 SILU, GELU_TANH, GELU = (ACT_CODES[name] for name in ("silu", "gelu_tanh", "gelu"))
+CLAMPED = ACT_CODES["clamped_swiglu"]
 GATED = EPILOGUE_CODES["gated"]
 ROWS = 11
 
@@ -124,14 +132,18 @@ class Gate:
 
 def gated_case(N: int, act: int) -> Case:
     rng = rng_of(N, act)
-    gate, up = normal(rng, ROWS, N) * 4, normal(rng, ROWS, N)
+    gate, up = normal(rng, ROWS, N) * 4, normal(rng, ROWS, N) * (4 if act == CLAMPED else 1)
     handed = Gate(N)
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
         return (handed.run(k, gate, up, act, ranges),)
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
-        y = activation(act, gate.astype(np.float64)) * up
+        if act == CLAMPED:
+            g, u = np.minimum(gate.astype(np.float64), 7), np.clip(up.astype(np.float64), -7, 7)
+            y = g / (1 + np.exp(-1.702 * g)) * (u + 1)
+        else:
+            y = activation(act, gate.astype(np.float64)) * up
         return ((y, 32 * EPS * np.abs(y) + EPS * 1e-2),)
 
     return Case(ROWS, run, expected)
@@ -166,24 +178,69 @@ def scale_case(N: int, softcap: float) -> Case:
     return Case(ROWS, run, expected)
 
 
-def route_case(n_experts: int, top: int, normalize: bool) -> Case:
-    logits = np.round(normal(rng_of(n_experts, top), ROWS, n_experts) * 2, 1)  # rounded: many ties
+def gate_rows_case(N: int) -> Case:
+    rng = rng_of(N)
+    x, gate = normal(rng, ROWS, N), normal(rng, ROWS, 1) * 5
+    gate[:2, 0] = 80, -80
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros_like(x)
+        for a, b in ranges:
+            k.gate_rows(x, gate, out, a, b)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        y = x / (1 + np.exp(-gate.astype(np.float64)))
+        return ((y, 16 * EPS * np.abs(y) + 1e-37),)
+
+    return Case(ROWS, run, expected)
+
+
+class Routing(NamedTuple):
+    """Of ``n_experts``; ``groups`` are all, and those chosen from."""
+
+    n_experts: int
+    top: int
+    score: str = "softmax"
+    groups: tuple[int, int] = (1, 1)
+    group_score: str = "best"
+    scale: float = 1.0
+    has_bias: bool = False
+
+    def __str__(self) -> str:
+        return "-".join(str(x) for x in self).replace(" ", "")
+
+
+def route_case(rules: Routing, normalize: bool) -> Case:
+    n_experts, top, (n_groups, top_groups) = rules.n_experts, rules.top, rules.groups
+    rng = rng_of(n_experts, top)
+    # Rounded: many ties. A bias that is a multiple of 1/4 breaks few of them.
+    logits = np.round(normal(rng, ROWS, n_experts) * 2, 1)
+    bias = np.round(normal(rng, n_experts) * 2).astype(np.float32) / 4 if rules.has_bias else None
+    codes = SCORE_CODES[rules.score], *rules.groups, GROUP_SCORE_CODES[rules.group_score]
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
         ids, weights = np.zeros((ROWS, top), np.int32), np.zeros((ROWS, top), np.float32)
         for a, b in ranges:
-            k.route(logits, normalize, ids, weights, a, b)
+            k.route(logits, bias, normalize, ids, weights, a, b, *codes, rules.scale)
         return ids, weights
 
     def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
         p = np.exp(logits.astype(np.float64))
-        p /= p.sum(1, keepdims=True)
-        ids = np.argsort(-logits, axis=1, kind="stable")[:, :top]
+        p = p / (1 + p if rules.score == "sigmoid" else p.sum(1, keepdims=True))
+        choice = p.astype(np.float32) + (0 if bias is None else bias)
+        ids = np.array([chosen(row) for row in choice], np.int32)
         weights = np.take_along_axis(p, ids, 1)
-        return (ids, 0.0), (
-            weights / weights.sum(1, keepdims=True) if normalize else weights,
-            8 * EPS,
-        )
+        sums = weights.sum(1, keepdims=True) if normalize else 1
+        return (ids, 0.0), (weights / sums * rules.scale, 8 * EPS * rules.scale)
+
+    def chosen(choice: NDArray[np.float32]) -> list[int]:
+        """By plain sorting of groups, then of experts."""
+        groups = np.split(np.arange(n_experts), n_groups)
+        n = 2 if rules.group_score == "best_two" else 1
+        by_score = sorted(groups, key=lambda g: -sum(sorted(choice[g])[-n:]))
+        kept = sorted(i for group in by_score[:top_groups] for i in group)
+        return sorted(kept, key=lambda i: -choice[i])[:top]
 
     return Case(ROWS, run, expected)
 
@@ -305,10 +362,21 @@ def row_cases() -> dict[str, Case]:
         both,
     )
     every("cast", cast_case, [*q8, (576, "bf16"), (39, "bf16"), (9, "f32")], (1, 3))
-    every("gated", gated_case, (96, 45), (0, SILU, GELU_TANH, GELU))
+    every("gated", gated_case, (96, 45), (0, SILU, GELU_TANH, GELU, CLAMPED))
     every("add", add_case, (576, 19))
     every("scale", scale_case, (600, 15), (0.0, 30.0))
-    every("route", route_case, [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6)], both)
+    every("gate_rows", gate_rows_case, (576, 19))
+    plain = [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6), (1024, 8)]
+    kinds = [Routing(n, top) for n, top in plain]
+    kinds += [
+        Routing(16, 4, "sigmoid"),
+        Routing(20, 3, "softmax", has_bias=True),
+        Routing(32, 4, "softmax", (4, 2), scale=16.0),
+        Routing(64, 6, "sigmoid", (8, 3), "best_two", 2.5, True),
+        Routing(36, 6, "sigmoid", (3, 1), "best_two", 0.5, True),
+    ]
+    for kind, normalize in product(kinds, both):
+        cases[f"route-{kind}-{normalize}"] = route_case(kind, normalize)
     every("combine", combine_case, [(576, 2), (21, 8)], both)
     every("embed", embed_case, range(len(LAYOUTS)), [37], [64, 96])
     every("embed", embed_case, range(2), [20], [33])

@@ -127,11 +127,13 @@ def test_int8_rounds_half_to_even(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_route_of_not_finite_logits_is_safe(level: str) -> None:
+@pytest.mark.parametrize("groups", [(), (1, 4, 2, 1)], ids=["plain", "groups"])
+def test_route_of_not_finite_logits_is_safe(level: str, groups: tuple[int, ...]) -> None:
     """Ids stay valid, weights say that something is wrong, other tokens do not notice."""
+    bias = np.zeros(8, np.float32) if groups else None
     logits = normal(rng_of(2), 3, 8)
     logits[1, 3] = np.nan
     ids, weights = np.full((3, 2), -1, np.int32), np.zeros((3, 2), np.float32)
-    _native.Kernels(level).route(logits, True, ids, weights, 0, 3)
+    _native.Kernels(level).route(logits, bias, True, ids, weights, 0, 3, *groups)
     assert ((ids >= 0) & (ids < 8)).all()
     assert np.isfinite(weights).all(axis=1).tolist() == [True, False, True]

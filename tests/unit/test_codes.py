@@ -15,6 +15,7 @@ from kvasir.exec.cpu import codes
 from kvasir.exec.cpu.records import ROWS_OF, Buffer, Record, pack_buffers, pack_records
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops.linear import EPILOGUES
+from kvasir.ir.ops.moe import GROUP_SCORES, MAX_EXPERTS, SCORES
 from kvasir.ir.ops.rows import ACTIVATIONS
 from kvasir.ir.program import DTYPES, SYMBOLS
 
@@ -25,6 +26,8 @@ NAMES = {
     "Epilogue": EPILOGUES,
     "Act": ("none", *ACTIVATIONS),
     "RowsOf": ROWS_OF.values(),
+    "Score": SCORES,
+    "GroupScore": GROUP_SCORES,
 }
 """By native table what Python calls its entries."""
 
@@ -42,6 +45,10 @@ def test_numbers_count_from_0(table: str) -> None:
 def test_kv_types_have_the_native_sizes() -> None:
     sizes = {name: (kind.item_bytes, kind.scale_bytes) for name, kind in KV_TYPES.items()}
     assert sizes == _native.KV_TYPE_SIZES
+
+
+def test_both_sides_have_the_same_largest_number_of_experts() -> None:
+    assert MAX_EXPERTS == _native.MAX_EXPERTS
 
 
 def test_every_symbol_counts_rows() -> None:

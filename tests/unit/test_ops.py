@@ -11,8 +11,17 @@ from numpy.testing import assert_allclose
 
 from kvasir.ir.numerics import Q8
 from kvasir.ir.ops import OPS, Call, ShapeError, Sizes
-from kvasir.ir.program import FloatArray, Op, Value, freeze
-from tests.op_cases import OP_CASES, POSITIONS, OpCase, R, T, dequantized, environment
+from kvasir.ir.program import Attr, FloatArray, Op, Value, Weight, freeze
+from tests.op_cases import (
+    OP_CASES,
+    POSITIONS,
+    OpCase,
+    R,
+    T,
+    dequantized,
+    environment,
+    routing,
+)
 
 Expect = Callable[[OpCase], FloatArray]
 BY_NAME = {case.name: case for case in OP_CASES}
@@ -121,13 +130,34 @@ def expect_expert_linear(case: OpCase) -> FloatArray:
     found = []
     for pair, expert in enumerate(ids):
         row = x[pair] if case.op.flag("per_pair") else x[pair // 2]
-        parts = [w_of(case, i)[expert] @ row for i in range(len(case.weights))]
+        matrices = (w for _, w in case.weights if w.ndim == 3)
+        parts = [matrix[expert] @ row for matrix in matrices]
+        if case.op.flag("bias"):
+            parts = [parts[0] + w_of(case, 1)[expert]]
         gated = case.op.word("epilogue") == "gated"
         found.append(act_all(parts[0], case.op.word("act")) * parts[1] if gated else parts[0])
     return np.array(found)
 
 
+def expect_route(case: OpCase) -> FloatArray:
+    """Ids: of all experts by logit, or of the best groups by sigmoid and bias."""
+    k, n_groups = case.op.integers("top_k", "n_groups")
+    if n_groups == 1:
+        return np.argsort(-x_of(case), axis=1)[:, :k]
+    choice, n = 1 / (1 + np.exp(-x_of(case))) + w_of(case), 1
+    n += case.op.word("group_score") == "best_two"
+    groups = choice.reshape(T, n_groups, -1)
+    value = np.sort(groups, axis=2)[..., -n:].sum(axis=2)
+    kept = np.argsort(-value, axis=1)[:, : case.op.integer("top_groups")]
+    for t in range(T):
+        others = [g for g in range(n_groups) if g not in kept[t]]
+        groups[t, others] = -np.inf
+    return np.argsort(-choice, axis=1)[:, :k]
+
+
 def expect_experts(case: OpCase) -> FloatArray:
+    if len(case.weights) > 3:
+        return expect_biased_experts(case)
     out = np.zeros((T, 64))
     for t, (chosen, shares) in enumerate(zip(x_of(case, 1), x_of(case, 2), strict=True)):
         for expert, share in zip(chosen, shares, strict=True):
@@ -135,6 +165,19 @@ def expect_experts(case: OpCase) -> FloatArray:
             out[t] += share * (
                 down @ (act_all(gate @ x_of(case)[t], "silu") * (up @ x_of(case)[t]))
             )
+    return out
+
+
+def expect_biased_experts(case: OpCase) -> FloatArray:
+    """With biases and the clamped SwiGLU of gpt-oss, a number at a time."""
+    gates, ups, downs, *biases = (w_of(case, i) for i in range(6))
+    out = np.zeros((T, 64))
+    for t, (chosen, shares) in enumerate(zip(x_of(case, 1), x_of(case, 2), strict=True)):
+        for e, share in zip(chosen, shares, strict=True):
+            gate = [min(g, 7.0) for g in gates[e] @ x_of(case)[t] + biases[0][e]]
+            up = [min(max(u, -7.0), 7.0) for u in ups[e] @ x_of(case)[t] + biases[1][e]]
+            h = [g / (1 + math.exp(-1.702 * g)) * (u + 1) for g, u in zip(gate, up, strict=True)]
+            out[t] += share * (downs[e] @ np.array(h) + biases[2][e])
     return out
 
 
@@ -156,6 +199,7 @@ EXPECT: Mapping[str, Expect] = {
     "gated_act": lambda case: act_all(x_of(case), case.op.word("act")) * x_of(case, 1),
     "add": lambda case: x_of(case) + x_of(case, 1),
     "scale": expect_softcap,
+    "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
     "gather_rows": lambda case: np.array([x_of(case)[i] for i in x_of(case, 1)]),
     "linear": expect_linear,
@@ -164,7 +208,7 @@ EXPECT: Mapping[str, Expect] = {
     "rope": expect_rope,
     "rope_write": expect_rope_write,
     "attention": expect_attention,
-    "route": lambda case: np.argsort(-x_of(case), axis=1)[:, : case.op.integer("top_k")],
+    "route": expect_route,
     "experts": expect_experts,
     "expert_linear": expect_expert_linear,
     "combine": expect_combine,
@@ -243,7 +287,7 @@ def test_linear_with_int8_activations_is_exact_in_integers() -> None:
 
 
 def test_route_ties_go_to_the_lowest_id() -> None:
-    attrs = freeze({"n_experts": 4, "top_k": 2, "normalize": True})
+    attrs = freeze(routing(n_experts=4, top_k=2))
     op = Op("route", ("x",), ("ids", "w"), (), attrs)
     logits = np.array([[1, 2, 2, 2], [0, 0, 0, 0]], np.float32)
     ids, weights = OPS["route"].reference(op, [logits], [], environment())
@@ -252,10 +296,55 @@ def test_route_ties_go_to_the_lowest_id() -> None:
 
 
 def test_route_ties_among_many_experts() -> None:
-    op = Op("route", ("x",), ("ids", "w"), (), freeze({"top_k": 8, "normalize": True}))
+    op = Op("route", ("x",), ("ids", "w"), (), freeze(routing(n_experts=128, top_k=8)))
     logits = np.tile(np.array([0, 1], np.float32), (1, 64))
     ids, _ = OPS["route"].reference(op, [logits], [], environment())
     assert ids.tolist() == [[1, 3, 5, 7, 9, 11, 13, 15]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "normalize", "ids", "weights"),
+    [("best", True, [1, 0], [2.25, 0.75]), ("best_two", False, [2, 3], [0.75, 1.5])],
+)
+def test_route_weighs_without_the_bias_that_chooses(
+    rule: str, normalize: bool, ids: list[int], weights: list[float]
+) -> None:
+    """By hand: one group of 1/4 and 3/4 by sigmoid; one of 1/4, which a bias makes 0.7, and 1/2."""
+    x = np.log(np.array([[1 / 3, 3, 1 / 3, 1, 1, 1, 1, 1]], np.float32))
+    bias = np.array([0, 0, 0.45, 0, 0, 0, 0, 0], np.float32)
+    attrs = routing(n_experts=8, top_k=2, score="sigmoid", n_groups=4, scale=3.0)
+    attrs |= {"group_score": rule, "normalize": normalize}
+    found = OPS["route"].reference(
+        Op("route", ("x",), ("i", "w"), ("b",), freeze(attrs)), [x], [bias], environment()
+    )
+    assert found[0].tolist() == [ids]
+    assert_allclose(found[1], [weights], rtol=1e-6)
+
+
+def test_sixteen_tokens_meet_82_of_128_experts() -> None:
+    """128 (1 - (1 - 8/128)^16), where each token is sent to eight."""
+    attrs = freeze({"top_k": 8, "epilogue": "none", "act": "none", "bias": False, "per_pair": True})
+    op = Op("expert_linear", ("x", "ids"), ("y",), ("w",), attrs)
+    for tokens, met in ((0, 0.0), (1, 8.0), (2, 15.5), (16, 82.42)):
+        call = Call(op, (), (), (Weight("w", (128, 4, 4)),), Sizes(tokens, 0))
+        assert 128 * OPS["expert_linear"].weight_share(call) == pytest.approx(met, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"n_groups": 3}, "8 experts in 3 groups"),
+        ({"top_groups": 2}, "top_groups=2 of 1 groups"),
+        ({"n_groups": 4, "top_k": 3}, "top_k=3 of 2 experts"),
+        ({"n_groups": 8, "top_k": 1, "group_score": "best_two"}, "groups of one expert"),
+        ({"score": "tanh"}, "score='tanh', expected softmax or sigmoid"),
+        ({"group_score": "worst"}, "group_score='worst', expected best or best_two"),
+    ],
+)
+def test_routing_that_cannot_be_is_named(attrs: dict[str, Attr], message: str) -> None:
+    op = Op("route", ("x",), ("i", "w"), (), freeze(routing(n_experts=8, top_k=2) | attrs))
+    with pytest.raises(ShapeError, match=message):
+        OPS["route"].infer(op, [Value("x", ("T", 8), "f32")], [])
 
 
 @pytest.mark.parametrize(

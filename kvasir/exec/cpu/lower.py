@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES
+from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES, GROUP_SCORE_CODES, SCORE_CODES
 from kvasir.exec.cpu.records import Buffer, Record
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
@@ -20,7 +20,7 @@ class WeightUse:
     """A packed weight of the native table, made of one or more weights of the program.
 
     "matrix": one weight; "gated": gate and up, tiles interleaved (experts when 3-D); "vector":
-    f32, concatenated.
+    f32, concatenated (those of each expert when 2-D).
     """
 
     kind: str
@@ -133,7 +133,7 @@ class _Lowering:
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
-        if op.kind in ("cast", "add", "gather_rows", "sample", "pool"):
+        if op.kind in ("cast", "add", "gate_rows", "gather_rows", "sample", "pool"):
             return [base]
         raise ValueError(f"op {op.kind} has no native record")
 
@@ -193,14 +193,21 @@ class _Lowering:
 
     def _route(self, op: Op, base: Record) -> list[Record]:
         experts, pairs = op.integer("n_experts"), self.maxima["P"]
-        numbers = _integers(op, "n_experts", "top_k") | {"normalize": int(op.flag("normalize"))}
+        numbers = {
+            **_integers(op, "n_experts", "top_k", "n_groups", "top_groups"),
+            **_numbers(op, "scale"),
+            "normalize": int(op.flag("normalize")),
+            "score": SCORE_CODES[op.word("score")],
+            "group_score": GROUP_SCORE_CODES[op.word("group_score")],
+        }
+        bias = tuple(self._weight("vector", name) for name in op.weights)
         groups = (self._extra(pairs), self._extra(pairs), self._extra(experts + 1))
         ids, weights = op.outs
         self.groups[ids] = self.groups[weights] = groups
         group = Record(
             "group_pairs", base.phase + 1, "T", base.tail, self._ids((ids,)), groups, (), numbers
         )
-        return [replace(base, numbers=numbers), group]
+        return [replace(base, weights=bias, numbers=numbers), group]
 
     def _extra(self, n: int) -> int:
         """A buffer of ``n`` int32 behind the planned values."""
@@ -211,14 +218,17 @@ class _Lowering:
     def _expert_linear(self, op: Op, base: Record) -> list[Record]:
         token, _, offsets = self.groups[op.ins[1]]
         gated = op.word("epilogue") == "gated"
-        weight = self._weight("gated" if gated else "matrix", *op.weights)
+        n = 1 + gated
+        weights = [self._weight("gated" if gated else "matrix", *op.weights[:n])]
+        if op.flag("bias"):
+            weights.append(self._weight("vector", *op.weights[n:]))
         numbers = {
             **_epilogue(op),
             "per_pair": int(op.flag("per_pair")),
             "n_experts": self.program.weights[op.weights[0]].shape[0],
         }
         ins = (base.ins[0], token, offsets)
-        return [replace(base, ins=ins, weights=(weight,), numbers=numbers)]
+        return [replace(base, ins=ins, weights=tuple(weights), numbers=numbers)]
 
     def _combine(self, op: Op, base: Record) -> list[Record]:
         place = self.groups[op.ins[1]][1]

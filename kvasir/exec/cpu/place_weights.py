@@ -20,7 +20,8 @@ def place_weights(
     """Sets ``Weight.layout`` and makes norms and casts give what the linears read.
 
     ``dtype`` "auto" keeps every format as it is stored, "bfloat16" and "float32" bring all matrices
-    to one layout. ``formats``: file format of each weight. Router, norm and bias weights stay f32.
+    to one layout. ``formats``: file format of each weight. Routers, gates, norms and biases stay
+    f32.
     Raises ValueError on unknown dtypes and formats.
     """
     weights = _layouts(program, dtype, formats)
@@ -53,6 +54,8 @@ def _interleaves(op: Op) -> bool:
 
 def matrix_weights(op: Op) -> tuple[str, ...]:
     """The weights of a matrix op that are not biases."""
+    if op.kind == "expert_linear":
+        return op.weights[: 1 + _interleaves(op)]
     return op.weights[: op.integer("n_segments")] if op.kind == "linear" else op.weights
 
 
@@ -73,7 +76,9 @@ def layout_for(name: str, format: str, dtype: str) -> str:
 
 def _router_weights(program: Program) -> set[str]:
     links = graph(program)
-    logits = [op.ins[0] for op in program.ops if op.kind == "route"]
+    """Of routers, and of the gates of rows."""
+    readers = {"route": 0, "gate_rows": 1}
+    logits = [op.ins[readers[op.kind]] for op in program.ops if op.kind in readers]
     return {name for value in logits for name in program.ops[links.makers[value]].weights}
 
 

@@ -118,8 +118,8 @@ class Packer:
         return arrays
 
     def _vector(self, names: tuple[str, ...]) -> Bytes:
-        values = np.concatenate([self.binding[name].dequantize().reshape(-1) for name in names])
-        return np.ascontiguousarray(values, np.float32).view(np.uint8)
+        values = np.concatenate([self.binding[name].dequantize() for name in names], axis=-1)
+        return np.ascontiguousarray(values.reshape(-1), np.float32).view(np.uint8)
 
     def _matrix(self, use: WeightUse) -> Bytes:
         shape, step = self.shape(use), len(use.names)

@@ -10,7 +10,7 @@ import numpy as np
 from kvasir.ir.numerics import wide
 from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32
 from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
-from kvasir.ir.ops.rows import activate, as_type, typed
+from kvasir.ir.ops.rows import as_type, gated, typed
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import Op, TensorType
 
@@ -84,7 +84,7 @@ def linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
         parts = [part + bias for part, bias in zip(parts, biases, strict=True)]
     if op.word("epilogue") == "gated":
         gate, up = parts
-        y = f32(activate(gate, op.word("act")) * up)
+        y = gated(gate, up, op.word("act"))
         return (as_type(y, op.word("to"), op.integer("block")),)
     y = f32(np.concatenate(parts, axis=1))
     return (y + ins[1] if op.word("epilogue") == "add" else y,)

@@ -10,12 +10,21 @@ from numpy.typing import NDArray
 from kvasir.ir.numerics import wide
 from kvasir.ir.ops.base import BOTH, LOWERED, RAW, attrs_of, defines, f32, per_element
 from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
-from kvasir.ir.ops.rows import activate
+from kvasir.ir.ops.rows import gated, sigmoid
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value, Weight
 
-_ROUTE = attrs_of(n_experts=int, top_k=int, normalize=bool)
-_EXPERT_LINEAR = attrs_of(top_k=int, epilogue=str, act=str, per_pair=bool)
+MAX_EXPERTS = 1024
+"""Of a layer."""
+SCORES = ("softmax", "sigmoid")
+GROUP_SCORES = ("best", "best_two")
+_ROUTE = attrs_of(
+    **dict.fromkeys(("n_experts", "top_k", "n_groups", "top_groups"), int),
+    **dict.fromkeys(("score", "group_score"), str),
+    normalize=bool,
+    scale=float,
+)
+_EXPERT_LINEAR = attrs_of(top_k=int, epilogue=str, act=str, bias=bool, per_pair=bool)
 
 
 def _pair_flops(call: Call) -> float:
@@ -24,29 +33,66 @@ def _pair_flops(call: Call) -> float:
 
 
 def _expert_share(call: Call) -> float:
-    """Experts that a step touches at most."""
-    pairs = call.sizes.tokens * call.op.integer("top_k")
-    return min(1.0, pairs / call.weights[0].shape[0])
+    """Experts that a step is expected to touch, where any is as likely as another."""
+    missed = 1.0 - call.op.integer("top_k") / call.weights[0].shape[0]
+    return float(1.0 - missed**call.sizes.tokens)
 
 
 def _route_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    experts, k = op.integers("n_experts", "top_k")
-    require_shape(ins[0], (ins[0].shape[0], experts))
-    require(0 < k <= experts, f"top_k={k} of {experts} experts")
-    return TensorType((ins[0].shape[0], k), "i32"), TensorType((ins[0].shape[0], k))
+    experts, k, groups, top = op.integers("n_experts", "top_k", "n_groups", "top_groups")
+    score, rule, rows = op.word("score"), op.word("group_score"), ins[0].shape[0]
+    require_shape(ins[0], (rows, experts))
+    require(experts <= MAX_EXPERTS, f"{experts} experts, at most {MAX_EXPERTS} are possible")
+    require(groups > 0 and experts % groups == 0, f"{experts} experts in {groups} groups")
+    require(0 < top <= groups, f"top_groups={top} of {groups} groups")
+    kept = experts // groups * top
+    require(0 < k <= kept, f"top_k={k} of {kept} experts")
+    require(score in SCORES, f"score={score!r}, expected softmax or sigmoid")
+    require(rule in GROUP_SCORES, f"group_score={rule!r}, expected best or best_two")
+    require(rule == "best" or experts > groups, "group_score=best_two of groups of one expert")
+    for bias in weights:
+        require_shape(bias, (experts,))
+    return TensorType((rows, k), "i32"), TensorType((rows, k))
 
 
-@defines(BOTH, _route_infer, attrs=_ROUTE, flops=lambda call: 4.0 * call.rows(call.outs[0]))
+@defines(
+    BOTH,
+    _route_infer,
+    n_weights=(0, 1),
+    attrs=_ROUTE,
+    flops=lambda call: 4.0 * call.rows(call.outs[0]),
+)
 def route(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """The top_k likeliest experts (softmax over all, ties to the lowest id) and their weights."""
-    logits = ins[0].astype(np.float64)
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    ids = np.argsort(-ins[0], axis=1, kind="stable")[:, : op.integer("top_k")]
-    chosen = np.take_along_axis(p, ids, axis=1)
+    """The top_k experts of the best groups by score + bias, ties to the lowest id, and their
+    weights: scores without bias, divided by their sum if ``normalize``, times ``scale``."""
+    scores = _scores(ins[0].astype(np.float64), op.word("score"))
+    choice = _of_best_groups(op, scores + weights[0] if weights else scores)
+    ids = _best(choice, op.integer("top_k"))
+    chosen = np.take_along_axis(scores, ids, axis=1).astype(np.float64)
     if op.flag("normalize"):
-        chosen = chosen / chosen.sum(axis=1, keepdims=True)
-    return ids.astype(np.int32), f32(chosen)
+        chosen = chosen / (chosen.sum(axis=1, keepdims=True) + 1e-20)
+    return ids.astype(np.int32), f32(chosen * op.number("scale"))
+
+
+def _scores(logits: NDArray[np.float64], kind: str) -> FloatArray:
+    if kind == "sigmoid":
+        return f32(sigmoid(logits))
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return f32(p / p.sum(axis=1, keepdims=True))
+
+
+def _of_best_groups(op: Op, choice: FloatArray) -> FloatArray:
+    """``choice``, minus infinity where an expert's group is not among the best."""
+    n, top = op.integers("n_groups", "top_groups")
+    groups = choice.reshape(len(choice), n, -1)
+    first = -np.sort(-groups, axis=2)[..., : 1 + (op.word("group_score") == "best_two")]
+    kept = np.zeros((len(choice), n, 1), bool)
+    np.put_along_axis(kept[..., 0], _best(first.sum(axis=2), top), True, axis=1)
+    return np.where(kept, groups, np.float32(-np.inf)).reshape(choice.shape)
+
+
+def _best(values: FloatArray, n: int) -> NDArray[np.int64]:
+    return np.argsort(-values, axis=1, kind="stable")[:, :n]
 
 
 def expert_matmul(
@@ -71,9 +117,15 @@ def _check_experts(weights: Sequence[Weight], k: int) -> None:
         require_shape(weight, weights[0].shape)
 
 
+def _check_biases(biases: Sequence[Weight], matrices: Sequence[Weight]) -> None:
+    for bias, matrix in zip(biases, matrices, strict=True):
+        require_shape(bias, matrix.shape[:2])
+
+
 def _experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    gate, up, down = weights
+    gate, up, down, *biases = weights
     _check_pairs(ins[1], op.integer("top_k"))
+    _check_biases(biases, weights[:3] if biases else ())
     _check_experts((gate, up), width(ins[0]))
     _check_experts((down,), gate.shape[1])
     return (TensorType((ins[0].shape[0], down.shape[1])),)
@@ -83,19 +135,27 @@ def _experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
     RAW,
     _experts_infer,
     n_ins=(3, 3),
-    n_weights=(3, 3),
+    n_weights=(3, 6),
     attrs=attrs_of(top_k=int, act=str),
     flops=_pair_flops,
     weight_share=_expert_share,
 )
 def experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """Gated MLPs of the chosen experts, summed by weight."""
+    """Gated MLPs of the chosen experts, summed by weight; weights: gate, up and down, then a bias
+    of each or none."""
     k, ids = op.integer("top_k"), ins[1].reshape(-1)
     x = np.repeat(wide(ins[0]), k, axis=0)
-    gate, up, down = weights
-    h = f32(activate(expert_matmul(x, ids, gate), op.word("act")) * expert_matmul(x, ids, up))
-    y = f32(expert_matmul(wide(h), ids, down))
-    return (weighted_sum(y, ins[2]),)
+    gate, up = _affine(x, ids, weights[:2], weights[3:5])
+    (y,) = _affine(wide(gated(gate, up, op.word("act"))), ids, weights[2:3], weights[5:])
+    return (weighted_sum(f32(y), ins[2]),)
+
+
+def _affine(
+    x: NDArray[np.float64], ids: NDArray[np.int32], matrices: Arrays, biases: Arrays
+) -> list[NDArray[np.float64]]:
+    """Pair rows times each matrix of their expert, plus its bias."""
+    parts = [expert_matmul(x, ids, matrix) for matrix in matrices]
+    return [y + b[ids] for y, b in zip(parts, biases, strict=True)] if biases else parts
 
 
 def weighted_sum(y: FloatArray, weights: FloatArray) -> FloatArray:
@@ -106,12 +166,15 @@ def weighted_sum(y: FloatArray, weights: FloatArray) -> FloatArray:
 
 def _expert_linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
     epilogue, act = op.word("epilogue"), op.word("act")
-    gated = epilogue == "gated"
-    require(gated or epilogue == "none", f"epilogue={epilogue!r}, expected gated or none")
-    require(len(weights) == 1 + gated, f"{len(weights)} weights with epilogue={epilogue}")
-    require((act != "none") == gated, f"act={act} with epilogue={epilogue}")
+    is_gated, has_bias = epilogue == "gated", op.flag("bias")
+    require(is_gated or epilogue == "none", f"epilogue={epilogue!r}, expected gated or none")
+    n = 1 + is_gated
+    expected = f"epilogue={epilogue} bias={has_bias}"
+    require(len(weights) == n * (1 + has_bias), f"{len(weights)} weights with {expected}")
+    require((act != "none") == is_gated, f"act={act} with epilogue={epilogue}")
     _check_pairs(ins[1], op.integer("top_k"))
-    _check_experts(weights, width(ins[0]))
+    _check_experts(weights[:n], width(ins[0]))
+    _check_biases(weights[n:], weights[:n] if has_bias else ())
     rows = "P" if op.flag("per_pair") else "T"
     require(ins[0].shape[0] == rows, f"{ins[0].name} has {ins[0].shape[0]} rows, expected {rows}")
     return (TensorType(("P", weights[0].shape[1])),)
@@ -121,19 +184,18 @@ def _expert_linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
     LOWERED,
     _expert_linear_infer,
     n_ins=(2, 2),
-    n_weights=(1, 2),
+    n_weights=(1, 4),
     attrs=_EXPERT_LINEAR,
     flops=_pair_flops,
     weight_share=_expert_share,
 )
 def expert_linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """Pair rows times their expert's matrix."""
+    """Pair rows times their expert's matrix, plus its bias; weights: matrices, then biases."""
     x = wide(ins[0])
     x = x if op.flag("per_pair") else np.repeat(x, op.integer("top_k"), axis=0)
-    parts = [expert_matmul(x, ins[1].reshape(-1), w) for w in weights]
-    if op.word("epilogue") == "gated":
-        return (f32(activate(parts[0], op.word("act")) * parts[1]),)
-    return (f32(parts[0]),)
+    is_gated = op.word("epilogue") == "gated"
+    parts = _affine(x, ins[1].reshape(-1), weights[: 1 + is_gated], weights[1 + is_gated :])
+    return (gated(parts[0], parts[1], op.word("act")) if is_gated else f32(parts[0]),)
 
 
 def _combine_infer(op: Op, ins: Values, weights: Weights) -> Types:

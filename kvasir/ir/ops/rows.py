@@ -20,7 +20,8 @@ from kvasir.ir.ops.checks import (
 from kvasir.ir.ops.types import Arrays, Env, Inputs, Outputs, Rows, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "clamped_swiglu")
+"""Of a gate; the last also of what it gates."""
 _NORM = attrs_of(eps=float, to=str, block=int)
 _HEADS = attrs_of(n_heads=int, head_dim=int, eps=float)
 _CAST = attrs_of(to=str, block=int)
@@ -36,6 +37,19 @@ def activate(x: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
     if kind == "gelu":
         return np.asarray(0.5 * x * (1.0 + np.vectorize(erf, otypes=[np.float64])(x / sqrt(2.0))))
     raise ValueError(f"unknown activation {kind!r}; known: {', '.join(ACTIVATIONS)}")
+
+
+def gated(gate: NDArray[np.float64], up: NDArray[np.float64], kind: str) -> FloatArray:
+    """act(gate) * up; "clamped_swiglu": of a gate of at most 7 and up between -7 and 7,
+    gate * sigmoid(1.702 gate) * (up + 1)."""
+    if kind != "clamped_swiglu":
+        return f32(activate(gate, kind) * up)
+    gate = np.minimum(gate, 7.0)
+    return f32(gate * sigmoid(1.702 * gate) * (np.clip(up, -7.0, 7.0) + 1.0))
+
+
+def sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(-np.logaddexp(0.0, -x))
 
 
 def as_type(x: FloatArray, dtype: str, block: int) -> Rows:
@@ -114,8 +128,8 @@ def cast(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 @defines(RAW, _same, n_ins=(2, 2), attrs=attrs_of(act=str), flops=per_element(9))
 def gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """act(gate) * up."""
-    return (f32(activate(wide(ins[0]), op.word("act")) * ins[1]),)
+    """act(gate) * up, or what else ``act`` makes of both."""
+    return (gated(wide(ins[0]), wide(ins[1]), op.word("act")),)
 
 
 @defines(BOTH, _same, n_ins=(2, 2), flops=per_element(1))
@@ -128,6 +142,19 @@ def add(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 def scale(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """x * factor, then cap * tanh(x / cap) when softcap > 0."""
     return (f32(soften(wide(ins[0]) * np.float32(op.number("factor")), op.number("softcap"))),)
+
+
+def _gate_rows_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_type(ins[0], "f32")
+    require_type(ins[1], "f32")
+    require_shape(ins[1], (ins[0].shape[0], 1))
+    return (TensorType(ins[0].shape),)
+
+
+@defines(BOTH, _gate_rows_infer, n_ins=(2, 2), flops=per_element(1))
+def gate_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Each row times the sigmoid of its gate."""
+    return (f32(ins[0] * sigmoid(wide(ins[1]))),)
 
 
 def _gather_infer(op: Op, ins: Values, weights: Weights) -> Types:
@@ -147,4 +174,4 @@ def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (env.pool(ins[0]),)
 
 
-DEFS = (norm, head_norm, cast, gated_act, add, scale, gather_rows, pool)
+DEFS = (norm, head_norm, cast, gated_act, add, scale, gate_rows, gather_rows, pool)

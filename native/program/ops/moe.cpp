@@ -11,7 +11,13 @@ Route::Route(const Record& r, const Workspace& w) : RowOp{w.kernels.route, {}, w
   args.ld = w.columns(r.in[0]);
   args.n_experts = r.n_experts;
   args.k = r.top_k;
+  args.bias = w.vector(r.weight[0]);
+  args.score = Score(r.score);
+  args.n_groups = r.n_groups;
+  args.top_groups = r.top_groups;
+  args.group_score = GroupScore(r.group_score);
   args.normalize = r.normalize != 0;
+  args.scale = r.scale;
   args.ids = w.ints(r.out[0]);
   args.weights = w.floats(r.out[1]);
 }
@@ -40,6 +46,7 @@ void GroupPairs::run(const Extent& e, int64_t, int) const {
 ExpertLinear::ExpertLinear(const Record& r, const Workspace& w)
     : kernel(w.kernels.linear[int(w.weight(r.weight[0]).layout)]),
       weight(w.weight(r.weight[0])),
+      bias(w.vector(r.weight[1])),
       x(w.view(r.in[0])),
       out(w.floats(r.out[0])),
       ldo(w.columns(r.out[0])),
@@ -67,6 +74,7 @@ void ExpertLinear::run(const Extent&, int64_t item, int) const {
   args.act = act;
   args.ldo = ldo;
   args.out = out + args.m0 * ldo + first_column(epilogue, args.tile0);
+  args.bias = bias ? bias + expert * weight.N : nullptr;
   args.row_index = row_index;
   if (args.m0 < args.m1) kernel(args);
 }

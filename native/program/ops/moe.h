@@ -6,7 +6,8 @@
 
 namespace kvasir {
 
-// in: router logits; out: ids, weights [T, k]; n_experts, top_k, normalize.
+// in: router logits; out: ids, weights [T, k]; weight: bias or none; n_experts, top_k, score, n_groups,
+// top_groups, group_score, normalize, scale.
 struct Route : RowOp<RouteArgs> {
   static constexpr const char* kName = "route";
   Route(const Record& r, const Workspace& w);
@@ -26,7 +27,8 @@ struct GroupPairs {
 };
 
 // in: rows as the layout takes them, token and offsets of group_pairs; out: f32 of the pairs; weight: the
-// experts' matrices; epilogue, act, per_pair (rows of pairs are read, not of tokens), n_experts.
+// experts' matrices, their biases or none; epilogue, act, per_pair (rows of pairs are read, not of tokens),
+// n_experts.
 struct ExpertLinear {
   static constexpr const char* kName = "expert_linear";
   ExpertLinear(const Record& r, const Workspace& w);
@@ -35,6 +37,7 @@ struct ExpertLinear {
 
   void (*kernel)(const LinearArgs&);
   const Weight& weight;
+  const float* bias;  // [n_experts, N] or null
   Rows x;
   float* out;
   int64_t ldo;

@@ -79,6 +79,13 @@ Scale::Scale(const Record& r, const Workspace& w) : RowOp{w.kernels.scale, {}, w
   args.softcap = r.softcap;
 }
 
+GateRows::GateRows(const Record& r, const Workspace& w) : RowOp{w.kernels.gate_rows, {}, w.rows_of(r)} {
+  args.x = w.floats(r.in[0]);
+  args.gate = w.floats(r.in[1]);
+  args.out = w.floats(r.out[0]);
+  args.ld = args.N = w.columns(r.out[0]);
+}
+
 GatherRows::GatherRows(const Record& r, const Workspace& w)
     : from(w.floats(r.in[0])),
       to(w.floats(r.out[0])),

@@ -72,6 +72,12 @@ struct Scale : RowOp<ScaleArgs> {
   Scale(const Record& r, const Workspace& w);
 };
 
+// in: f32, a column of gates; out: f32.
+struct GateRows : RowOp<GateRowsArgs> {
+  static constexpr const char* kName = "gate_rows";
+  GateRows(const Record& r, const Workspace& w);
+};
+
 // in: f32 of all tokens; out: f32 of the logit rows.
 struct GatherRows {
   static constexpr const char* kName = "gather_rows";

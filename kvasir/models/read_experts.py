@@ -1,0 +1,77 @@
+"""Readers of mixtures of experts: which layers have them, and how tokens are routed."""
+
+from __future__ import annotations
+
+from kvasir.ir.ops.moe import MAX_EXPERTS
+from kvasir.models.fields import Fields
+from kvasir.models.spec import MAX_LAYERS, ExpertConfig
+
+
+def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | None]]:
+    """Of each layer: the inner size of its MLP, or of an expert, and the experts if it has any."""
+    size, experts = fields.integer("ffn_size"), _experts(fields)
+    if experts is None:
+        return [(size, None)] * n_layers
+    sparse = _sparse_layers(fields, n_layers)
+    inner = fields.integer("expert_size", least=0) or size
+    return [(inner, experts) if i in sparse else (size, None) for i in range(n_layers)]
+
+
+def _experts(fields: Fields) -> ExpertConfig | None:
+    n_experts = fields.integer("n_experts", most=MAX_EXPERTS)
+    if not n_experts:
+        return None
+    groups, top_groups = _groups(fields, n_experts)
+    kept, top_k = n_experts // groups * top_groups, fields.integer("top_k")
+    if top_k > kept:
+        of_groups = f" in {top_groups} of {groups} groups" if groups > 1 else ""
+        expected = f"at most {fields.key('n_experts')} = {n_experts}{of_groups}"
+        raise fields.error("top_k", top_k, expected)
+    return ExpertConfig(
+        n_experts,
+        top_k,
+        fields.flag("normalize"),
+        score=fields.word("expert_score", ("softmax", "sigmoid")),
+        has_bias=fields.flag("choice_bias"),
+        n_groups=groups,
+        top_groups=top_groups,
+        scale=fields.number("expert_scale"),
+        shared_size=_shared_size(fields),
+    )
+
+
+def _groups(fields: Fields, n_experts: int) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token may choose from."""
+    groups, top = fields.integer("n_groups"), fields.integer("top_groups")
+    if n_experts % groups or (groups > 1 and n_experts == groups):
+        expected = f"groups of two or more of {fields.key('n_experts')} = {n_experts}"
+        raise fields.error("n_groups", groups, expected)
+    if top > groups:
+        raise fields.error("top_groups", top, f"at most {fields.key('n_groups')} = {groups}")
+    return groups, top
+
+
+def _shared_size(fields: Fields) -> int:
+    """As said, or so many experts wide."""
+    size, n_shared = fields.integer("shared_size", least=0), fields.integer("n_shared", least=0)
+    return size or n_shared * (fields.integer("expert_size", least=0) or fields.integer("ffn_size"))
+
+
+def _sparse_layers(fields: Fields, n_layers: int) -> set[int]:
+    """Every so many-th layer from the first to the last that may have experts, but those that are
+    said to have none."""
+    first, every = fields.integer("first_sparse", least=0), fields.integer("sparse_every")
+    last = fields.integer("last_sparse", least=-1)
+    last = n_layers - 1 if last < 0 else min(last, n_layers - 1)
+    sparse = {i for i in range(first, last + 1) if (i + 1) % every == 0}
+    return sparse - _dense_layers(fields)
+
+
+def _dense_layers(fields: Fields) -> set[int]:
+    key = fields.key("dense_layers")
+    said = fields.keys.raw(key) if key else None
+    if said is None:
+        return set()
+    if not isinstance(said, list) or not all(type(i) is int and 0 <= i < MAX_LAYERS for i in said):
+        raise fields.error("dense_layers", said, "a list of layers")
+    return set(said)
