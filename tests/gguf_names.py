@@ -7,9 +7,10 @@ from collections.abc import Mapping
 Config = Mapping[str, object]
 
 _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mixtral": "llama"}
-_ARCH |= {"qwen3_moe": "qwen3moe"}
+_ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
+_ARCH |= {"granitemoeshared": "granitemoe"}
 """By model_type, where it is another."""
-PERMUTED = ("llama", "granite", "smollm3")
+PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -30,7 +31,23 @@ _LAYER = {
     "post_attention_layernorm": "ffn_norm",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "block_sparse_moe.output_linear": "ffn_down_exps",
+    "shared_mlp.output_linear": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    **{
+        f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
+        for shared in ("shared_expert", "shared_experts")
+        for part in ("gate", "up", "down")
+    },
 }
+_BIASES = {"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"}
+"""Names to which no kind is added."""
+_HALVES = {
+    "block_sparse_moe.input_linear.weight": "exps",
+    "shared_mlp.input_linear.weight": "shexp",
+}
+"""Tensors that are gate and up, one behind the other."""
 _GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -58,6 +75,13 @@ _FIELDS = {
     "num_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count",
     "moe_intermediate_size": "expert_feed_forward_length",
+    "moe_num_experts": "expert_count",
+    "moe_k": "expert_used_count",
+    "moe_num_shared_experts": "expert_shared_count",
+    "moe_layer_start_index": "leading_dense_block_count",
+    "moe_layer_interval": "interleave_moe_layer_step",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "shared_intermediate_size": "expert_shared_feed_forward_length",
     "rope_local_base_freq": "rope.freq_base_swa",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
@@ -79,8 +103,20 @@ def gguf_name(name: str, arch: str) -> str:
     if name in _TOP:
         return _TOP[name]
     layer, rest = name.removeprefix("model.layers.").split(".", 1)
+    if rest in _BIASES:
+        return f"blk.{layer}.{_BIASES[rest]}"
     stem, kind = rest.rsplit(".", 1)
     return f"blk.{layer}.{(_LAYER | _NORMS.get(arch, {}))[stem]}.{kind}"
+
+
+def gguf_halves(name: str) -> tuple[str, ...]:
+    """What the two halves of the rows of a tensor are called, where they are tensors of their
+    own."""
+    layer, _, rest = name.removeprefix("model.layers.").partition(".")
+    kind = _HALVES.get(rest)
+    return (
+        () if kind is None else tuple(f"blk.{layer}.ffn_{x}_{kind}.weight" for x in ("gate", "up"))
+    )
 
 
 def gguf_fields(config: Config) -> dict[str, object]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests.gguf_names import EXPERTS, PERMUTED, gguf_arch, gguf_fields, gguf_name
+from tests.gguf_names import EXPERTS, PERMUTED, gguf_arch, gguf_fields, gguf_halves, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
 
 Array = NDArray[np.float32]
@@ -279,15 +279,17 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     """What ``write_gguf_model`` writes."""
     arch = gguf_arch(model.config)
     plain: dict[str, tuple[str, Array]] = {}
-    for name, values in _stack_experts(model).items():
+    for name, values in _split_halves(_stack_experts(model)).items():
         target = gguf_name(name, arch)
-        is_f32 = values.ndim == 1 or "gate_inp" in target
+        is_f32 = values.ndim == 1 or "gate_inp" in target or "exp_probs_b" in target
         if arch in PERMUTED and ".attn_q." in target:
             values = permute(values, model.size("num_attention_heads"))
         if arch in PERMUTED and ".attn_k." in target:
             values = permute(values, model.size("num_key_value_heads"))
         if arch.startswith("gemma") and "norm" in target:
             values = values + np.float32(1.0)
+        if "gate_inp_shexp" in target or "exp_probs_b" in target:
+            values = values.reshape(-1)
         plain[target] = ("F32" if is_f32 else format, values)
     return _gguf_metadata(model, arch), plain
 
@@ -307,6 +309,15 @@ def _stack_experts(model: TinyModel) -> dict[str, Array]:
             layer, matrix = name.split(".")[2], name.split(".")[-2]
             stacks.setdefault(f"blk.{layer}.{EXPERTS[matrix]}.weight", []).append(tensor)
     return tensors | {name: np.stack(parts) for name, parts in stacks.items()}
+
+
+def _split_halves(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        names = gguf_halves(name)
+        found |= dict(zip(names, np.split(tensor, 2, axis=-2), strict=True)) if names else {}
+        found |= {} if names else {name: tensor}
+    return found
 
 
 def _gguf_metadata(model: TinyModel, arch: str) -> dict[str, object]:

@@ -15,6 +15,8 @@ CLASSIFIERS = ("score.weight", "cls.output.weight")
 _TOP = ("embed", "final_norm", "lm_head")
 """Weights of the whole model, not of a layer."""
 _LAYER = {"hf": "model.layers.{i}.", "gguf": "blk.{i}."}
+_DRAFTS = "model.mtp_"
+"""Begins names of tensors that guess further tokens."""
 _IGNORABLE = (".rotary_emb.inv_freq", "rope_freqs.weight")
 """Ends of names of tensors that hold nothing the program needs."""
 
@@ -27,9 +29,10 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
 
 def is_ignorable(config: ModelConfig, tensor: str) -> bool:
     """Whether a tensor may be left unread by programs: derived values, a copy of the tied
-    embedding, or a head for labels (``text.heads``)."""
+    embedding, what guesses further tokens, or a head for labels (``text.heads``)."""
     is_copy = config.tied and tensor == tensor_name(_family(config), config.kind, "lm_head")
-    return is_copy or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
+    is_draft = tensor.startswith(_DRAFTS)
+    return is_copy or is_draft or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
 
 
 def tensor_name(family: Family, kind: str, weight: str) -> str:
@@ -40,7 +43,8 @@ def tensor_name(family: Family, kind: str, weight: str) -> str:
         prefix = _LAYER[kind].replace("{i}", layer)
     matrix = part.removesuffix(".bias")
     names, end = family.tensors[matrix], "weight" if matrix == part else "bias"
-    return f"{prefix}{names.hf if kind == 'hf' else names.gguf}.{end}"
+    name = names.hf if kind == "hf" else names.gguf
+    return f"{prefix}{name.removesuffix('.')}" if name.endswith(".") else f"{prefix}{name}.{end}"
 
 
 def tensor_kinds(family: Family, kind: str) -> set[str]:

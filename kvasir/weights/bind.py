@@ -11,7 +11,7 @@ from kvasir.core.errors import ModelError
 from kvasir.formats.types import Floats, TensorInfo
 from kvasir.ir.program import Program, Weight
 from kvasir.weights.source import ModelSource
-from kvasir.weights.transforms import RawTensor, apply
+from kvasir.weights.transforms import RawTensor, apply, shape_before
 
 _SHOWN = 12
 """Names of a kind that an error lists."""
@@ -35,7 +35,8 @@ class BoundWeight:
             data = self.tensors[0].data
         else:
             data = np.concatenate([tensor.data for tensor in self.tensors])
-        return apply(RawTensor(self.format, self.weight.shape, data), self.weight.transforms)
+        shape = shape_before(self.weight.shape, self.weight.transforms)
+        return apply(RawTensor(self.format, shape, data), self.weight.transforms)
 
     def dequantize(self) -> Floats:
         """The values, f32 of the weight's shape."""
@@ -101,13 +102,19 @@ def _listed(what: str, names: Sequence[str]) -> list[str]:
 
 
 def _misfits(weight: Weight, source: ModelSource) -> list[str]:
-    expected = weight.shape if len(weight.sources) == 1 else weight.shape[1:]
+    """A vector may be a matrix of one row."""
+    whole = shape_before(weight.shape, weight.transforms)
+    expected = whole if len(weight.sources) == 1 else whole[1:]
     tensors = [source.tensors[name] for name in weight.sources if name in source.tensors]
     return [
         f"{t.name} {list(t.shape)}, expected {list(expected)}"
         for t in tensors
-        if t.shape != expected
+        if t.shape != expected and not _is_same_row(t.shape, expected)
     ]
+
+
+def _is_same_row(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return (1, *a) == b or (1, *b) == a
 
 
 def _bound(weight: Weight, source: ModelSource) -> BoundWeight:

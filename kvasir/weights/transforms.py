@@ -46,6 +46,23 @@ def plus_one(tensor: RawTensor) -> RawTensor:
     return from_floats(tensor.decode() + np.float32(1.0))
 
 
+def first_half(tensor: RawTensor) -> RawTensor:
+    """The first half of the rows; of the rows of each matrix, where there are several."""
+    return _half(tensor, 0)
+
+
+def second_half(tensor: RawTensor) -> RawTensor:
+    """What ``first_half`` leaves."""
+    return _half(tensor, 1)
+
+
+def _half(tensor: RawTensor, which: int) -> RawTensor:
+    *matrices, n, k = tensor.shape
+    halves = tensor.data.reshape(int(np.prod(matrices)), 2, -1)
+    data = np.ascontiguousarray(halves[:, which]).reshape(-1)
+    return RawTensor(tensor.format, (*matrices, n // 2, k), data)
+
+
 def from_floats(values: Floats) -> RawTensor:
     return RawTensor(
         "F32", values.shape, np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1)
@@ -53,8 +70,21 @@ def from_floats(values: Floats) -> RawTensor:
 
 
 TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
-    {"permute_rope": permute_rope, "plus_one": plus_one}
+    {
+        "permute_rope": permute_rope,
+        "plus_one": plus_one,
+        "first_half": first_half,
+        "second_half": second_half,
+    }
 )
+
+
+def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
+    """Of the tensor that becomes a weight of ``shape``."""
+    for transform in transforms:
+        if transform.name.endswith("_half"):
+            shape = (*shape[:-2], 2 * shape[-2], shape[-1])
+    return shape
 
 
 def apply(tensor: RawTensor, transforms: tuple[Transform, ...]) -> RawTensor:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny, tiny_kin
+from tests import tiny, tiny_kin, tiny_moe
 from tests.tiny import TinyModel
 
 KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.seed_oss, tiny_kin.granite, tiny_kin.smollm3, tiny_kin.exaone4, tiny_kin.qwen3_moe),
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
+    *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
+    *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -46,6 +48,7 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         use_sliding_window=True, sliding_window=8, max_window_layers=1
     ),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
+    "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "qwen3_bias": lambda: tiny.qwen3(attention_bias=True),
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(

@@ -11,7 +11,7 @@ import pytest
 from kvasir.core.errors import ModelError
 from kvasir.ir.program import Transform
 from kvasir.weights.transforms import RawTensor, apply, from_floats, permute_rope
-from tests import tiny
+from tests import tiny, tiny_moe
 from tests.gguf_writer import ENCODERS
 from tests.loading import load
 
@@ -72,6 +72,32 @@ def test_row_order_is_undone_on_packed_rows(format: str, tmp_path: Path) -> None
         raw = binding[f"layers.1.{letter}"].raw()
         assert raw.format == format
         assert raw.data.tobytes() == ENCODERS[format][1](plain)
+
+
+def test_gate_and_up_of_one_tensor_are_its_halves(tmp_path: Path) -> None:
+    """Of each expert's rows; quantized ones as they are stored."""
+    model = tiny_moe.granite_moe_shared()
+    folder = load(tiny.write_hf(model, tmp_path)).binding
+    part = "model.layers.1.block_sparse_moe.input_linear.weight"
+    both = [folder[f"layers.1.experts.{name}"].dequantize() for name in ("gate", "up")]
+    assert np.concatenate(both, axis=1).tobytes() == model.tensors[part].tobytes()
+    both = [folder[f"layers.1.shared.{name}"].dequantize() for name in ("gate", "up")]
+    part = "model.layers.1.shared_mlp.input_linear.weight"
+    assert np.concatenate(both).tobytes() == model.tensors[part].tobytes()
+
+
+def test_a_vector_may_be_a_matrix_of_one_row(tmp_path: Path) -> None:
+    """A bias [1, experts] in folders of ERNIE, a gate [hidden] in GGUF files of Qwen 2."""
+    model = tiny_moe.ernie45_moe()
+    bias = model.tensors["model.layers.1.mlp.moe_statics.e_score_correction_bias"]
+    bound = load(tiny.write_hf(model, tmp_path)).binding["layers.1.choice_bias"]
+    assert (bias.shape, bound.dequantize().tolist()) == ((1, 6), bias[0].tolist())
+    model = tiny_moe.qwen2_moe()
+    gate = model.tensors["model.layers.0.mlp.shared_expert_gate.weight"]
+    path = tiny.write_gguf_model(model, tmp_path / "m.gguf")
+    bound = load(path).binding["layers.0.shared_gate"]
+    assert bound.tensors[0].shape == (64,)
+    assert bound.dequantize().tolist() == gate.tolist()
 
 
 def test_biases_are_permuted_like_rows() -> None:

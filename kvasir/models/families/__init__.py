@@ -1,15 +1,18 @@
 """The families that run, a file each."""
 
 from kvasir.models.families.ernie45 import ERNIE45
+from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.families.granite import GRANITE
+from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
 from kvasir.models.families.ministral import MINISTRAL
 from kvasir.models.families.mixtral import MIXTRAL
 from kvasir.models.families.qwen2 import QWEN2
+from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.seed_oss import SEED_OSS
@@ -17,6 +20,7 @@ from kvasir.models.families.smollm3 import SMOLLM3
 
 FAMILIES = (
     *(LLAMA, MISTRAL, MINISTRAL, MIXTRAL, SMOLLM3, GRANITE, SEED_OSS, ERNIE45),
-    *(QWEN2, QWEN3, QWEN3_MOE, EXAONE4),
+    *(QWEN2, QWEN3, EXAONE4),
+    *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE),
     *(GEMMA, GEMMA2, GEMMA3),
 )
