@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -20,16 +19,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the cases of a test marked ``sampled(n)`` keep each n-th: with a count of the inner
-    parameter that n does not divide, each of its values stands beside another of the outer's."""
+    """Of the cases of a test marked ``sampled(n)`` keep the diagonals, those whose places in their
+    parameters add up to a multiple of n: every value of each occurs, beside changing others, where
+    the places of these others add up to n different sums."""
     if os.environ.get("KVASIR_LONG", "") not in ("", "0"):
         return
-    seen: Counter[str] = Counter()
+    places: dict[tuple[str, str], dict[int, int]] = {}
     kept, left = [], []
     for item in items:
-        marker, name = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
-        is_kept = marker is None or seen[name] % marker.args[0] == 0
-        seen[name] += 1
+        marker, total = item.get_closest_marker("sampled"), 0
+        if marker is not None:
+            for name, value in item.callspec.params.items():  # type: ignore[attr-defined]
+                known = places.setdefault((item.nodeid.partition("[")[0], name), {})
+                total += known.setdefault(id(value), len(known))
+        is_kept = marker is None or total % marker.args[0] == 0
         (kept if is_kept else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept

@@ -42,7 +42,7 @@ class Toy:
         )
 
     def native_alone(self, sizes: EngineSizes) -> CpuExecutor:
-        return CpuExecutor(self.target, self.binding, sizes, CpuSettings(2, BEST, hashes=True))
+        return CpuExecutor(self.target, self.binding, sizes, CpuSettings(1, BEST, hashes=True))
 
     def reference(self, sizes: EngineSizes) -> ReferenceExecutor:
         return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)

@@ -22,8 +22,8 @@ from tests.toy_bundle import WINDOW, Toy, make_toy
 SIZES = Sizes(tiny.VOCAB, max_model_len=128)
 FEW = make_requests(8, tiny.VOCAB, seed=4, max_prompt=24, max_tokens=24)
 MANY = [
-    *make_requests(16, tiny.VOCAB, seed=4, max_prompt=60, max_tokens=40),
-    *make_sharing_requests(16, tiny.VOCAB, seed=5, max_prompt=60, max_tokens=40),
+    *make_requests(10, tiny.VOCAB, seed=4, max_prompt=60, max_tokens=40),
+    *make_sharing_requests(10, tiny.VOCAB, seed=5, max_prompt=60, max_tokens=40),
 ]
 MANY = [structs.replace(request, id=i) for i, request in enumerate(MANY)]
 BY_REFERENCE = ("batch, shuffled", "overlapped, chunks of 7, staggered", "overlapped, preempted")
@@ -79,16 +79,22 @@ def test_the_reference_answers_and_drafts_the_same(toy: Toy, variant: str) -> No
     assert len(by_native.drafts) > 12
 
 
+@pytest.fixture(scope="module", params=["bfloat16", "auto"])
+def windowed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Toy, Sizes, Outcome]:
+    toy = make_toy("windowed", tmp_path_factory.mktemp("windowed"), request.param)
+    sizes = replace(SIZES, windows=(WINDOW,))
+    return toy, sizes, baseline(toy.native_alone, MANY, sizes)
+
+
 @pytest.mark.parametrize("variant", DRAFT_VARIANTS[5:9], ids=lambda variant: variant.name)
-@pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
 def test_windows_and_smaller_weights(
-    variant: Variant, dtype: str, tmp_path_factory: pytest.TempPathFactory
+    variant: Variant, windowed: tuple[Toy, Sizes, Outcome]
 ) -> None:
-    toy = make_toy("windowed", tmp_path_factory.mktemp("windowed"), dtype)
-    grouped = replace(SIZES, windows=(WINDOW,))
-    wanted = baseline(toy.native_alone, MANY[:20], grouped).answers
+    toy, sizes, expected = windowed
     counted = Counted(partial(toy.native, threads=1))
-    assert run(counted, MANY[:20], grouped, variant).answers == wanted
+    assert run(counted, MANY, sizes, variant).answers == expected.answers
     assert counted.n_accepted == counted.n_verified > 0
 
 

@@ -40,7 +40,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case(request.param)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", DISK_VARIANTS, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_the_disk(variant: Variant, case: Case) -> None:
     outcome = run(FakeExecutor, case.requests, case.sizes, variant, case.answers)

@@ -77,16 +77,18 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(load(write(tmp_path_factory.mktemp("model")), dtype))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "variant", VARIANTS + SHARING_VARIANTS[3:], ids=lambda variant: variant.name
 )
-def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Variant) -> None:
-    expected = case.expected.answers
-    for threads, sizes in ((1, case.sizes), (2, case.grouped)):
-        outcome = run(case.make(threads), case.requests, sizes, variant, expected)
-        for request in case.requests:
-            assert outcome.answers[request.id] == expected[request.id], (threads, request.params)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_answers_do_not_depend_on_how_they_are_computed(
+    case: Case, threads: int, variant: Variant
+) -> None:
+    expected, sizes = case.expected.answers, case.sizes if threads == 1 else case.grouped
+    outcome = run(case.make(threads), case.requests, sizes, variant, expected)
+    for request in case.requests:
+        assert outcome.answers[request.id] == expected[request.id], request.params
     assert sum(sum(map(bool, answer.hashes)) for answer in expected.values()) > 300
 
 
@@ -104,15 +106,15 @@ def test_answers_do_not_depend_on_where_threads_and_memory_are(case: Case) -> No
 
 def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path: Path) -> None:
     cache = PackedCache(tmp_path, 1 << 30, min_bytes=0)
-    expected = case.expected.answers
+    expected = {request.id: case.expected.answers[request.id] for request in case.requests[:9]}
     for n_files in (0, 1):
         assert len(list(tmp_path.iterdir())) == n_files
         make = case.make(2, cache)
-        outcome = run(make, case.requests, case.sizes, VARIANTS[0], expected)
+        outcome = run(make, case.requests[:9], case.sizes, VARIANTS[0])
         assert outcome.answers == expected
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
 )
@@ -128,7 +130,8 @@ def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -
     assert outcome.stats.prefix_hits > 0 or may_miss
 
 
-@pytest.mark.parametrize("variant", DISK_VARIANTS[::3], ids=lambda variant: variant.name)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("variant", DISK_VARIANTS, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing
     outcome = run(case.make(2), case.sharing, case.grouped, variant, expected)

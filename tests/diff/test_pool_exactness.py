@@ -16,6 +16,7 @@ from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.bundle import DRAFT, of_programs
 from kvasir.ir.pool import with_pool
 from tests import tiny
+from tests.answers import Answer
 from tests.disk_variants import DISK_VARIANTS
 from tests.draft_variants import DRAFT_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, MakeExecutor, Sizes, Variant, baseline, run
@@ -31,24 +32,34 @@ REQUESTS = pooling(make_requests(40, SIZES.vocab_size, seed=1))
 SHARING = pooling(make_sharing_requests(40, SIZES.vocab_size, seed=2))
 
 
+@pytest.fixture(scope="module")
+def alone() -> dict[int, Answer]:
+    return baseline(FakeExecutor, REQUESTS, SIZES).answers
+
+
+@pytest.fixture(scope="module")
+def sharing_alone() -> dict[int, Answer]:
+    return baseline(FakeExecutor, SHARING, SIZES).answers
+
+
 @pytest.mark.parametrize("variant", VARIANTS + SHARING_VARIANTS, ids=lambda variant: variant.name)
-def test_the_engine_gives_the_same_vectors(variant: Variant) -> None:
-    expected = baseline(FakeExecutor, REQUESTS, SIZES).answers
-    got = run(FakeExecutor, REQUESTS, SIZES, variant, expected).answers
+def test_the_engine_gives_the_same_vectors(variant: Variant, alone: dict[int, Answer]) -> None:
+    got = run(FakeExecutor, REQUESTS, SIZES, variant, alone).answers
     for request in REQUESTS:
-        assert got[request.id] == expected[request.id], request.pooling
+        assert got[request.id] == alone[request.id], request.pooling
         assert bool(got[request.id].vector) == (request.pooling is not None)
-    assert len({answer.vector for answer in expected.values()}) > 20
+    assert len({answer.vector for answer in alone.values()}) > 20
 
 
 @pytest.mark.parametrize(
     "variant", (*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS), ids=lambda variant: variant.name
 )
-def test_the_engine_gives_the_same_vectors_of_shared_prompts(variant: Variant) -> None:
-    expected = baseline(FakeExecutor, SHARING, SIZES).answers
-    got = run(FakeExecutor, SHARING, SIZES, variant, expected).answers
+def test_the_engine_gives_the_same_vectors_of_shared_prompts(
+    variant: Variant, sharing_alone: dict[int, Answer]
+) -> None:
+    got = run(FakeExecutor, SHARING, SIZES, variant, sharing_alone).answers
     for request in SHARING:
-        assert got[request.id] == expected[request.id], request.pooling
+        assert got[request.id] == sharing_alone[request.id], request.pooling
 
 
 class Case:
