@@ -97,6 +97,7 @@ NATIVE = (*VARIANTS[3:14], *VARIANTS[16:18], *VARIANTS[25:])
 CACHED = (*CACHE_VARIANTS[:12], *FORK_VARIANTS[:2], *DISK_VARIANTS[1:3])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", NATIVE, ids=lambda variant: variant.name)
 def test_native_vectors_do_not_depend_on_how_they_are_computed(
     case: Case, variant: Variant
@@ -105,6 +106,7 @@ def test_native_vectors_do_not_depend_on_how_they_are_computed(
     assert got == case.expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", CACHED, ids=lambda variant: variant.name)
 def test_native_vectors_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -> None:
     outcome = run(case.make(2), case.sharing, case.sizes, variant, case.expected_of_sharing)
@@ -172,11 +174,11 @@ def test_vectors_are_made_before_drafts_read_the_same_rows(
     assert both.exports == (HIDDEN,)
     sizes = Sizes(tiny.VOCAB, max_model_len=128)
     requests = pooling(make_requests(24, tiny.VOCAB, seed=4, max_prompt=60, max_tokens=24))
-    settings = CpuSettings(2, BEST, hashes=True)
+    one, two = (CpuSettings(n, BEST, hashes=True) for n in (1, 2))
 
     def alone(sizes: EngineSizes) -> CpuExecutor:
-        return CpuExecutor(with_pool(toy.target), toy.binding, sizes, settings)
+        return CpuExecutor(with_pool(toy.target), toy.binding, sizes, one)
 
     expected = baseline(alone, requests, sizes).answers
-    got = run(lambda s: CpuExecutor(both, toy.binding, s, settings), requests, sizes, variant)
+    got = run(lambda s: CpuExecutor(both, toy.binding, s, two), requests, sizes, variant)
     assert got.answers == expected
