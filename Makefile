@@ -67,7 +67,8 @@ test: $(VENV)/.built $(VENV)/.dev
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/diff/test_engine_exactness.py \
 		tests/diff/test_executor_drafts.py tests/diff/test_native_exactness.py \
-		tests/diff/test_bundle_exactness.py tests/diff/test_disk_exactness.py tests/prop/test_prefix_cache.py \
+		tests/diff/test_bundle_exactness.py tests/diff/test_disk_exactness.py \
+		tests/diff/test_pool_exactness.py tests/prop/test_prefix_cache.py \
 		tests/prop/test_scheduler_runs.py tests/prop/test_toolcalls.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.
@@ -94,7 +95,7 @@ test-schemas: $(VENV)/.built $(VENV)/.dev
 	tar xzf build/schemas/jsonschema-*.tar.gz -C build/schemas --strip-components 1 --wildcards '*/json/tests/*.json'
 	KVASIR_SCHEMA_SUITE=build/schemas/json/tests KVASIR_SCHEMAS=$(SCHEMAS) $(VENV)/bin/python -m pytest tests/schemas $(ARGS)
 
-# The short form, 3 kills under 16 of them, is part of make test.
+# The short form, 2 kills under 16 of them, is part of make test.
 test-kill: $(VENV)/.built $(VENV)/.dev
 	KVASIR_KILLS=1 $(VENV)/bin/python -m pytest tests/e2e/test_survival.py -k kills_under $(ARGS)
 
@@ -114,7 +115,8 @@ interrupts: $(VENV)/.built $(VENV)/.dev
 
 # Alone on the machine: bounds of gaps and of the health's answers beside attacks.
 test-quiet: $(VENV)/.built $(VENV)/.dev
-	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py tests/e2e/test_reach.py $(ARGS)
+	KVASIR_QUIET=1 $(VENV)/bin/python -m pytest tests/e2e/test_floods.py tests/e2e/test_doors.py tests/e2e/test_reach.py \
+		tests/e2e/test_transport_attacks.py tests/e2e/test_limits.py $(ARGS)
 
 # The short form is part of make test.
 kills: $(VENV)/.built $(VENV)/.dev

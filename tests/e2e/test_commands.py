@@ -43,6 +43,17 @@ def local(model: str) -> Local:
     return start_local(EngineOptions(model=model, max_model_len=128, kv_memory="1MiB", threads=1))
 
 
+LASTING = SamplingParams(temperature=0.0, max_tokens=4000, ignore_eos=True)
+"""An answer that is not over before something is done about it."""
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Local:
+    """With room for such an answer."""
+    model = tiny.write_hf(tiny.llama(max_position_embeddings=4096), tmp_path / "long")
+    return start_local(EngineOptions(model=str(model), kv_memory="16MiB", threads=1))
+
+
 def engines() -> list[psutil.Process]:
     """Of this process; a server that other tests share is none."""
     children = psutil.Process().children()
@@ -80,29 +91,29 @@ def test_an_invalid_parameter_is_one_line(model: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.startswith("kvasir: top_p must be")
 
 
-def test_an_answer_that_is_dropped_frees_its_blocks(local: Local) -> None:
+def test_an_answer_that_is_dropped_frees_its_blocks(patient: Local) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
-    answer = local.complete(PROMPT, params)
+    answer = patient.complete(PROMPT, LASTING)
     next(answer)
     answer.close()
-    whole = "".join(local.complete(PROMPT, params))
-    assert whole == "".join(local.complete(PROMPT, params))
-    assert isinstance(local, LocalModel)
-    stats = local.stats
+    whole = "".join(patient.complete(PROMPT, params))
+    assert whole == "".join(patient.complete(PROMPT, params))
+    assert isinstance(patient, LocalModel)
+    stats = patient.stats
     assert (stats.n_running, stats.n_cancelled) == (0, 1)
     assert stats.blocks_free + stats.blocks_cached == stats.blocks_total
-    local.close()
+    patient.close()
 
 
-def test_an_engine_that_dies_is_told(local: Local) -> None:
-    answer = local.complete(PROMPT, SamplingParams(max_tokens=64, ignore_eos=True))
-    next(answer)
-    assert isinstance(local, LocalModel)
+def test_an_engine_that_dies_is_told(patient: Local) -> None:
+    assert isinstance(patient, LocalModel)
     (engine,) = engines()
+    answer = patient.complete(PROMPT, LASTING)
+    next(answer)
     engine.kill()
     with pytest.raises(EngineGone, match=r"ended by SIGKILL \(status -9\): "):
         list(answer)
-    local.close()
+    patient.close()
 
 
 def test_an_interrupted_close_kills_the_engine(

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import StartServer
-from tests.e2e.harness import AT_ONCE, Server, exchange, head
+from tests.e2e.harness import AT_ONCE, Server, exchange, head, wait_until
 
 MIB = 2**20
 
@@ -142,7 +142,7 @@ def test_an_upload_that_ends_early_leaves_nothing(server: StartServer, tmp_path:
         data = b"x" * (64 * MIB)
         file = official(running).files.create(file=data, purpose="batch")
         assert official(running).files.content(file.id).read() == data
-        assert running.rss() < before + 32 * MIB
+        wait_until(lambda: running.rss() < before + 32 * MIB)
 
 
 def _broken() -> io.RawIOBase:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from tests.e2e.conftest import StartServer
-from tests.e2e.harness import PATIENCE, Server, running_server, sing, wait_until
+from tests.e2e.harness import PATIENCE, Server, first_refusal, running_server, sing, wait_until
 from tests.e2e.toy_model import write_toy_model
 
 SLOW = {"seconds": 0.005}
@@ -51,8 +51,8 @@ def test_a_working_engine_that_hangs_is_not_well_before_it_is_killed(server: Sta
         wait_until(lambda: running.metric("kvasir_num_requests_running") == 1)
         assert "still_seconds" in health(running)["checks"]["steps"]
         os.kill(running.engine_pid(), signal.SIGSTOP)
-        wait_until(lambda: running.get("/health").status_code == 503)
-        assert health(running)["status"] == "unwell: steps"
+        unwell = first_refusal(running, "/health")
+        assert (unwell.status_code, unwell.json()["status"]) == (503, "unwell: steps")
         assert not any("the engine died" in line for line in running.lines)
         assert len(song.result()) > 0
         wait_until(lambda: running.get("/health").status_code == 200)

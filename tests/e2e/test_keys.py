@@ -22,10 +22,17 @@ from kvasir.serve.keys.key import Key, KeyLimits, create
 from kvasir.serve.keys.keyfile import KeyFile
 from kvasir.serve.salt import block_salt
 from tests.e2e.harness import PATIENCE, Server, running_server, wait_until
+from tests.e2e.toy_model import write_toy_model
 
 TEXT = "/v1/completions"
 SHORT: dict[str, Any] = {"prompt": [5, 6, 7], "max_tokens": 2}
-LONG = {**SHORT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+LONG = {**SHORT, "max_tokens": 1200, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture
+def slow_folder(tmp_path: Path) -> Path:
+    """Of a model whose ``LONG`` answer lasts for more than six seconds, whoever reads it."""
+    return write_toy_model(tmp_path / "slow", {"seconds": 0.005})
 
 
 def make(path: Path, key_id: str, *scopes: str, **limits: Any) -> str:
@@ -62,6 +69,13 @@ def streaming(server: Server, secret: str) -> Iterator[Iterator[str]]:
         lines = stream.iter_lines()
         next(lines)
         yield lines
+
+
+def reload(server: Server, says: str) -> None:
+    """The file is read again, as the log says."""
+    n_lines = len(server.lines)
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: any(says in line for line in server.lines[n_lines:]))
 
 
 def code(reply: httpx.Response) -> tuple[int, str]:
@@ -109,17 +123,22 @@ def test_the_operator_makes_turns_and_ends_keys(toy_folder: Path, tmp_path: Path
     assert "serving" in log and not any(secret in log for secret in seen)
 
 
-def test_a_key_that_expires_ends_nothing_that_runs(toy_folder: Path, tmp_path: Path) -> None:
+def test_a_key_that_expires_ends_nothing_that_runs(slow_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    short = Key("short", ("inference",), (), 0, expires=int(time.time()) + 4)
-    secret = KeyFile(path).edit(lambda keys: create(keys, short))
-    with keyed(toy_folder, path) as server:
+    other = make(path, "other", "inference", "metrics")
+    with keyed(slow_folder, path) as server:
+        server.http.headers.update(bearer(other))
+        # its time begins once the server is up
+        short = Key("short", ("inference",), (), 0, expires=int(time.time()) + 4)
+        secret = KeyFile(path).edit(lambda keys: create(keys, short))
+        reload(server, "the keys were read again: 2")
 
         def asked() -> httpx.Response:
             return server.post(TEXT, SHORT, **bearer(secret))
 
         with streaming(server, secret) as lines:
             wait_until(lambda: asked().status_code == 401)
+            assert server.metric("kvasir_num_requests_running") == 1
             assert code(asked()) == (401, "expired_api_key")
             assert [line for line in lines if line][-1] == "data: [DONE]"
 
@@ -128,18 +147,12 @@ def test_r108_the_file_is_read_again_when_it_is_asked_for(toy_folder: Path, tmp_
     path = tmp_path / "keys"
     alice = make(path, "alice")
     with keyed(toy_folder, path) as server:
-
-        def reload(says: str) -> None:
-            n_lines = len(server.lines)
-            server.process.send_signal(signal.SIGHUP)
-            wait_until(lambda: any(says in line for line in server.lines[n_lines:]))
-
         bob = make(path, "bob")
         assert server.post(TEXT, SHORT, **bearer(bob)).status_code == 401
-        reload("the keys were read again: 2")
+        reload(server, "the keys were read again: 2")
         assert server.post(TEXT, SHORT, **bearer(bob)).status_code == 200
         path.write_text("{")
-        reload("is damaged: Input data was truncated; the keys stay as they were")
+        reload(server, "is damaged: Input data was truncated; the keys stay as they were")
         for secret in (alice, bob):
             assert server.post(TEXT, SHORT, **bearer(secret)).status_code == 200
 
@@ -197,11 +210,11 @@ def test_a_prompt_beyond_the_keys_limit_is_named(toy_folder: Path, tmp_path: Pat
 
 
 def test_requests_at_a_time_are_given_back_by_those_who_leave(
-    toy_folder: Path, tmp_path: Path
+    slow_folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "keys"
     alice, bob = make(path, "alice", concurrency=2), make(path, "bob", concurrency=2)
-    with keyed(toy_folder, path) as server:
+    with keyed(slow_folder, path) as server:
         with streaming(server, alice), streaming(server, alice):
             refused = server.post(TEXT, SHORT, **bearer(alice))
             assert code(refused) == (429, "concurrency_exceeded")

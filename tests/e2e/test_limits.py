@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.e2e.canaries import JUDGES_TIMES
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import (
     AT_ONCE,
@@ -18,7 +19,6 @@ from tests.e2e.harness import (
     connect,
     head,
     last_event,
-    n_known,
     read_reply,
     wait_until,
 )
@@ -34,11 +34,12 @@ def code_of(event: str) -> str:
 
 def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: StartServer) -> None:
     """Whole seconds, so that the wait is long enough for a quarter to be more than one; a step is
-    so slow that what a busy machine adds to it is little."""
+    so slow that what a busy machine adds to it is little. ``make test-quiet`` judges the quarter;
+    while others come and go there are two to either side."""
     options = {"faults": {**SLOW, "seconds": 0.2}, "max_queued_requests": 4}
     with server(**options) as running, ThreadPoolExecutor(48) as pool:
-        running.post(PATH, {**SONG, "n": 32, "max_tokens": 20})  # what such steps take is learnt
-        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 50}) for _ in range(32)]
+        running.post(PATH, {**SONG, "n": 32, "max_tokens": 12})  # what such steps take is learnt
+        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 32}) for _ in range(32)]
         wait_until(lambda: running.metric("kvasir_num_requests_running") == 32)
         waiting = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 5}) for _ in range(4)]
         wait_until(lambda: running.metric("kvasir_num_requests_waiting") == 4)
@@ -53,14 +54,15 @@ def test_r54_a_full_queue_is_a_429_with_the_time_that_is_worth_waiting(server: S
         wait_until(lambda: running.metric("kvasir_num_requests_waiting") < 4)
         truth = time.monotonic() - began
         told = int(refused.headers["retry-after"])  # rounded up
-        assert 0.75 * truth <= told < 1.25 * truth + 1
+        share = 0.25 if JUDGES_TIMES else 0.5
+        assert (1 - share) * truth <= told < (1 + share) * truth + 1
         assert all(song.result().status_code == 200 for song in songs + waiting)
         assert running.metric("kvasir_request_errors_total", code="queue_full") == 1
 
 
 def test_who_fills_the_queue_keeps_nobody_else_out(server: StartServer) -> None:
     """A batch of as many choices as a request may have, and another user's request for now."""
-    batch = {**SONG, "priority_class": "batch", "max_tokens": 400}
+    batch = {**SONG, "priority_class": "batch", "max_tokens": 250}
     now = {**SONG, "priority_class": "realtime", "user": "other", "max_tokens": 5}
     with server(faults=SLOW, max_queued_requests=16) as running, ThreadPoolExecutor(1) as pool:
         whole = pool.submit(running.post, PATH, {**batch, "n": 48})
@@ -74,9 +76,12 @@ def test_who_fills_the_queue_keeps_nobody_else_out(server: StartServer) -> None:
 
 def test_queued_prompt_tokens_are_bounded(server: StartServer) -> None:
     options = {"faults": SLOW, "max_queued_tokens": 100}
-    with server(**options) as running, ThreadPoolExecutor(40) as pool:
-        songs = [pool.submit(running.post, PATH, {**SONG, "max_tokens": 150}) for _ in range(33)]
-        wait_until(lambda: n_known(running) == 33)
+    with server(**options) as running, ThreadPoolExecutor(3) as pool:
+        songs = []
+        for n_running in (16, 32):
+            songs.append(pool.submit(running.post, PATH, {**SONG, "n": 16, "max_tokens": 300}))
+            wait_until(lambda n=n_running: running.metric("kvasir_num_requests_running") == n)
+        songs.append(pool.submit(running.post, PATH, {**SONG, "max_tokens": 5}))
         wait_until(lambda: running.metric("kvasir_num_prompt_tokens_waiting") == 6)
         refused = running.post(PATH, {**SONG, "prompt": "x" * 200, "max_tokens": 5})
         assert refused.status_code == 429
@@ -130,7 +135,7 @@ def test_a_deadline_that_passes_is_a_504_or_an_error_event(
 
 
 def test_request_timeout_ends_what_takes_too_long(server: StartServer) -> None:
-    with server(faults=SLOW, request_timeout=1) as running:
+    with server(faults=SLOW, request_timeout=2) as running:
         assert running.post(PATH, {**SONG, "max_tokens": 5}).status_code == 200
         song = {**SONG, "max_tokens": 1000}
         reply = running.post(PATH, song)

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from tests.e2e.harness import (
     connect,
     post_bytes,
     read_reply,
+    reserved_port,
     running_server,
     wait_until,
 )
@@ -81,16 +81,12 @@ def test_r75_the_wall_clock_jumps(
 @contextmanager
 def full_log(folder: Path, executor: str) -> Iterator[Server]:
     """A server whose log is a full disk."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
     engine = {"model": str(folder), "executor": executor, "served_model_name": "toy"}
-    serve = {"port": port, "enable_log_requests": True, "log_level": "debug"}
-    given = {"serve": serve, "engine": engine, "module": FAULT_ENGINE}
-    command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
-    with (
-        open("/dev/full", "w") as full,
-        subprocess.Popen(command, cwd=ROOT, stdout=full, stderr=full, text=True) as process,
-    ):
+    with open("/dev/full", "w") as full, reserved_port() as port:
+        serve = {"port": port, "enable_log_requests": True, "log_level": "debug"}
+        given = {"serve": serve, "engine": engine, "module": FAULT_ENGINE}
+        command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=full, stderr=full, text=True)
         server = Server(process, port, [])
         try:
             with server.http:

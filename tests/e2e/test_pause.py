@@ -16,10 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir.serve.watchdog import MIN_SECONDS
 from tests.e2e.harness import PATIENCE, Server, is_alive, running_server, sing, wait_until
 from tests.e2e.toy_model import write_toy_model
 
-SONG = {"prompt": "sing of pauses", "max_tokens": 100, "ignore_eos": True, "seed": 3}
+SONG = {"prompt": "sing of pauses", "max_tokens": 150, "ignore_eos": True, "seed": 3}
 N_SONGS = 8
 
 
@@ -35,9 +36,10 @@ class World:
         return sing(self.server, song)
 
     def choir(self) -> list[Future[list[str]]]:
-        """Songs of which some tokens are told."""
+        """Songs that all run, of which some tokens are told."""
         told = self.server.metric("kvasir_generation_tokens_total")
         found = [self.pool.submit(self.sing, song) for song in self.songs]
+        wait_until(lambda: self.server.metric("kvasir_num_requests_running") == N_SONGS)
         wait_until(lambda: self.server.metric("kvasir_generation_tokens_total") > told + 50)
         return found
 
@@ -74,10 +76,10 @@ def test_a_frozen_engine_goes_on_where_it_was(world: World) -> None:
     assert world.post("/pause?mode=keep") == {"status": "paused"}
     assert world.post("/pause?mode=keep&clear_cache=false") == {"status": "paused"}
     late = [world.pool.submit(world.sing, song) for song in world.songs]
-    time.sleep(0.2)  # what was computed is told
+    time.sleep(1)  # what was computed is told
     told = server.metric("kvasir_generation_tokens_total")
     engine = server.engine_pid()
-    time.sleep(6)  # longer than an engine may stand still that should go on
+    time.sleep(MIN_SECONDS + 1)  # longer than an engine may stand still that should go on
     assert server.metric("kvasir_generation_tokens_total") == told
     assert server.engine_pid() == engine and is_alive(engine)
     assert not any(song.done() for song in (*choir, *late))

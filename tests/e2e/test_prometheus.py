@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import pytest
 
 from scripts.observability import ROOT
 from scripts.panels import PANELS
-from tests.e2e.harness import PATIENCE, Server, running_server, wait_until
+from tests.e2e.harness import PATIENCE, Server, reserved_port, running_server, wait_until
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs prometheus (Debian: prometheus)"
@@ -38,8 +37,11 @@ scrape_configs:
 @contextmanager
 def watched(server: Server, folder: Path) -> Iterator[str]:
     """The address of a Prometheus that scrapes ``server`` every second."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with reserved_port() as port:
+        yield from _watched(server, folder, f"127.0.0.1:{port}")
+
+
+def _watched(server: Server, folder: Path, address: str) -> Iterator[str]:
     rules = ROOT / "deploy" / "alerts.yml"
     (folder / "prometheus.yml").write_text(CONFIG.format(rules=rules, port=server.port))
     command = [

@@ -60,7 +60,7 @@ def test_turns_wait_for_each_other_and_no_other_key_is_in_their_line(
             ended.append(name)
             return answer
 
-        first = pool.submit(told, "first", alice, 150)
+        first = pool.submit(told, "first", alice, 250)
         wait_until(lambda: n_known(running) == 1)
         second = pool.submit(told, "second", alice, 2)
         others = told("other", bob, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,8 +58,8 @@ def errors(server: Server, code: str) -> float:
 def test_r16_disconnect_mid_decode(steady: Server, stream: bool) -> None:
     with canaries(steady):
         with open_request(steady, {**LONG, "stream": stream, "n": 2}):
-            wait_until(lambda: steady.metric("kvasir_num_requests_running") >= 2)
-            time.sleep(0.1)
+            # more than the two canaries
+            wait_until(lambda: steady.metric("kvasir_num_requests_running") > 2)
         wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
     assert steady.metric("kvasir_request_success_total", finished_reason="abort") == 1
 
@@ -78,7 +77,7 @@ def test_r16_disconnect_mid_prefill(steady: Server) -> None:
     body = {**LONG, "prompt": [[97] * 4000] * 8, "max_tokens": 90}
     with canaries(steady):
         with open_request(steady, body):
-            wait_until(lambda: steady.metric("kvasir_num_requests_waiting") > 0)
+            wait_until(lambda: steady.metric("kvasir_num_requests_waiting") > 2)
         wait_until(lambda: cancelled(steady) == 1, AT_ONCE)
 
 
@@ -108,7 +107,7 @@ def test_r17_slow_reader_is_cancelled(server: StartServer) -> None:
             sock.connect(("127.0.0.1", running.port))
             body = {**LONG, "stream": True, "logprobs": 20, "n": 8, "max_tokens": 1000}
             sock.sendall(post_bytes(PATH, json.dumps(body).encode()))
-            wait_until(lambda: running.metric("kvasir_num_requests_running") >= 8)
+            wait_until(lambda: running.metric("kvasir_num_requests_running") > 2)
             wait_until(lambda: running.metric("kvasir_num_requests_running") <= 2)
             wait_until(lambda: cancelled(running) + errors(running, "slow_reader") == 1)
 

@@ -299,6 +299,6 @@ def test_closing_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
     store = DiskStore(tmp_path, LIMITS)
     for i in range(5):
         store.put(name(i), block(i))
-    threading.Timer(0.1, go.set).start()
+    threading.Timer(1, go.set).start()
     store.close(0.01)
     assert store.stats.n_dropped >= 4

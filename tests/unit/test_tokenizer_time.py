@@ -64,13 +64,19 @@ def test_r48_time_is_linear(tokenizer: Tokenizer, unit: str) -> None:
 def test_a_long_text_leaves_other_threads_their_turn(
     tokenizer: Tokenizer, parse_special: bool
 ) -> None:
+    """Once in a few times at least: a busy machine leaves a thread none, too."""
+    tokenizer.encode("a", parse_special=parse_special)
+    assert min(longest_wait(tokenizer, parse_special) for _ in range(5)) < 0.5
+
+
+def longest_wait(tokenizer: Tokenizer, parse_special: bool) -> float:
+    """Of a thread beside one that encodes, as a share of the time that this takes."""
     text, ends = "the quick " * 40_000, []
 
     def encode() -> None:
         tokenizer.encode(text, parse_special=parse_special)
         ends.append(time.perf_counter())
 
-    tokenizer.encode("a", parse_special=parse_special)
     thread = threading.Thread(target=encode)
     looks = [time.perf_counter()]
     thread.start()
@@ -78,5 +84,4 @@ def test_a_long_text_leaves_other_threads_their_turn(
         time.sleep(0.001)
         looks.append(time.perf_counter())
     thread.join()
-    longest = max(after - before for before, after in pairwise(looks))
-    assert longest < 0.5 * (ends[0] - looks[0])
+    return max(after - before for before, after in pairwise(looks)) / (ends[0] - looks[0])
