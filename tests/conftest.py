@@ -7,10 +7,12 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("new", derandomize=False, print_blob=True)
+# No bounds of times: a busy machine may stand still in any case.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", patient, derandomize=True)
+settings.register_profile("new", patient, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("KVASIR_CASES", "same"))
 
 # A shell that starts tests in the background makes them, and what they start, ignore SIGINT.

@@ -30,7 +30,7 @@ def known(request: pytest.FixtureRequest) -> tuple[Sizes, Outcome]:
     return sizes, baseline(FakeExecutor, REQUESTS, sizes)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("misses", [0, 3])
 @pytest.mark.parametrize("variant", DRAFT_VARIANTS, ids=lambda variant: variant.name)
 def test_drafts_change_no_answer(

@@ -21,22 +21,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 import pytest
 
-from kvasir.serve.allocator import GIVE_BACK_SECONDS
-from tests.e2e.harness import PATIENCE, ROOT, Server, post_bytes, wait_until
+from tests.e2e.harness import GIVEN_BACK, PATIENCE, ROOT, Server, post_bytes, wait_until
 
 SONGS: tuple[dict[str, Any], ...] = (
     {"prompt": "a greedy canary sings", "temperature": 0},
     {"prompt": "a seeded canary sings", "seed": 7},
 )
 N_TOKENS = 256
-QUIET_SECONDS = 2.0
 GAP_SLACK = 0.050
 """Seconds that the longest gap may exceed twice the quiet p99 by."""
 HEALTH_SECONDS = 0.050
@@ -49,6 +47,8 @@ ATTEMPTS = 3
 ATTEMPTS_SECONDS = 30.0
 """After which no other attempt begins."""
 JUDGES_TIMES = "KVASIR_QUIET" in os.environ
+QUIET_SECONDS = 2.0 if JUDGES_TIMES else 0.2
+"""Whose gaps bound those of an attack."""
 MAX_FOREIGN = 0.3
 """CPUs that others may use before times say nothing."""
 
@@ -66,6 +66,11 @@ class Heard:
     """Songs that found the queue full."""
     wrong: list[str] = field(default_factory=list)
     """Answers that should not be."""
+
+
+def most(rss: int) -> float:
+    """Bytes of a process that may be left by an attack on one that had ``rss``."""
+    return rss * (1 + RSS_SHARE) + RSS_SLACK
 
 
 def p99(values: list[float]) -> float:
@@ -108,7 +113,7 @@ class Verdict:
             if any(song != alone for song in songs):
                 found.append("a song changed")
         for name, before, after in zip(("API", "engine"), self.rss[:2], self.rss[2:], strict=True):
-            if after > before * (1 + RSS_SHARE) + RSS_SLACK:
+            if after > most(before):
                 found.append(f"{name}: {before >> 20} MiB before, {after >> 20} MiB after")
         return found
 
@@ -176,8 +181,8 @@ class Watch:
         attacked = self.report()
         wait_until(lambda: not self._short(attacked) and bool(attacked.health))
         foreign = (self._foreign_seconds() - busy) / (time.perf_counter() - began)
-        if before[0] < self._server.rss():
-            time.sleep(GIVE_BACK_SECONDS * 2)
+        with suppress(AssertionError):  # free memory goes back to the system a moment later
+            wait_until(lambda: self._server.rss() <= most(before[0]), GIVEN_BACK)
         after = self._server.rss(), self._engine.memory_info().rss
         return Verdict(self.quiet, attacked, self.alone, (*before, *after), foreign)
 

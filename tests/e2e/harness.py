@@ -252,6 +252,7 @@ def exchange(server: Server, data: bytes, timeout: float = PATIENCE) -> Reply | 
 
 
 GIVEN_BACK = 10 * GIVE_BACK_SECONDS
+"""Seconds until the server has surely given free memory back."""
 RSS_SLACK = 16 * 2**20
 """Bytes that buffers of the event loop and the allocator may keep after the largest request."""
 CANARIES: tuple[dict[str, Any], ...] = (
