@@ -8,7 +8,7 @@ Config = Mapping[str, object]
 
 _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mixtral": "llama"}
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
-_ARCH |= {"granitemoeshared": "granitemoe"}
+_ARCH |= {"granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
 """Architectures whose rows of q and k are reordered."""
@@ -34,6 +34,7 @@ _LAYER = {
     "block_sparse_moe.router.layer": "ffn_gate_inp",
     "block_sparse_moe.output_linear": "ffn_down_exps",
     "shared_mlp.output_linear": "ffn_down_shexp",
+    "mlp.router": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{
         f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
@@ -41,13 +42,11 @@ _LAYER = {
         for part in ("gate", "up", "down")
     },
 }
-_BIASES = {"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"}
-"""Names to which no kind is added."""
-_HALVES = {
-    "block_sparse_moe.input_linear.weight": "exps",
-    "shared_mlp.input_linear.weight": "shexp",
+_BARE = {
+    "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
+    "self_attn.sinks": "attn_sinks.weight",
 }
-"""Tensors that are gate and up, one behind the other."""
+"""Names without a kind at their end."""
 _GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -57,10 +56,8 @@ _POST = {
     "post_attention_layernorm": "post_attention_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST}
+_NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 """By architecture, where its norms are called otherwise."""
-EXPERTS = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
-EXPERTS |= {f"{part}_proj": f"ffn_{part}_exps" for part in ("gate", "up", "down")}
 _FIELDS = {
     "max_position_embeddings": "context_length",
     "hidden_size": "embedding_length",
@@ -103,20 +100,10 @@ def gguf_name(name: str, arch: str) -> str:
     if name in _TOP:
         return _TOP[name]
     layer, rest = name.removeprefix("model.layers.").split(".", 1)
-    if rest in _BIASES:
-        return f"blk.{layer}.{_BIASES[rest]}"
+    if rest in _BARE:
+        return f"blk.{layer}.{_BARE[rest]}"
     stem, kind = rest.rsplit(".", 1)
     return f"blk.{layer}.{(_LAYER | _NORMS.get(arch, {}))[stem]}.{kind}"
-
-
-def gguf_halves(name: str) -> tuple[str, ...]:
-    """What the two halves of the rows of a tensor are called, where they are tensors of their
-    own."""
-    layer, _, rest = name.removeprefix("model.layers.").partition(".")
-    kind = _HALVES.get(rest)
-    return (
-        () if kind is None else tuple(f"blk.{layer}.ffn_{x}_{kind}.weight" for x in ("gate", "up"))
-    )
 
 
 def gguf_fields(config: Config) -> dict[str, object]:
@@ -126,6 +113,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
     fields |= {f"attention.{part}_length": config["head_dim"] for part in ("key", "value")}
     if config.get("sliding_window"):
         fields["attention.sliding_window"] = config["sliding_window"]
+    if gguf_arch(config) == "gpt-oss":
+        fields["expert_feed_forward_length"] = config["intermediate_size"]
     if gguf_arch(config) == "exaone4":
         types = config["layer_types"]
         assert isinstance(types, list)

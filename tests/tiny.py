@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests.gguf_names import EXPERTS, PERMUTED, gguf_arch, gguf_fields, gguf_halves, gguf_name
+from tests.gguf_experts import with_experts
+from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
 
 Array = NDArray[np.float32]
@@ -25,6 +26,8 @@ GgufParts = tuple[dict[str, object], dict[str, tuple[str, Array]]]
 VOCAB = 320
 BOS, EOS = 0, 1
 SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
+_F32 = ("gate_inp.weight", "gate_inp_shexp.weight", ".bias")
+"""Ends of names of tensors that a converter never quantizes."""
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -279,9 +282,9 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     """What ``write_gguf_model`` writes."""
     arch = gguf_arch(model.config)
     plain: dict[str, tuple[str, Array]] = {}
-    for name, values in _split_halves(_stack_experts(model)).items():
+    for name, values in with_experts(model.tensors).items():
         target = gguf_name(name, arch)
-        is_f32 = values.ndim == 1 or "gate_inp" in target or "exp_probs_b" in target
+        is_f32 = values.ndim == 1 or target.endswith(_F32)
         if arch in PERMUTED and ".attn_q." in target:
             values = permute(values, model.size("num_attention_heads"))
         if arch in PERMUTED and ".attn_k." in target:
@@ -299,25 +302,6 @@ def permute(tensor: Array, n_heads: int) -> Array:
     n = tensor.shape[0]
     split = tensor.reshape(n_heads, 2, n // n_heads // 2, *tensor.shape[1:])
     return split.swapaxes(1, 2).reshape(tensor.shape)
-
-
-def _stack_experts(model: TinyModel) -> dict[str, Array]:
-    tensors = {name: tensor for name, tensor in model.tensors.items() if ".experts." not in name}
-    stacks: dict[str, list[Array]] = {}
-    for name, tensor in model.tensors.items():
-        if name not in tensors:
-            layer, matrix = name.split(".")[2], name.split(".")[-2]
-            stacks.setdefault(f"blk.{layer}.{EXPERTS[matrix]}.weight", []).append(tensor)
-    return tensors | {name: np.stack(parts) for name, parts in stacks.items()}
-
-
-def _split_halves(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for name, tensor in tensors.items():
-        names = gguf_halves(name)
-        found |= dict(zip(names, np.split(tensor, 2, axis=-2), strict=True)) if names else {}
-        found |= {} if names else {name: tensor}
-    return found
 
 
 def _gguf_metadata(model: TinyModel, arch: str) -> dict[str, object]:

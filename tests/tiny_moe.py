@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests import tiny, tiny_kin
 from tests.tiny import Array, TinyModel
 
-HIDDEN, INNER, SHARED = 64, 32, 48
+HIDDEN, INNER, SHARED = 64, 32, 96
 GATE, UP, DOWN = "gate_proj", "up_proj", "down_proj"
 
 
@@ -97,6 +97,33 @@ def ernie45_moe(**overrides: object) -> TinyModel:
     return with_tensors(model, "tiny-ernie4_5-moe", shapes)
 
 
+def gpt_oss(**overrides: object) -> TinyModel:
+    """Sinks; two layers of four slide; gate and up of all experts in turns, input by output."""
+    own: dict[str, object] = {
+        "num_hidden_layers": 4,
+        "intermediate_size": INNER,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "attention_bias": True,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "pad_token_id": 2,
+    }
+    model = tiny.llama("tiny-gpt-oss", **(own | overrides))
+    names = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
+    model = replace(model, config={**model.config, **names})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in sparse_layers(model):
+        part = f"{layer}.mlp.experts"
+        shapes[f"{layer}.self_attn.sinks"] = (4,)
+        shapes |= {f"{layer}.mlp.router.weight": (6, HIDDEN), f"{layer}.mlp.router.bias": (6,)}
+        shapes[f"{part}.gate_up_proj"] = (6, HIDDEN, 2 * INNER)
+        shapes[f"{part}.gate_up_proj_bias"] = (6, 2 * INNER)
+        shapes |= {f"{part}.down_proj": (6, INNER, HIDDEN), f"{part}.down_proj_bias": (6, HIDDEN)}
+    return with_tensors(model, "tiny-gpt-oss", shapes)
+
+
 def sparse_layers(model: TinyModel) -> list[str]:
     """Prefixes of the layers that are not said to be dense."""
     dense = model.config.get("mlp_only_layers") or ()
@@ -133,8 +160,10 @@ def with_tensors(model: TinyModel, name: str, shapes: Mapping[str, tuple[int, ..
 
 
 def _tensor(key: str, shape: tuple[int, ...]) -> Array:
-    if key.endswith("_bias"):
+    if key.endswith("bias"):
         return tiny.uniform(key, shape, 0.3)
+    if key.endswith("sinks"):
+        return tiny.uniform(key, shape, 1.0, 1.0)
     # Routers far apart, so that rounding seldom changes the choice of experts.
-    is_router = key.endswith(("gate.weight", "router.layer.weight"))
+    is_router = key.endswith(("gate.weight", "router.layer.weight", "router.weight"))
     return tiny.uniform(key, shape, (4.0 if is_router else 1.0) * (3.0 / shape[-1]) ** 0.5)

@@ -89,6 +89,7 @@ class _Block:
             "attention",
             (q,),
             self._value("attn"),
+            (self._weight("sinks", (heads,)),) if config.block.sinks else (),
             layer=layer,
             n_heads=heads,
             n_kv_heads=kv_heads,
@@ -153,7 +154,7 @@ class _Block:
 
     def _experts(self, experts: ExpertConfig, x: str) -> str:
         config = self.config
-        logits = self._linear(x, "router", experts.n_experts, False)
+        logits = self._linear(x, "router", experts.n_experts, config.block.expert_bias)
         ids, weights = self._value("ids"), self._value("shares")
         bias = (self._weight("choice_bias", (experts.n_experts,)),) if experts.has_bias else ()
         self.builder.ops(
@@ -170,17 +171,21 @@ class _Block:
             normalize=experts.normalize,
             scale=experts.scale,
         )
-        inner = (experts.n_experts, self.spec.ffn_size, config.hidden_size)
-        outer = (experts.n_experts, config.hidden_size, self.spec.ffn_size)
-        matrices = (
-            self._weight("experts.gate", inner),
-            self._weight("experts.up", inner),
-            self._weight("experts.down", outer),
-        )
-        out = self._value("experts")
-        return self.builder.op(
-            "experts", (x, ids, weights), out, matrices, top_k=experts.top_k, act=config.block.act
-        )
+        k, act, out = experts.top_k, config.block.act, self._value("experts")
+        matrices = self._expert_weights(experts.n_experts)
+        return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
+
+    def _expert_weights(self, n: int) -> tuple[str, ...]:
+        """Matrices of ``n`` experts, then their biases, if any."""
+        inner, hidden = self.spec.ffn_size, self.config.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "gate": (n, inner, hidden),
+            "up": (n, inner, hidden),
+            "down": (n, hidden, inner),
+        }
+        if self.config.block.expert_bias:
+            shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}
+        return tuple(self._weight(f"experts.{name}", shape) for name, shape in shapes.items())
 
     def _norm(self, x: str, name: str) -> str:
         weight = self._weight(name, (self.config.hidden_size,))

@@ -25,6 +25,7 @@ from kvasir.models.tensors import tensor_name
 from kvasir.weights.source import ModelSource
 
 _ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_ACTS |= {"clamped_swiglu": "clamped_swiglu"}
 _LAYER_TYPES: Mapping[str, tuple[object, object]] = {
     "hf": ("full_attention", "sliding_attention"),
     "gguf": (False, True),

@@ -19,7 +19,7 @@ class BlockSpec:
     """Flags of a block: norm, attention, add, norm, gated MLP or experts, add."""
 
     act: str = "silu"
-    """Of the gated MLP: "silu", "gelu_tanh" or "gelu"."""
+    """Of the gated MLP: a name of ``ir.ops.rows.ACTIVATIONS``."""
     interleaved_rope: bool = False
     """Rope turns neighbours, not each half with the other."""
     qk_norm: bool = False
@@ -31,6 +31,10 @@ class BlockSpec:
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
+    sinks: bool = False
+    """A logit of each query head joins the softmax of attention."""
+    expert_bias: bool = False
+    """Of the router and of the experts' matrices."""
     shared_gate: bool = False
     """Shared experts are weighed by the sigmoid of a gate."""
 

@@ -63,6 +63,35 @@ def _half(tensor: RawTensor, which: int) -> RawTensor:
     return RawTensor(tensor.format, (*matrices, n // 2, k), data)
 
 
+def inputs_last(tensor: RawTensor) -> RawTensor:
+    """Matrices that lie input by output, with their axes swapped. Of single elements, no blocks."""
+    *matrices, k, n = tensor.shape
+    data = np.ascontiguousarray(_elements(tensor).swapaxes(-3, -2)).reshape(-1)
+    return RawTensor(tensor.format, (*matrices, n, k), data)
+
+
+def even_outputs(tensor: RawTensor) -> RawTensor:
+    """Every other output from the first on, of matrices [E, K, 2N] that lie input by output, or of
+    biases [E, 2N]."""
+    return _every_other(tensor, 0)
+
+
+def odd_outputs(tensor: RawTensor) -> RawTensor:
+    """What ``even_outputs`` leaves."""
+    return _every_other(tensor, 1)
+
+
+def _every_other(tensor: RawTensor, first: int) -> RawTensor:
+    data = np.ascontiguousarray(_elements(tensor)[..., first::2, :]).reshape(-1)
+    found = RawTensor(tensor.format, (*tensor.shape[:-1], tensor.shape[-1] // 2), data)
+    return found if len(found.shape) == 2 else inputs_last(found)
+
+
+def _elements(tensor: RawTensor) -> Bytes:
+    """Bytes [..., bytes of an element]."""
+    return tensor.data.reshape(*tensor.shape, FORMATS[tensor.format].n_bytes((1,)))
+
+
 def from_floats(values: Floats) -> RawTensor:
     return RawTensor(
         "F32", values.shape, np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1)
@@ -75,15 +104,23 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "plus_one": plus_one,
         "first_half": first_half,
         "second_half": second_half,
+        "inputs_last": inputs_last,
+        "even_outputs": even_outputs,
+        "odd_outputs": odd_outputs,
     }
 )
 
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
     """Of the tensor that becomes a weight of ``shape``."""
-    for transform in transforms:
-        if transform.name.endswith("_half"):
-            shape = (*shape[:-2], 2 * shape[-2], shape[-1])
+    for name in (transform.name for transform in transforms):
+        *many, k = shape
+        if name.endswith("_half"):
+            shape = (*many[:-1], 2 * many[-1], k)
+        elif name == "inputs_last":
+            shape = (*many[:-1], k, many[-1])
+        elif name.endswith("_outputs"):
+            shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
     return shape
 
 

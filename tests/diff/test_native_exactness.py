@@ -13,7 +13,7 @@ from kvasir.config.affinity import Affinity
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
-from tests import tiny
+from tests import tiny, tiny_moe
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import (
     CACHE_VARIANTS,
@@ -37,6 +37,10 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "llama float32": (lambda p: tiny.write_hf(tiny.llama(), p), "float32"),
     "mixtral Q8_0": (lambda p: tiny.write_gguf_model(tiny.mixtral(), p / "m.gguf", "Q8_0"), "auto"),
+    "gpt-oss Q4_0": (
+        lambda p: tiny.write_gguf_model(tiny_moe.gpt_oss(sliding_window=24), p / "m.gguf", "Q4_0"),
+        "auto",
+    ),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
 }
 MakeExecutor = Callable[[EngineSizes], CpuExecutor]

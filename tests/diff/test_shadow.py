@@ -12,7 +12,7 @@ from kvasir.core.plan import SlotOpen, StepPlan
 from kvasir.exec.reference import load_weights
 from kvasir.ir.numerics import Q8, dequantize_rows
 from kvasir.ir.ops import Rows
-from tests import tiny
+from tests import tiny, tiny_moe
 from tests.loading import GREEDY, Loaded, load, whole_prompt
 from tests.native import native
 from tests.planned import placed, step_plan
@@ -28,6 +28,9 @@ FAMILIES: dict[str, Callable[[], TinyModel]] = {
     "mistral": tiny.mistral,
     "mixtral": tiny.mixtral,
     "gemma3": tiny.gemma3,
+    "gpt-oss": tiny_moe.gpt_oss,
+    "qwen2_moe": tiny_moe.qwen2_moe,
+    "ernie45_moe": tiny_moe.ernie45_moe,
 }
 MODES = (
     ("F32", "float32"),

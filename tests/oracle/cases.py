@@ -11,11 +11,13 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.seed_oss, tiny_kin.granite, tiny_kin.smollm3, tiny_kin.exaone4, tiny_kin.qwen3_moe),
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
+    *(tiny_moe.gpt_oss,),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
+    *("tiny_gpt_oss",),
 )
 """Golden models whose GGUF files say all that their configs do."""
 

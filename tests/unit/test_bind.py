@@ -86,6 +86,24 @@ def test_gate_and_up_of_one_tensor_are_its_halves(tmp_path: Path) -> None:
     assert np.concatenate(both).tobytes() == model.tensors[part].tobytes()
 
 
+@pytest.mark.parametrize("format", ["F32", "BF16", "F16"])
+def test_gate_and_up_in_turns_are_told_apart(format: str, tmp_path: Path) -> None:
+    """And turned: gpt-oss keeps matrices input by output."""
+    model = tiny_moe.gpt_oss()
+    part = "model.layers.1.mlp.experts"
+    stored = {name: x for name, x in model.tensors.items() if name.startswith(part)}
+    binding = load(tiny.write_hf(model, tmp_path, format)).binding
+    for index, name in enumerate(("gate", "up")):
+        matrix, bias = binding[f"layers.1.experts.{name}"], binding[f"layers.1.experts.{name}_bias"]
+        assert (matrix.raw().format, bias.raw().shape) == (format, (6, 32))
+        turned = ENCODERS[format][1](stored[f"{part}.gate_up_proj"][..., index::2].swapaxes(1, 2))
+        assert matrix.raw().data.tobytes() == turned
+        other = ENCODERS[format][1](stored[f"{part}.gate_up_proj_bias"][:, index::2])
+        assert bias.raw().data.tobytes() == other
+    down = binding["layers.1.experts.down"].raw()
+    assert down.data.tobytes() == ENCODERS[format][1](stored[f"{part}.down_proj"].swapaxes(1, 2))
+
+
 def test_a_vector_may_be_a_matrix_of_one_row(tmp_path: Path) -> None:
     """A bias [1, experts] in folders of ERNIE, a gate [hidden] in GGUF files of Qwen 2."""
     model = tiny_moe.ernie45_moe()

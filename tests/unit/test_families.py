@@ -52,6 +52,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "granite_moe": lambda: tiny_moe.granite_moe_shared(attention_bias=True),
     "ernie4_5_moe": lambda: tiny_moe.ernie45_moe(use_bias=True, moe_layer_end_index=2),
+    "gpt_oss": lambda: tiny_moe.gpt_oss(attention_bias=False),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
 }
@@ -64,6 +65,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3_moe": lambda: tiny_kin.qwen3_moe(attention_bias=True),
     "qwen2_moe": tiny_moe.qwen2_moe,
     "ernie4_5_moe": tiny_moe.ernie45_moe,
+    "gpt_oss": tiny_moe.gpt_oss,
 }
 _LACKING = {("qwen2_moe", "gguf"): ("gate", "up", "down")}
 """Weights of dense layers, of which these files cannot speak."""
@@ -101,8 +103,10 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
             if field == always(known) and type(field.default) is type(known):
                 fields = {**family.fields, name: always(value)}
                 yield f"always {name}", replace(family, fields=fields)
-    flags = ("qk_norm", "pre_norms", "post_norms", "interleaved_rope")
-    for flag in flags + ("shared_gate",) * ("shared_gate" in family.tensors):
+    flags = ["qk_norm", "pre_norms", "post_norms", "interleaved_rope", "sinks"]
+    flags += ["expert_bias"] * ("router" in family.tensors)
+    flags += ["shared_gate"] * ("shared_gate" in family.tensors)
+    for flag in flags:
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}
         block = replace(family.block, **change)
         yield flag, replace(family, block=block)

@@ -6,6 +6,7 @@ from kvasir.models.families.exaone4 import EXAONE4
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.gpt_oss import GPT_OSS
 from kvasir.models.families.granite import GRANITE
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
@@ -21,6 +22,6 @@ from kvasir.models.families.smollm3 import SMOLLM3
 FAMILIES = (
     *(LLAMA, MISTRAL, MINISTRAL, MIXTRAL, SMOLLM3, GRANITE, SEED_OSS, ERNIE45),
     *(QWEN2, QWEN3, EXAONE4),
-    *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE),
+    *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(GEMMA, GEMMA2, GEMMA3),
 )
