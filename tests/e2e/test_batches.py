@@ -53,12 +53,15 @@ def begin(
 def wait(
     client: openai.OpenAI, batch: Batch, until: Callable[[Batch], bool] | None = None
 ) -> Batch:
+    """As long as it gets on."""
     ends = ("completed", "failed", "expired", "cancelled")
     deadline = time.monotonic() + PATIENCE
     while not (until or (lambda found: found.status in ends))(batch):
         assert time.monotonic() < deadline, batch
         time.sleep(0.05)
-        batch = client.batches.retrieve(batch.id)
+        before, batch = batch, client.batches.retrieve(batch.id)
+        if batch.request_counts != before.request_counts:
+            deadline = time.monotonic() + PATIENCE
     return batch
 
 
