@@ -231,6 +231,8 @@ class Kernels:
         n_heads: int,
         neox: bool,
         table: NDArray[np.float32],
+        q_table: NDArray[np.float32],
+        norm: int,
         q_norm: NDArray[np.float32] | None,
         k_norm: NDArray[np.float32] | None,
         eps: float,
@@ -321,7 +323,7 @@ class Kernels:
 
 ENUMS: Mapping[str, Mapping[str, int]]
 """Numbers by the names that native/ has for them: "Act", "DType", "Epilogue", "GroupScore",
-"KvType", "Layout", "Op" (the kinds of records), "RowsOf", "Score"."""
+"KvType", "Layout", "Op" (the kinds of records), "QkNorm", "RowsOf", "Score"."""
 STRUCTS: Mapping[str, Any]
 """What ``numpy.dtype`` makes the structs of that Python fills: "Record", "Buffer", "KvPlace" of
 native/program/spec.h."""

@@ -192,9 +192,12 @@ struct StepRows {
   int64_t max_blocks;
 };
 
-// Splits qkv rows [q heads | k heads | v heads], applies per-head RMS norm (when q_norm/k_norm are given),
-// rotates q and k, writes q to `q` and k, v to the blocks. table: [positions, rotary_dim] = cos[rotary_dim/2]
-// | sin[rotary_dim/2].
+// RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope.
+KVASIR_ENUM(QkNorm, none, heads, width, turned);
+
+// Splits qkv rows [q heads | k heads | v heads], norms and rotates q and k, writes q to `q` and k, v to the
+// blocks. Norms are [head_dim], of the width [heads * head_dim]. table, of k, and q_table:
+// [positions, rotary_dim] = cos[rotary_dim/2] | sin[rotary_dim/2].
 //  neox: pairs (i, i + rotary_dim/2); interleaved: pairs (2i, 2i+1). Elements past rotary_dim pass through.
 struct RopeWriteArgs {
   const float* qkv;
@@ -204,6 +207,8 @@ struct RopeWriteArgs {
   int32_t n_heads, n_kv_heads, head_dim, rotary_dim;
   bool neox;
   const float* table;
+  const float* q_table;
+  QkNorm norm;
   const float* q_norm;
   const float* k_norm;
   float eps;

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests import gguf_rope
+
 Config = Mapping[str, object]
 
 _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mixtral": "llama"}
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
-_ARCH |= {"granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss"}
+_ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
+_ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 """By model_type, where it is another."""
-PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
+PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -24,6 +27,12 @@ _LAYER = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.query_layernorm": "attn_q_norm",
+    "self_attn.key_layernorm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
+    "post_self_attn_layernorm": "post_attention_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -57,6 +66,7 @@ _POST = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
+_NORMS |= {"olmo2": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
     "max_position_embeddings": "context_length",
@@ -86,6 +96,7 @@ _FIELDS = {
     "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale",
     "logits_scaling": "logit_scale",
+    "scale_emb": "embedding_scale",
 }
 
 
@@ -115,9 +126,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
         fields["attention.sliding_window"] = config["sliding_window"]
     if gguf_arch(config) == "gpt-oss":
         fields["expert_feed_forward_length"] = config["intermediate_size"]
-    if gguf_arch(config) == "exaone4":
-        types = config["layer_types"]
-        assert isinstance(types, list)
+    types = config.get("layer_types")
+    if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]
     if gguf_arch(config) == "gemma3":
         fields |= {
@@ -125,4 +135,4 @@ def gguf_fields(config: Config) -> dict[str, object]:
             "rope.scaling.type": "linear",
             "rope.scaling.factor": 8.0,
         }
-    return fields
+    return fields | gguf_rope.fields(config)

@@ -95,7 +95,8 @@ def case(
 
 def environment() -> CaseEnv:
     """Tables for head sizes 16 (full) and 8 (partial rotary)."""
-    return CaseEnv({f"rope{n}": uniform(f"case/rope{n}", (TABLE_ROWS, n), 1.0) for n in (8, 16)})
+    names = {f"{of}rope{n}": n for of in ("", "q_") for n in (8, 16)}
+    return CaseEnv({x: uniform(f"case/{x}", (TABLE_ROWS, n), 1.0) for x, n in names.items()})
 
 
 def _row_cases() -> Iterator[OpCase]:
@@ -157,14 +158,16 @@ def _attention_cases() -> Iterator[OpCase]:
             sizes: dict[str, Attr] = {"n_heads": 4, "head_dim": 16}
             x = rows("x", "T", 64)
             yield case(f"rope-{style}-{rotary}", "rope", [x, positions], **sizes, **rope)
-            for norms in ([], [weight("qn", 16), weight("kn", 16)]):
-                name = f"rope-write-{style}-{rotary}-{len(norms)}"
-                more: dict[str, Attr] = {
-                    "layer": 1,
-                    "n_kv_heads": 2,
-                    "qk_norm": bool(norms),
-                    "eps": 1e-6,
-                }
+            for kind, *widths in (
+                ("none",),
+                ("heads", 16, 16),
+                ("width", 64, 32),
+                ("turned", 16, 16),
+            ):
+                name = f"rope-write-{style}-{rotary}-{kind}"
+                norms = [weight(f"norm{i}", n) for i, n in enumerate(widths)]
+                more: dict[str, Attr] = {"layer": 1, "n_kv_heads": 2, "qk_norm": kind, "eps": 1e-6}
+                more["q_table"] = f"q_rope{rotary}"
                 qkv = rows("qkv", "T", 128)
                 yield case(name, "rope_write", [qkv, positions], norms, **sizes, **rope, **more)
     kv: dict[str, Attr] = {"layer": 0, "n_kv_heads": 2, "head_dim": 16}

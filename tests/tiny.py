@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from tests import gguf_rope
 from tests.gguf_experts import with_experts
 from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
@@ -281,7 +282,8 @@ def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
 def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     """What ``write_gguf_model`` writes."""
     arch = gguf_arch(model.config)
-    plain: dict[str, tuple[str, Array]] = {}
+    plain = {name: ("F32", values) for name, values in gguf_rope.factors(model.config).items()}
+    model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
     for name, values in with_experts(model.tensors).items():
         target = gguf_name(name, arch)
         is_f32 = values.ndim == 1 or target.endswith(_F32)
@@ -295,6 +297,19 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = values.reshape(-1)
         plain[target] = ("F32" if is_f32 else format, values)
     return _gguf_metadata(model, arch), plain
+
+
+def fused(model: TinyModel, part: str, letters: str) -> TinyModel:
+    """q, k and v ("qkv") of "self_attn", or gate and up ("gate_up") of "mlp", in one tensor."""
+    names = [f"{x}_proj" for x in (letters.split("_") if "_" in letters else letters)]
+    kept = {
+        key: x for key, x in model.tensors.items() if not any(f"{part}.{n}." in key for n in names)
+    }
+    for key in model.tensors:
+        if f"{part}.{names[0]}." in key:
+            parts = [model.tensors[key.replace(names[0], name)] for name in names]
+            kept[key.replace(names[0], f"{letters}_proj")] = np.concatenate(parts)
+    return replace(model, tensors=kept)
 
 
 def permute(tensor: Array, n_heads: int) -> Array:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests import tiny
 from tests.tiny import TinyModel
 
-_SLIDES = ["sliding_attention"] * 3 + ["full_attention"]
+SLIDES = ["sliding_attention"] * 3 + ["full_attention"]
 
 
 def seed_oss(**overrides: object) -> TinyModel:
     """Biases of q, k and v, heads wider than hidden / heads."""
-    model = _llama("SeedOssForCausalLM", "seed_oss", head_dim=32, attention_bias=True)
+    model = of_llama("SeedOssForCausalLM", "seed_oss", head_dim=32, attention_bias=True)
     model = replace(model, config={**model.config, "attention_out_bias": False, **overrides})
     return without(model, "o_proj.bias")
 
@@ -26,7 +26,7 @@ def granite(**overrides: object) -> TinyModel:
         "residual_multiplier": 0.4,
         "logits_scaling": 1.7,
     }
-    return _llama("GraniteForCausalLM", "granite", **(multipliers | overrides))
+    return of_llama("GraniteForCausalLM", "granite", **(multipliers | overrides))
 
 
 def smollm3(**overrides: object) -> TinyModel:
@@ -36,14 +36,14 @@ def smollm3(**overrides: object) -> TinyModel:
         "no_rope_layers": [1, 1, 1, 0, 1],
         "pad_token_id": 2,
     }
-    return _llama("SmolLM3ForCausalLM", "smollm3", **(layers | overrides))
+    return of_llama("SmolLM3ForCausalLM", "smollm3", **(layers | overrides))
 
 
 def ernie45(**overrides: object) -> TinyModel:
     """Neighbours are rotated; biases everywhere."""
     config: dict[str, object] = {"use_bias": True, "head_dim": 32, "pad_token_id": 2}
     config |= {"attention_bias": True, "mlp_bias": True}
-    model = _llama("Ernie4_5ForCausalLM", "ernie4_5", **(config | overrides))
+    model = of_llama("Ernie4_5ForCausalLM", "ernie4_5", **(config | overrides))
     gone = ("attention_bias", "mlp_bias")
     return replace(model, config={k: v for k, v in model.config.items() if k not in gone})
 
@@ -53,9 +53,9 @@ def ministral(**overrides: object) -> TinyModel:
     layers: dict[str, object] = {
         "num_hidden_layers": 4,
         "sliding_window": 8,
-        "layer_types": _SLIDES,
+        "layer_types": SLIDES,
     }
-    return _llama("MinistralForCausalLM", "ministral", **(layers | overrides))
+    return of_llama("MinistralForCausalLM", "ministral", **(layers | overrides))
 
 
 def qwen3_moe(**overrides: object) -> TinyModel:
@@ -93,9 +93,9 @@ def exaone4(**overrides: object) -> TinyModel:
     layers: dict[str, object] = {
         "num_hidden_layers": 4,
         "sliding_window": 8,
-        "layer_types": _SLIDES,
+        "layer_types": SLIDES,
     }
-    model = _llama("Exaone4ForCausalLM", "exaone4", **(layers | overrides))
+    model = of_llama("Exaone4ForCausalLM", "exaone4", **(layers | overrides))
     norms = {}
     for layer in range(4):
         part = f"model.layers.{layer}"
@@ -123,7 +123,7 @@ def gemma2(**overrides: object) -> TinyModel:
 def gemma(**overrides: object) -> TinyModel:
     """Norms of 1 + weight, embeddings times the root of their width, GELU."""
     sizes: dict[str, object] = {"head_dim": 32, "tie_word_embeddings": True}
-    model = _llama("GemmaForCausalLM", "gemma", **(sizes | overrides))
+    model = of_llama("GemmaForCausalLM", "gemma", **(sizes | overrides))
     config = {**model.config, "hidden_act": "gelu_pytorch_tanh"}
     shifted = {k: x - 1 if k.endswith("norm.weight") else x for k, x in model.tensors.items()}
     return replace(model, config=config, tensors=shifted)
@@ -135,5 +135,5 @@ def without(model: TinyModel, *ends: str) -> TinyModel:
     return replace(model, tensors=kept)
 
 
-def _llama(architecture: str, kind: str, **overrides: object) -> TinyModel:
+def of_llama(architecture: str, kind: str, **overrides: object) -> TinyModel:
     return tiny.llama(f"tiny-{kind}", architectures=[architecture], model_type=kind, **overrides)

@@ -139,7 +139,7 @@ class ProgramBackend:
             executor,
             self._numerics_id(config, wishes.act_block),
             weights,
-            rope_digest(model.config),
+            rope_digest(model.config, config.sizes.max_model_len),
             program,
             self.placement(program, binding),
         )

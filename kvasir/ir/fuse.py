@@ -28,23 +28,31 @@ def fold_embed_scale(program: Program) -> Program:
     return edit.apply()
 
 
+_NORMS = {"head_norm": "heads", "norm": "width"}
+"""What stands before rope, and what ``rope_write`` calls it."""
+
+
 class _HeadPath:
-    """A head's way back from attention or cache to its linear: rope, head_norm or none, linear."""
+    """A head's way back from attention or cache to its linear: rope and a norm of either side of
+    it, or none."""
 
     rope: Op | None = None
     norm: Op | None = None
+    norm_kind = "none"
 
     def __init__(self, program: Program, links: Graph, value: str) -> None:
         self.indices: list[int] = []
         op = self._maker(program, links, value)
+        if op.kind == "head_norm":
+            self.norm, self.norm_kind = op, "turned"
+            op = self._maker(program, links, op.ins[0])
         if op.kind == "rope":
             self.rope, op = op, self._maker(program, links, op.ins[0])
-        if op.kind == "head_norm":
-            self.norm, op = op, self._maker(program, links, op.ins[0])
+        if op.kind in _NORMS and self.norm is None:
+            self.norm, self.norm_kind = op, _NORMS[op.kind]
+            op = self._maker(program, links, op.ins[0])
         if op.kind != "linear":
-            raise ShapeError(
-                f"{value}: expected a linear below rope and head_norm, found {op.kind}"
-            )
+            raise ShapeError(f"{value}: expected a linear below rope and norms, found {op.kind}")
         self.linear = op
 
     def _maker(self, program: Program, links: Graph, value: str) -> Op:
@@ -89,14 +97,15 @@ def _merge_linears(parts: list[Op]) -> Op:
 
 
 def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, linear: Op) -> Op:
-    if q.rope is None or k.rope is None or (q.norm is None) != (k.norm is None):
+    if q.rope is None or k.rope is None or q.norm_kind != k.norm_kind:
         raise ShapeError(
-            f"{attention.outs[0]}: q and k must both have rope, and both or neither a head norm"
+            f"{attention.outs[0]}: q and k must both have rope, and the same kind of norm or none"
         )
     norms = (*q.norm.weights, *k.norm.weights) if q.norm is not None and k.norm is not None else ()
     attrs = {name: attention.attrs[name] for name in ("layer", "n_heads", "n_kv_heads", "head_dim")}
-    attrs |= {name: q.rope.attrs[name] for name in ("rotary_dim", "style", "table")}
-    attrs |= {"qk_norm": bool(norms), "eps": q.norm.number("eps") if q.norm is not None else 0.0}
+    attrs |= {name: k.rope.attrs[name] for name in ("rotary_dim", "style", "table")}
+    attrs |= {"q_table": q.rope.word("table"), "qk_norm": q.norm_kind}
+    attrs |= {"eps": q.norm.number("eps") if q.norm is not None else 0.0}
     ins = (linear.outs[0], q.rope.ins[1])
     return Op("rope_write", ins, attention.ins, norms, freeze(attrs))
 

@@ -92,14 +92,13 @@ def _check_types(program: Program, op: Op, where: str, defined: dict[str, Value]
 
 
 def _check_table(program: Program, op: Op, where: str) -> None:
-    if "table" not in op.attrs:
-        return
-    name, rotary = op.word("table"), op.integer("rotary_dim")
-    table = program.constants.get(name)
-    if table is None:
-        raise ProgramError(f"{where}: constant {name} is not declared")
-    fits = table.ndim == 2 and table.shape[1] == rotary
-    _need(fits, f"{where}: table {name} is {table.shape}, expected [positions, {rotary}]")
+    names = [op.word(attr) for attr in ("table", "q_table") if attr in op.attrs]
+    for name in names:
+        table, rotary = program.constants.get(name), op.integer("rotary_dim")
+        if table is None:
+            raise ProgramError(f"{where}: constant {name} is not declared")
+        fits = table.ndim == 2 and table.shape[1] == rotary
+        _need(fits, f"{where}: table {name} is {table.shape}, expected [positions, {rotary}]")
 
 
 def _check_outputs(program: Program, defined: dict[str, Value]) -> None:

@@ -13,6 +13,9 @@ from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
+_OF_QUERIES = "queries_"
+"""Before the name of a rope, the table that its queries turn by."""
+
 
 def build_program(config: ModelConfig, *, max_positions: int | None = None) -> Program:
     """The raw program of a model.
@@ -27,7 +30,10 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     logit_rows = builder.input("logit_rows", ("R",), "i32")
     dims = {layer.rope: layer.head_dim for layer in config.layers}
     for name, rope in config.ropes.items():
-        builder.constant(name, rope_table(rope, dims[name], rows))
+        dim = rope.rotary_dim or dims[name]
+        builder.constant(name, rope_table(rope, dim, rows))
+        if rope.query_beta:
+            builder.constant(_OF_QUERIES + name, rope_table(rope, dim, rows, queries=True))
     if NO_ROPE in dims:
         builder.constant(NO_ROPE, np.zeros((rows, 0), np.float32))
     embed = builder.weight("embed", (config.vocab_size, config.hidden_size))
@@ -81,8 +87,10 @@ class _Block:
         config, layer, spec = self.config, self.layer, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         self.builder.kv(KVSpec(layer, "window" if window else "full", window, kv_heads, dim))
-        q = self._rope(self._head(x, "q", heads), heads)
-        k = self._rope(self._head(x, "k", kv_heads), kv_heads)
+        rope = config.ropes.get(spec.rope)
+        own = rope is not None and rope.query_beta > 0
+        q = self._head(x, "q", heads, _OF_QUERIES + spec.rope if own else spec.rope)
+        k = self._head(x, "k", kv_heads, spec.rope)
         v = self._linear(x, "v", kv_heads * dim, config.block.qkv_bias)
         self.builder.ops("kv_write", (k, v), (), layer=layer, n_kv_heads=kv_heads, head_dim=dim)
         out = self.builder.op(
@@ -102,33 +110,40 @@ class _Block:
         )
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
 
-    def _head(self, x: str, name: str, n_heads: int) -> str:
-        config, dim = self.config, self.spec.head_dim
-        y = self._linear(x, name, n_heads * dim, config.block.qkv_bias)
-        if not config.block.qk_norm:
-            return y
-        weight = (self._weight(f"{name}_norm", (dim,)),)
+    def _head(self, x: str, name: str, n_heads: int, table: str) -> str:
+        """Queries or keys: linear, norm, rope."""
+        block, norm = self.config.block, f"{name}_norm"
+        y = self._linear(x, name, n_heads * self.spec.head_dim, block.qkv_bias)
+        if block.qk_norm == "width":
+            y = self._norm(y, norm, f"{y}.norm")
+        if block.qk_norm == "heads":
+            y = self._head_norm(y, norm, n_heads)
+        y = self._rope(y, n_heads, table)
+        return self._head_norm(y, norm, n_heads) if block.qk_norm == "turned" else y
+
+    def _head_norm(self, x: str, name: str, n_heads: int) -> str:
+        dim = self.spec.head_dim
         return self.builder.op(
             "head_norm",
-            (y,),
-            f"{y}.norm",
-            weight,
+            (x,),
+            f"{x}.norm",
+            (self._weight(name, (dim,)),),
             n_heads=n_heads,
             head_dim=dim,
-            eps=config.norm_eps,
+            eps=self.config.norm_eps,
         )
 
-    def _rope(self, x: str, n_heads: int) -> str:
-        dim, rope = self.spec.head_dim, self.spec.rope
+    def _rope(self, x: str, n_heads: int, table: str) -> str:
+        dim, rope = self.spec.head_dim, self.config.ropes.get(self.spec.rope)
         return self.builder.op(
             "rope",
             (x, "positions"),
             f"{x}.rope",
             n_heads=n_heads,
             head_dim=dim,
-            rotary_dim=0 if rope == NO_ROPE else dim,
+            rotary_dim=0 if rope is None else rope.rotary_dim or dim,
             style="interleaved" if self.config.block.interleaved_rope else "neox",
-            table=rope,
+            table=table,
         )
 
     def _mlp(self, x: str) -> str:
@@ -187,10 +202,10 @@ class _Block:
             shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}
         return tuple(self._weight(f"experts.{name}", shape) for name, shape in shapes.items())
 
-    def _norm(self, x: str, name: str) -> str:
-        weight = self._weight(name, (self.config.hidden_size,))
+    def _norm(self, x: str, name: str, out: str = "") -> str:
+        weight, out = self._weight(name, (self.builder.columns(x),)), out or self._value(name)
         return self.builder.op(
-            "norm", (x,), self._value(name), (weight,), eps=self.config.norm_eps, to="f32", block=0
+            "norm", (x,), out, (weight,), eps=self.config.norm_eps, to="f32", block=0
         )
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:

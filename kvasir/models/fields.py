@@ -19,9 +19,13 @@ class Fields:
     kind: str
     """Of the file: "hf" or "gguf"."""
 
+    def has(self, name: str) -> bool:
+        """Whether the family has a field of this name."""
+        return name in self.family.fields
+
     def key(self, name: str) -> str:
         """Empty where files of this kind, or of the family, do not say it."""
-        return self._known(name)[0] if name in self.family.fields else ""
+        return self._known(name)[0] if self.has(name) else ""
 
     def integer(self, name: str, least: int = 1, most: int = 1 << 24) -> int:
         key, default = self._known(name)

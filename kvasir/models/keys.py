@@ -86,6 +86,14 @@ class Keys:
             raise self.error(name, value, f"{length} entries, each one of {words}")
         return tuple(value)
 
+    def numbers(self, name: str, length: int) -> tuple[float, ...]:
+        """Positive ones."""
+        value, kinds = self._get(name, None), (int, float)
+        is_list = isinstance(value, list) and all(type(x) in kinds for x in value)
+        if not is_list or len(value) != length or not all(0 < x <= _LARGEST for x in value):
+            raise self.error(name, value, f"{length} positive numbers")
+        return tuple(float(x) for x in value)
+
     def table(self, name: str) -> Keys | None:
         """A nested object, or None when it is missing."""
         value = self.raw(name)

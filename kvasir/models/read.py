@@ -63,19 +63,25 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     return ModelConfig(
         family=fields.family.name,
         kind=fields.kind,
-        block=replace(fields.family.block, act=act, **biases),
+        block=replace(
+            fields.family.block,
+            act=act,
+            qkv_bias=biases["qkv_bias"],
+            o_bias=biases["o_bias"],
+            mlp_bias=biases["mlp_bias"],
+        ),
         vocab_size=_vocab_size(fields, tensors),
         hidden_size=hidden,
         layers=layers,
-        max_positions=fields.integer("max_positions"),
+        max_positions=ropes[ROPE].stretched(fields.integer("max_positions")),
         norm_eps=fields.number("norm_eps"),
         attention_scale=_attention_scale(fields, layers[0], len(layers)),
         ropes={name: rope for name, rope in ropes.items() if name in used},
         attention_softcap=fields.number("attention_softcap"),
         final_softcap=fields.number("final_softcap"),
         embed_scale=hidden**0.5 if fields.family.sqrt_embed else fields.number("embed_scale"),
-        residual_scale=fields.number("residual_scale"),
-        logit_scale=1 / fields.number("logit_divisor", least=1e-9),
+        residual_scale=_residual_scale(fields, len(layers)),
+        logit_scale=1 / _logit_divisor(fields, hidden),
         tied=_tied(fields, tensors),
     )
 
@@ -104,10 +110,9 @@ def _heads(fields: Fields) -> tuple[int, int, int]:
     if dim % 2 or dim > MAX_HEAD_DIM:
         expected = "an even number" if dim % 2 else f"at most {MAX_HEAD_DIM}"
         raise fields.error("head_dim", dim, expected)
-    if fields.kind == "gguf":
-        for name in ("attention.value_length", "rope.dimension_count"):
-            if fields.keys.integer(name, dim) != dim:
-                raise fields.keys.error(name, fields.keys.raw(name), f"the head size {dim}")
+    name = "attention.value_length"
+    if fields.kind == "gguf" and fields.keys.integer(name, dim) != dim:
+        raise fields.keys.error(name, fields.keys.raw(name), f"the head size {dim}")
     return heads, kv_heads, dim
 
 
@@ -159,6 +164,18 @@ def _attention_scale(fields: Fields, layer: LayerSpec, n_layers: int) -> float:
     if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
         size = fields.integer("hidden_size") // layer.n_heads
     return fields.number("attention_scale") or float(size**-0.5)
+
+
+def _residual_scale(fields: Fields, n_layers: int) -> float:
+    """As said, or by a depth over the root of the layers."""
+    depth = fields.number("residual_depth")
+    return depth / n_layers**0.5 if depth else fields.number("residual_scale")
+
+
+def _logit_divisor(fields: Fields, hidden: int) -> float:
+    """As said, or the width over that of a base model."""
+    base = fields.number("logit_base")
+    return hidden / base if base else fields.number("logit_divisor", least=1e-9)
 
 
 def _bias(fields: Fields, flag: str, tensors: TensorTable) -> bool:

@@ -2,85 +2,218 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
+from kvasir.models.rope import ln, ntk_theta
 from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
 
-_TYPES = ("default", "linear", "llama3")
 _FACTORS = "rope_freqs.weight"
+_LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
 def read_ropes(fields: Fields, tensors: TensorTable, head_dim: int) -> dict[str, RopeConfig]:
     """By name; that of windowed layers where the family gives them one of their own."""
     is_hf = fields.kind == "hf"
-    ropes = {ROPE: _of_folder(fields) if is_hf else _of_gguf(fields, tensors, head_dim)}
-    if "window_theta" in fields.family.fields:
-        ropes[ROPE_WINDOW] = _of_windows(fields)
+    rope = _of_folder(fields, head_dim) if is_hf else _of_gguf(fields, tensors, head_dim)
+    ropes = {ROPE: rope}
+    if fields.has("window_theta"):
+        ropes[ROPE_WINDOW] = _of_windows(fields, rope, head_dim)
     return ropes
 
 
-def _of_folder(fields: Fields) -> RopeConfig:
+def yarn_attention(factor: float, mscale: float = 1.0, mscale_all: float = 0.0) -> float:
+    """What YaRN multiplies cos and sin with: (0.1 mscale ln factor + 1) over the same of
+    ``mscale_all``."""
+    if factor <= 1.0:
+        return 1.0
+    return (0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all * ln(factor) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _RopeTable:
     """``rope_scaling`` with ``rope_theta`` beside it, or the newer ``rope_parameters``."""
-    keys, theta = fields.keys, fields.number("theta", least=1.0)
-    _refuse_partial(keys)
-    older, newer = keys.table("rope_scaling"), keys.table("rope_parameters")
-    table = newer or older
-    if table is None:
-        return RopeConfig(theta)
+
+    fields: Fields
+    keys: Keys
+    head_dim: int
+
+    def rope(self, theta: float) -> RopeConfig:
+        name = "rope_type" if self.keys.has("rope_type") else "type"
+        base = RopeConfig(theta, rotary_dim=self._rotary_dim(), query_beta=self._query_beta())
+        kind = self.keys.word(name, _SCALINGS, "default")
+        if base.query_beta or kind in _OF_ORIGINAL:
+            base = replace(base, original_max_positions=self._original())
+        return _SCALINGS[kind](self, base)
+
+    def linear(self, base: RopeConfig) -> RopeConfig:
+        return replace(base, scaling="linear", factor=self.keys.number("factor", least=1.0))
+
+    def llama3(self, base: RopeConfig) -> RopeConfig:
+        low, high = self.keys.number("low_freq_factor"), self.keys.number("high_freq_factor")
+        if high <= low:
+            expected = f"more than low_freq_factor = {low:g}"
+            raise self.keys.error("high_freq_factor", high, expected)
+        rope = replace(base, scaling="llama3", factor=self.keys.number("factor", least=1.0))
+        return replace(rope, low_freq_factor=low, high_freq_factor=high)
+
+    def yarn(self, base: RopeConfig) -> RopeConfig:
+        keys, factor = self.keys, self._factor(base)
+        mscale, mscale_all = keys.number("mscale", 0.0), keys.number("mscale_all_dim", 0.0)
+        both = mscale > 0 and mscale_all > 0
+        attention = yarn_attention(factor, mscale, mscale_all) if both else yarn_attention(factor)
+        return replace(
+            base,
+            scaling="yarn",
+            factor=factor,
+            attention_factor=keys.number("attention_factor", attention),
+            beta_fast=keys.number("beta_fast", 0.0) or 32.0,
+            beta_slow=keys.number("beta_slow", 0.0) or 1.0,
+            truncate=keys.flag("truncate", True),
+        )
+
+    def longrope(self, base: RopeConfig) -> RopeConfig:
+        n_pairs, factor = (base.rotary_dim or self.head_dim) // 2, self._factor(base)
+        long, short = (self.keys.numbers(f"{kind}_factor", n_pairs) for kind in ("long", "short"))
+        attention = 1.0
+        if factor > 1.0:
+            attention = (1 + ln(factor) / ln(base.original_max_positions)) ** 0.5
+        return replace(
+            base,
+            scaling="longrope",
+            factors=short,
+            long_factors=long,
+            attention_factor=self.keys.number("attention_factor", attention),
+        )
+
+    def dynamic(self, base: RopeConfig) -> RopeConfig:
+        alpha = self.fields.key("ntk_alpha")
+        if alpha and self.keys.has(alpha):
+            grown = self.keys.number(alpha, least=1.0)
+            return replace(base, theta=ntk_theta(base.theta, grown, self.head_dim))
+        factor = self.keys.number("factor", least=1.0)
+        original = self.fields.integer("max_positions")
+        return replace(base, scaling="dynamic", factor=factor, original_max_positions=original)
+
+    def _factor(self, base: RopeConfig) -> float:
+        ratio = self.fields.integer("max_positions") / base.original_max_positions
+        return self.keys.number("factor", ratio)
+
+    def _original(self) -> int:
+        name = "original_max_position_embeddings"
+        longest = self.fields.integer("max_positions")
+        return self.fields.keys.integer(name, self.keys.integer(name, longest))
+
+    def _query_beta(self) -> float:
+        if not self.fields.has("query_beta"):
+            self.keys.refuse("llama_4_scaling_beta")
+            return 0.0
+        return self.keys.number(self.fields.key("query_beta"), 0.0)
+
+    def _rotary_dim(self) -> int:
+        """0: the whole head."""
+        known = self.fields.has("rotary_share")
+        name = self.fields.key("rotary_share") or "partial_rotary_factor"
+        share = self.fields.number("rotary_share")
+        for keys in (self.fields.keys, self.keys):
+            share = keys.number(name, share)
+            if share != 1.0 and not known:
+                raise keys.error(name, share, "1.0")
+        dim = int(self.head_dim * share)
+        if dim % 2 or not 0 < dim <= self.head_dim:
+            expected = f"an even part of the head size {self.head_dim}"
+            raise self.fields.keys.error(name, share, expected)
+        return 0 if dim == self.head_dim else dim
+
+
+_OF_ORIGINAL = ("llama3", "yarn", "longrope", "su")
+"""Scalings that know the context before they were applied."""
+_SCALINGS: Mapping[str, Callable[[_RopeTable, RopeConfig], RopeConfig]] = {
+    "default": lambda table, base: base,
+    "linear": _RopeTable.linear,
+    "llama3": _RopeTable.llama3,
+    "yarn": _RopeTable.yarn,
+    "longrope": _RopeTable.longrope,
+    "su": _RopeTable.longrope,
+    "dynamic": _RopeTable.dynamic,
+}
+
+
+def _of_folder(fields: Fields, head_dim: int) -> RopeConfig:
+    older, newer = fields.keys.table("rope_scaling"), fields.keys.table("rope_parameters")
+    table = newer or older or Keys({}, "")
     table = table.table("full_attention") or table
-    return _rope_of(table, table.number("rope_theta", theta, least=1.0))
+    own = table.number("rope_theta", 0.0)
+    return _RopeTable(fields, table, head_dim).rope(own or fields.number("theta", least=1.0))
 
 
-def _of_windows(fields: Fields) -> RopeConfig:
-    theta = fields.number("window_theta", least=1.0)
+def _of_windows(fields: Fields, rope: RopeConfig, head_dim: int) -> RopeConfig:
+    """Without scaling, unless a folder says so; 0: the theta of the others."""
+    theta = fields.number("window_theta") or rope.theta
     per_type = fields.keys.table("rope_parameters") if fields.kind == "hf" else None
     nested = per_type.table("sliding_attention") if per_type is not None else None
     if nested is not None:
-        return _rope_of(nested, nested.number("rope_theta", 1e4, least=1.0))
-    return RopeConfig(theta)
-
-
-def _rope_of(table: Keys, theta: float) -> RopeConfig:
-    _refuse_partial(table)
-    name = "rope_type" if table.has("rope_type") else "type"
-    kind = table.word(name, _TYPES, "default")
-    if kind == "default":
-        return RopeConfig(theta)
-    factor = table.number("factor", least=1.0)
-    if kind == "linear":
-        return RopeConfig(theta, "linear", factor)
-    low, high = table.number("low_freq_factor"), table.number("high_freq_factor")
-    if high <= low:
-        raise table.error("high_freq_factor", high, f"more than low_freq_factor = {low:g}")
-    return RopeConfig(
-        theta,
-        "llama3",
-        factor,
-        low_freq_factor=low,
-        high_freq_factor=high,
-        original_max_positions=table.integer("original_max_position_embeddings"),
-    )
-
-
-def _refuse_partial(table: Keys) -> None:
-    if table.number("partial_rotary_factor", 1.0) != 1.0:
-        raise table.error("partial_rotary_factor", table.raw("partial_rotary_factor"), "1.0")
+        theta = nested.number("rope_theta", 1e4, least=1.0)
+        return _RopeTable(fields, nested, head_dim).rope(theta)
+    return RopeConfig(theta, rotary_dim=rope.rotary_dim)
 
 
 def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
-    keys, theta = fields.keys, fields.number("theta", least=1.0)
-    scaling = keys.word("rope.scaling.type", ("none", "linear"), "none")
-    factors = tensors.get(_FACTORS)
-    if factors is None:
-        if scaling == "linear":
-            return RopeConfig(theta, "linear", keys.number("rope.scaling.factor", least=1.0))
-        return RopeConfig(theta)
-    if scaling != "none":
-        raise keys.error("rope.scaling.type", scaling, f"none beside tensor {_FACTORS}")
-    if factors.shape != (head_dim // 2,):
-        raise keys.error(_FACTORS, factors.shape, f"{head_dim // 2} factors, one for each pair")
-    values = tuple(float(f) for f in factors.decode())
+    keys, rotary_dim = fields.keys, _gguf_rotary_dim(fields, head_dim)
+    n_pairs, longest = rotary_dim // 2, fields.integer("max_positions")
+    base = RopeConfig(
+        fields.number("theta", least=1.0),
+        rotary_dim=0 if rotary_dim == head_dim else rotary_dim,
+        query_beta=fields.number("query_beta"),
+    )
+    scaling = keys.word("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "none")
+    if base.query_beta or scaling in _OF_ORIGINAL or _LONG in tensors:
+        original = keys.integer("rope.scaling.original_context_length", longest)
+        base = replace(base, original_max_positions=original)
+    if _FACTORS in tensors:
+        if scaling != "none":
+            raise keys.error("rope.scaling.type", scaling, f"none beside tensor {_FACTORS}")
+        return replace(base, scaling="factors", factors=_factors(keys, tensors, _FACTORS, n_pairs))
+    attention = keys.number("rope.scaling.attn_factor", 1.0)
+    if scaling == "longrope" or _LONG in tensors:
+        long, short = (_factors(keys, tensors, name, n_pairs) for name in (_LONG, _SHORT))
+        rope = replace(base, scaling="longrope", attention_factor=attention)
+        return replace(rope, factors=short, long_factors=long)
+    if scaling == "none":
+        return base
+    factor = keys.number("rope.scaling.factor", least=1.0)
+    if scaling == "linear":
+        return replace(base, scaling="linear", factor=factor)
+    own = yarn_attention(factor, 1.0, keys.number("rope.scaling.yarn_log_multiplier", 0.0))
+    return replace(
+        base,
+        scaling="yarn",
+        factor=factor,
+        attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own),
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
+    )
+
+
+def _gguf_rotary_dim(fields: Fields, head_dim: int) -> int:
+    """Of a head; families whose heads turn as a whole have no other."""
+    dim = fields.keys.integer("rope.dimension_count", head_dim)
+    whole = not fields.has("rotary_share")
+    if (whole and dim != head_dim) or dim > head_dim or dim % 2:
+        expected = f"{'' if whole else 'an even part of '}the head size {head_dim}"
+        raise fields.keys.error("rope.dimension_count", dim, expected)
+    return dim
+
+
+def _factors(keys: Keys, tensors: TensorTable, name: str, n_pairs: int) -> tuple[float, ...]:
+    found = tensors.get(name)
+    if found is None or found.shape != (n_pairs,):
+        shape = None if found is None else found.shape
+        raise keys.error(name, shape, f"{n_pairs} factors, one for each pair")
+    values = tuple(float(f) for f in found.decode())
     if not all(0 < value < float("inf") for value in values):
-        raise keys.error(_FACTORS, values, "positive factors")
-    return RopeConfig(theta, "factors", factors=values)
+        raise keys.error(name, values, "positive factors")
+    return values

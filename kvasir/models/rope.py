@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import Context, Decimal, localcontext
 from hashlib import blake2b
 from itertools import accumulate, repeat
-from math import frexp
+from math import ceil, floor, frexp
 from operator import mul
 
 import numpy as np
@@ -29,23 +29,48 @@ Angles = NDArray[np.float64]
 """cos and sin, float64 [2, …, frequencies]."""
 
 
-def inverse_frequencies(rope: RopeConfig, rotary_dim: int) -> NDArray[np.float64]:
-    """Radians per position of each pair, float64 [rotary_dim / 2]."""
-    base = _powers(rope.theta, rotary_dim)
-    if rope.scaling == "none":
+_PRECISE = Context(prec=60)
+
+
+def inverse_frequencies(
+    rope: RopeConfig, rotary_dim: int, positions: int = 0
+) -> NDArray[np.float64]:
+    """Radians per position of each pair, float64 [rotary_dim / 2], where the longest request has
+    ``positions`` tokens."""
+    theta, is_long = rope.theta, positions > rope.original_max_positions
+    if rope.scaling == "dynamic" and is_long:
+        grown = rope.factor * (positions / rope.original_max_positions) - (rope.factor - 1)
+        theta = ntk_theta(theta, grown, rotary_dim)
+    base = _powers(theta, rotary_dim)
+    if rope.scaling in ("none", "dynamic"):
         return base
     if rope.scaling == "linear":
         return np.asarray(base / rope.factor)
-    if rope.scaling == "factors":
-        return np.asarray(base / np.array(rope.factors, np.float64))
+    if rope.scaling in ("factors", "longrope"):
+        factors = rope.long_factors if is_long and rope.long_factors else rope.factors
+        return np.asarray(base / np.array(factors, np.float64))
     if rope.scaling == "llama3":
         return _llama3(base, rope)
+    if rope.scaling == "yarn":
+        return _yarn(base, rope)
     raise ValueError(f"unknown rope scaling {rope.scaling!r}")
+
+
+def ln(x: float) -> float:
+    """Correctly rounded."""
+    return float(_PRECISE.ln(Decimal(x)))
+
+
+def ntk_theta(theta: float, grown: float, rotary_dim: int) -> float:
+    """theta * grown^(d / (d - 2)): it turns the last pair ``grown`` times as slowly, and the first
+    as before; correctly rounded."""
+    with localcontext(_PRECISE):
+        return float(Decimal(theta) * Decimal(grown) ** (Decimal(rotary_dim) / (rotary_dim - 2)))
 
 
 def _powers(theta: float, rotary_dim: int) -> NDArray[np.float64]:
     """theta^(-2i / rotary_dim), correctly rounded."""
-    with localcontext(Context(prec=60)):
+    with localcontext(_PRECISE):
         step = Decimal(theta) ** (Decimal(-2) / rotary_dim)
         powers = accumulate(repeat(step, (rotary_dim - 1) // 2), mul, initial=Decimal(1))
         return np.array([float(power) for power in powers])
@@ -59,9 +84,35 @@ def _llama3(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
     return np.asarray(base * (keep + (1 - keep) / rope.factor))
 
 
-def rope_table(rope: RopeConfig, rotary_dim: int, positions: int) -> NDArray[np.float32]:
-    """cos | sin of every angle, f32 [positions, rotary_dim], computed in float64."""
-    frequencies = inverse_frequencies(rope, rotary_dim)
+def _yarn(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
+    """Pairs of many turns within the original context stay, those of few are divided, a linear
+    blend between."""
+    pairs, turns = len(base), (rope.beta_fast, rope.beta_slow)
+    ends = [
+        pairs * ln(rope.original_max_positions / (n * 2 * np.pi)) / ln(rope.theta) for n in turns
+    ]
+    low, high = (floor(ends[0]), ceil(ends[1])) if rope.truncate else ends
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    divided = np.clip((np.arange(pairs) - low) / ((high - low) or 0.001), 0.0, 1.0)
+    return np.asarray(base * (1 - divided) + base / rope.factor * divided)
+
+
+def query_scales(rope: RopeConfig, positions: int) -> NDArray[np.float64]:
+    """What queries are multiplied with, float64 [positions]."""
+    n = -(-positions // rope.original_max_positions)
+    scales = [1 + rope.query_beta * ln(1 + i) for i in range(n)]
+    return np.repeat(np.array(scales), rope.original_max_positions)[:positions]
+
+
+def rope_table(
+    rope: RopeConfig, rotary_dim: int, positions: int, *, queries: bool = False
+) -> NDArray[np.float32]:
+    """cos | sin of every angle, f32 [positions, rotary_dim], computed in float64. ``queries``: as
+    queries turn, which may be longer than keys."""
+    frequencies = inverse_frequencies(rope, rotary_dim, positions)
+    lengths = np.full(positions, rope.attention_factor)
+    if queries:
+        lengths *= query_scales(rope, positions)
     n_bits = max(positions - 1, 0).bit_length()
     doubled = np.array([_doubled(f, n_bits) for f in frequencies.tolist()])
     doubled = doubled.reshape(len(frequencies), n_bits, 2).transpose(1, 2, 0)
@@ -70,17 +121,23 @@ def rope_table(rope: RopeConfig, rotary_dim: int, positions: int) -> NDArray[np.
     for start in range(0, positions, _ROWS):
         rows = table[start : start + _ROWS]
         angles = _rotated(low[:, : len(rows)], high[:, start // _ROWS])
-        rows[:] = np.concatenate(tuple(angles), axis=1)
+        cut = slice(start, start + len(rows))
+        rows[:] = np.concatenate(tuple(angles), axis=1) * lengths[cut, None]
     return table
 
 
-def rope_digest(config: ModelConfig) -> str:
-    """Names the bits of a model's tables, of whatever length: its frequencies decide them."""
+def rope_digest(config: ModelConfig, positions: int) -> str:
+    """Names the bits of the first rows of a model's tables, which its frequencies decide, and what
+    cos and sin are multiplied with."""
     digest = blake2b(digest_size=16)
     dims = {layer.rope: layer.head_dim for layer in config.layers}
     for name in (ROPE, ROPE_WINDOW):
-        rope = config.ropes.get(name)
-        bits = b"" if rope is None else inverse_frequencies(rope, dims[name]).tobytes()
+        rope, bits = config.ropes.get(name), b""
+        if rope is not None:
+            bits = inverse_frequencies(rope, rope.rotary_dim or dims[name], positions).tobytes()
+            lengths = (rope.attention_factor, rope.query_beta)
+            if lengths != (1.0, 0.0):
+                bits += np.array([*lengths, rope.original_max_positions]).tobytes()
         digest.update(len(bits).to_bytes(8, "little") + bits)
     return digest.hexdigest()
 

@@ -22,8 +22,9 @@ class BlockSpec:
     """Of the gated MLP: a name of ``ir.ops.rows.ACTIVATIONS``."""
     interleaved_rope: bool = False
     """Rope turns neighbours, not each half with the other."""
-    qk_norm: bool = False
-    """RMS norm of each query and key head before rope."""
+    qk_norm: str = "none"
+    """RMS norm of queries and keys: "heads", of each head; "width", of all heads as one row;
+    "turned", of each head after rope."""
     pre_norms: bool = True
     """A norm before attention and before the MLP."""
     post_norms: bool = False
@@ -44,8 +45,11 @@ class RopeConfig:
     """Rotary embedding: angle = position * theta^(-2i / rotary_dim), stretched as ``scaling`` says.
 
     "none"; "linear": frequencies divided by ``factor``; "llama3": Llama 3.1's smooth split by
-    wavelength; "factors": each frequency divided by its own entry of ``factors`` (GGUF's
-    rope_freqs).
+    wavelength; "yarn" (Peng et al. 2023): another, by turns within the original context; "factors":
+    each frequency divided by its own entry of ``factors`` (GGUF's rope_freqs). Two depend on the
+    longest request: "longrope" divides by ``long_factors`` where that is longer than the original
+    context, else by ``factors``; "dynamic" raises theta, so that a context grown by ``factor``
+    turns the last pair ``factor`` times as slowly.
     """
 
     theta: float
@@ -55,6 +59,25 @@ class RopeConfig:
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
     factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    beta_fast: float = 32.0
+    """Turns within the original context from which YaRN leaves a frequency as it is."""
+    beta_slow: float = 1.0
+    """Turns up to which it divides one by all of ``factor``."""
+    truncate: bool = True
+    """The pairs where these begin are whole."""
+    attention_factor: float = 1.0
+    """Of cos and sin."""
+    rotary_dim: int = 0
+    """Elements of a head that turn, from its first on; 0: all."""
+    query_beta: float = 0.0
+    """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original context))."""
+
+    def stretched(self, positions: int) -> int:
+        """The longest context of a model for ``positions`` that this rope makes longer."""
+        if self.scaling == "yarn":
+            return max(positions, int(self.factor * self.original_max_positions))
+        return int(self.factor * positions) if self.scaling == "dynamic" else positions
 
 
 @dataclass(frozen=True, slots=True)

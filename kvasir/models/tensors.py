@@ -8,7 +8,8 @@ from functools import partial
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
-from kvasir.models.spec import ModelConfig
+from kvasir.models.spec import LayerSpec, ModelConfig
+from kvasir.weights.transforms import QKV
 
 CLASSIFIERS = ("score.weight", "cls.output.weight")
 """Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
@@ -17,7 +18,10 @@ _TOP = ("embed", "final_norm", "lm_head")
 _LAYER = {"hf": "model.layers.{i}.", "gguf": "blk.{i}."}
 _DRAFTS = "model.mtp_"
 """Begins names of tensors that guess further tokens."""
-_IGNORABLE = (".rotary_emb.inv_freq", "rope_freqs.weight")
+_IGNORABLE = (
+    *(".rotary_emb.inv_freq", "rope_freqs.weight"),
+    *("rope_factors_long.weight", "rope_factors_short.weight"),
+)
 """Ends of names of tensors that hold nothing the program needs."""
 
 
@@ -56,16 +60,24 @@ def tensor_kinds(family: Family, kind: str) -> set[str]:
 
 def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ...]) -> Weight:
     template = tensor_name(family, config.kind, name)
-    part, sources = name, [template]
+    part, sources, spec = name, [template], config.layers[0]
     if name.startswith("layers."):
         _, layer, part = name.split(".", 2)
-        experts = config.layers[int(layer)].experts
-        if experts is not None and "{e}" in template:
-            sources = [template.replace("{e}", str(e)) for e in range(experts.n_experts)]
+        spec = config.layers[int(layer)]
+        if spec.experts is not None and "{e}" in template:
+            sources = [template.replace("{e}", str(e)) for e in range(spec.experts.n_experts)]
     names = family.tensors[part.removesuffix(".bias")]
     step = names.hf_step if config.kind == "hf" else names.gguf_step
-    heads = (shape[0] // config.layers[0].head_dim,) if step == "permute_rope" else ()
-    return Weight(name, shape, tuple(sources), (Transform(step, heads),) if step else ())
+    transforms = (Transform(step, _args(step, shape[0], spec)),) if step else ()
+    return Weight(name, shape, tuple(sources), transforms)
+
+
+def _args(step: str, rows: int, spec: LayerSpec) -> tuple[int, ...]:
+    """Of a step to a weight of so many rows."""
+    if step in QKV:
+        q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
+        return (0, q, q + kv)[QKV.index(step)], rows, q + 2 * kv
+    return (rows // spec.head_dim,) if step == "permute_rope" else ()
 
 
 def _family(config: ModelConfig) -> Family:

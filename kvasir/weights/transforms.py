@@ -34,11 +34,20 @@ def permute_rope(tensor: RawTensor, n_heads: int) -> RawTensor:
     """Rows of each head from (pair, half), for interleaved rope, to (half, pair), for neox."""
     n = tensor.shape[0]
     order = np.arange(n).reshape(n_heads, n // n_heads // 2, 2).swapaxes(1, 2).reshape(-1)
-    if len(tensor.shape) == 1:
-        items = tensor.data.reshape(n, FORMATS[tensor.format].n_bytes((1,)))
-    else:
-        items = tensor.rows()
-    return replace(tensor, data=np.ascontiguousarray(items[order]).reshape(-1))
+    return replace(tensor, data=np.ascontiguousarray(_items(tensor)[order]).reshape(-1))
+
+
+def part(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
+    """Rows ``start`` … of the ``whole`` of a fused tensor, or elements of its bias; a view."""
+    data = _items(tensor)[start : start + n].reshape(-1)
+    return replace(tensor, shape=(n, *tensor.shape[1:]), data=data)
+
+
+def _items(tensor: RawTensor) -> Bytes:
+    """Bytes of each row, or of each element of a vector."""
+    if len(tensor.shape) > 1:
+        return tensor.rows()
+    return tensor.data.reshape(len(tensor.data) // FORMATS[tensor.format].n_bytes((1,)), -1)
 
 
 def plus_one(tensor: RawTensor) -> RawTensor:
@@ -98,6 +107,8 @@ def from_floats(values: Floats) -> RawTensor:
     )
 
 
+QKV = ("q_of_qkv", "k_of_qkv", "v_of_qkv")
+"""Parts of a tensor that holds q, k and v, one below the other."""
 TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
     {
         "permute_rope": permute_rope,
@@ -107,13 +118,14 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "inputs_last": inputs_last,
         "even_outputs": even_outputs,
         "odd_outputs": odd_outputs,
+        **dict.fromkeys(QKV, part),
     }
 )
 
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
     """Of the tensor that becomes a weight of ``shape``."""
-    for name in (transform.name for transform in transforms):
+    for name, args in ((transform.name, transform.args) for transform in transforms):
         *many, k = shape
         if name.endswith("_half"):
             shape = (*many[:-1], 2 * many[-1], k)
@@ -121,6 +133,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (*many[:-1], k, many[-1])
         elif name.endswith("_outputs"):
             shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
+        elif name in QKV:
+            shape = (args[2], *shape[1:])
     return shape
 
 

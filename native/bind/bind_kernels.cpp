@@ -191,8 +191,8 @@ void cast(const Kernels& k, ConstMatrix x, const BoundRows& out, int64_t m0, int
 }
 
 void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool neox, ConstMatrix table,
-                MaybeVector<float> q_norm, MaybeVector<float> k_norm, float eps, const BoundKv& kv,
-                const BoundStep& step, int64_t m0, int64_t m1) {
+                ConstMatrix q_table, int norm, MaybeVector<float> q_norm, MaybeVector<float> k_norm,
+                float eps, const BoundKv& kv, const BoundStep& step, int64_t m0, int64_t m1) {
   const int hd = kv.layer.head_dim, n_kv = kv.layer.n_kv_heads;
   require_blocks(kv, step);
   require_range(m0, m1, step.rows.n_tokens);
@@ -201,13 +201,18 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
   require(int64_t(qkv.shape(1)) == (n_heads + 2 * n_kv) * hd && int64_t(q.shape(1)) == n_heads * hd,
           "qkv is [T, (H + 2 KV) head_dim], q [T, H head_dim]");
   require(table.shape(1) % 2 == 0 && int(table.shape(1)) <= hd, "rotary_dim is even and at most head_dim");
-  require((!q_norm || int(q_norm->size()) == hd) && (!k_norm || int(k_norm->size()) == hd),
-          "norms are [head_dim]");
+  require(q_table.shape(0) == table.shape(0) && q_table.shape(1) == table.shape(1),
+          "the tables of q and k are as large");
+  require(0 <= norm && norm < kQkNorms && (norm != 0) == (q_norm && k_norm), "norms of q and k, or none");
+  const bool wide = QkNorm(norm) == QkNorm::width;
+  require(!norm || (int(q_norm->size()) == (wide ? n_heads : 1) * hd &&
+                    int(k_norm->size()) == (wide ? n_kv : 1) * hd),
+          "norms are [head_dim], of the width [heads * head_dim]");
   for (int64_t t = m0; t < m1; t++)
     require(step.rows.pos[t] < int64_t(table.shape(0)), "a position past the table");
   k.rope_write({qkv.data(), int64_t(qkv.shape(1)), q.data(), int64_t(q.shape(1)), n_heads, n_kv, hd,
-                int32_t(table.shape(1)), neox, table.data(), data_or_null(q_norm), data_or_null(k_norm), eps,
-                &kv.layer, &step.rows, m0, m1});
+                int32_t(table.shape(1)), neox, table.data(), q_table.data(), QkNorm(norm),
+                data_or_null(q_norm), data_or_null(k_norm), eps, &kv.layer, &step.rows, m0, m1});
 }
 
 struct FreeAligned {
@@ -346,8 +351,8 @@ void bind_kernels(nb::module_& m) {
            "row_index"_a = nb::none())
       .def("norm", &norm, "x"_a, "weight"_a.none(), "eps"_a, "out"_a, "m0"_a, "m1"_a)
       .def("cast", &cast, "x"_a, "out"_a, "m0"_a, "m1"_a, "column"_a = 0)
-      .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_norm"_a.none(),
-           "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
+      .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_table"_a, "norm"_a,
+           "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
            "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false)
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)

@@ -81,6 +81,7 @@ void bind_tables(nb::module_& m) {
   enums["Epilogue"] = enumeration(kEpilogueNames);
   enums["GroupScore"] = enumeration(kGroupScoreNames);
   enums["KvType"] = enumeration(kKvTypeNames);
+  enums["QkNorm"] = enumeration(kQkNormNames);
   enums["Layout"] = enumeration(kLayoutNames);
   enums["MaskFlag"] = enumeration(kMaskFlagNames);
   enums["Op"] = op_kinds();

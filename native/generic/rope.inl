@@ -31,20 +31,47 @@ KVASIR_INLINE void rotate_interleaved(float* x, const float* cos, const float* s
   }
 }
 
-// head = rotate(norm(x)); `weight` null: no norm.
-KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const float* weight,
-                                const float* angles, float* head) {
+// Heads of q or of k of one token: their norm and their angles.
+struct HeadRule {
+  const float* weight;
+  float inverse;  // of the norm of the whole width
+  const float* angles;
+};
+
+KVASIR_INLINE HeadRule head_rule(const RopeWriteArgs& a, const float* x, int n_heads, const float* weight,
+                                 const float* angles) {
+  const bool wide = a.norm == QkNorm::width;
+  return {weight, wide ? inverse_rms(x, n_heads * a.head_dim, a.eps) : 0.0f, angles};
+}
+
+KVASIR_INLINE void norm_head(const RopeWriteArgs& a, const float* x, const HeadRule& rule, int h, float* to) {
+  const bool wide = a.norm == QkNorm::width;
+  const float* weight = rule.weight + (wide ? h * a.head_dim : 0);
+  const vf inverse = set1(wide ? rule.inverse : inverse_rms(x, a.head_dim, a.eps));
+  for (int d = 0; d < a.head_dim; d += 16) store(to + d, mul(mul(load(x + d), inverse), load(weight + d)));
+}
+
+// to = rotate(norm(x)), or norm(rotate(x)), of head h.
+KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const HeadRule& rule, int h,
+                                float* to) {
   const int half = a.rotary_dim / 2;
-  if (a.neox && !weight && a.rotary_dim == a.head_dim)
-    return rotate_neox(x, angles, angles + half, half, head);
-  const vf inverse = weight ? set1(inverse_rms(x, a.head_dim, a.eps)) : zero();
-  for (int d = 0; d < a.head_dim; d += 16)
-    store(head + d, weight ? mul(mul(load(x + d), inverse), load(weight + d)) : load(x + d));
-  if (a.neox) {
-    rotate_neox(head, angles, angles + half, half, head);
+  const float *cos = rule.angles, *sin = rule.angles + half;
+  const bool first = a.norm == QkNorm::heads || a.norm == QkNorm::width;
+  if (a.neox && !first && a.rotary_dim == a.head_dim) {
+    rotate_neox(x, cos, sin, half, to);
   } else {
-    rotate_interleaved(head, angles, angles + half, half);
+    if (first) {
+      norm_head(a, x, rule, h, to);
+    } else {
+      for (int d = 0; d < a.head_dim; d += 16) store(to + d, load(x + d));
+    }
+    if (a.neox) {
+      rotate_neox(to, cos, sin, half, to);
+    } else {
+      rotate_interleaved(to, cos, sin, half);
+    }
   }
+  if (a.norm == QkNorm::turned) norm_head(a, to, rule, h, to);
 }
 
 template <class T>
@@ -57,15 +84,17 @@ KVASIR_INLINE void write_k(const float* head, int head_dim, const SubTile<T>& su
 template <class T>
 static void rope_write_token(const RopeWriteArgs& a, int64_t t) {
   const int hd = a.head_dim;
-  const float* angles = a.table + int64_t(a.rows->pos[t]) * a.rotary_dim;
+  const int64_t angles = int64_t(a.rows->pos[t]) * a.rotary_dim;
   const float* q = a.qkv + t * a.ldqkv;
-  for (int h = 0; h < a.n_heads; h++) prepare_head(a, q + h * hd, a.q_norm, angles, a.q + t * a.ldq + h * hd);
   const float* k = q + a.n_heads * hd;
   const float* v = k + a.n_kv_heads * hd;
+  const HeadRule of_q = head_rule(a, q, a.n_heads, a.q_norm, a.q_table + angles);
+  const HeadRule of_k = head_rule(a, k, a.n_kv_heads, a.k_norm, a.table + angles);
+  for (int h = 0; h < a.n_heads; h++) prepare_head(a, q + h * hd, of_q, h, a.q + t * a.ldq + h * hd);
   const int64_t index = a.rows->store[t], lane = index % kSub;
   for (int h = 0; h < a.n_kv_heads; h++) {
     float head[kMaxHeadDim];
-    prepare_head(a, k + h * hd, a.k_norm, angles, head);
+    prepare_head(a, k + h * hd, of_k, h, head);
     const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.rows->seq[t], index, h);
     write_k(head, hd, sub, lane);
     encode_head(v + h * hd, hd, sub.v + lane * hd, sub.v_scale, lane);

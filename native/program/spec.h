@@ -17,7 +17,7 @@ struct Record {
   int32_t in[3], out[3];               // buffer ids, -1 absent
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
-  int32_t layer, n_heads, window, rotary_dim, neox, table;
+  int32_t layer, n_heads, window, rotary_dim, neox, table, q_table, qk_norm;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
   float eps, scale, softcap;
@@ -41,6 +41,8 @@ struct Record {
     read("rotary_dim", rotary_dim);
     read("neox", neox);
     read("table", table);
+    read("q_table", q_table);
+    read("qk_norm", qk_norm);
     read("n_experts", n_experts);
     read("top_k", top_k);
     read("normalize", normalize);

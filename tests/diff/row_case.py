@@ -16,6 +16,7 @@ from kvasir.exec.cpu.codes import (
     EPILOGUE_CODES,
     GROUP_SCORE_CODES,
     LAYOUT_CODES,
+    QK_NORM_CODES,
     SCORE_CODES,
 )
 from tests.diff.attention_case import Pages, Shape, chain_step
@@ -287,19 +288,23 @@ def embed_case(layout: int, N: int, K: int) -> Case:
 
 
 def rope_reference(
-    x: NDArray[np.float64], weight: Floats | None, table: Floats, neox: bool
+    x: NDArray[np.float64], weight: Floats | None, kind: str, table: Floats, neox: bool
 ) -> NDArray[np.float64]:
     """x [T, heads, head_dim]; table [T, rotary_dim]."""
-    y = x.copy()
-    if weight is not None:
-        y = y / np.sqrt((y**2).mean(2, keepdims=True) + 1e-6) * weight
+
+    def normed(y: NDArray[np.float64]) -> NDArray[np.float64]:
+        axes = (1, 2) if kind == "width" else (2,)
+        scale = np.ones(1) if weight is None else weight.reshape(-1, x.shape[2])
+        return y / np.sqrt((y**2).mean(axes, keepdims=True) + 1e-6) * scale
+
+    y = normed(x) if kind in ("heads", "width") else x.copy()
     half = table.shape[1] // 2
     cos, sin = (t[:, None].astype(np.float64) for t in (table[:, :half], table[:, half:]))
     first = np.arange(half) if neox else 2 * np.arange(half)
     second = first + (half if neox else 1)
     a, b = y[..., first].copy(), y[..., second].copy()
     y[..., first], y[..., second] = a * cos - b * sin, b * cos + a * sin
-    return y
+    return normed(y) if kind == "turned" else y
 
 
 def kv_bound(values: Floats, dtype: str) -> NDArray[np.float32] | float:
@@ -310,13 +315,17 @@ def kv_bound(values: Floats, dtype: str) -> NDArray[np.float32] | float:
     return np.float32(1.01 * steps[dtype]) * np.abs(values) + (2**-6 if "fp8" in dtype else 0)
 
 
-def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, dtype: str) -> Case:
+def rope_case(head_dim: int, rotary: int, neox: bool, kind: str, dtype: str) -> Case:
+    """Queries turn by tables of their own, 1.5 times as long."""
     shape = Shape(head_dim=head_dim, group=2, n_kv_heads=2, dtype=dtype, block_size=32)
     rng, start = rng_of(head_dim, rotary), 27
     qkv = normal(rng, ROWS, (shape.n_heads + 2 * shape.n_kv_heads) * head_dim)
     angle = rng.uniform(-3, 3, (64, rotary // 2))
     table = np.concatenate([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
-    weights = tuple(normal(rng, head_dim) for _ in range(2)) if normed else (None, None)
+    wide = (shape.n_heads, shape.n_kv_heads) if kind == "width" else (1, 1)
+    norms = tuple(normal(rng, n * head_dim) for n in wide)
+    weights = (None, None) if kind == "none" else norms
+    rule = (neox, table, 1.5 * table, QK_NORM_CODES[kind], *weights, 1e-6)
     order = rng.permutation(6).astype(np.int32)
 
     def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
@@ -325,7 +334,7 @@ def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, dtype: str) 
         q = np.zeros((ROWS, shape.n_heads * head_dim), np.float32)
         kv, step = pages.native(), chain_step(pages, start, start + ROWS)
         for a, b in ranges:
-            k.rope_write(qkv, q, shape.n_heads, neox, table, *weights, 1e-6, kv, step, a, b)
+            k.rope_write(qkv, q, shape.n_heads, *rule, kv, step, a, b)
         return q, pages.values()
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
@@ -334,10 +343,10 @@ def rope_case(head_dim: int, rotary: int, neox: bool, normed: bool, dtype: str) 
         angles = table[start : start + ROWS]
         pages = Pages(shape, start + ROWS, order)
         pages.memory[:] = 0
-        rotated = rope_reference(kk, weights[1], angles, neox).astype(np.float32)
+        rotated = rope_reference(kk, weights[1], kind, angles, neox).astype(np.float32)
         pages.write(start, rotated, v.astype(np.float32))
         memory = pages.values()
-        turned = rope_reference(q, weights[0], angles, neox).reshape(ROWS, -1)
+        turned = rope_reference(q, weights[0], kind, 1.5 * angles, neox).reshape(ROWS, -1)
         bound = kv_bound(memory, dtype) + 32 * EPS
         return (turned, 32 * EPS), (memory, bound)
 
@@ -381,8 +390,9 @@ def row_cases() -> dict[str, Case]:
     every("embed", embed_case, range(len(LAYOUTS)), [37], [64, 96])
     every("embed", embed_case, range(2), [20], [33])
     heads = [(64, 64), (16, 16), (80, 32), (256, 256), (48, 44)]
-    every("rope", rope_case, heads, both, [(False, "bf16"), (True, "f32")])
+    kinds = [("none", "bf16"), ("heads", "f32"), ("width", "f32"), ("turned", "f32")]
+    every("rope", rope_case, heads, both, kinds)
     every(
-        "rope", rope_case, [(64, 64), (48, 44)], (True,), (True,), ("int8", "fp8_e4m3", "fp8_e5m2")
+        "rope", rope_case, [(64, 64), (48, 44)], [(True, "heads")], ("int8", "fp8_e4m3", "fp8_e5m2")
     )
     return cases

@@ -13,7 +13,7 @@ from kvasir.config.affinity import Affinity
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
-from tests import tiny, tiny_moe
+from tests import tiny, tiny_moe, tiny_rope
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import (
     CACHE_VARIANTS,
@@ -42,6 +42,7 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
         "auto",
     ),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
+    "ministral3 bfloat16": (lambda p: tiny.write_hf(tiny_rope.ministral3(), p), "bfloat16"),
 }
 MakeExecutor = Callable[[EngineSizes], CpuExecutor]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny, tiny_kin, tiny_moe
+from tests import tiny, tiny_kin, tiny_moe, tiny_rope
 from tests.tiny import TinyModel
 
 KIN: tuple[Callable[[], TinyModel], ...] = (
@@ -12,12 +12,16 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
     *(tiny_moe.gpt_oss,),
+    *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
+    *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
     *("tiny_gpt_oss",),
+    *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
+    *("tiny_phi3", "tiny_glm", "tiny_glm4"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -27,6 +31,14 @@ LLAMA3_ROPE = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
+}
+
+YARN = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 3.0,
+    "beta_slow": 0.4,
 }
 
 GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
@@ -41,6 +53,14 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "llama3_rope": lambda: tiny.llama(rope_scaling=LLAMA3_ROPE),
+    "yarn_rope": lambda: tiny.llama(rope_scaling=YARN),
+    "yarn_rope_cut": lambda: tiny.llama(
+        rope_scaling={**YARN, "truncate": False, "attention_factor": 1.3}
+    ),
+    "dynamic_rope": lambda: tiny.llama(
+        rope_scaling={"rope_type": "dynamic", "factor": 3.0}, max_position_embeddings=48
+    ),
+    "phi3_short": lambda: tiny_rope.phi3(original_max_position_embeddings=256),
     "linear_rope": lambda: tiny.llama(rope_scaling={"type": "linear", "factor": 2.0}),
     "biases": lambda: tiny.llama(attention_bias=True, mlp_bias=True),
     "tied": lambda: tiny.llama(tie_word_embeddings=True),

@@ -3,29 +3,49 @@ CPU."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, GraniteConfig
 
 
 def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """After every token, f32 [tokens, vocab].
 
     transformers 5 reads Gemma 3's ``attn_logit_softcapping`` but its attention never receives it;
-    its eager attention does compute it when called with ``softcap``, which is done here.
+    its eager attention does compute it when called with ``softcap``, which is done here. Ropes that
+    follow from the length get that of ``tests.loading``, by tokens behind the prompt.
     """
+    config, n_tokens = json.loads((folder / "config.json").read_text()), len(tokens)
+    rope = config.get("rope_scaling") or {}
+    if rope.get("rope_type", rope.get("type")) in ("longrope", "dynamic"):
+        tokens = (*tokens, *[5] * (128 - n_tokens))
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
+        folder, config=_granite(config), dtype=torch.float32, attn_implementation="eager"
     ).eval()
     is_gemma3 = model.config.model_type.startswith("gemma3")
     cap = model.config.attn_logit_softcapping if is_gemma3 else None
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():
         out = model(torch.tensor([tokens]), use_cache=False, **extra).logits[0]
-    return np.asarray(out.numpy(), np.float32)
+    return np.asarray(out.numpy()[:n_tokens], np.float32)
+
+
+def _granite(config: dict[str, Any]) -> GraniteConfig | None:
+    """What MiniCPM computes, whose own code no release of transformers has."""
+    if config["model_type"] != "minicpm":
+        return None
+    scales = {
+        "attention_multiplier": config["head_dim"] ** -0.5,
+        "embedding_multiplier": config["scale_emb"],
+        "residual_multiplier": config["scale_depth"] / config["num_hidden_layers"] ** 0.5,
+        "logits_scaling": config["hidden_size"] / config["dim_model_base"],
+    }
+    return GraniteConfig(**{**config, **scales, "model_type": "granite"})
 
 
 def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:

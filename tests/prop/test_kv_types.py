@@ -93,5 +93,6 @@ def test_kernels_write_those_codes(
     step = chain_step(pages, 5, 6)
     table = np.tile(table, (8, 1))
     kernels = _native.Kernels(level)
-    kernels.rope_write(qkv, q, 1, True, table, None, None, 1e-6, pages.native(), step, 0, 1)
+    rule = (1, True, table, table, 0, None, None, 1e-6)
+    kernels.rope_write(qkv, q, *rule, pages.native(), step, 0, 1)
     assert_array_equal(pages.memory, expected.memory)

@@ -14,6 +14,7 @@ from kvasir.core.params import TokenParams
 from kvasir.exec.cpu import codes
 from kvasir.exec.cpu.records import ROWS_OF, Buffer, Record, pack_buffers, pack_records
 from kvasir.ir.layouts import LAYOUTS
+from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.ops.linear import EPILOGUES
 from kvasir.ir.ops.moe import GROUP_SCORES, MAX_EXPERTS, SCORES
 from kvasir.ir.ops.rows import ACTIVATIONS
@@ -25,6 +26,7 @@ NAMES = {
     "DType": DTYPES,
     "Epilogue": EPILOGUES,
     "Act": ("none", *ACTIVATIONS),
+    "QkNorm": QK_NORMS,
     "RowsOf": ROWS_OF.values(),
     "Score": SCORES,
     "GroupScore": GROUP_SCORES,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvasir.core.errors import ModelError
+from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.printer import render
 from kvasir.models import build_program, choose, config_from, tensors
 from kvasir.models.families import FAMILIES
@@ -20,7 +21,7 @@ from kvasir.models.loaded import load_model
 from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
-from tests import tiny, tiny_kin, tiny_moe
+from tests import tiny, tiny_kin, tiny_moe, tiny_rope
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -55,6 +56,13 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "gpt_oss": lambda: tiny_moe.gpt_oss(attention_bias=False),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
+    "olmo2": lambda: tiny_rope.olmo2(attention_bias=True),
+    "ministral3": tiny_rope.ministral3,
+    "hunyuan_v1_dense": lambda: tiny_rope.hunyuan_dense(use_qk_norm=True),
+    "minicpm": lambda: tiny_rope.minicpm(attention_bias=True),
+    "phi3": tiny_rope.phi3,
+    "glm": tiny_rope.glm,
+    "glm4": tiny_rope.glm4,
 }
 """One of each family, whose config.json has every field."""
 GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
@@ -66,6 +74,13 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2_moe": tiny_moe.qwen2_moe,
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
+    "olmo2": lambda: tiny_rope.olmo2(
+        **{"attention_bias": True, "sliding_window": 8, "layer_types": _TYPES},
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 2e4},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
+        },
+    ),
 }
 _LACKING = {("qwen2_moe", "gguf"): ("gate", "up", "down")}
 """Weights of dense layers, of which these files cannot speak."""
@@ -103,7 +118,9 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
             if field == always(known) and type(field.default) is type(known):
                 fields = {**family.fields, name: always(value)}
                 yield f"always {name}", replace(family, fields=fields)
-    flags = ["qk_norm", "pre_norms", "post_norms", "interleaved_rope", "sinks"]
+    for norm in set(QK_NORMS) - {family.block.qk_norm}:
+        yield f"qk_norm {norm}", replace(family, block=replace(family.block, qk_norm=norm))
+    flags = ["pre_norms", "post_norms", "interleaved_rope", "sinks"]
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
     for flag in flags:

@@ -113,10 +113,19 @@ def test_gemma3_pattern_and_defaults(tmp_path: Path) -> None:
         ({"tie_word_embeddings": 1}, "tie_word_embeddings is 1, expected true or false"),
         ({"sliding_window": 64}, "sliding_window is 64, expected a model without it"),
         (
-            {"rope_scaling": {"type": "yarn", "factor": 4.0}},
-            "type is 'yarn', expected one of default",
+            {"rope_scaling": {"type": "proportional", "factor": 4.0}},
+            "type is 'proportional', expected one of default",
         ),
-        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_type is 'dynamic', expected one of"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling: factor is missing"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_scaling: long_factor is missing"),
+        (
+            {"rope_scaling": {"rope_type": "su", "long_factor": [1.0, 0]}},
+            r"long_factor is \[1.0, 0\], expected 8 positive numbers",
+        ),
+        (
+            {"rope_scaling": {"type": "default", "llama_4_scaling_beta": 0.1}},
+            "llama_4_scaling_beta is 0.1, expected a model without it",
+        ),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is missing"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear', expected an object"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
@@ -164,7 +173,12 @@ def test_gguf_agrees_with_hf(tmp_path: Path) -> None:
         ({"general.architecture": "bert"}, "general.architecture 'bert' is not supported"),
         ({"llama.block_count": -1}, "llama.block_count is -1, expected at least 1"),
         ({"llama.attention.head_count_kv": [2, 2]}, "llama.attention.head_count_kv is"),
-        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type is 'yarn', expected one of"),
+        ({"llama.rope.scaling.type": "ntk"}, "llama.rope.scaling.type is 'ntk', expected one of"),
+        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.factor is missing"),
+        (
+            {"llama.rope.scaling.type": "longrope"},
+            "llama.rope_factors_long.weight is None, expected 8 factors, one for each pair",
+        ),
         ({"llama.block_count": 1 << 31}, "llama.block_count is 2147483648, expected at most 1024"),
         ({"llama.logit_scale": 0.25}, "llama.logit_scale is 0.25, expected a model without it"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count is 8, expected the head size 16"),
@@ -247,7 +261,7 @@ def test_every_rope_table_counts_in_the_key_root(tmp_path: Path) -> None:
 def test_no_window_rope_is_another_digest(tmp_path: Path) -> None:
     config = read(tiny.gemma3(), tmp_path)
     plain = replace(config, ropes={ROPE: config.ropes[ROPE]})
-    assert len({rope_digest(config), rope_digest(plain)}) == 2
+    assert len({rope_digest(config, 64), rope_digest(plain, 64)}) == 2
 
 
 def test_llama3_rope_keeps_short_waves_and_stretches_long_ones() -> None:

@@ -80,10 +80,10 @@ def expect_linear(case: OpCase) -> FloatArray:
     return whole + x_of(case, 1) if op.word("epilogue") == "add" else whole
 
 
-def turned(case: OpCase, heads: FloatArray) -> FloatArray:
+def turned(case: OpCase, heads: FloatArray, by: str = "table") -> FloatArray:
     """Complex multiplication of the pairs."""
     rotary, neox = case.op.integer("rotary_dim"), case.op.word("style") == "neox"
-    table = environment().constants[case.op.word("table")]
+    table = environment().constants[case.op.word(by)]
     out = heads.copy()
     for t, position in enumerate(POSITIONS):
         for i in range(rotary // 2):
@@ -99,10 +99,14 @@ def expect_rope(case: OpCase) -> FloatArray:
 
 
 def expect_rope_write(case: OpCase) -> FloatArray:
-    q = x_of(case)[:, :64].reshape(T, 4, 16)
-    if case.weights:
-        q = rms(q.reshape(-1, 16), w_of(case), 1e-6).reshape(q.shape)
-    return turned(case, q).reshape(T, -1)
+    q, kind = x_of(case)[:, :64].reshape(T, 4, 16), case.op.word("qk_norm")
+    n = 64 if kind == "width" else 16
+    if kind in ("heads", "width"):
+        q = rms(q.reshape(-1, n), w_of(case), 1e-6).reshape(q.shape)
+    q = turned(case, q, "q_table")
+    if kind == "turned":
+        q = rms(q.reshape(-1, n), w_of(case), 1e-6)
+    return q.reshape(T, -1)
 
 
 def expect_attention(case: OpCase) -> FloatArray:
@@ -258,7 +262,9 @@ def test_every_kind_has_a_case() -> None:
     assert {case.op.kind for case in OP_CASES} == OPS.keys()
 
 
-@pytest.mark.parametrize("name", ["kv-write", "rope-write-neox-16-0", "rope-write-neox-16-2"])
+@pytest.mark.parametrize(
+    "name", ["kv-write", *(f"rope-write-neox-16-{x}" for x in ("none", "heads", "width"))]
+)
 def test_writes_reach_the_cache(name: str) -> None:
     case, env = BY_NAME[name], environment()
     case.run(env)
@@ -270,7 +276,8 @@ def test_writes_reach_the_cache(name: str) -> None:
     heads = x_of(case).reshape(T, 8, 16)
     keys = heads[:, 4:6]
     if case.weights:
-        keys = rms(keys.reshape(-1, 16), w_of(case, 1), 1e-6).reshape(keys.shape)
+        n = 32 if case.op.word("qk_norm") == "width" else 16
+        keys = rms(keys.reshape(-1, n), w_of(case, 1), 1e-6).reshape(keys.shape)
     assert_allclose(k, turned(case, keys), rtol=1e-5, atol=1e-5)
     assert_allclose(v, heads[:, 6:])
 

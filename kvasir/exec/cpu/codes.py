@@ -13,6 +13,7 @@ SCORE_CODES = _native.ENUMS["Score"]
 GROUP_SCORE_CODES = _native.ENUMS["GroupScore"]
 ACT_CODES = _native.ENUMS["Act"]
 EPILOGUE_CODES = _native.ENUMS["Epilogue"]
+QK_NORM_CODES = _native.ENUMS["QkNorm"]
 LAYOUT_CODES = _native.ENUMS["Layout"]
 """Of ``ir.layouts.LAYOUTS``."""
 KV_TYPE_CODES = _native.ENUMS["KvType"]

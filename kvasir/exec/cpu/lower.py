@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from kvasir.exec.cpu.codes import ACT_CODES, EPILOGUE_CODES, GROUP_SCORE_CODES, SCORE_CODES
+from kvasir.exec.cpu.codes import (
+    ACT_CODES,
+    EPILOGUE_CODES,
+    GROUP_SCORE_CODES,
+    QK_NORM_CODES,
+    SCORE_CODES,
+)
 from kvasir.exec.cpu.records import Buffer, Record
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
@@ -182,12 +188,16 @@ class _Lowering:
 
     def _rope_write(self, op: Op, base: Record) -> list[Record]:
         norms = tuple(self._weight("vector", name) for name in op.weights)
-        table = self.tables.setdefault(op.word("table"), len(self.tables))
+        table, q_table = (
+            self.tables.setdefault(op.word(name), len(self.tables)) for name in ("table", "q_table")
+        )
         numbers = {
             **_integers(op, "layer", "n_heads", "rotary_dim"),
             **_numbers(op, "eps"),
             "neox": int(op.word("style") == "neox"),
             "table": table,
+            "q_table": q_table,
+            "qk_norm": QK_NORM_CODES[op.word("qk_norm")],
         }
         return [replace(base, weights=norms, numbers=numbers)]
 

@@ -14,9 +14,11 @@ from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, KvView, Outputs, Type
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ROPE_STYLES = ("neox", "interleaved")
+QK_NORMS = ("none", "heads", "width", "turned")
+"""Of each head, of all heads as one row, or of each head after rope."""
 _ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
 _KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
-_ROPE_WRITE = _KV | _ROPE | attrs_of(qk_norm=bool, eps=float)
+_ROPE_WRITE = _KV | _ROPE | attrs_of(q_table=str, qk_norm=str, eps=float)
 _ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
 
 
@@ -100,10 +102,12 @@ def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
     require_heads(ins[0], heads + 2 * kv_heads, dim)
     _check_rope(op, ins[1], dim)
-    expected = 2 if op.flag("qk_norm") else 0
-    require(len(weights) == expected, f"{len(weights)} weights with qk_norm={op.flag('qk_norm')}")
-    for weight in weights:
-        require_shape(weight, (dim,))
+    kind = op.word("qk_norm")
+    require(kind in QK_NORMS, f"qk_norm={kind!r}, expected one of {', '.join(QK_NORMS)}")
+    expected = 0 if kind == "none" else 2
+    require(len(weights) == expected, f"{len(weights)} weights with qk_norm={kind}")
+    for weight, n_normed in zip(weights, (heads, kv_heads), strict=False):
+        require_shape(weight, (n_normed * dim if kind == "width" else dim,))
     return (TensorType((ins[0].shape[0], heads * dim)),)
 
 
@@ -120,15 +124,22 @@ def rope_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Splits q | k | v, norms and rotates q and k, writes k and v, gives q."""
     heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
     x = ins[0].reshape(len(ins[0]), heads + 2 * kv_heads, dim)
-    q, k, v = x[:, :heads], x[:, heads : heads + kv_heads], x[:, heads + kv_heads :]
-    if op.flag("qk_norm"):
-        q, k = (
-            f32(rms_norm(a.astype(np.float64), w, op.number("eps")))
-            for a, w in zip((q, k), weights, strict=True)
-        )
-    table, style = env.constants[op.word("table")], op.word("style")
-    env.write_kv(op.integer("layer"), rotate(k, ins[1], table, style), v)
-    return (rotate(q, ins[1], table, style).reshape(len(x), heads * dim),)
+    parts, tables = (x[:, :heads], x[:, heads : heads + kv_heads]), ("q_table", "table")
+    turned = []
+    for index, (part, name) in enumerate(zip(parts, tables, strict=True)):
+        y, kind = part, op.word("qk_norm")
+        if kind in ("heads", "width"):
+            y = _normed(y, weights[index], op)
+        y = rotate(y, ins[1], env.constants[op.word(name)], op.word("style"))
+        turned.append(_normed(y, weights[index], op) if kind == "turned" else y)
+    env.write_kv(op.integer("layer"), turned[1], x[:, heads + kv_heads :])
+    return (turned[0].reshape(len(x), heads * dim),)
+
+
+def _normed(x: FloatArray, weight: FloatArray, op: Op) -> FloatArray:
+    """Heads [T, n, head_dim], each with its own RMS or all with that of the row."""
+    rows = x.reshape(len(x), -1, len(weight)).astype(np.float64)
+    return f32(rms_norm(rows, weight, op.number("eps"))).reshape(x.shape)
 
 
 def attend(

@@ -6,12 +6,19 @@ from kvasir.models.families.exaone4 import EXAONE4
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.glm import GLM
+from kvasir.models.families.glm4 import GLM4
 from kvasir.models.families.gpt_oss import GPT_OSS
 from kvasir.models.families.granite import GRANITE
 from kvasir.models.families.granite_moe import GRANITE_MOE
+from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.llama import LLAMA, MISTRAL
+from kvasir.models.families.minicpm import MINICPM
 from kvasir.models.families.ministral import MINISTRAL
+from kvasir.models.families.ministral3 import MINISTRAL3
 from kvasir.models.families.mixtral import MIXTRAL
+from kvasir.models.families.olmo2 import OLMO2
+from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
@@ -21,6 +28,7 @@ from kvasir.models.families.smollm3 import SMOLLM3
 
 FAMILIES = (
     *(LLAMA, MISTRAL, MINISTRAL, MIXTRAL, SMOLLM3, GRANITE, SEED_OSS, ERNIE45),
+    *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(GEMMA, GEMMA2, GEMMA3),

@@ -11,7 +11,7 @@ EXAONE4 = replace(
     name="exaone4",
     architectures=("Exaone4ForCausalLM",),
     gguf="exaone4",
-    block=BlockSpec(qk_norm=True, pre_norms=False, post_norms=True),
+    block=BlockSpec(qk_norm="heads", pre_norms=False, post_norms=True),
     fields={
         **{name: QWEN3.fields[name] for name in QWEN3.fields.keys() - {"use_windows"}},
         "n_kv_heads": ModelField("num_key_value_heads", "attention.head_count_kv", 32, 0),

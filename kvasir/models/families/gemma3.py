@@ -18,7 +18,7 @@ GEMMA3 = replace(
     name="gemma3",
     architectures=("Gemma3ForCausalLM",),
     gguf="gemma3",
-    block=BlockSpec(qk_norm=True, post_norms=True),
+    block=BlockSpec(qk_norm="heads", post_norms=True),
     fields={
         **{name: QWEN3.fields[name] for name in QWEN3.fields.keys() - {"use_windows"}},
         "n_kv_heads": ModelField("num_key_value_heads", "attention.head_count_kv", 4, 0),

@@ -12,7 +12,7 @@ QWEN3 = replace(
     name="qwen3",
     architectures=("Qwen3ForCausalLM",),
     gguf="qwen3",
-    block=BlockSpec(qk_norm=True),
+    block=BlockSpec(qk_norm="heads"),
     fields={
         **QWEN2.fields,
         "head_dim": ModelField("head_dim", "attention.key_length", 128, 0),

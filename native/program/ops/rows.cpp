@@ -48,6 +48,8 @@ RopeWrite::RopeWrite(const Record& r, const Workspace& w)
   args.rotary_dim = r.rotary_dim;
   args.neox = r.neox != 0;
   args.table = w.table(r.table);
+  args.q_table = w.table(r.q_table);
+  args.norm = QkNorm(r.qk_norm);
   args.q_norm = w.vector(r.weight[0]);
   args.k_norm = w.vector(r.weight[1]);
   args.eps = r.eps;

@@ -49,7 +49,7 @@ struct Cast : RowOp<CastArgs> {
 };
 
 // in: rows of q, k and v; out: q; weights: norms of q and k or none; layer, n_heads, rotary_dim, neox, table,
-// eps.
+// q_table, qk_norm, eps.
 struct RopeWrite : RowOp<RopeWriteArgs> {
   static constexpr const char* kName = "rope_write";
   RopeWrite(const Record& r, const Workspace& w);
