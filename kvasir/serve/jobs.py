@@ -3,7 +3,7 @@ checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -232,11 +232,18 @@ async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> 
         except RequestError as refusal:
             grammar = await chat.loosened(reading, judge, refusal)
             await judge(grammar)
-    is_structure = params.structured_outputs is not None
-    if is_structure and (params.ignore_eos or params.min_tokens):
-        said = "where the structure of an answer ends, it ends, before min_tokens and ignore_eos"
-        grammar = structs.replace(grammar, warnings=(*grammar.warnings, said))
+    if params.ignore_eos or params.min_tokens:
+        grammar = structs.replace(grammar, warnings=(*grammar.warnings, *_ends(asked)))
     return with_limit(grammar, asked.thinking, server.text, reading)
+
+
+def _ends(asked: Asked) -> Iterator[str]:
+    """Where an answer ends that is to go on."""
+    late = "before min_tokens and ignore_eos"
+    if asked.params.structured_outputs is not None:
+        yield f"where the structure of an answer ends, it ends, {late}"
+    elif asked.tools is not None and asked.tools.choice != "none":
+        yield f"where nothing can follow a call, the answer ends, {late}"
 
 
 async def prompts_of(asked: Asked, server: Server) -> tuple[Ids, ...]:

@@ -80,6 +80,35 @@ def test_other_kinds(toy: Server, kind: str) -> None:
     assert re.fullmatch(pattern, said(toy, fields))
 
 
+@pytest.mark.parametrize("late", [{"min_tokens": 50}, {"ignore_eos": True}])
+def test_a_structure_ends_where_it_ends(toy: Server, late: dict[str, Any]) -> None:
+    for fields, pattern in OTHERS.values():
+        answer = ask(toy, {**fields, **late}).json()
+        (choice,) = answer["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert re.fullmatch(pattern, choice["message"]["content"])
+        said = "where the structure of an answer ends, it ends, before min_tokens and ignore_eos"
+        assert answer["warnings"] == [said]
+
+
+def test_an_echo_is_no_part_of_the_structure(toy: Server) -> None:
+    """It stands before it, and the structure begins with the first token of the answer."""
+    begun = [*MESSAGES, {"role": "assistant", "content": "So: "}]
+    goes_on = {"add_generation_prompt": False, "continue_final_message": True, "echo": True}
+    chat = {"messages": begun, "max_tokens": 300, "response_format": FORMAT, **goes_on}
+    found = said(toy, chat)
+    assert found.startswith("So: ") and list(json.loads(found[4:])) == ["a", "b"]
+    asked = {"prompt": "x {", "max_tokens": 300, "seed": 2, "echo": True, "response_format": FORMAT}
+    (choice,) = toy.post("/v1/completions", asked).json()["choices"]
+    assert choice["text"].startswith("x {")
+    assert list(json.loads(choice["text"][3:])) == ["a", "b"]
+    lines = toy.post("/v1/completions", {**asked, "stream": True}).text.splitlines()
+    told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert "".join(one["choices"][0]["text"] for one in told if one["choices"]) == choice["text"]
+    scored = toy.post("/v1/completions", {**asked, "logprobs": 0}).json()["choices"][0]
+    assert "".join(scored["logprobs"]["tokens"]).startswith(scored["text"])
+
+
 TGI_NAMED = {"type": "json_schema", "value": {"name": "ab", "schema": SCHEMA}}
 SHORT = {"max_tokens": 300, "seed": 2}
 DIALECTS: dict[str, tuple[str, dict[str, Any], Any]] = {

@@ -117,9 +117,10 @@ class ChatGrammar(ChoiceGrammar):
             "index": index,
             "message": {
                 "role": "assistant",
-                "content": self._show.said + choice.text,
+                "content": choice.text,
                 "refusal": None,
                 **more_of(said, reasons=self._show.reasoning),
+                **({"content": self._show.said + choice.text} if self._show.said else {}),
             },
             "logprobs": HOLE,
             "finish_reason": finish_of(choice.finish, has_calls=choice.has_calls),
