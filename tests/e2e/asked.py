@@ -20,6 +20,7 @@ def streams(free: dict[str, Any]) -> tuple[Asked, ...]:
     said = [{"role": "user", "content": "sing"}]
     chat = {"messages": said, "max_tokens": n_tokens, "ignore_eos": True, "temperature": 0}
     prompts = ["one song", "another", "one song"]
+    pairs = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
     letters = {"regex": f"[a-z ]{{{n_tokens - 10}}}"}
     return (
         (TEXT, {**free, "temperature": 0}),
@@ -36,6 +37,7 @@ def streams(free: dict[str, Any]) -> tuple[Asked, ...]:
         (TEXT, {**free, "seed": 11, "prompt": prompts}),
         (TEXT, {**free, "seed": 12, "logit_bias": {"65": 5, "66": -5}}),
         (TEXT, {**free, "seed": 14, "structured_outputs": letters}),
+        (TEXT, {**free, "seed": 16, "n": 2, "logprobs": 1, "guided_json": pairs}),
         ("/v1/chat/completions", {**chat, "seed": 13, "stream_options": {"include_usage": True}}),
         ("/v1/messages", chat),
         ("/v1/responses", {"input": "sing", "max_output_tokens": n_tokens, "temperature": 0}),

@@ -7,6 +7,7 @@ request, from its output ``output`` on. There it does ``what`` ("kill", "segfaul
 "sleep": it never ends, "stop": SIGSTOP), ``when`` ("before", "inside" or "after" the step, or
 "frame": in the middle of what is told of it), so many ``times`` (1; 0: every
 time) over all lives of the engine.
+``mask_seconds``: that each mask takes longer.
 ``start``: seconds that loading takes longer; ``broken_start``: starts after the first that fail.
 ``count``: a folder where each engine leaves, under its id, how many tokens it has drawn.
 """
@@ -19,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.fake_backend import FAKE_FACTS
 from kvasir.exec.local import LocalExecutor
 from kvasir.grammar.masks import grammar_masks
+from kvasir.sampling.masks import Bits, Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve import frames
 from kvasir.serve.engine_child import main
@@ -202,7 +204,7 @@ def _native(options: EngineOptions, faults: dict[str, Any], folder: Path) -> Bui
     assert isinstance(built.executor, LocalExecutor)
     executor = FaultyExecutor(built.executor, faults, folder)
     scheduler = Scheduler(built.config.scheduler, None, built.key_root)
-    masks = grammar_masks(options.model, built.config.sizes.vocab_size)
+    masks = _masks(options, built.config.sizes, faults)
     engine = Engine(executor, scheduler, overlap=True, masks=masks)
     return replace(built, engine=engine, executor=executor)
 
@@ -220,9 +222,21 @@ def _fake(options: EngineOptions, faults: dict[str, Any], folder: Path) -> ToyEn
     )
     nonfinite = {int(seed): int(at) for seed, at in faults.get("nonfinite", {}).items()}
     executor = FaultyExecutor(FakeExecutor(config.sizes, nonfinite=nonfinite), faults, folder)
-    masks = grammar_masks(options.model, config.sizes.vocab_size)
+    masks = _masks(options, config.sizes, faults)
     engine = Engine(executor, Scheduler(config), overlap=True, masks=masks)
     return ToyEngine(engine, config.sizes)
+
+
+def _masks(options: EngineOptions, sizes: EngineSizes, faults: dict[str, Any]) -> Masks:
+    found = grammar_masks(options.model, sizes.vocab_size)
+    fill, seconds = found.fill, float(faults.get("mask_seconds", 0))
+
+    def slow(slot: int, path: Sequence[int], bits: Bits) -> None:
+        time.sleep(seconds)
+        fill(slot, path, bits)
+
+    found.fill = slow  # type: ignore[method-assign]
+    return found
 
 
 if __name__ == "__main__":

@@ -91,6 +91,12 @@ def test_a_structure_ends_where_it_ends(toy: Server, late: dict[str, Any]) -> No
         assert answer["warnings"] == [said]
 
 
+def test_an_end_inside_json(toy: Server) -> None:
+    (choice,) = ask(toy, {"response_format": FORMAT, "max_tokens": 3}).json()["choices"]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["content"].lstrip().startswith("{")
+
+
 def test_an_echo_is_no_part_of_the_structure(toy: Server) -> None:
     """It stands before it, and the structure begins with the first token of the answer."""
     begun = [*MESSAGES, {"role": "assistant", "content": "So: "}]

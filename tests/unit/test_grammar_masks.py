@@ -279,6 +279,11 @@ def test_what_does_not_compile(text: str, why: str) -> None:
     assert len(caught.value.message) < 600
 
 
+def test_left_recursion() -> None:
+    grammar = lark_grammar('start: start "," item | item\nitem: /[a-z]+/')
+    assert takes(grammar, "a," * 500 + "b") and not takes(grammar, "a,,b")
+
+
 def test_bad_gbnf() -> None:
     with pytest.raises(InvalidGrammar):
         text_grammar("root ::= (((")
