@@ -23,6 +23,9 @@ SCHEMAS ?=
 # Where `make test-oracle` finds a CPU build of PyTorch; empty: pip's own configuration.
 TORCH_INDEX ?=
 
+# Tests start hundreds of processes: what these import is compiled once, not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 PIP = -m pip --disable-pip-version-check install
 NATIVE := $(shell find native) CMakeLists.txt
 CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')

@@ -32,16 +32,17 @@ def next_turn(messages: list[dict[str, str]], answer: Any) -> list[dict[str, str
     return [*messages, said, {"role": "user", "content": "And then?"}]
 
 
-def test_a_second_turn_begins_with_what_the_first_computed(toy: Server) -> None:
-    own = {"cache_salt": "a session"}
-    first = turn(toy, TALK, session_id="saga", **own)
-    messages = next_turn(TALK, first)
-    second = turn(toy, messages, session_id="saga", **own)
+def test_a_second_turn_begins_with_what_the_first_computed(server: StartServer) -> None:
+    """On a server of its own: a session holds blocks for minutes, and others wait for all."""
+    with server() as running:
+        first = turn(running, TALK, session_id="saga", cache_salt="a session")
+        messages = next_turn(TALK, first)
+        second = turn(running, messages, session_id="saga", cache_salt="a session")
+        plain = [turn(running, said, cache_salt="no session") for said in (TALK, messages)]
     before = first["usage"]
     assert cached_tokens(first) == 0
     # The ids of an answer may be others when its text is read again: bytes that are no character.
     assert before["prompt_tokens"] <= cached_tokens(second) < second["usage"]["prompt_tokens"]
-    plain = [turn(toy, said, cache_salt="no session") for said in (TALK, messages)]
     assert [x["choices"] for x in plain] == [x["choices"] for x in (first, second)]
 
 

@@ -168,7 +168,7 @@ POISON = {"prompt": "poison", "seed": 666, "max_tokens": 100, "ignore_eos": True
 @pytest.mark.parametrize("what", ["segfault", "sleep"])
 def test_a_poison_ends_two_engines_and_itself(server: StartServer, what: str) -> None:
     faults = {**SLOW, "poison": 666, "output": 30, "what": what, "times": 0}
-    song = {**FREE, "max_tokens": 300, "stream": True}
+    song = {**FREE, "max_tokens": 200, "stream": True}
     songs = [("/v1/completions", {**song, "seed": seed}) for seed in range(12)]
     with server(faults=faults, executor="native") as running, ThreadPoolExecutor(32) as pool:
         heard = [pool.submit(ask, running, song) for song in songs]
