@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests import tiny
 from tests.tiny import TinyModel
-from tests.tiny_kin import of_llama, without
+from tests.tiny_kin import SLIDES, of_llama, without
 
 _LONG = {
     "type": "longrope",
@@ -23,7 +23,8 @@ _GLM: dict[str, object] = {
 
 def olmo2(**overrides: object) -> TinyModel:
     """Norms after attention and MLP alone; of q and k across all heads."""
-    model = of_llama("Olmo2ForCausalLM", "olmo2", **overrides)
+    names: dict[str, object] = {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"}
+    model = tiny.llama("tiny-olmo2", **(names | overrides))
     norms = {}
     for layer in range(model.size("num_hidden_layers")):
         part = f"model.layers.{layer}"
@@ -31,6 +32,31 @@ def olmo2(**overrides: object) -> TinyModel:
         sizes[f"{part}.post_feedforward_layernorm.weight"] = 64
         norms |= {key: tiny.uniform(f"olmo/{key}", (n,), 0.3, 1.0) for key, n in sizes.items()}
     return without(replace(model, tensors={**model.tensors, **norms}), "input_layernorm.weight")
+
+
+def olmo3(**overrides: object) -> TinyModel:
+    """OLMo 2 with windows in three layers of four, YaRN in the fourth."""
+    yarn = {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "attention_factor": 1.2,
+        "beta_fast": 2.0,
+        "beta_slow": 0.25,
+        "rope_theta": 20000.0,
+    }
+    own: dict[str, object] = {
+        "architectures": ["Olmo3ForCausalLM"],
+        "model_type": "olmo3",
+        "num_hidden_layers": 4,
+        "sliding_window": 8,
+        "layer_types": SLIDES,
+        "rope_parameters": {
+            "full_attention": yarn,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+        },
+    }
+    return replace(olmo2(**(own | overrides)), name="tiny-olmo3")
 
 
 def ministral3(**overrides: object) -> TinyModel:

@@ -13,7 +13,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
     *(tiny_moe.gpt_oss,),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
-    *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4),
+    *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -21,7 +21,7 @@ GGUF_MODELS = (
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
     *("tiny_gpt_oss",),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
-    *("tiny_phi3", "tiny_glm", "tiny_glm4"),
+    *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -61,6 +61,9 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         rope_scaling={"rope_type": "dynamic", "factor": 3.0}, max_position_embeddings=48
     ),
     "phi3_short": lambda: tiny_rope.phi3(original_max_position_embeddings=256),
+    "olmo3_older_rope": lambda: tiny_rope.olmo3(
+        rope_parameters=None, rope_scaling=YARN, rope_theta=5e5
+    ),
     "linear_rope": lambda: tiny.llama(rope_scaling={"type": "linear", "factor": 2.0}),
     "biases": lambda: tiny.llama(attention_bias=True, mlp_bias=True),
     "tied": lambda: tiny.llama(tie_word_embeddings=True),

@@ -57,6 +57,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
     "olmo2": lambda: tiny_rope.olmo2(attention_bias=True),
+    "olmo3": lambda: tiny_rope.olmo3(attention_bias=True),
     "ministral3": tiny_rope.ministral3,
     "hunyuan_v1_dense": lambda: tiny_rope.hunyuan_dense(use_qk_norm=True),
     "minicpm": lambda: tiny_rope.minicpm(attention_bias=True),
@@ -74,13 +75,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2_moe": tiny_moe.qwen2_moe,
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
-    "olmo2": lambda: tiny_rope.olmo2(
-        **{"attention_bias": True, "sliding_window": 8, "layer_types": _TYPES},
-        rope_parameters={
-            "full_attention": {"rope_type": "default", "rope_theta": 2e4},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
-        },
-    ),
+    "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
 }
 _LACKING = {("qwen2_moe", "gguf"): ("gate", "up", "down")}
 """Weights of dense layers, of which these files cannot speak."""

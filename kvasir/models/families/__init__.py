@@ -18,6 +18,7 @@ from kvasir.models.families.ministral import MINISTRAL
 from kvasir.models.families.ministral3 import MINISTRAL3
 from kvasir.models.families.mixtral import MIXTRAL
 from kvasir.models.families.olmo2 import OLMO2
+from kvasir.models.families.olmo3 import OLMO3
 from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
@@ -28,7 +29,7 @@ from kvasir.models.families.smollm3 import SMOLLM3
 
 FAMILIES = (
     *(LLAMA, MISTRAL, MINISTRAL, MIXTRAL, SMOLLM3, GRANITE, SEED_OSS, ERNIE45),
-    *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, PHI3, GLM, GLM4),
+    *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(GEMMA, GEMMA2, GEMMA3),
