@@ -12,6 +12,7 @@ _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mix
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
+_ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
@@ -53,6 +54,8 @@ _LAYER = {
 }
 _BARE = {
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
     "self_attn.sinks": "attn_sinks.weight",
 }
 """Names without a kind at their end."""
@@ -66,7 +69,7 @@ _POST = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
-_NORMS |= {"olmo2": _POST}
+_NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
     "max_position_embeddings": "context_length",
@@ -84,6 +87,14 @@ _FIELDS = {
     "moe_intermediate_size": "expert_feed_forward_length",
     "moe_num_experts": "expert_count",
     "moe_k": "expert_used_count",
+    "n_routed_experts": "expert_count",
+    "n_shared_experts": "expert_shared_count",
+    "n_group": "expert_group_count",
+    "topk_group": "expert_group_used_count",
+    "routed_scaling_factor": "expert_weights_scale",
+    "first_k_dense_replace": "leading_dense_block_count",
+    "num_nextn_predict_layers": "nextn_predict_layers",
+    "rotary_dim": "rope.dimension_count",
     "moe_num_shared_experts": "expert_shared_count",
     "moe_layer_start_index": "leading_dense_block_count",
     "moe_layer_interval": "interleave_moe_layer_step",
@@ -124,7 +135,12 @@ def gguf_fields(config: Config) -> dict[str, object]:
     fields |= {f"attention.{part}_length": config["head_dim"] for part in ("key", "value")}
     if config.get("sliding_window"):
         fields["attention.sliding_window"] = config["sliding_window"]
-    if gguf_arch(config) == "gpt-oss":
+    if gguf_arch(config) == "glm4moe":
+        layers = ("num_hidden_layers", "num_nextn_predict_layers")
+        fields["block_count"] = int(sum(gguf_rope.number(config, name) for name in layers))
+        fields["expert_weights_norm"] = config["norm_topk_prob"]
+        fields["expert_gating_func"] = 2
+    if gguf_arch(config) in ("gpt-oss", "minimax-m2"):
         fields["expert_feed_forward_length"] = config["intermediate_size"]
     types = config.get("layer_types")
     if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):

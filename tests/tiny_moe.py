@@ -98,7 +98,7 @@ def ernie45_moe(**overrides: object) -> TinyModel:
 
 
 def gpt_oss(**overrides: object) -> TinyModel:
-    """Sinks; two layers of four slide; gate and up of all experts in turns, input by output."""
+    """YaRN; sinks; two layers of four slide; gate and up of experts in turns, input by output."""
     own: dict[str, object] = {
         "num_hidden_layers": 4,
         "intermediate_size": INNER,
@@ -107,7 +107,15 @@ def gpt_oss(**overrides: object) -> TinyModel:
         "attention_bias": True,
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 150000.0,
+            "factor": 4.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 32,
+        },
         "pad_token_id": 2,
     }
     model = tiny.llama("tiny-gpt-oss", **(own | overrides))
@@ -122,6 +130,87 @@ def gpt_oss(**overrides: object) -> TinyModel:
         shapes[f"{part}.gate_up_proj_bias"] = (6, 2 * INNER)
         shapes |= {f"{part}.down_proj": (6, INNER, HIDDEN), f"{part}.down_proj_bias": (6, HIDDEN)}
     return with_tensors(model, "tiny-gpt-oss", shapes)
+
+
+def olmoe(**overrides: object) -> TinyModel:
+    """Norms of all heads as one row, weights of experts as they are."""
+    own: dict[str, object] = {
+        "num_hidden_layers": 2,
+        "intermediate_size": INNER,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": False,
+        "pad_token_id": 2,
+    }
+    model = tiny.llama("tiny-olmoe", **(own | overrides))
+    names = {"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe"}
+    model = replace(model, config={**model.config, **names})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in sparse_layers(model):
+        shapes |= mixture(f"{layer}.mlp", 6, "gate")
+        shapes |= {
+            f"{layer}.self_attn.q_norm.weight": (64,),
+            f"{layer}.self_attn.k_norm.weight": (32,),
+        }
+    return with_tensors(model, "tiny-olmoe", shapes)
+
+
+def minimax_m2(**overrides: object) -> TinyModel:
+    """Sigmoid and bias, norms of all heads as one row, rope in half of each."""
+    own: dict[str, object] = {
+        "num_hidden_layers": 2,
+        "intermediate_size": INNER,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "rotary_dim": 8,
+    }
+    model = tiny.llama("tiny-minimax-m2", **(own | overrides))
+    names = {"architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2"}
+    model = replace(model, config={**model.config, **names})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in sparse_layers(model):
+        part = f"{layer}.block_sparse_moe"
+        shapes |= mixture(part, 8, "gate", ("w1", "w3", "w2"))
+        shapes[f"{part}.e_score_correction_bias"] = (8,)
+        shapes |= {
+            f"{layer}.self_attn.q_norm.weight": (64,),
+            f"{layer}.self_attn.k_norm.weight": (32,),
+        }
+    return with_tensors(model, "tiny-minimax-m2", shapes)
+
+
+def glm4_moe(**overrides: object) -> TinyModel:
+    """Two of four groups, two shared experts, a dense layer first, norms of heads, rope in half."""
+    own: dict[str, object] = {
+        "num_hidden_layers": 3,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": INNER,
+        "n_shared_experts": 2,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 1.7,
+        "norm_topk_prob": True,
+        "first_k_dense_replace": 1,
+        "use_qk_norm": True,
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+        "num_nextn_predict_layers": 0,
+        "pad_token_id": 2,
+    }
+    model = tiny.llama("tiny-glm4-moe", **(own | overrides))
+    names = {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe"}
+    model = tiny_kin.without(replace(model, config={**model.config, **names}), "o_proj.bias")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in sparse_layers(model):
+        shapes |= {f"{layer}.self_attn.{x}_norm.weight": (16,) for x in ("q", "k")}
+    model = with_tensors(model, model.name, shapes, dense=True)
+    shapes = {}
+    for layer in sparse_layers(model)[1:]:
+        shapes |= mixture(f"{layer}.mlp", 8, "gate")
+        shapes |= gated_mlp(f"{layer}.mlp.shared_experts", 2 * INNER)
+        shapes[f"{layer}.mlp.gate.e_score_correction_bias"] = (8,)
+    return with_tensors(model, model.name, shapes)
 
 
 def sparse_layers(model: TinyModel) -> list[str]:
@@ -149,11 +238,13 @@ def gated_mlp(
     return {gate: (inner, HIDDEN), up: (inner, HIDDEN), down: (HIDDEN, inner)}
 
 
-def with_tensors(model: TinyModel, name: str, shapes: Mapping[str, tuple[int, ...]]) -> TinyModel:
-    """The model with experts in place of the dense parts of their layers."""
+def with_tensors(
+    model: TinyModel, name: str, shapes: Mapping[str, tuple[int, ...]], *, dense: bool = False
+) -> TinyModel:
+    """The model with experts in place of the dense parts of their layers, or beside them."""
     layers = {".".join(key.split(".")[:3]) for key in shapes}
     kept = {k: x for k, x in model.tensors.items() if ".".join(k.split(".")[:3]) not in layers}
-    ends = tuple(f".mlp.{part}.weight" for part in (GATE, UP, DOWN))
+    ends = () if dense else tuple(f".mlp.{part}.weight" for part in (GATE, UP, DOWN))
     rest = {k: x for k, x in model.tensors.items() if k not in kept and not k.endswith(ends)}
     made = {key: _tensor(f"{name}/{key}", shape) for key, shape in shapes.items()}
     return replace(model, name=name, tensors={**kept, **rest, **made})
@@ -162,6 +253,8 @@ def with_tensors(model: TinyModel, name: str, shapes: Mapping[str, tuple[int, ..
 def _tensor(key: str, shape: tuple[int, ...]) -> Array:
     if key.endswith("bias"):
         return tiny.uniform(key, shape, 0.3)
+    if key.endswith("norm.weight"):
+        return tiny.uniform(key, shape, 0.3, 1.0)
     if key.endswith("sinks"):
         return tiny.uniform(key, shape, 1.0, 1.0)
     # Routers far apart, so that rounding seldom changes the choice of experts.

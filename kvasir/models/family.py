@@ -52,6 +52,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "attention_scale": 0.0,
         "query_scalar": 0.0,
         "rotary_share": 1.0,
+        "rotary_dim": 0,
+        "yarn_truncate": True,
         "query_beta": 0.0,
         "attention_softcap": 0.0,
         "final_softcap": 0.0,
@@ -73,6 +75,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "first_sparse": 0,
         "sparse_every": 1,
         "last_sparse": -1,
+        "draft_layers": 0,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""

@@ -69,6 +69,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
             qkv_bias=biases["qkv_bias"],
             o_bias=biases["o_bias"],
             mlp_bias=biases["mlp_bias"],
+            qk_norm=_qk_norm(fields, tensors),
         ),
         vocab_size=_vocab_size(fields, tensors),
         hidden_size=hidden,
@@ -88,12 +89,20 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
 
 def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
     heads, kv_heads, dim = _heads(fields)
-    n_layers = fields.integer("n_layers", most=MAX_LAYERS)
+    n_layers = _n_layers(fields)
     both = zip(read_mlps(fields, n_layers), _windows(fields, n_layers), strict=True)
     return tuple(
         LayerSpec(heads, kv_heads, dim, size, window, experts=experts)
         for (size, experts), window in both
     )
+
+
+def _n_layers(fields: Fields) -> int:
+    """GGUF files count those that guess further tokens, too."""
+    n, drafts = fields.integer("n_layers", most=MAX_LAYERS), fields.integer("draft_layers", least=0)
+    if fields.kind == "gguf" and drafts >= n:
+        raise fields.error("draft_layers", drafts, f"less than {fields.key('n_layers')} = {n}")
+    return n - drafts if fields.kind == "gguf" else n
 
 
 def _heads(fields: Fields) -> tuple[int, int, int]:
@@ -182,6 +191,16 @@ def _bias(fields: Fields, flag: str, tensors: TensorTable) -> bool:
     if not fields.of_tensors(flag):
         return fields.flag(flag)
     return tensor_name(fields.family, "gguf", f"layers.0.{_BIASES[flag]}.bias") in tensors
+
+
+def _qk_norm(fields: Fields, tensors: TensorTable) -> str:
+    """The family's, where its models may be without."""
+    norm = fields.family.block.qk_norm
+    if not fields.has("qk_norm"):
+        return norm
+    if not fields.of_tensors("qk_norm"):
+        return norm if fields.flag("qk_norm") else "none"
+    return norm if tensor_name(fields.family, "gguf", "layers.0.q_norm") in tensors else "none"
 
 
 def _tied(fields: Fields, tensors: TensorTable) -> bool:

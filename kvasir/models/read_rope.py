@@ -72,7 +72,7 @@ class _RopeTable:
             attention_factor=keys.number("attention_factor", attention),
             beta_fast=keys.number("beta_fast", 0.0) or 32.0,
             beta_slow=keys.number("beta_slow", 0.0) or 1.0,
-            truncate=keys.flag("truncate", True),
+            truncate=keys.flag("truncate", self.fields.flag("yarn_truncate")),
         )
 
     def longrope(self, base: RopeConfig) -> RopeConfig:
@@ -122,7 +122,7 @@ class _RopeTable:
             share = keys.number(name, share)
             if share != 1.0 and not known:
                 raise keys.error(name, share, "1.0")
-        dim = int(self.head_dim * share)
+        dim = self.fields.integer("rotary_dim", least=0) or int(self.head_dim * share)
         if dim % 2 or not 0 < dim <= self.head_dim:
             expected = f"an even part of the head size {self.head_dim}"
             raise self.fields.keys.error(name, share, expected)
@@ -195,6 +195,7 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
         attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own),
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
+        truncate=fields.flag("yarn_truncate"),
     )
 
 

@@ -35,8 +35,16 @@ def is_ignorable(config: ModelConfig, tensor: str) -> bool:
     """Whether a tensor may be left unread by programs: derived values, a copy of the tied
     embedding, what guesses further tokens, or a head for labels (``text.heads``)."""
     is_copy = config.tied and tensor == tensor_name(_family(config), config.kind, "lm_head")
-    is_draft = tensor.startswith(_DRAFTS)
+    is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, tensor)
     return is_copy or is_draft or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
+
+
+def _is_draft_layer(config: ModelConfig, tensor: str) -> bool:
+    """Behind the layers of the model, where its family has such."""
+    _, found, rest = f".{tensor}".partition(_LAYER[config.kind].replace("{i}.", ""))
+    layer = rest.partition(".")[0]
+    has_them = "draft_layers" in _family(config).fields
+    return has_them and bool(found) and layer.isdecimal() and int(layer) >= len(config.layers)
 
 
 def tensor_name(family: Family, kind: str, weight: str) -> str:

@@ -41,6 +41,10 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda p: tiny.write_gguf_model(tiny_moe.gpt_oss(sliding_window=24), p / "m.gguf", "Q4_0"),
         "auto",
     ),
+    "glm4_moe Q8_0": (
+        lambda p: tiny.write_gguf_model(tiny_moe.glm4_moe(), p / "m.gguf", "Q8_0"),
+        "auto",
+    ),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
     "ministral3 bfloat16": (lambda p: tiny.write_hf(tiny_rope.ministral3(), p), "bfloat16"),
 }

@@ -30,7 +30,7 @@ FAMILIES: dict[str, Callable[[], TinyModel]] = {
     "gemma3": tiny.gemma3,
     "gpt-oss": tiny_moe.gpt_oss,
     "qwen2_moe": tiny_moe.qwen2_moe,
-    "ernie45_moe": tiny_moe.ernie45_moe,
+    "glm4_moe": tiny_moe.glm4_moe,
 }
 MODES = (
     ("F32", "float32"),

@@ -11,7 +11,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.seed_oss, tiny_kin.granite, tiny_kin.smollm3, tiny_kin.exaone4, tiny_kin.qwen3_moe),
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
-    *(tiny_moe.gpt_oss,),
+    *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
 )
@@ -19,7 +19,7 @@ GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
-    *("tiny_gpt_oss",),
+    *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
 )

@@ -45,6 +45,22 @@ def test_a_copy_of_the_tied_head_is_not_unexpected(tmp_path: Path) -> None:
     assert "lm_head" not in load(tmp_path).program.weights
 
 
+def test_layers_that_guess_further_tokens_are_left_unread(tmp_path: Path) -> None:
+    """Behind the layers of a model whose family has such; elsewhere they are unexpected."""
+    model = tiny_moe.glm4_moe(num_nextn_predict_layers=1)
+    more = {"model.layers.3.eh_proj.weight": np.zeros((64, 128), np.float32)}
+    tiny.write_hf(replace(model, tensors={**model.tensors, **more}), tmp_path / "hf")
+    assert len(load(tmp_path / "hf").config.layers) == 3
+    tensors = {**model.tensors, "model.layers.3.input_layernorm.weight": np.ones(64, np.float32)}
+    guesses = replace(model, tensors=tensors)
+    path = tiny.write_gguf_model(guesses, tmp_path / "m.gguf")
+    assert len(load(path).config.layers) == 3
+    llama = tiny.llama()
+    tiny.write_hf(replace(llama, tensors={**llama.tensors, **more}), tmp_path / "llama")
+    with pytest.raises(ModelError, match=r"1 unexpected: model\.layers\.3\.eh_proj\.weight"):
+        load(tmp_path / "llama")
+
+
 def test_untied_models_need_their_head(tmp_path: Path) -> None:
     model = tiny.llama()
     tensors = {name: x for name, x in model.tensors.items() if name != "lm_head.weight"}

@@ -53,7 +53,15 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "granite_moe": lambda: tiny_moe.granite_moe_shared(attention_bias=True),
     "ernie4_5_moe": lambda: tiny_moe.ernie45_moe(use_bias=True, moe_layer_end_index=2),
-    "gpt_oss": lambda: tiny_moe.gpt_oss(attention_bias=False),
+    "gpt_oss": lambda: tiny_moe.gpt_oss(attention_bias=False, rope_parameters=None),
+    "olmoe": lambda: tiny_moe.olmoe(norm_topk_prob=True, attention_bias=True),
+    "minimax_m2": lambda: tiny_moe.minimax_m2(partial_rotary_factor=0.75),
+    "glm4_moe": lambda: tiny_moe.glm4_moe(
+        first_k_dense_replace=2,
+        norm_topk_prob=False,
+        partial_rotary_factor=0.25,
+        num_nextn_predict_layers=1,
+    ),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
     "olmo2": lambda: tiny_rope.olmo2(attention_bias=True),
@@ -76,6 +84,8 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
+    "minimax_m2": tiny_moe.minimax_m2,
+    "glm4_moe": lambda: tiny_moe.glm4_moe(num_nextn_predict_layers=1),
 }
 _LACKING = {("qwen2_moe", "gguf"): ("gate", "up", "down")}
 """Weights of dense layers, of which these files cannot speak."""

@@ -8,17 +8,20 @@ from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.glm4 import GLM4
+from kvasir.models.families.glm4_moe import GLM4_MOE
 from kvasir.models.families.gpt_oss import GPT_OSS
 from kvasir.models.families.granite import GRANITE
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.llama import LLAMA, MISTRAL
 from kvasir.models.families.minicpm import MINICPM
+from kvasir.models.families.minimax_m2 import MINIMAX_M2
 from kvasir.models.families.ministral import MINISTRAL
 from kvasir.models.families.ministral3 import MINISTRAL3
 from kvasir.models.families.mixtral import MIXTRAL
 from kvasir.models.families.olmo2 import OLMO2
 from kvasir.models.families.olmo3 import OLMO3
+from kvasir.models.families.olmoe import OLMOE
 from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
@@ -32,5 +35,6 @@ FAMILIES = (
     *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
+    *(OLMOE, GLM4_MOE, MINIMAX_M2),
     *(GEMMA, GEMMA2, GEMMA3),
 )

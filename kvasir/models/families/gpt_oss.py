@@ -28,6 +28,7 @@ GPT_OSS = replace(
         "mlp_bias": always(False),
         "norm_eps": ModelField("rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
         "theta": ModelField("rope_theta", "rope.freq_base", 1.5e5, 1e4),
+        "yarn_truncate": ModelField("", "", True, False),
         "window": ModelField("sliding_window", "attention.sliding_window", 128, 0),
         "full_every": always(2),
         "layer_types": ModelField("layer_types"),
