@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError
 from kvasir.models.family import NEUTRAL, Default, Family
-from kvasir.models.keys import Keys
+from kvasir.models.keys import LARGEST, Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Fields:
             return default
         return self.keys.integer(key, None, least, most)
 
-    def number(self, name: str, least: float = 0.0) -> float:
+    def number(self, name: str, least: float = 0.0, most: float = LARGEST) -> float:
         key, default = self._known(name)
         if isinstance(default, int | float) and not self._says(key):
             return float(default)
-        return self.keys.number(key, None, least)
+        return self.keys.number(key, None, least, most)
 
     def flag(self, name: str) -> bool:
         key, default = self._known(name)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from kvasir.core.errors import ModelError
 
-_LARGEST = 1e30
+LARGEST = 1e30
 Item = TypeVar("Item")
 _SHOWN = 6
 """Names that a message lists."""
@@ -53,12 +53,18 @@ class Keys:
             raise self.error(name, value, f"at most {most}")
         return value
 
-    def number(self, name: str, default: float | None = None, least: float = 0.0) -> float:
+    def number(
+        self,
+        name: str,
+        default: float | None = None,
+        least: float = 0.0,
+        most: float = LARGEST,
+    ) -> float:
         value = self._get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.error(name, value, "a number")
-        if not least <= value <= _LARGEST:
-            raise self.error(name, value, f"a number from {least:g} to {_LARGEST:g}")
+        if not least <= value <= most:
+            raise self.error(name, value, f"a number from {least:g} to {most:g}")
         return float(value)
 
     def flag(self, name: str, default: bool | None = None) -> bool:
@@ -87,10 +93,10 @@ class Keys:
         return tuple(value)
 
     def numbers(self, name: str, length: int) -> tuple[float, ...]:
-        """Positive ones."""
+        """Positive ones, by which something may be divided."""
         value, kinds = self._get(name, None), (int, float)
-        is_list = isinstance(value, list) and all(type(x) in kinds for x in value)
-        if not is_list or len(value) != length or not all(0 < x <= _LARGEST for x in value):
+        fits = isinstance(value, list) and len(value) == length
+        if not fits or not all(type(x) in kinds and 1 / LARGEST < x <= LARGEST for x in value):
             raise self.error(name, value, f"{length} positive numbers")
         return tuple(float(x) for x in value)
 

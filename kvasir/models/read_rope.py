@@ -12,6 +12,11 @@ from kvasir.models.rope import ln, ntk_theta
 from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
 
 _FACTORS = "rope_freqs.weight"
+_MOST = 1e3
+"""Of what cos, sin and queries are multiplied with, and of turns; they stay far from f32's ends."""
+_LEAST = 1e-3
+_MOST_STEPS = 1 << 16
+"""Lengths of original contexts in a model's own: each has a factor of queries."""
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
@@ -20,6 +25,10 @@ def read_ropes(fields: Fields, tensors: TensorTable, head_dim: int) -> dict[str,
     is_hf = fields.kind == "hf"
     rope = _of_folder(fields, head_dim) if is_hf else _of_gguf(fields, tensors, head_dim)
     ropes = {ROPE: rope}
+    steps = fields.integer("max_positions") / rope.original_max_positions
+    if rope.query_beta and steps > _MOST_STEPS:
+        expected = f"at most {_MOST_STEPS} times the original {rope.original_max_positions}"
+        raise fields.error("max_positions", fields.integer("max_positions"), expected)
     if fields.has("window_theta"):
         ropes[ROPE_WINDOW] = _of_windows(fields, rope, head_dim)
     return ropes
@@ -62,16 +71,17 @@ class _RopeTable:
 
     def yarn(self, base: RopeConfig) -> RopeConfig:
         keys, factor = self.keys, self._factor(base)
-        mscale, mscale_all = keys.number("mscale", 0.0), keys.number("mscale_all_dim", 0.0)
+        names = ("mscale", "mscale_all_dim")
+        mscale, mscale_all = (keys.number(name, 0.0, most=_MOST) for name in names)
         both = mscale > 0 and mscale_all > 0
         attention = yarn_attention(factor, mscale, mscale_all) if both else yarn_attention(factor)
         return replace(
             base,
             scaling="yarn",
             factor=factor,
-            attention_factor=keys.number("attention_factor", attention),
-            beta_fast=keys.number("beta_fast", 0.0) or 32.0,
-            beta_slow=keys.number("beta_slow", 0.0) or 1.0,
+            attention_factor=keys.number("attention_factor", attention, _LEAST, _MOST),
+            beta_fast=keys.number("beta_fast", 32.0, _LEAST, _MOST),
+            beta_slow=keys.number("beta_slow", 1.0, _LEAST, _MOST),
             truncate=keys.flag("truncate", self.fields.flag("yarn_truncate")),
         )
 
@@ -79,28 +89,30 @@ class _RopeTable:
         n_pairs, factor = (base.rotary_dim or self.head_dim) // 2, self._factor(base)
         long, short = (self.keys.numbers(f"{kind}_factor", n_pairs) for kind in ("long", "short"))
         attention = 1.0
-        if factor > 1.0:
+        if factor > 1.0 and base.original_max_positions > 1:
             attention = (1 + ln(factor) / ln(base.original_max_positions)) ** 0.5
         return replace(
             base,
             scaling="longrope",
             factors=short,
             long_factors=long,
-            attention_factor=self.keys.number("attention_factor", attention),
+            attention_factor=self.keys.number("attention_factor", attention, _LEAST, _MOST),
         )
 
     def dynamic(self, base: RopeConfig) -> RopeConfig:
-        alpha = self.fields.key("ntk_alpha")
+        alpha, turned = self.fields.key("ntk_alpha"), base.rotary_dim or self.head_dim
+        if turned < 4:
+            raise self.fields.error("head_dim", turned, "4 elements or more that turn")
         if alpha and self.keys.has(alpha):
             grown = self.keys.number(alpha, least=1.0)
-            return replace(base, theta=ntk_theta(base.theta, grown, self.head_dim))
+            return replace(base, theta=ntk_theta(base.theta, grown, turned))
         factor = self.keys.number("factor", least=1.0)
         original = self.fields.integer("max_positions")
         return replace(base, scaling="dynamic", factor=factor, original_max_positions=original)
 
     def _factor(self, base: RopeConfig) -> float:
         ratio = self.fields.integer("max_positions") / base.original_max_positions
-        return self.keys.number("factor", ratio)
+        return self.keys.number("factor", ratio, 1.0) if self.keys.has("factor") else ratio
 
     def _original(self) -> int:
         name = "original_max_position_embeddings"
@@ -111,7 +123,7 @@ class _RopeTable:
         if not self.fields.has("query_beta"):
             self.keys.refuse("llama_4_scaling_beta")
             return 0.0
-        return self.keys.number(self.fields.key("query_beta"), 0.0)
+        return self.keys.number(self.fields.key("query_beta"), 0.0, most=_MOST)
 
     def _rotary_dim(self) -> int:
         """0: the whole head."""
@@ -167,7 +179,7 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     base = RopeConfig(
         fields.number("theta", least=1.0),
         rotary_dim=0 if rotary_dim == head_dim else rotary_dim,
-        query_beta=fields.number("query_beta"),
+        query_beta=fields.number("query_beta", most=_MOST),
     )
     scaling = keys.word("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "none")
     if base.query_beta or scaling in _OF_ORIGINAL or _LONG in tensors:
@@ -177,7 +189,7 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
         if scaling != "none":
             raise keys.error("rope.scaling.type", scaling, f"none beside tensor {_FACTORS}")
         return replace(base, scaling="factors", factors=_factors(keys, tensors, _FACTORS, n_pairs))
-    attention = keys.number("rope.scaling.attn_factor", 1.0)
+    attention = keys.number("rope.scaling.attn_factor", 1.0, _LEAST, _MOST)
     if scaling == "longrope" or _LONG in tensors:
         long, short = (_factors(keys, tensors, name, n_pairs) for name in (_LONG, _SHORT))
         rope = replace(base, scaling="longrope", attention_factor=attention)
@@ -187,14 +199,15 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     factor = keys.number("rope.scaling.factor", least=1.0)
     if scaling == "linear":
         return replace(base, scaling="linear", factor=factor)
-    own = yarn_attention(factor, 1.0, keys.number("rope.scaling.yarn_log_multiplier", 0.0))
+    mscale_all = keys.number("rope.scaling.yarn_log_multiplier", 0.0, most=_MOST)
+    own = yarn_attention(factor, 1.0, mscale_all)
     return replace(
         base,
         scaling="yarn",
         factor=factor,
-        attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own),
-        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
+        attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own, most=_MOST),
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, _LEAST, _MOST),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, _LEAST, _MOST),
         truncate=fields.flag("yarn_truncate"),
     )
 

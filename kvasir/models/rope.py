@@ -88,9 +88,8 @@ def _yarn(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
     """Pairs of many turns within the original context stay, those of few are divided, a linear
     blend between."""
     pairs, turns = len(base), (rope.beta_fast, rope.beta_slow)
-    ends = [
-        pairs * ln(rope.original_max_positions / (n * 2 * np.pi)) / ln(rope.theta) for n in turns
-    ]
+    spread = max(ln(rope.theta), 1e-9)
+    ends = [pairs * ln(rope.original_max_positions / (n * 2 * np.pi)) / spread for n in turns]
     low, high = (floor(ends[0]), ceil(ends[1])) if rope.truncate else ends
     low, high = max(low, 0), min(high, 2 * pairs - 1)
     divided = np.clip((np.arange(pairs) - low) / ((high - low) or 0.001), 0.0, 1.0)

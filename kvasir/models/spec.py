@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 MAX_LAYERS = 1024
 MAX_HEAD_DIM = 1024
+MAX_POSITIONS = 1 << 24
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
 
 ROPE, ROPE_WINDOW, NO_ROPE = "rope", "rope_window", "rope_none"
@@ -76,8 +77,10 @@ class RopeConfig:
     def stretched(self, positions: int) -> int:
         """The longest context of a model for ``positions`` that this rope makes longer."""
         if self.scaling == "yarn":
-            return max(positions, int(self.factor * self.original_max_positions))
-        return int(self.factor * positions) if self.scaling == "dynamic" else positions
+            longer = int(self.factor * self.original_max_positions)
+        else:
+            longer = int(self.factor * positions) if self.scaling == "dynamic" else positions
+        return min(max(positions, longer), MAX_POSITIONS)
 
 
 @dataclass(frozen=True, slots=True)

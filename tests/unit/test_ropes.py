@@ -13,7 +13,7 @@ import pytest
 from kvasir.core.errors import ModelError
 from kvasir.models import build_program, config_from
 from kvasir.models.rope import inverse_frequencies, query_scales, rope_digest, rope_table
-from kvasir.models.spec import ROPE, RopeConfig
+from kvasir.models.spec import MAX_POSITIONS, ROPE, RopeConfig
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny, tiny_rope
 from tests.oracle.cases import YARN
@@ -187,6 +187,56 @@ def test_queries_grow_with_their_position(tmp_path: Path) -> None:
     np.testing.assert_allclose(query_scales(rope, 50), scales)
     keys, queries = program.constants[ROPE], program.constants[f"queries_{ROPE}"]
     np.testing.assert_allclose(queries, keys * scales[:, None], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({**YARN, "factor": 0.0}, "factor is 0.0, expected a number from 1 to"),
+        (
+            {**YARN, "beta_fast": 1e-300},
+            "beta_fast is 1e-300, expected a number from 0.001",
+        ),
+        ({**YARN, "attention_factor": 1e30}, r"attention_factor is 1e.30, expected a number from"),
+        ({**YARN, "mscale": 1e30}, r"mscale is 1e.30, expected a number from 0 to 1000"),
+        ({**LONG, "long_factor": [1e-310] * 8}, r"long_factor is .*, expected 8 positive numbers"),
+    ],
+)
+def test_constants_that_no_table_can_hold(
+    table: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        scaled(table, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {**YARN, "factor": 1e30},
+        {**LONG, "original_max_position_embeddings": 1},
+        {"type": "dynamic", "factor": 1e30},
+    ],
+)
+def test_odd_constants_make_tables(table: dict[str, object], tmp_path: Path) -> None:
+    model = tiny.llama(rope_scaling=table, rope_theta=1.0)
+    config = config_from(folder(model, tmp_path))
+    assert config.max_positions <= MAX_POSITIONS
+    assert np.isfinite(rope_table(config.ropes[ROPE], 16, 600)).all()
+
+
+def test_few_elements_cannot_grow(tmp_path: Path) -> None:
+    model = tiny.llama(rope_scaling={"type": "dynamic", "factor": 2.0}, head_dim=2)
+    with pytest.raises(ModelError, match="head_dim is 2, expected 4 elements or more that turn"):
+        config_from(folder(model, tmp_path))
+
+
+def test_queries_grow_in_so_many_steps(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "original_max_position_embeddings": 1}
+    model = tiny_rope.ministral3(
+        rope_parameters={**rope, "llama_4_scaling_beta": 0.1}, max_position_embeddings=1 << 20
+    )
+    with pytest.raises(ModelError, match="is 1048576, expected at most 65536 times the original 1"):
+        config_from(folder(model, tmp_path))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.5])
