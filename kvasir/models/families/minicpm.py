@@ -22,5 +22,5 @@ MINICPM = replace(
         "tied": ModelField("tie_word_embeddings", "", True),
         "window": always(0),
     },
-    harmless={**LLAMA.harmless, "num_experts": (0,)},
+    harmless={**LLAMA.harmless, "num_experts": (0,), "mup_denominator": None},
 )

@@ -33,6 +33,7 @@ PHI3 = replace(
         "attention_bias": (False,),
         "mlp_bias": (False,),
         "lm_head_bias": (False,),
+        "original_max_position_embeddings": None,
         "embd_pdrop": None,
         "resid_pdrop": None,
         "full_attn_mod": (1,),
