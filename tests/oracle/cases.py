@@ -74,6 +74,9 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
+    "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),
+    "glm4_moe_shares": lambda: tiny_moe.glm4_moe(norm_topk_prob=False, attention_bias=False),
+    "granite_moe_bias": lambda: tiny_moe.granite_moe(attention_bias=True),
     "qwen3_bias": lambda: tiny.qwen3(attention_bias=True),
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(

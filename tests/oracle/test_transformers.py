@@ -24,7 +24,11 @@ from tests.tiny import TinyModel
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 BOUND = 1e-4
-_ROUTERS = ("block_sparse_moe.gate.weight", "mlp.gate.weight")
+_EXACT = ("mlp.gate.weight", "router.weight", "router.layer.weight", "expert_gate.weight", "bias")
+_EXACT += ("block_sparse_moe.gate.weight",)
+"""Ends of names of what no format rounds: routers, gates, biases."""
+_TURNED = ("experts.gate_up_proj", "experts.down_proj")
+"""Input by output, the other way round in GGUF."""
 Logits = Callable[[Path, tuple[int, ...]], NDArray[np.float32]]
 
 
@@ -59,8 +63,10 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
     """The model with the values of its GGUF file; quantization commutes with row order."""
 
     def stored(name: str, values: tiny.Array) -> tiny.Array:
-        if values.ndim == 1 or name.endswith(_ROUTERS):
+        if values.ndim == 1 or name.endswith(_EXACT):
             return values
+        if name.endswith(_TURNED):
+            return stored(f"{name}.turned", values.swapaxes(-1, -2)).swapaxes(-1, -2)
         raw = np.frombuffer(ENCODERS[format][1](values), np.uint8)
         return FORMATS[format].decode(raw).reshape(values.shape)
 

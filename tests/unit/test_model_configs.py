@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import inf, nextafter
@@ -18,7 +19,7 @@ from kvasir.models.loaded import load_model
 from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
 from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
 from kvasir.weights.source import open_model
-from tests import tiny
+from tests import tiny, tiny_moe
 from tests.gguf_writer import write_gguf
 from tests.tiny import TinyModel
 
@@ -150,6 +151,51 @@ def test_too_many_experts_per_token(tmp_path: Path) -> None:
     model = replace(model, config={**model.config, "num_experts_per_tok": 5})
     with pytest.raises(ModelError, match="num_experts_per_tok is 5, expected at most num_local"):
         read(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "message"),
+    [
+        (
+            tiny_moe.glm4_moe,
+            {"n_group": 3},
+            "expected groups of two or more of n_routed_experts = 8",
+        ),
+        (tiny_moe.glm4_moe, {"n_group": 8}, "n_group is 8, expected groups of two or more"),
+        (tiny_moe.glm4_moe, {"topk_group": 5}, "topk_group is 5, expected at most n_group = 4"),
+        (tiny_moe.glm4_moe, {"num_experts_per_tok": 5}, "at most n_routed_experts = 8 in 2 of 4"),
+        (
+            tiny_moe.glm4_moe,
+            {"n_routed_experts": 2048},
+            "n_routed_experts is 2048, expected at most",
+        ),
+        (tiny_moe.glm4_moe, {"routed_scaling_factor": -1.0}, "routed_scaling_factor is -1.0"),
+        (tiny_moe.minimax_m2, {"scoring_func": "softmax"}, "scoring_func is 'softmax', expected a"),
+        (tiny_moe.gpt_oss, {"swiglu_limit": 5.0}, "swiglu_limit is 5.0, expected a model without"),
+        (tiny_moe.qwen2_moe, {"decoder_sparse_step": 0}, "decoder_sparse_step is 0, expected at"),
+    ],
+)
+def test_routing_that_cannot_be_is_named(
+    make: Callable[..., TinyModel], fields: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    model = make()
+    with pytest.raises(ModelError, match=message):
+        read(replace(model, config={**model.config, **fields}), tmp_path)
+
+
+@pytest.mark.parametrize("layers", ["0", [-1], [True], [0.5], [1 << 40], {"0": 1}])
+def test_dense_layers_are_a_list_of_layers(layers: object, tmp_path: Path) -> None:
+    model = tiny_moe.qwen2_moe()
+    model = replace(model, config={**model.config, "mlp_only_layers": layers})
+    with pytest.raises(ModelError, match=r"mlp_only_layers is .*, expected a list of layers"):
+        read(model, tmp_path)
+
+
+def test_more_draft_layers_than_layers(tmp_path: Path) -> None:
+    source = open_model(tiny.write_gguf_model(tiny_moe.glm4_moe(), tmp_path / "m.gguf"))
+    config = {**source.config, "glm4moe.nextn_predict_layers": 3}
+    with pytest.raises(ModelError, match=r"nextn_predict_layers is 3, expected less than .* = 3"):
+        config_from(replace(source, config=config))
 
 
 def test_layer_types_of_wrong_length(tmp_path: Path) -> None:
