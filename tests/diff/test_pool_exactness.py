@@ -28,8 +28,8 @@ from tests.sharing_variants import SHARING_VARIANTS
 from tests.toy_bundle import HIDDEN, make_toy
 
 SIZES = Sizes(vocab_size=97)
-REQUESTS = pooling(make_requests(40, SIZES.vocab_size, seed=1))
-SHARING = pooling(make_sharing_requests(40, SIZES.vocab_size, seed=2))
+REQUESTS = pooling(make_requests(34, SIZES.vocab_size, seed=1))
+SHARING = pooling(make_sharing_requests(20, SIZES.vocab_size, seed=2))
 
 
 @pytest.fixture(scope="module")
