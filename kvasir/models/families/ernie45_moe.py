@@ -38,6 +38,9 @@ ERNIE45_MOE = replace(
     harmless={
         **ERNIE45.harmless,
         "moe_norm_min": (1e-12,),
+        "moe_gate": ("topk",),
+        "moe_use_aux_free": (True,),
+        "moe_capacity": None,
         "num_nextn_predict_layers": None,
         "expert_shared_feed_forward_length": None,
     },
