@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from tests.byte_grammar import byte_tokens, spelled, takes
 MAX_LOOKS = 20_000
 """Pieces of text that are tried while an order is looked for."""
 OTHER = "other"
+_CONTROL = re.compile(r"\\u00[01]")
+"""In JSON, a character that has no other spelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,9 @@ def _reason(case: Case, value: Any, matcher: Matcher) -> str:
     if any(state.is_accepting for state in orders.ways(matcher, plain)):
         return "order of properties"
     free = byte_tokens().compile(schema_grammar(_without(case.schema, "format")).text)
-    return "asserted format" if takes(free, spelled(plain)) else OTHER
+    if takes(free, spelled(plain)):
+        return "asserted format"
+    return "one spelling of a character" if _CONTROL.search(spelled(plain)) else OTHER
 
 
 def _with_integers(value: Any) -> Any:

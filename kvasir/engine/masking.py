@@ -170,7 +170,7 @@ class Masking:
             is_known = followed.n_outputs == request.n_outputs and not request.is_late
             if is_known and followed.chain and _can_jump(request):
                 self._scheduler.jump(request, followed.chain)
-        self._tell(self._owners())
+        self._tell()
 
     def rest(self) -> None:
         """Nothing can be computed: wait a little, if that is for a mask."""
@@ -206,7 +206,7 @@ class Masking:
                 owners[slot].is_late = True
             else:
                 _note_ends(owners[slot], look.made)
-        self._tell(self._owners())
+        self._tell()
 
     def _leave(self, plan: StepPlan, handle: Handle, rows: set[int]) -> None:
         """``rows`` draw nothing."""
@@ -275,8 +275,9 @@ class Masking:
         """By slot what runs there."""
         return {request.slot: request for request in self._scheduler.running}
 
-    def _tell(self, owners: dict[int, Request]) -> None:
+    def _tell(self) -> None:
         """End the requests whose masks failed."""
+        owners = self._owners() if self._failed else {}
         while self._failed:
             slot, error = self._failed.popitem()
             if slot in owners:
@@ -299,7 +300,9 @@ def _too_slow() -> TimeoutError:
 
 
 def _note_ends(request: Request, made: Mapping[Path, Bits]) -> None:
-    """Behind which paths its answer may end."""
+    """Behind which paths its answer may end, as long as it is to go on."""
+    if request.n_outputs >= request.params.min_tokens:
+        return
     ids = request.params.stop_ids
     ends = [path for path, bits in made.items() if any(allows(bits, token) for token in ids)]
     request.ends = request.n_outputs, frozenset(ends)

@@ -29,6 +29,8 @@ def test_reasons() -> None:
     assert verdict.taken == ()
     date = judge(case({"type": "string", "format": "date"}, ["x"], []))
     assert [why for _, why in date.rejected] == ["asserted format"]
+    control = judge(case({"type": "string", "pattern": r"^\s$"}, ["\v"], []))
+    assert [why for _, why in control.rejected] == ["one spelling of a character"]
     wrong = judge(case({"type": "null"}, [3], [None]))
     assert [why for _, why in wrong.rejected] == [OTHER]
     assert len(wrong.taken) == 1
