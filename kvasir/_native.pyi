@@ -221,6 +221,16 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
+    def layer_norm(
+        self,
+        x: NDArray[np.float32],
+        weight: NDArray[np.float32],
+        bias: NDArray[np.float32] | None,
+        eps: float,
+        out: Rows,
+        m0: int,
+        m1: int,
+    ) -> None: ...
     def cast(
         self, x: NDArray[np.float32], out: Rows, m0: int, m1: int, column: int = 0
     ) -> None: ...

@@ -107,7 +107,10 @@ struct Rows {
 
 // clamped_swiglu: of min(gate, 7) and up between -7 and 7, gate * sigmoid(1.702 gate) * (up + 1).
 KVASIR_ENUM(Act, none, silu, gelu_tanh, gelu, clamped_swiglu);
-KVASIR_ENUM(Epilogue, none, add, gated);
+KVASIR_ENUM(Epilogue, none, add, gated, act);
+constexpr bool activates(Epilogue epilogue) {
+  return epilogue == Epilogue::gated || epilogue == Epilogue::act;
+}
 // Of the output of tiles from `tile` on; two tiles of a gated linear give one tile's columns.
 constexpr int64_t first_column(Epilogue epilogue, int64_t tile) {
   return (epilogue == Epilogue::gated ? tile / 2 : tile) * kTileCols;
@@ -116,6 +119,7 @@ constexpr int64_t first_column(Epilogue epilogue, int64_t tile) {
 // out[m, n] = epilogue(sum_k x[m, k] * W[n, k] + bias[n]) for m in [m0, m1), n-tiles [tile0, tile1).
 //  add  : + residual[m, n].
 //  gated: tiles come in pairs (gate, up): out column of pair p is act(gate) * up; tile0, tile1 are even.
+//  act  : act of the sum.
 struct LinearArgs {
   const uint8_t* w;
   Layout layout;
@@ -132,11 +136,13 @@ struct LinearArgs {
   const int32_t* row_index;  // null, or input row of each output row (experts)
 };
 
-// y = norm(x) * weight, written as f32, bf16 or q8 rows. rms: x * (1 / sqrt(mean(x^2) + eps)).
+// y = norm(x) * weight, written as f32, bf16 or q8 rows. norm: x * (1 / sqrt(mean(x^2) + eps)); layer_norm:
+// the same of d = x - mean(x), then + bias, in one FMA with the weight.
 struct NormArgs {
   const float* x;
   int64_t ldx;
-  const float* weight;  // [K] or null; "1 + weight" is folded in when the weights are loaded
+  const float* weight;  // [K] or null (norm); "1 + weight" is folded in when the weights are loaded
+  const float* bias;    // [K] or null (layer_norm); norm has none
   int32_t K;
   float eps;
   Rows out;
@@ -341,6 +347,7 @@ struct Kernels {
   const char* level;
   void (*linear[kLayouts])(const LinearArgs&);
   void (*norm)(const NormArgs&);
+  void (*layer_norm)(const NormArgs&);
   void (*cast)(const CastArgs&);
   void (*rope_write)(const RopeWriteArgs&);
   void (*attention)(const AttentionArgs&);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tests import gguf_rope
@@ -13,13 +14,22 @@ _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ern
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
+_ARCH |= {"cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "model.final_layernorm": "output_norm",
+    "gpt_neox.embed_in": "token_embd",
+    "gpt_neox.final_layer_norm": "output_norm",
+    "embed_out": "output",
+    "transformer.word_embeddings": "token_embd",
+    "transformer.wte": "token_embd",
+    "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
 }
 _LAYER = {
     "self_attn.q_proj": "attn_q",
@@ -37,6 +47,23 @@ _LAYER = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+    "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down",
+    "mlp.dense_h_to_4h": "ffn_up",
+    "mlp.dense_4h_to_h": "ffn_down",
+    "attention.query_key_value": "attn_qkv",
+    "self_attention.query_key_value": "attn_qkv",
+    "attn.c_attn": "attn_qkv",
+    "self_attn.dense": "attn_output",
+    "attention.dense": "attn_output",
+    "self_attention.dense": "attn_output",
+    "attn.c_proj": "attn_output",
+    "ln_attn": "attn_norm_2",
+    "ln_mlp": "attn_norm",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
     "block_sparse_moe.gate": "ffn_gate_inp",
@@ -68,6 +95,7 @@ _POST = {
     "post_attention_layernorm": "post_attention_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_LAYER_NUMBER = re.compile(r".*?\b(?:layers|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
@@ -79,6 +107,19 @@ _FIELDS = {
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "norm_epsilon": "attention.layer_norm_epsilon",
+    "layer_norm_eps": "attention.layer_norm_epsilon",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "logit_scale": "logit_scale",
+    "use_parallel_residual": "use_parallel_residual",
+    "rotary_emb_base": "rope.freq_base",
+    "num_kv_heads": "attention.head_count_kv",
+    "ffn_hidden_size": "feed_forward_length",
+    "n_inner": "feed_forward_length",
+    "n_embd": "embedding_length",
+    "n_layer": "block_count",
+    "n_head": "attention.head_count",
+    "n_positions": "context_length",
     "rope_theta": "rope.freq_base",
     "vocab_size": "vocab_size",
     "num_local_experts": "expert_count",
@@ -119,21 +160,23 @@ def gguf_arch(config: Config) -> str:
 def gguf_name(name: str, arch: str) -> str:
     if name.startswith("blk."):
         return name
-    if name in _TOP:
-        return _TOP[name]
-    layer, rest = name.removeprefix("model.layers.").split(".", 1)
-    if rest in _BARE:
-        return f"blk.{layer}.{_BARE[rest]}"
-    stem, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{(_LAYER | _NORMS.get(arch, {}))[stem]}.{kind}"
+    number = _LAYER_NUMBER.match(name)
+    if number is not None and name[number.end() :] in _BARE:
+        return f"blk.{number[1]}.{_BARE[name[number.end() :]]}"
+    stem, kind = name.rsplit(".", 1)
+    if stem in _TOP:
+        return f"{_TOP[stem]}.{kind}"
+    assert number is not None
+    return f"blk.{number[1]}.{(_LAYER | _NORMS.get(arch, {}))[stem[number.end() :]]}.{kind}"
 
 
 def gguf_fields(config: Config) -> dict[str, object]:
     """Without the architecture's name before them."""
     said = {name: value for name, value in config.items() if value is not None}
     fields = {_FIELDS[name]: value for name, value in said.items() if name in _FIELDS}
-    fields |= {f"attention.{part}_length": config["head_dim"] for part in ("key", "value")}
-    if config.get("sliding_window"):
+    if "head_dim" in said:
+        fields |= {f"attention.{part}_length": said["head_dim"] for part in ("key", "value")}
+    if config.get("sliding_window") and gguf_arch(config) != "starcoder2":
         fields["attention.sliding_window"] = config["sliding_window"]
     if gguf_arch(config) == "glm4moe":
         layers = ("num_hidden_layers", "num_nextn_predict_layers")
@@ -142,6 +185,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
         fields["expert_gating_func"] = 2
     if gguf_arch(config) in ("gpt-oss", "minimax-m2"):
         fields["expert_feed_forward_length"] = config["intermediate_size"]
+    if said.get("multi_query") and not said["new_decoder_architecture"]:
+        fields["attention.head_count_kv"] = 1
     types = config.get("layer_types")
     if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]

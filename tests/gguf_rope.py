@@ -64,9 +64,10 @@ def fields(config: Config) -> dict[str, object]:
         )
         found["logit_scale"] = number(config, "hidden_size") / number(config, "dim_model_base")
         found["rope.scaling.type"] = "longrope"
-    if "partial_rotary_factor" in config:
-        share = number(config, "partial_rotary_factor")
-        found["rope.dimension_count"] = int(number(config, "head_dim") * share)
+    for name in {"partial_rotary_factor", "rotary_pct"} & config.keys():
+        shared = number(config, "hidden_size") / number(config, "num_attention_heads")
+        dim = number(config, "head_dim", shared)
+        found["rope.dimension_count"] = int(dim * number(config, name))
     return found
 
 

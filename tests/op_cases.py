@@ -104,6 +104,10 @@ def _row_cases() -> Iterator[OpCase]:
         block = act_block(k) if to == "q8" else 0
         x = rows("x", "T", k)
         yield case(f"norm-{to}-{k}", "norm", [x], [weight("w", k)], eps=1e-5, to=to, block=block)
+        both = [weight("w", k), weight("b", k)]
+        given: dict[str, Attr] = {"eps": 1e-5, "to": to, "block": block}
+        yield case(f"layer-norm-{to}-{k}", "layer_norm", [x], both, **given)
+        yield case(f"layer-norm-{to}-{k}-plain", "layer_norm", [x], both[:1], **given)
         yield case(f"cast-{to}-{k}", "cast", [x], to=to, block=block)
     yield case(
         "norm-r", "norm", [rows("x", "R", 64)], [weight("w", 64)], eps=1e-6, to="f32", block=0
@@ -112,6 +116,7 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("head-norm", "head_norm", [rows("x", "T", 64)], [weight("w", 16)], **heads, eps=1e-6)
     for act in ("silu", "gelu_tanh", "gelu"):
         yield case(f"gated-{act}", "gated_act", [rows("a", "T", 7), rows("b", "T", 7)], act=act)
+        yield case(f"act-{act}", "act", [rows("a", "T", 7)], act=act)
     yield case("add", "add", [rows("a", "T", 9), rows("b", "T", 9)])
     yield case("scale", "scale", [rows("x", "T", 9)], factor=0.3, softcap=0.0)
     yield case("gate-rows", "gate_rows", [rows("x", "T", 9), rows("g", "T", 1)])
@@ -141,12 +146,18 @@ def _linear_cases() -> Iterator[OpCase]:
         for to, block in (("bf16", 0), ("q8", 32), ("q8", 96)):
             attrs = gated | {"to": to, "block": block}
             yield case(f"linear-gated-{dtype}-{to}-{block}", "linear", [x], pair, **attrs)
+            attrs = attrs | {"n_segments": 1, "epilogue": "act", "act": "gelu"}
+            yield case(f"linear-act-{dtype}-{to}-{block}", "linear", [x], pair[:1], **attrs)
         yield case(
             f"lm-head-{dtype}", "lm_head", [rows("x", "R", 96, dtype)], [weight("w", 50, 96)]
         )
     biased = [weight("a", 3, 64), weight("b", 5, 64), weight("a.bias", 3), weight("b.bias", 5)]
     attrs = plain | {"n_segments": 2, "bias": True}
     yield case("linear-bias", "linear", [rows("x", "T", 64)], biased, **attrs)
+    attrs = plain | {"bias": True, "epilogue": "act", "act": "gelu_tanh"}
+    yield case("linear-bias-act", "linear", [rows("x", "T", 64)], [biased[0], biased[2]], **attrs)
+    head = [weight("w", 50, 64), weight("w.bias", 50)]
+    yield case("lm-head-bias", "lm_head", [rows("x", "R", 64)], head)
     yield case("sample", "sample", [rows("x", "R", 50)])
 
 

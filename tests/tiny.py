@@ -291,6 +291,10 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = permute(values, model.size("num_attention_heads"))
         if arch in PERMUTED and ".attn_k." in target:
             values = permute(values, model.size("num_key_value_heads"))
+        if "attn_qkv" in target and arch in ("gptneox", "falcon"):
+            values = _rows_of_qkv(model, values)
+        if arch == "gpt2" and values.ndim == 2 and ("c_" in name):
+            values = np.ascontiguousarray(values.T)
         if arch.startswith("gemma") and "norm" in target:
             values = values + np.float32(1.0)
         if "gate_inp_shexp" in target or "exp_probs_b" in target:
@@ -317,6 +321,15 @@ def permute(tensor: Array, n_heads: int) -> Array:
     n = tensor.shape[0]
     split = tensor.reshape(n_heads, 2, n // n_heads // 2, *tensor.shape[1:])
     return split.swapaxes(1, 2).reshape(tensor.shape)
+
+
+def _rows_of_qkv(model: TinyModel, tensor: Array) -> Array:
+    """Queries, keys and values one after the other, from groups of a key."""
+    heads = model.size("num_attention_heads")
+    dim = model.size("hidden_size") // heads
+    groups = tensor.reshape((len(tensor) // dim - heads) // 2, -1, dim, *tensor.shape[1:])
+    parts = (groups[:, :-2], groups[:, -2], groups[:, -1])
+    return np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
 
 
 def _gguf_metadata(model: TinyModel, arch: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from kvasir.ir.rewrite import Edit, Graph, graph
 
 def fuse(program: Program) -> Program:
     """Raw program -> the same computation in the lowered op set, before layouts are chosen."""
-    for step in (fold_embed_scale, fuse_qkv, expand_experts, fuse_gated, fuse_residual):
+    for step in (fold_embed_scale, fuse_qkv, expand_experts, fuse_gated, fuse_act, fuse_residual):
         program = step(program)
     return program
 
@@ -147,6 +147,22 @@ def fuse_gated(program: Program) -> Program:
         attrs = freeze({**merged.attrs, "epilogue": "gated", "act": op.word("act")})
         edit.drop.update(makers)
         edit.replace(index, Op("linear", gate.ins, op.outs, merged.weights, attrs))
+    return edit.apply()
+
+
+def fuse_act(program: Program) -> Program:
+    """linear, act -> linear with that activation."""
+    links, edit = graph(program), Edit(program)
+    for index, op in enumerate(program.ops):
+        if op.kind != "act":
+            continue
+        maker = links.makers[op.ins[0]]
+        linear = program.ops[maker]
+        if links.single_user(op.ins[0]) != index or not _plain(linear):
+            continue
+        attrs = freeze({**linear.attrs, "epilogue": "act", "act": op.word("act")})
+        edit.drop.add(maker)
+        edit.replace(index, Op("linear", linear.ins, op.outs, linear.weights, attrs))
     return edit.apply()
 
 

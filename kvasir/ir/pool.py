@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from kvasir.ir.bundle import POOL, TARGET, Bundle, of_programs
 from kvasir.ir.ops import ShapeError
+from kvasir.ir.ops.rows import NORMS
 from kvasir.ir.program import Op, Program, Value, freeze
 from kvasir.ir.rewrite import with_ops
 
@@ -22,14 +23,14 @@ def with_pool(target: Program) -> Bundle:
     """
     gather = next((op for op in target.ops if op.kind == "gather_rows"), None)
     norm = next((op for op in target.ops if gather and op.ins == gather.outs), None)
-    if gather is None or norm is None or norm.kind != "norm":
+    if gather is None or norm is None or norm.kind not in NORMS:
         raise ShapeError(f"{target.name}: no norm of gathered rows to pool behind")
     rows = Value(POOL_ROWS, ("R",), "i32")
     hidden = target.values[gather.ins[0]]
     plain = freeze({**norm.attrs, "to": "f32", "block": 0})
     ops = (
         Op("gather_rows", (hidden.name, rows.name), ("pool.rows",)),
-        Op("norm", ("pool.rows",), ("pool.norm",), norm.weights, plain),
+        Op(norm.kind, ("pool.rows",), ("pool.norm",), norm.weights, plain),
         Op("pool", ("pool.norm",), ("pooled",)),
     )
     empty = replace(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError
 from kvasir.models.families import FAMILIES
+from kvasir.models.family import Family
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys, listed
-from kvasir.models.tensors import tensor_kinds
+from kvasir.models.tensors import tensor_kinds, tensor_name
 from kvasir.weights.source import ModelSource
 
 _WRITES, _CLASSIFIES = "ForCausalLM", "ForSequenceClassification"
@@ -19,7 +20,9 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _OF_FOLDERS = """
 _name_or_path _attn_implementation_autoset architectures model_type torch_dtype dtype
 transformers_version auto_map use_cache cache_implementation initializer_range attention_dropout
-hidden_dropout residual_dropout embedding_dropout router_jitter_noise router_aux_loss_coef
+hidden_dropout residual_dropout embedding_dropout attn_pdrop embd_pdrop resid_pdrop
+classifier_dropout router_jitter_noise router_aux_loss_coef summary_type summary_use_proj
+summary_activation summary_proj_to_labels summary_first_dropout
 output_router_logits pretraining_tp is_llama_config problem_type bos_token_id eos_token_id
 pad_token_id unk_token_id sep_token_id id2label label2id num_labels matryoshka_dimensions
 is_matryoshka task_specific_params unsloth_fixed transformers.js_config
@@ -51,12 +54,13 @@ def _of_folder(source: ModelSource) -> Chosen:
     if not isinstance(listed, list) or len(listed) != 1:
         raise ModelError(f"{where}: architectures is {listed!r}, expected a list of one name")
     name = str(listed[0])
-    writers = {writer: family for family in FAMILIES for writer in family.architectures}
+    writers = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
     known = [*writers, *(writer.replace(_WRITES, _CLASSIFIES) for writer in writers)]
     if name not in known:
         raise _refusal(source, f"{where}: architecture {name!r}", known)
     written = name.replace(_CLASSIFIES, _WRITES)
-    return Chosen(Fields(writers[written], keys, "hf"), written != name)
+    found = [family for family in FAMILIES if written in family.architectures]
+    return Chosen(Fields(_fitting(found, source), keys, "hf"), written != name)
 
 
 def _of_gguf(source: ModelSource) -> Chosen:
@@ -68,7 +72,17 @@ def _of_gguf(source: ModelSource) -> Chosen:
     keys = Keys(source.config, str(source.path), f"{arch}.")
     has_experts = keys.integer("expert_count", 0, least=0) > 0
     fits = [family for family in found if ("n_experts" in family.fields) == has_experts]
-    return Chosen(Fields((fits or found)[0], keys, "gguf"))
+    return Chosen(Fields(_fitting(fits or found, source), keys, "gguf"))
+
+
+def _fitting(found: list[Family], source: ModelSource) -> Family:
+    """Of families of one name, the first whose tensors the file has."""
+
+    def first_norm(family: Family) -> str:
+        norm = "attn_norm" if "attn_norm" in family.tensors else "attn_post_norm"
+        return tensor_name(family, source.kind, f"layers.0.{norm}")
+
+    return next((each for each in found if first_norm(each) in source.tensors), found[0])
 
 
 def _refusal(source: ModelSource, what: str, known: list[str]) -> ModelError:

@@ -40,6 +40,10 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
     if config.embed_scale != 1.0:
         x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
+    if config.learned_positions:
+        table = builder.weight("positions", (config.max_positions, config.hidden_size))
+        at = builder.op("embed", ("positions",), "x.positions", (table,), scale=1.0)
+        x = builder.op("add", (x, at), "x.placed")
     for layer, spec in enumerate(config.layers):
         x = _Block(builder, config, layer, spec).record(x)
     return builder.build(_head(builder, config, x, logit_rows))
@@ -47,18 +51,26 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
 
 def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tuple[str, ...]:
     rows = builder.op("gather_rows", (x, logit_rows), "rows")
-    norm = builder.weight("final_norm", (config.hidden_size,))
-    rows = builder.op("norm", (rows,), "rows.norm", (norm,), eps=config.norm_eps, to="f32", block=0)
-    head = builder.weight(
-        "embed" if config.tied else "lm_head", (config.vocab_size, config.hidden_size)
-    )
-    logits = builder.op("lm_head", (rows,), "logits", (head,))
+    rows = _norm(builder, config, rows, "final_norm", "rows.norm")
+    name = "embed" if config.tied else "lm_head"
+    head = [builder.weight(name, (config.vocab_size, config.hidden_size))]
+    if config.block.head_bias:
+        head.append(builder.weight("lm_head.bias", (config.vocab_size,)))
+    logits = builder.op("lm_head", (rows,), "logits", tuple(head))
     scale, cap = config.logit_scale, config.final_softcap
     if cap > 0 or scale != 1.0:
         name = "logits.capped" if cap > 0 else "logits.scaled"
         logits = builder.op("scale", (logits,), name, factor=scale, softcap=cap)
     drawn = builder.op("sample", (logits,), "drawn")
     return logits, drawn
+
+
+def _norm(builder: Builder, config: ModelConfig, x: str, weight: str, out: str) -> str:
+    """``out``: ``x`` after the family's norm of rows, with the weight of that name."""
+    names = [weight, f"{weight}.bias"] if config.block.norm == "layer_bias" else [weight]
+    kind = "norm" if config.block.norm == "rms" else "layer_norm"
+    weights = tuple(builder.weight(name, (builder.columns(x),)) for name in names)
+    return builder.op(kind, (x,), out, weights, eps=config.norm_eps, to="f32", block=0)
 
 
 class _Block:
@@ -70,6 +82,10 @@ class _Block:
     def record(self, x: str) -> str:
         experts = self.spec.experts
         mlp = self._mlp if experts is None else partial(self._mixture, experts)
+        if self.config.block.parallel:
+            normed = self._norm(x, "attn_norm")
+            of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
+            return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
         x = self._residual(x, "attn", self._attention)
         return self._residual(x, "mlp", mlp)
 
@@ -78,9 +94,13 @@ class _Block:
         y = body(self._norm(x, f"{part}_norm") if config.block.pre_norms else x)
         if config.block.post_norms:
             y = self._norm(y, f"{part}_post_norm")
-        if config.residual_scale != 1.0:
+        return self._add(x, y, part)
+
+    def _add(self, x: str, y: str, part: str) -> str:
+        factor = self.config.residual_scale
+        if factor != 1.0:
             scaled = self._value(f"{part}.scaled")
-            y = self.builder.op("scale", (y,), scaled, factor=config.residual_scale, softcap=0.0)
+            y = self.builder.op("scale", (y,), scaled, factor=factor, softcap=0.0)
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _attention(self, x: str) -> str:
@@ -147,13 +167,14 @@ class _Block:
         )
 
     def _mlp(self, x: str) -> str:
-        return self._gated_mlp(x, self.spec.ffn_size)
+        return self._inner_mlp(x, self.spec.ffn_size)
 
-    def _gated_mlp(self, x: str, inner: int, prefix: str = "") -> str:
+    def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
         block, hidden = self.config.block, self._value(f"{prefix}hidden")
-        gate = self._linear(x, f"{prefix}gate", inner, block.mlp_bias)
-        up = self._linear(x, f"{prefix}up", inner, block.mlp_bias)
-        h = self.builder.op("gated_act", (gate, up), hidden, act=block.act)
+        names = ("gate", "up") if block.gated else ("up",)
+        parts = tuple(self._linear(x, f"{prefix}{y}", inner, block.mlp_bias) for y in names)
+        kind = "gated_act" if block.gated else "act"
+        h = self.builder.op(kind, parts, hidden, act=block.act)
         return self._linear(h, f"{prefix}down", self.config.hidden_size, block.mlp_bias)
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:
@@ -161,7 +182,7 @@ class _Block:
         chosen = self._experts(experts, x)
         if not experts.shared_size:
             return chosen
-        shared = self._gated_mlp(x, experts.shared_size, "shared.")
+        shared = self._inner_mlp(x, experts.shared_size, "shared.")
         if self.config.block.shared_gate:
             gate = self._linear(x, "shared_gate", 1, False)
             shared = self.builder.op("gate_rows", (shared, gate), self._value("shared.gated"))
@@ -203,10 +224,8 @@ class _Block:
         return tuple(self._weight(f"experts.{name}", shape) for name, shape in shapes.items())
 
     def _norm(self, x: str, name: str, out: str = "") -> str:
-        weight, out = self._weight(name, (self.builder.columns(x),)), out or self._value(name)
-        return self.builder.op(
-            "norm", (x,), out, (weight,), eps=self.config.norm_eps, to="f32", block=0
-        )
+        weight, out = f"layers.{self.layer}.{name}", out or self._value(name)
+        return _norm(self.builder, self.config, x, weight, out)
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
         weights = [self._weight(name, (n, self.builder.columns(x)))]

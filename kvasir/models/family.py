@@ -55,13 +55,19 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "rotary_dim": 0,
         "yarn_truncate": True,
         "query_beta": 0.0,
+        "learned_positions": False,
+        "multi_query": False,
+        "grouped_query": False,
         "attention_softcap": 0.0,
         "final_softcap": 0.0,
         "embed_scale": 1.0,
         "residual_scale": 1.0,
         "residual_depth": 0.0,
+        "logit_scale": 1.0,
         "logit_divisor": 1.0,
         "logit_base": 0.0,
+        "parallel": False,
+        "head_bias": False,
         "n_experts": 0,
         "normalize": True,
         "expert_score": "softmax",
@@ -95,6 +101,8 @@ class Family:
     harmless: Mapping[str, tuple[object, ...] | None]
     """Keys of either kind of file that no field reads, with the values that change nothing: any
     other is refused. None: no value changes anything."""
+    hf_layers: str = "model.layers"
+    """Before the number of a layer, in names of tensors of folders."""
     block: BlockSpec = _PLAIN
     """Flags that all members share."""
     sqrt_embed: bool = False

@@ -18,20 +18,21 @@ from kvasir.models.spec import (
     NO_ROPE,
     ROPE,
     ROPE_WINDOW,
+    BlockSpec,
     LayerSpec,
     ModelConfig,
 )
 from kvasir.models.tensors import tensor_name
 from kvasir.weights.source import ModelSource
 
-_ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "gelu_new": "gelu_tanh"}
 _ACTS |= {"clamped_swiglu": "clamped_swiglu"}
 _LAYER_TYPES: Mapping[str, tuple[object, object]] = {
     "hf": ("full_attention", "sliding_attention"),
     "gguf": (False, True),
 }
 """Of a layer that is full, and one that slides."""
-_BIASES = {"qkv_bias": "q", "o_bias": "o", "mlp_bias": "gate"}
+_BIASES = {"qkv_bias": "q", "o_bias": "o", "mlp_bias": "down"}
 """Flags, each with a weight that has such a bias."""
 
 
@@ -58,19 +59,10 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     ropes = read_ropes(fields, tensors, layers[0].head_dim)
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
-    act = _ACTS[fields.word("act", _ACTS)]
-    biases = {flag: _bias(fields, flag, tensors) for flag in _BIASES}
     return ModelConfig(
         family=fields.family.name,
         kind=fields.kind,
-        block=replace(
-            fields.family.block,
-            act=act,
-            qkv_bias=biases["qkv_bias"],
-            o_bias=biases["o_bias"],
-            mlp_bias=biases["mlp_bias"],
-            qk_norm=_qk_norm(fields, tensors),
-        ),
+        block=_block(fields, tensors),
         vocab_size=_vocab_size(fields, tensors),
         hidden_size=hidden,
         layers=layers,
@@ -82,8 +74,22 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         final_softcap=fields.number("final_softcap"),
         embed_scale=hidden**0.5 if fields.family.sqrt_embed else fields.number("embed_scale"),
         residual_scale=_residual_scale(fields, len(layers)),
-        logit_scale=1 / _logit_divisor(fields, hidden),
+        logit_scale=fields.number("logit_scale") / _logit_divisor(fields, hidden),
         tied=_tied(fields, tensors),
+        learned_positions=fields.flag("learned_positions"),
+    )
+
+
+def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
+    return replace(
+        fields.family.block,
+        act=_ACTS[fields.word("act", _ACTS)],
+        parallel=fields.flag("parallel"),
+        qkv_bias=_bias(fields, "qkv_bias", tensors),
+        o_bias=_bias(fields, "o_bias", tensors),
+        mlp_bias=_bias(fields, "mlp_bias", tensors),
+        qk_norm=_qk_norm(fields, tensors),
+        head_bias=fields.flag("head_bias"),
     )
 
 
@@ -109,7 +115,9 @@ def _heads(fields: Fields) -> tuple[int, int, int]:
     """Query heads, KV heads, size of a head. Where the file says nothing there are as many KV heads
     as query heads, which share the width of a token."""
     hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
-    kv_heads, of_heads = fields.integer("n_kv_heads") or heads, f"{fields.key('n_heads')} = {heads}"
+    one_kv_head = fields.flag("multi_query") and not fields.flag("grouped_query")
+    kv_heads = 1 if one_kv_head else fields.integer("n_kv_heads") or heads
+    of_heads = f"{fields.key('n_heads')} = {heads}"
     if heads % kv_heads:
         raise fields.error("n_kv_heads", kv_heads, f"a divisor of {of_heads}")
     dim = fields.integer("head_dim", most=MAX_HEAD_DIM)
@@ -157,7 +165,10 @@ def _with_ropes(
 
 
 def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
-    """Layers of no rope: as said for each, or every so many-th; or those that do not slide."""
+    """Layers of no rope: as said for each, or every so many-th; or those that do not slide; all
+    where positions are learned."""
+    if fields.flag("learned_positions"):
+        return set(range(len(layers)))
     key, every = fields.key("rope_layers"), fields.integer("no_rope_every")
     if key and fields.keys.has(key):
         ropes = fields.keys.items(key, (0, 1), len(layers))

@@ -8,8 +8,10 @@ from kvasir.models.spec import MAX_LAYERS, ExpertConfig
 
 
 def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | None]]:
-    """Of each layer: the inner size of its MLP, or of an expert, and the experts if it has any."""
-    size, experts = fields.integer("ffn_size"), _experts(fields)
+    """Of each layer: the inner size of its MLP, by default four times its width, or of an expert,
+    and the experts if it has any."""
+    size = fields.integer("ffn_size") or 4 * fields.integer("hidden_size")
+    experts = _experts(fields)
     if experts is None:
         return [(size, None)] * n_layers
     sparse = _sparse_layers(fields, n_layers)

@@ -127,18 +127,22 @@ class _RopeTable:
 
     def _rotary_dim(self) -> int:
         """0: the whole head."""
-        known = self.fields.has("rotary_share")
-        name = self.fields.key("rotary_share") or "partial_rotary_factor"
-        share = self.fields.number("rotary_share")
-        for keys in (self.fields.keys, self.keys):
-            share = keys.number(name, share)
-            if share != 1.0 and not known:
-                raise keys.error(name, share, "1.0")
+        name, share = "partial_rotary_factor", self._rotary_share()
         dim = self.fields.integer("rotary_dim", least=0) or int(self.head_dim * share)
         if dim % 2 or not 0 < dim <= self.head_dim:
             expected = f"an even part of the head size {self.head_dim}"
             raise self.fields.keys.error(name, share, expected)
         return 0 if dim == self.head_dim else dim
+
+    def _rotary_share(self) -> float:
+        name = "partial_rotary_factor"
+        share, known = self.fields.number("rotary_share"), self.fields.has("rotary_share")
+        own = self.fields.key("rotary_share") or name
+        for keys, key in ((self.fields.keys, own), (self.keys, name)):
+            share = keys.number(key, share)
+            if share != 1.0 and not known:
+                raise keys.error(key, share, "1.0")
+        return share
 
 
 _OF_ORIGINAL = ("llama3", "yarn", "longrope", "su")

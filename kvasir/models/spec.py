@@ -17,10 +17,18 @@ that have none."""
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """Flags of a block: norm, attention, add, norm, gated MLP or experts, add."""
+    """How a block differs from: norm, attention, add, norm, gated MLP or experts, add."""
 
     act: str = "silu"
-    """Of the gated MLP: a name of ``ir.ops.rows.ACTIVATIONS``."""
+    """Of the MLP: a name of ``ir.ops.rows.ACTIVATIONS``."""
+    gated: bool = True
+    """The MLP multiplies the activation by a second projection."""
+    norm: str = "rms"
+    """Of rows: "rms", "layer" or "layer_bias"."""
+    parallel: bool = False
+    """Attention and MLP read the same rows, and both are added to them."""
+    one_norm: bool = False
+    """Of a parallel block: the MLP reads the norm that attention reads."""
     interleaved_rope: bool = False
     """Rope turns neighbours, not each half with the other."""
     qk_norm: str = "none"
@@ -39,6 +47,8 @@ class BlockSpec:
     """Of the router and of the experts' matrices."""
     shared_gate: bool = False
     """Shared experts are weighed by the sigmoid of a gate."""
+    head_bias: bool = False
+    """Of the LM head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,8 @@ class ModelConfig:
     """Before the soft cap."""
     tied: bool = False
     """The LM head is the embedding matrix."""
+    learned_positions: bool = False
+    """A vector for each position is added to its token's; there are ``max_positions``."""
     classifies: bool = False
     """It gives labels to texts and writes none: there is no LM head, and ``tied`` stands in."""
     unread: tuple[str, ...] = ()

@@ -9,18 +9,19 @@ from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
 from kvasir.models.spec import LayerSpec, ModelConfig
-from kvasir.weights.transforms import QKV
+from kvasir.weights.transforms import GROUPED_QKV, QKV
 
 CLASSIFIERS = ("score.weight", "cls.output.weight")
 """Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
-_TOP = ("embed", "final_norm", "lm_head")
+_TOP = ("embed", "positions", "final_norm", "lm_head")
 """Weights of the whole model, not of a layer."""
-_LAYER = {"hf": "model.layers.{i}.", "gguf": "blk.{i}."}
 _DRAFTS = "model.mtp_"
 """Begins names of tensors that guess further tokens."""
+_MASKS = tuple(f".{x}.{y}" for x in ("attn", "attention") for y in ("bias", "masked_bias"))
 _IGNORABLE = (
     *(".rotary_emb.inv_freq", "rope_freqs.weight"),
     *("rope_factors_long.weight", "rope_factors_short.weight"),
+    *_MASKS,
 )
 """Ends of names of tensors that hold nothing the program needs."""
 
@@ -41,10 +42,16 @@ def is_ignorable(config: ModelConfig, tensor: str) -> bool:
 
 def _is_draft_layer(config: ModelConfig, tensor: str) -> bool:
     """Behind the layers of the model, where its family has such."""
-    _, found, rest = f".{tensor}".partition(_LAYER[config.kind].replace("{i}.", ""))
+    family = _family(config)
+    _, found, rest = f".{tensor}".partition(f"{_layers(family, config.kind)}.")
     layer = rest.partition(".")[0]
-    has_them = "draft_layers" in _family(config).fields
+    has_them = "draft_layers" in family.fields
     return has_them and bool(found) and layer.isdecimal() and int(layer) >= len(config.layers)
+
+
+def _layers(family: Family, kind: str) -> str:
+    """Before the number of a layer."""
+    return family.hf_layers if kind == "hf" else "blk"
 
 
 def tensor_name(family: Family, kind: str, weight: str) -> str:
@@ -52,7 +59,7 @@ def tensor_name(family: Family, kind: str, weight: str) -> str:
     prefix, part = "", weight
     if weight.startswith("layers."):
         _, layer, part = weight.split(".", 2)
-        prefix = _LAYER[kind].replace("{i}", layer)
+        prefix = f"{_layers(family, kind)}.{layer}."
     matrix = part.removesuffix(".bias")
     names, end = family.tensors[matrix], "weight" if matrix == part else "bias"
     name = names.hf if kind == "hf" else names.gguf
@@ -63,6 +70,10 @@ def tensor_kinds(family: Family, kind: str) -> set[str]:
     """All tensors that models of the family may have, {} for each number."""
     parts = [f"layers.{{}}.{x}" if x not in _TOP else x for x in family.tensors]
     parts += [f"{x}.bias" for x in parts if not x.endswith(("norm", *_TOP))]
+    if family.block.norm == "layer_bias":
+        parts += [f"{x}.bias" for x in parts if x.endswith("norm")]
+    if "head_bias" in family.fields:
+        parts.append("lm_head.bias")
     return {tensor_name(family, kind, part).replace("{e}", "{}") for part in parts}
 
 
@@ -84,7 +95,9 @@ def _args(step: str, rows: int, spec: LayerSpec) -> tuple[int, ...]:
     """Of a step to a weight of so many rows."""
     if step in QKV:
         q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
-        return (0, q, q + kv)[QKV.index(step)], rows, q + 2 * kv
+        return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv
+    if step in GROUPED_QKV:
+        return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
     return (rows // spec.head_dim,) if step == "permute_rope" else ()
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from kvasir.core.errors import ModelError
 from kvasir.formats.types import FORMATS, Bytes, Floats
 from kvasir.ir.program import Transform
 
@@ -41,6 +42,29 @@ def part(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
     """Rows ``start`` … of the ``whole`` of a fused tensor, or elements of its bias; a view."""
     data = _items(tensor)[start : start + n].reshape(-1)
     return replace(tensor, shape=(n, *tensor.shape[1:]), data=data)
+
+
+def column_part(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
+    """``part`` of a matrix that has its outputs as columns."""
+    return part(transposed(tensor), start, n, whole)
+
+
+def group_part(tensor: RawTensor, index: int, n_heads: int, n_kv_heads: int, dim: int) -> RawTensor:
+    """Queries, keys or values (0, 1, 2) of a fused tensor in which each key stands behind its
+    queries, and its value behind it."""
+    order = np.arange((n_heads + 2 * n_kv_heads) * dim).reshape(n_kv_heads, -1, dim)
+    rows = (order[:, :-2], order[:, -2], order[:, -1])[index].reshape(-1)
+    data = np.ascontiguousarray(_items(tensor)[rows]).reshape(-1)
+    return replace(tensor, shape=(len(rows), *tensor.shape[1:]), data=data)
+
+
+def transposed(tensor: RawTensor) -> RawTensor:
+    """Columns as rows; a vector stays as it is. Raises ModelError where columns share blocks."""
+    if len(tensor.shape) == 1:
+        return tensor
+    if FORMATS[tensor.format].block > 1:
+        raise ModelError(f"a matrix stored as {tensor.format} cannot be transposed without loss")
+    return inputs_last(tensor)
 
 
 def _items(tensor: RawTensor) -> Bytes:
@@ -107,8 +131,13 @@ def from_floats(values: Floats) -> RawTensor:
     )
 
 
-QKV = ("q_of_qkv", "k_of_qkv", "v_of_qkv")
-"""Parts of a tensor that holds q, k and v, one below the other."""
+QKV = (
+    *("q_of_qkv", "k_of_qkv", "v_of_qkv"),
+    *("q_of_columns", "k_of_columns", "v_of_columns"),
+)
+"""Parts of a tensor that holds q, k and v, one below the other, or one beside the other."""
+GROUPED_QKV = ("q_of_groups", "k_of_groups", "v_of_groups")
+"""Parts of one that holds them group by group."""
 TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
     {
         "permute_rope": permute_rope,
@@ -118,7 +147,10 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "inputs_last": inputs_last,
         "even_outputs": even_outputs,
         "odd_outputs": odd_outputs,
-        **dict.fromkeys(QKV, part),
+        "transposed": transposed,
+        **dict.fromkeys(QKV[:3], part),
+        **dict.fromkeys(QKV[3:], column_part),
+        **dict.fromkeys(GROUPED_QKV, group_part),
     }
 )
 
@@ -135,6 +167,10 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
         elif name in QKV:
             shape = (args[2], *shape[1:])
+        elif name in GROUPED_QKV:
+            shape = ((args[1] + 2 * args[2]) * args[3], *shape[1:])
+        if name == "transposed" or name in QKV[3:]:
+            shape = shape[::-1]
     return shape
 
 

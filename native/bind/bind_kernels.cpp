@@ -176,7 +176,17 @@ void norm(const Kernels& k, ConstMatrix x, MaybeVector<float> weight, float eps,
           "x, weight and out share K");
   require_range(m0, m1, x.shape(0));
   require_range(m0, m1, out.n_rows);
-  k.norm({x.data(), out.K, data_or_null(weight), int32_t(out.K), eps, out.rows, m0, m1});
+  k.norm({x.data(), out.K, data_or_null(weight), nullptr, int32_t(out.K), eps, out.rows, m0, m1});
+}
+
+void layer_norm(const Kernels& k, ConstMatrix x, Array<const float, 1> weight, MaybeVector<float> bias,
+                float eps, const BoundRows& out, int64_t m0, int64_t m1) {
+  require(int64_t(x.shape(1)) == out.K && int64_t(weight.size()) == out.K &&
+              (!bias || int64_t(bias->size()) == out.K),
+          "x, weight, bias and out share K");
+  require_range(m0, m1, x.shape(0));
+  require_range(m0, m1, out.n_rows);
+  k.layer_norm({x.data(), out.K, weight.data(), data_or_null(bias), int32_t(out.K), eps, out.rows, m0, m1});
 }
 
 // x: all rows of the columns from `column` on.
@@ -350,6 +360,7 @@ void bind_kernels(nb::module_& m) {
            "epilogue"_a = 0, "act"_a = 0, "residual"_a = nb::none(), "bias"_a = nb::none(),
            "row_index"_a = nb::none())
       .def("norm", &norm, "x"_a, "weight"_a.none(), "eps"_a, "out"_a, "m0"_a, "m1"_a)
+      .def("layer_norm", &layer_norm, "x"_a, "weight"_a, "bias"_a.none(), "eps"_a, "out"_a, "m0"_a, "m1"_a)
       .def("cast", &cast, "x"_a, "out"_a, "m0"_a, "m1"_a, "column"_a = 0)
       .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_table"_a, "norm"_a,
            "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)

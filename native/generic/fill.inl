@@ -9,6 +9,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.linear[int(Layout::f32)] = linear_f32;
   k.linear[int(Layout::bf16)] = linear_bf16;
   k.norm = norm;
+  k.layer_norm = layer_norm;
   k.cast = cast;
   k.rope_write = rope_write;
   k.attention = attention;

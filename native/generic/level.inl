@@ -10,6 +10,7 @@ void linear_bf16(const LinearArgs& a);
 void fill_integer_linears(Kernels& k);
 void linear_integer(const LinearArgs& a);  // whichever a.layout asks for
 void norm(const NormArgs& a);
+void layer_norm(const NormArgs& a);
 void cast(const CastArgs& a);
 void rope_write(const RopeWriteArgs& a);
 void attention(const AttentionArgs& a);

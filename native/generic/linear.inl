@@ -68,12 +68,12 @@ KVASIR_INLINE void store_gated(const LinearArgs& a, int64_t column, int64_t m, c
   }
 }
 
-// y: sums of MR rows from m on, tile by tile. False, and nothing done, where a gate or a bias is still to
-// come, or a tile has columns past N.
+// y: sums of MR rows from m on, tile by tile. False, and nothing done, where an activation or a bias is still
+// to come, or a tile has columns past N.
 template <int MR, int NT>
 KVASIR_INLINE bool store_plain(const LinearArgs& a, int64_t tile, int64_t m, const vf* y) {
   const int64_t column = tile * kTileCols;
-  if (a.epilogue == Epilogue::gated || a.bias || column + NT * kTileCols > a.N) return false;
+  if (activates(a.epilogue) || a.bias || column + NT * kTileCols > a.N) return false;
   for (int i = 0; i < MR; i++)
     for (int t = 0; t < NT; t++) {
       const int64_t at = place(a, m + i, column) + t * kTileCols;
@@ -91,10 +91,11 @@ __attribute__((noinline)) void finish(const LinearArgs& a, int64_t tile, int64_t
     if constexpr (NT == 2) store_gated<MR>(a, tile / 2 * kTileCols, m, y);
     return;
   }
+  const Act act = a.epilogue == Epilogue::act ? a.act : Act::none;
   for (int t = 0; t < NT; t++) {
     const int64_t column = (tile + t) * kTileCols;
     for (int i = 0; i < MR; i++)
-      store_tile(a, m + i, column, a.N, add_bias(a.bias, column, a.N, y[t * MR + i]));
+      store_tile(a, m + i, column, a.N, activate(act, add_bias(a.bias, column, a.N, y[t * MR + i])));
   }
 }
 

@@ -1,4 +1,4 @@
-// norm and cast: rows of f32 to rows of f32, bf16 or q8. Include after vec.h.
+// norm, layer_norm and cast: rows of f32 to rows of f32, bf16 or q8. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
 
@@ -72,6 +72,37 @@ void norm(const NormArgs& a) {
                 [&](int k, int n) { return mul(mul(load_n(x + k, n), inverse), load_n(a.weight + k, n)); });
     } else {
       write_row(a.out, m, 0, a.K, [&](int k, int n) { return mul(load_n(x + k, n), inverse); });
+    }
+  }
+}
+
+KVASIR_INLINE float mean_of(const float* x, int K) {
+  vf sum = zero();
+  for (int k = 0; k < K; k += 16) sum = add(sum, load_n(x + k, K - k));
+  return reduce_add(sum) / float(K);
+}
+
+// 1 / sqrt(mean((x - mean)^2) + eps), as inverse_rms; lanes past K differ from the mean by nothing.
+KVASIR_INLINE float inverse_deviation(const float* x, int K, vf mean, float eps) {
+  vf squares = zero();
+  for (int k = 0; k < K; k += 16) {
+    const vf d = select(first(K - k), sub(load_n(x + k, K - k), mean), zero());
+    squares = fma(d, d, squares);
+  }
+  return 1.0f / __builtin_sqrtf(reduce_add(squares) / float(K) + eps);
+}
+
+void layer_norm(const NormArgs& a) {
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const float* x = a.x + m * a.ldx;
+    const vf mean = set1(mean_of(x, a.K)), inverse = set1(inverse_deviation(x, a.K, mean, a.eps));
+    const auto scaled = [&](int k, int n) { return mul(sub(load_n(x + k, n), mean), inverse); };
+    if (a.bias) {
+      write_row(a.out, m, 0, a.K, [&](int k, int n) {
+        return fma(scaled(k, n), load_n(a.weight + k, n), load_n(a.bias + k, n));
+      });
+    } else {
+      write_row(a.out, m, 0, a.K, [&](int k, int n) { return mul(scaled(k, n), load_n(a.weight + k, n)); });
     }
   }
 }

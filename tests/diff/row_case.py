@@ -35,42 +35,12 @@ from tests.diff.kernel_case import (
     quantize,
     rng_of,
 )
-from tests.kv_codes import from_bf16, to_bf16
+from tests.diff.norm_case import EPS, ROWS, layer_norm_case, norm_case
+from tests.kv_codes import to_bf16
 
-EPS = 2.0**-24
 SILU, GELU_TANH, GELU = (ACT_CODES[name] for name in ("silu", "gelu_tanh", "gelu"))
 CLAMPED = ACT_CODES["clamped_swiglu"]
-GATED = EPILOGUE_CODES["gated"]
-ROWS = 11
-
-
-def bf16_bound(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.abs(y) * 2.0**-8
-
-
-def norm_case(K: int, to: str, weighted: bool) -> Case:
-    rng = rng_of(K, weighted)
-    x, w = normal(rng, ROWS, K) * 3, normal(rng, K) if weighted else None
-    block = 32 if K % 64 else 64
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        q8 = empty_q8(ROWS, K, block) if to == "q8" else None
-        out = np.zeros((ROWS, K), np.float32 if to == "f32" else np.uint16)
-        for a, b in ranges:
-            k.norm(x, w, 1e-5, q8.rows if q8 else _native.Rows(out), a, b)
-        if q8:
-            return q8.data, q8.scales, q8.sums
-        return (out if to == "f32" else from_bf16(out),)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
-        x64 = x.astype(np.float64)
-        y = x64 / np.sqrt((x64**2).mean(1, keepdims=True) + 1e-5) * (w if weighted else 1.0)
-        if to == "q8":
-            q, scales, sums = quantize(y.astype(np.float32), block)
-            return (q, 1), (scales, 8 * EPS * scales), (sums, 32)
-        return ((y, 8 * EPS * np.abs(y) + (bf16_bound(y) if to == "bf16" else 0)),)
-
-    return Case(ROWS, run, expected)
+GATED, ACT = EPILOGUE_CODES["gated"], EPILOGUE_CODES["act"]
 
 
 def cast_case(K: int, to: str, parts: int) -> Case:
@@ -104,6 +74,26 @@ def activation(act: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
     if act == GELU:
         return 0.5 * x * (1 + np.vectorize(erf)(x / sqrt(2)))
     return x
+
+
+def act_case(N: int, act: int) -> Case:
+    """act(x + bias), by a linear whose weights hand on x as it is."""
+    rng = rng_of(N, act, 3)
+    x, bias = normal(rng, ROWS, N) * 4, normal(rng, N)
+    w = pack_format("f32", "F32", [np.eye(N, dtype=np.float32).view(np.uint8)], N, N)
+    code, tiles = LAYOUT_CODES["f32"], (0, -(-N // 16))
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.full_like(x, np.nan)
+        for a, b in ranges:
+            k.linear(code, w, N, _native.Rows(x), out, *tiles, a, b, ACT, act, None, bias)
+        return (out,)
+
+    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
+        y = activation(act, (x + bias).astype(np.float64))
+        return ((y, 32 * EPS * np.abs(y) + EPS * 1e-2),)
+
+    return Case(ROWS, run, expected)
 
 
 class Gate:
@@ -364,14 +354,12 @@ def row_cases() -> dict[str, Case]:
 
     both = (True, False)
     q8 = [(576, "q8"), (96, "q8")]
-    every(
-        "norm",
-        norm_case,
-        [*q8, (576, "bf16"), (7, "bf16"), (576, "f32"), (33, "f32"), (16, "f32")],
-        both,
-    )
+    sizes = [*q8, (576, "bf16"), (7, "bf16"), (576, "f32"), (33, "f32"), (16, "f32")]
+    every("norm", norm_case, sizes, both)
+    every("layer_norm", layer_norm_case, sizes, both)
     every("cast", cast_case, [*q8, (576, "bf16"), (39, "bf16"), (9, "f32")], (1, 3))
     every("gated", gated_case, (96, 45), (0, SILU, GELU_TANH, GELU, CLAMPED))
+    every("act", act_case, (96, 45), (0, SILU, GELU_TANH, GELU))
     every("add", add_case, (576, 19))
     every("scale", scale_case, (600, 15), (0.0, 30.0))
     every("gate_rows", gate_rows_case, (576, 19))

@@ -1,9 +1,10 @@
-"""Writes the golden logits from ``transformers``: python -m tests.oracle.make_goldens [folder]."""
+"""Writes golden logits from ``transformers``: python -m tests.oracle.make_goldens [name ...]."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,11 +36,12 @@ def golden(model: TinyModel) -> dict[str, object]:
     }
 
 
-def main(folder: Path) -> None:
-    for name, make in GOLDEN_MODELS.items():
-        (folder / f"{name}.json").write_text(json.dumps(golden(make()), indent=None) + "\n")
-        print(f"wrote {folder / name}.json")
+def main(names: Sequence[str]) -> None:
+    for name in names or GOLDEN_MODELS:
+        file = GOLDEN / f"{name}.json"
+        file.write_text(json.dumps(golden(GOLDEN_MODELS[name]()), indent=None) + "\n")
+        print(f"wrote {file}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN)
+    main(sys.argv[1:])

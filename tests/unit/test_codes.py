@@ -71,7 +71,8 @@ def test_no_byte_of_a_struct_is_without_a_name(struct: np.dtype[np.void]) -> Non
 def test_a_record_holds_what_it_was_given() -> None:
     record = Record("linear", 4, "T", True, (1, 2), (3,), (5,), {"column": 64, "eps": 0.5})
     (row,) = pack_records([record]).view(codes.RECORD)
-    assert (row["kind"], row["phase"], row["rows_of"], row["tail"]) == (3, 4, 0, 1)
+    kind = codes.KIND_CODES["linear"]
+    assert (row["kind"], row["phase"], row["rows_of"], row["tail"]) == (kind, 4, 0, 1)
     assert (row["ins"].tolist(), row["outs"].tolist()) == ([1, 2, -1], [3, -1, -1])
     assert row["weights"].tolist() == [5, -1, -1]
     assert (row["column"], row["eps"], row["layer"]) == (64, 0.5, 0)

@@ -107,31 +107,37 @@ def seen(source: ModelSource) -> str:
 def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     """The family with one entry changed, for each."""
     at = ("hf", "gguf").index(kind)
+    unused = {"yarn_truncate"}  # the models have no YaRN
+    unused |= {"mlp_bias", "gated"} if "n_experts" in family.fields else set()
     for name, field in family.fields.items():
         if field[at]:
             other = field._replace(**{kind: f"{field[at]}_other"})
             yield f"key of {name}", replace(family, fields={**family.fields, name: other})
+        elif not any(field[:2]) and isinstance(field.default, bool) and name not in unused:
+            opposite = {name: always(not field.default)}
+            yield f"value of {name}", replace(family, fields={**family.fields, **opposite})
     for name, names in family.tensors.items():
         step = f"{kind}_step"
         steps = {"", *TRANSFORMS} - {getattr(names, step)}
         for key, value in ((kind, f"{names[at]}_other"), *((step, other) for other in steps)):
             changed = {**family.tensors, name: names._replace(**{key: value})}
             yield f"{name}: {key} {value}", replace(family, tensors=changed)
-    for name in family.fields.keys() & {"choice_bias", "expert_score"}:
+    for name in family.fields.keys() & {"expert_score"}:
         field = family.fields[name]
-        for known, value in ((True, False), (False, True), ("sigmoid", "softmax")):
-            if field == always(known) and type(field.default) is type(known):
-                fields = {**family.fields, name: always(value)}
-                yield f"always {name}", replace(family, fields=fields)
+        if field == always("sigmoid"):
+            fields = {**family.fields, name: always("softmax")}
+            yield f"always {name}", replace(family, fields=fields)
     for norm in set(QK_NORMS) - {family.block.qk_norm}:
         yield f"qk_norm {norm}", replace(family, block=replace(family.block, qk_norm=norm))
-    flags = ["pre_norms", "post_norms", "interleaved_rope", "sinks"]
+    flags = ["one_norm"] if "parallel" in family.fields else ["pre_norms", "post_norms"]
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
-    for flag in flags:
+    for flag in ("interleaved_rope", "sinks", *flags, *({"gated"} - unused)):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}
         block = replace(family.block, **change)
         yield flag, replace(family, block=block)
+    for norm in {"rms", "layer", "layer_bias"} - {family.block.norm}:
+        yield f"norm {norm}", replace(family, block=replace(family.block, norm=norm))
     if family.full_without_rope:
         yield "full_without_rope", replace(family, full_without_rope=False)
     yield "name of files", replace(family, architectures=("Other",), gguf="other")

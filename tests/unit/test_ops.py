@@ -64,6 +64,13 @@ def expect_norm(case: OpCase) -> FloatArray:
     return rms(x_of(case), w_of(case), case.op.number("eps"))
 
 
+def expect_layer_norm(case: OpCase) -> FloatArray:
+    x = x_of(case)
+    centred = np.array([row - sum(map(float, row)) / len(row) for row in x])
+    y = rms(centred, w_of(case), case.op.number("eps"))
+    return y + w_of(case, 1) if len(case.weights) == 2 else y
+
+
 def expect_head_norm(case: OpCase) -> FloatArray:
     heads = x_of(case).reshape(-1, case.op.integer("head_dim"))
     return rms(heads, w_of(case), case.op.number("eps")).reshape(T, -1)
@@ -77,6 +84,8 @@ def expect_linear(case: OpCase) -> FloatArray:
     if op.word("epilogue") == "gated":
         return act_all(parts[0], op.word("act")) * parts[1]
     whole = np.hstack(parts)
+    if op.word("epilogue") == "act":
+        return act_all(whole, op.word("act"))
     return whole + x_of(case, 1) if op.word("epilogue") == "add" else whole
 
 
@@ -198,16 +207,18 @@ def expect_softcap(case: OpCase) -> FloatArray:
 EXPECT: Mapping[str, Expect] = {
     "embed": lambda case: np.array([1.5 * w_of(case)[i] for i in x_of(case)]),
     "norm": expect_norm,
+    "layer_norm": expect_layer_norm,
     "head_norm": expect_head_norm,
     "cast": x_of,
     "gated_act": lambda case: act_all(x_of(case), case.op.word("act")) * x_of(case, 1),
+    "act": lambda case: act_all(x_of(case), case.op.word("act")),
     "add": lambda case: x_of(case) + x_of(case, 1),
     "scale": expect_softcap,
     "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
     "gather_rows": lambda case: np.array([x_of(case)[i] for i in x_of(case, 1)]),
     "linear": expect_linear,
-    "lm_head": lambda case: x_of(case) @ w_of(case).T,
+    "lm_head": lambda case: x_of(case) @ w_of(case).T + (w_of(case, 1) if case.weights[1:] else 0),
     "sample": lambda case: np.array([max(range(50), key=lambda i: row[i]) for row in x_of(case)]),
     "rope": expect_rope,
     "rope_write": expect_rope_write,

@@ -128,6 +128,7 @@ class _Lowering:
         makers: dict[str, Callable[[Op, Record], list[Record]]] = {
             "embed": self._embed,
             "norm": self._norm,
+            "layer_norm": self._norm,
             "scale": self._scale,
             "linear": self._linear,
             "lm_head": self._lm_head,
@@ -145,19 +146,21 @@ class _Lowering:
 
     def _embed(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])
-        return [replace(base, weights=(weight,), numbers=_numbers(op, "scale"))]
+        kind = "embed_positions" if op.ins == ("positions",) else "embed"
+        return [replace(base, kind=kind, weights=(weight,), numbers=_numbers(op, "scale"))]
 
     def _norm(self, op: Op, base: Record) -> list[Record]:
-        weight = self._weight("vector", op.weights[0])
-        return [replace(base, weights=(weight,), numbers=_numbers(op, "eps"))]
+        weights = tuple(self._weight("vector", name) for name in op.weights)
+        return [replace(base, weights=weights, numbers=_numbers(op, "eps"))]
 
     def _scale(self, op: Op, base: Record) -> list[Record]:
         numbers = {"scale": op.number("factor"), "softcap": op.number("softcap")}
         return [replace(base, numbers=numbers)]
 
     def _lm_head(self, op: Op, base: Record) -> list[Record]:
-        weight = self._weight("matrix", op.weights[0])
-        return [replace(base, kind="linear", weights=(weight,))]
+        weight, *bias = op.weights
+        weights = (self._weight("matrix", weight), *(self._weight("vector", x) for x in bias))
+        return [replace(base, kind="linear", weights=weights)]
 
     def _attention(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "layer", "n_heads", "window") | _numbers(op, "scale", "softcap")

@@ -8,6 +8,8 @@ from dataclasses import replace
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.numerics import MAX_ACT_BLOCK, act_block
+from kvasir.ir.ops.linear import ACTIVATES
+from kvasir.ir.ops.rows import NORMS
 from kvasir.ir.program import Op, Program, Weight, freeze
 from kvasir.ir.rewrite import graph, with_ops
 
@@ -56,6 +58,8 @@ def matrix_weights(op: Op) -> tuple[str, ...]:
     """The weights of a matrix op that are not biases."""
     if op.kind == "expert_linear":
         return op.weights[: 1 + _interleaves(op)]
+    if op.kind == "lm_head":
+        return op.weights[:1]
     return op.weights[: op.integer("n_segments")] if op.kind == "linear" else op.weights
 
 
@@ -122,7 +126,9 @@ def _gives(op: Op, dtype: str, block: int) -> bool:
     if op.kind == "attention":
         heads = op.integer("n_heads") // op.integer("n_kv_heads")
         return dtype != "q8" or heads * op.integer("head_dim") % block == 0
-    return op.kind == "norm" or (op.kind == "linear" and _interleaves(op))
+    if op.kind == "linear":
+        return op.word("epilogue") in ACTIVATES
+    return op.kind in NORMS
 
 
 def _with_cast(

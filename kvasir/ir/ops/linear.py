@@ -10,11 +10,13 @@ import numpy as np
 from kvasir.ir.numerics import wide
 from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32
 from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
-from kvasir.ir.ops.rows import as_type, gated, typed
+from kvasir.ir.ops.rows import activate, as_type, gated, typed
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import Op, TensorType
 
-EPILOGUES = ("none", "add", "gated")
+EPILOGUES = ("none", "add", "gated", "act")
+ACTIVATES = ("gated", "act")
+"""Epilogues of an activation, which give rows of any type."""
 _LINEAR = attrs_of(n_segments=int, bias=bool, epilogue=str, act=str, to=str, block=int)
 
 
@@ -55,7 +57,7 @@ def _linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
         f"{len(biases)} biases, bias={op.flag('bias')}",
     )
     require((len(ins) == 2) == (epilogue == "add"), f"{len(ins)} inputs with epilogue={epilogue}")
-    require((act != "none") <= (epilogue == "gated"), f"act={act} with epilogue={epilogue}")
+    require((act != "none") <= (epilogue in ACTIVATES), f"act={act} with epilogue={epilogue}")
     for weight in matrices:
         require_columns(weight, k)
     for weight, bias in zip(matrices, biases, strict=False):
@@ -66,7 +68,7 @@ def _linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
         require(same, "a gated epilogue needs two segments (gate, up) of the same shape")
         columns //= 2
     out = typed(op, (ins[0].shape[0], columns), columns)
-    require(out.dtype == "f32" or epilogue == "gated", f"to={out.dtype} with epilogue={epilogue}")
+    require(out.dtype == "f32" or epilogue in ACTIVATES, f"to={out.dtype} with epilogue={epilogue}")
     require(
         epilogue != "add" or ins[1].type == out,
         f"residual {ins[-1].name} is {ins[-1].type}, expected {out}",
@@ -76,7 +78,8 @@ def _linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
 
 @defines(BOTH, _linear_infer, n_ins=(1, 2), n_weights=(1, None), attrs=_LINEAR, flops=matmul_flops)
 def linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """x W^T per segment, side by side; + bias; + residual (add) or act(gate) * up (gated)."""
+    """x W^T per segment, side by side; + bias; then + residual (add), act of it (act), or act(gate)
+    * up (gated)."""
     x = wide(ins[0])
     matrices, biases = _segments(op, weights)
     parts = [x @ w.T.astype(np.float64) for w in matrices]
@@ -86,19 +89,26 @@ def linear(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
         gate, up = parts
         y = gated(gate, up, op.word("act"))
         return (as_type(y, op.word("to"), op.integer("block")),)
-    y = f32(np.concatenate(parts, axis=1))
+    whole = np.concatenate(parts, axis=1)
+    if op.word("epilogue") == "act":
+        y = f32(activate(whole, op.word("act")))
+        return (as_type(y, op.word("to"), op.integer("block")),)
+    y = f32(whole)
     return (y + ins[1] if op.word("epilogue") == "add" else y,)
 
 
 def _lm_head_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_columns(weights[0], width(ins[0]))
+    for bias in weights[1:]:
+        require_shape(bias, weights[0].shape[:1])
     return (TensorType((ins[0].shape[0], weights[0].shape[0])),)
 
 
-@defines(BOTH, _lm_head_infer, n_weights=(1, 1), flops=matmul_flops)
+@defines(BOTH, _lm_head_infer, n_weights=(1, 2), flops=matmul_flops)
 def lm_head(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """Logits of the gathered rows."""
-    return (f32(wide(ins[0]) @ weights[0].T.astype(np.float64)),)
+    """Logits of the gathered rows, + bias where there is one."""
+    logits = wide(ins[0]) @ weights[0].T.astype(np.float64)
+    return (f32(logits + weights[1] if len(weights) == 2 else logits),)
 
 
 def _sample_infer(op: Op, ins: Values, weights: Weights) -> Types:

@@ -22,6 +22,8 @@ from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "clamped_swiglu")
 """Of a gate; the last also of what it gates."""
+NORMS = ("norm", "layer_norm")
+"""Kinds of ops that norm whole rows."""
 _NORM = attrs_of(eps=float, to=str, block=int)
 _HEADS = attrs_of(n_heads=int, head_dim=int, eps=float)
 _CAST = attrs_of(to=str, block=int)
@@ -65,6 +67,15 @@ def rms_norm(x: NDArray[np.float64], weight: FloatArray, eps: float) -> NDArray[
     return np.asarray(x / np.sqrt(mean + eps) * weight)
 
 
+def layer_norm_rows(
+    x: NDArray[np.float64], weight: FloatArray, bias: FloatArray | None, eps: float
+) -> NDArray[np.float64]:
+    """Over the last axis (Ba et al. 2016)."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    y = rms_norm(centred, weight, eps)
+    return y if bias is None else np.asarray(y + bias)
+
+
 def soften(x: NDArray[np.float64], cap: float) -> NDArray[np.float64]:
     return cap * np.tanh(x / cap) if cap > 0 else x
 
@@ -92,7 +103,8 @@ def _cast_type(op: Op, value: Value) -> TensorType:
 
 
 def _norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    require_columns(weights[0], width(ins[0]), rank=1)
+    for weight in weights:
+        require_columns(weight, width(ins[0]), rank=1)
     return (_cast_type(op, ins[0]),)
 
 
@@ -100,6 +112,14 @@ def _norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
 def norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """RMS norm of rows, written as f32, bf16 or q8."""
     y = f32(rms_norm(wide(ins[0]), weights[0], op.number("eps")))
+    return (as_type(y, op.word("to"), op.integer("block")),)
+
+
+@defines(BOTH, _norm_infer, n_weights=(1, 2), attrs=_NORM, flops=per_element(7))
+def layer_norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Layer norm of rows, with or without bias, written as f32, bf16 or q8."""
+    bias = weights[1] if len(weights) == 2 else None
+    y = f32(layer_norm_rows(wide(ins[0]), weights[0], bias, op.number("eps")))
     return (as_type(y, op.word("to"), op.integer("block")),)
 
 
@@ -130,6 +150,12 @@ def cast(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 def gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """act(gate) * up, or what else ``act`` makes of both."""
     return (gated(wide(ins[0]), wide(ins[1]), op.word("act")),)
+
+
+@defines(RAW, _same, attrs=attrs_of(act=str), flops=per_element(8))
+def act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """act(x)."""
+    return (f32(activate(wide(ins[0]), op.word("act"))),)
 
 
 @defines(BOTH, _same, n_ins=(2, 2), flops=per_element(1))
@@ -174,4 +200,7 @@ def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (env.pool(ins[0]),)
 
 
-DEFS = (norm, head_norm, cast, gated_act, add, scale, gate_rows, gather_rows, pool)
+DEFS = (
+    *(norm, layer_norm, head_norm, cast, gated_act, act),
+    *(add, scale, gate_rows, gather_rows, pool),
+)

@@ -14,7 +14,7 @@ Linear::Linear(const Record& r, const Workspace& w)
       column(r.column),
       epilogue(Epilogue(r.epilogue)),
       act(Act(r.act)),
-      cut(weight.tiles, out, w.n_threads),
+      cut(weight.tiles, out, epilogue, w.n_threads),
       rows(w.rows_of(r)) {}
 
 int64_t Linear::items(const Extent& e) const {

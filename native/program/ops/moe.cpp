@@ -55,7 +55,7 @@ ExpertLinear::ExpertLinear(const Record& r, const Workspace& w)
       epilogue(Epilogue(r.epilogue)),
       act(Act(r.act)),
       n_experts(r.n_experts),
-      cut(weight.tiles, w.view(r.out[0]), w.n_threads) {}
+      cut(weight.tiles, w.view(r.out[0]), Epilogue(r.epilogue), w.n_threads) {}
 
 void ExpertLinear::run(const Extent&, int64_t item, int) const {
   const int64_t per_item = cut.per_item(n_experts);

@@ -15,10 +15,18 @@ Embed::Embed(const Record& r, const Workspace& w) : RowOp{w.kernels.embed, {}, w
   args.ldo = weight.K;
 }
 
-Norm::Norm(const Record& r, const Workspace& w) : RowOp{w.kernels.norm, {}, w.rows_of(r)} {
+EmbedPositions::EmbedPositions(const Record& r, const Workspace& w) : Embed(r, w) { args.ids = w.arrays.pos; }
+
+Norm::Norm(const Record& r, const Workspace& w) : Norm(r, w, w.kernels.norm) {}
+
+LayerNorm::LayerNorm(const Record& r, const Workspace& w) : Norm(r, w, w.kernels.layer_norm) {}
+
+Norm::Norm(const Record& r, const Workspace& w, void (*kernel)(const NormArgs&))
+    : RowOp{kernel, {}, w.rows_of(r)} {
   args.x = w.floats(r.in[0]);
   args.ldx = args.K = w.columns(r.in[0]);
   args.weight = w.vector(r.weight[0]);
+  args.bias = w.vector(r.weight[1]);
   args.eps = r.eps;
   args.out = w.view(r.out[0]);
 }

@@ -34,11 +34,23 @@ struct Embed : RowOp<EmbedArgs> {
   static constexpr const char* kName = "embed";
   Embed(const Record& r, const Workspace& w);
 };
+// The same; the ids are the positions of the tokens.
+struct EmbedPositions : Embed {
+  static constexpr const char* kName = "embed_positions";
+  EmbedPositions(const Record& r, const Workspace& w);
+};
 
-// in: f32; out: rows of any type; weight: vector or none; eps.
+// in: f32; out: rows of any type; weights: vector or none, bias or none (layer_norm); eps.
 struct Norm : RowOp<NormArgs> {
   static constexpr const char* kName = "norm";
   Norm(const Record& r, const Workspace& w);
+
+ protected:
+  Norm(const Record& r, const Workspace& w, void (*kernel)(const NormArgs&));
+};
+struct LayerNorm : Norm {
+  static constexpr const char* kName = "layer_norm";
+  LayerNorm(const Record& r, const Workspace& w);
 };
 
 // in: f32; out: rows of any type.

@@ -12,11 +12,11 @@ constexpr int64_t kItemTiles = 32;    // of one linear item, at most
 
 struct TileCut {
   // out: where the outputs go.
-  TileCut(int64_t tiles, const Rows& out, int64_t n_threads)
+  TileCut(int64_t tiles, const Rows& out, Epilogue epilogue, int64_t n_threads)
       : tiles(tiles),
         // kernels take tiles by twos, gate and up belong together, and what becomes int8 comes in whole
         // blocks
-        unit(std::max<int64_t>(2, 2 * out.block / kTileCols)),
+        unit(std::max<int64_t>(2, (epilogue == Epilogue::gated ? 2 : 1) * out.block / kTileCols)),
         n_threads(n_threads) {}
 
   int64_t per_item(int64_t row_chunks) const {
