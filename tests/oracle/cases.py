@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny, tiny_kin, tiny_moe, tiny_rope
+from tests import tiny, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
 from tests.tiny import TinyModel
 
 KIN: tuple[Callable[[], TinyModel], ...] = (
@@ -14,6 +14,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
+    tiny_layer_norms.starcoder2,
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -22,6 +23,7 @@ GGUF_MODELS = (
     *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
+    "tiny_starcoder2",
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -71,6 +73,10 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "wide_heads": lambda: tiny.llama(head_dim=32),
     "qwen2_windows": lambda: tiny.qwen2(
         use_sliding_window=True, sliding_window=8, max_window_layers=1
+    ),
+    "starcoder2_windows": lambda: tiny_layer_norms.starcoder2(sliding_window=8),
+    "starcoder2_plain": lambda: tiny_layer_norms.starcoder2(
+        use_bias=False, tie_word_embeddings=True
     ),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),

@@ -21,7 +21,7 @@ from kvasir.models.loaded import load_model
 from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
-from tests import tiny, tiny_kin, tiny_moe, tiny_rope
+from tests import tiny, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -72,6 +72,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "phi3": tiny_rope.phi3,
     "glm": tiny_rope.glm,
     "glm4": tiny_rope.glm4,
+    "starcoder2": lambda: tiny_layer_norms.starcoder2(sliding_window=8, use_bias=False),
 }
 """One of each family, whose config.json has every field."""
 GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {

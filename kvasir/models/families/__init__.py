@@ -29,6 +29,7 @@ from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
+from kvasir.models.families.starcoder2 import STARCODER2
 
 FAMILIES = (
     *(LLAMA, MISTRAL, MINISTRAL, MIXTRAL, SMOLLM3, GRANITE, SEED_OSS, ERNIE45),
@@ -37,4 +38,5 @@ FAMILIES = (
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(OLMOE, GLM4_MOE, MINIMAX_M2),
     *(GEMMA, GEMMA2, GEMMA3),
+    STARCODER2,
 )
