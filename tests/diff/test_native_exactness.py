@@ -13,7 +13,7 @@ from kvasir.config.affinity import Affinity
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
-from tests import tiny, tiny_moe, tiny_rope
+from tests import tiny, tiny_layer_norms, tiny_moe, tiny_rope
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import (
     CACHE_VARIANTS,
@@ -43,6 +43,10 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "glm4_moe Q8_0": (
         lambda p: tiny.write_gguf_model(tiny_moe.glm4_moe(), p / "m.gguf", "Q8_0"),
+        "auto",
+    ),
+    "gpt2 Q8_0": (
+        lambda p: tiny.write_gguf_model(tiny_layer_norms.gpt2(), p / "m.gguf", "Q8_0"),
         "auto",
     ),
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),

@@ -13,12 +13,15 @@ import pytest
 from kvasir.exec.cpu import place_weights
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.ir.program import Op
-from tests import tiny
+from tests import tiny, tiny_layer_norms
 from tests.loading import Loaded, load, reference_logits
 from tests.native import LEVELS, native_logits
 from tests.tiny import TinyModel
 
-FAMILIES = (tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3)
+FAMILIES = (
+    *(tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3),
+    *(tiny_layer_norms.starcoder2, tiny_layer_norms.phi, tiny_layer_norms.gpt2),
+)
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(40))
 
 # Share of the largest logit. float32: the order of sums alone (measured 2e-6). bfloat16 and int8:
@@ -32,7 +35,7 @@ def files(family: Callable[[], TinyModel], folder: Path) -> list[tuple[str, Path
     hf = tiny.write_hf(family(), folder / "hf")
     found = [("float32", hf), ("bfloat16", hf)]
     for format in ("Q8_0", "Q4_0", "Q4_1"):
-        if family in (tiny.llama, tiny.mixtral):
+        if family in (tiny.llama, tiny.mixtral, tiny_layer_norms.starcoder2):
             found.append(
                 ("auto", tiny.write_gguf_model(family(), folder / f"{format}.gguf", format))
             )

@@ -14,7 +14,10 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
-    tiny_layer_norms.starcoder2,
+    *(tiny_layer_norms.starcoder2, tiny_layer_norms.cohere, tiny_layer_norms.cohere2),
+    *(tiny_layer_norms.phi, tiny_layer_norms.stablelm, tiny_layer_norms.gpt_neox),
+    *(tiny_layer_norms.falcon, tiny_layer_norms.falcon_two_norms),
+    *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -23,7 +26,8 @@ GGUF_MODELS = (
     *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
-    "tiny_starcoder2",
+    *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
+    *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -78,6 +82,12 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "starcoder2_plain": lambda: tiny_layer_norms.starcoder2(
         use_bias=False, tie_word_embeddings=True
     ),
+    "cohere_biases": lambda: tiny_layer_norms.cohere(attention_bias=True),
+    "gpt_neox_serial": lambda: tiny_layer_norms.gpt_neox(use_parallel_residual=False),
+    "gpt_neox_plain": lambda: tiny_layer_norms.gpt_neox(attention_bias=False, rotary_pct=1.0),
+    "falcon_heads": tiny_layer_norms.falcon_heads,
+    "falcon_one_norm": lambda: tiny_layer_norms.falcon_two_norms(num_ln_in_parallel_attn=1),
+    "gpt2_bare": tiny_layer_norms.gpt2_bare,
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),

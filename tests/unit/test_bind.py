@@ -10,8 +10,8 @@ import pytest
 
 from kvasir.core.errors import ModelError
 from kvasir.ir.program import Transform
-from kvasir.weights.transforms import RawTensor, apply, from_floats, permute_rope
-from tests import tiny, tiny_moe
+from kvasir.weights.transforms import RawTensor, apply, from_floats, permute_rope, transposed
+from tests import tiny, tiny_layer_norms, tiny_moe
 from tests.gguf_writer import ENCODERS
 from tests.loading import load
 
@@ -139,6 +139,39 @@ def test_biases_are_permuted_like_rows() -> None:
     permuted = tiny.permute(bias, 3)
     assert permuted.tolist() != bias.tolist()
     assert permute_rope(from_floats(permuted), 3).decode().tolist() == bias.tolist()
+
+
+@pytest.mark.parametrize("format", ["F32", "Q8_0"])
+def test_parts_of_qkv_are_whole_rows(format: str, tmp_path: Path) -> None:
+    """From a tensor with a query, a key and a value of each head in turn."""
+    model = tiny_layer_norms.gpt_neox()
+    fused = model.tensors["gpt_neox.layers.1.attention.query_key_value.weight"]
+    heads = fused.reshape(4, 3, 16, 64)
+    path = tiny.write_gguf_model(model, tmp_path / "m.gguf", format)
+    for number, letter in enumerate("qkv"):
+        raw = load(path).binding[f"layers.1.{letter}"].raw()
+        assert (raw.format, raw.shape) == (format, (64, 64))
+        plain = np.ascontiguousarray(heads[:, number].reshape(64, 64))
+        assert raw.data.tobytes() == ENCODERS[format][1](plain)
+        hf = load(tiny.write_hf(model, tmp_path / "hf")).binding[f"layers.1.{letter}"]
+        np.testing.assert_array_equal(hf.dequantize(), plain)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
+def test_columns_become_rows(dtype: str, tmp_path: Path) -> None:
+    model = tiny_layer_norms.gpt2()
+    binding = load(tiny.write_hf(model, tmp_path, dtype)).binding
+    fused = model.tensors["transformer.h.1.attn.c_attn.weight"]
+    down = model.tensors["transformer.h.1.mlp.c_proj.weight"]
+    tolerance = {"rtol": 2.0**-8 if dtype != "F32" else 0.0, "atol": 1e-7}
+    np.testing.assert_allclose(binding["layers.1.k"].dequantize(), fused[:, 64:128].T, **tolerance)
+    np.testing.assert_allclose(binding["layers.1.down"].dequantize(), down.T, **tolerance)
+
+
+def test_columns_of_blocks_stay_where_they_are() -> None:
+    tensor = RawTensor("Q8_0", (4, 32), np.zeros(4 * 34, np.uint8))
+    with pytest.raises(ModelError, match="stored as Q8_0 cannot be transposed without loss"):
+        transposed(tensor)
 
 
 def test_experts_are_stacked(tmp_path: Path) -> None:

@@ -73,6 +73,16 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "glm": tiny_rope.glm,
     "glm4": tiny_rope.glm4,
     "starcoder2": lambda: tiny_layer_norms.starcoder2(sliding_window=8, use_bias=False),
+    "cohere": lambda: tiny_layer_norms.cohere(attention_bias=True),
+    "cohere2": lambda: tiny_layer_norms.cohere2(attention_bias=True, sliding_window_pattern=4),
+    "phi": tiny_layer_norms.phi,
+    "stablelm": tiny_layer_norms.stablelm,
+    "gpt_neox": lambda: tiny_layer_norms.gpt_neox(attention_bias=False),
+    "falcon": lambda: tiny_layer_norms.falcon(multi_query=False, num_kv_heads=4, bias=True),
+    "falcon_two_norms": tiny_layer_norms.falcon_two_norms,
+    "gptj": tiny_layer_norms.gptj,
+    "gpt2": tiny_layer_norms.gpt2,
+    "gpt2_bare": tiny_layer_norms.gpt2_bare,
 }
 """One of each family, whose config.json has every field."""
 GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
@@ -167,6 +177,35 @@ def test_no_entry_is_altered_unnoticed(
             quiet.append(what)
     lacking = {"lm_head", *_LACKING.get((family.name, kind), ())}
     assert [what for what in quiet if what.split(":")[0] not in lacking] == []
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("name", ["falcon", "falcon_two_norms", "gpt2", "gpt2_bare"])
+def test_of_families_of_one_name_the_tensors_choose(name: str, kind: str, tmp_path: Path) -> None:
+    """Tensors of GPT-2 have one way to be called in GGUF files."""
+    if kind == "gguf" and name == "gpt2_bare":
+        pytest.skip("its GGUF files are those of another family")
+    assert config_from(open_model(WRITERS[kind](MODELS[name](), tmp_path))).family == name
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (tiny_layer_norms.falcon, {"alibi": True}),
+        (tiny_layer_norms.falcon, {"parallel_attn": False}),
+        (tiny_layer_norms.cohere, {"use_qk_norm": True}),
+        (tiny_layer_norms.phi, {"qk_layernorm": True}),
+        (tiny_layer_norms.stablelm, {"use_parallel_residual": True}),
+        (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),
+        (tiny_layer_norms.starcoder2, {"norm_type": "rms_norm"}),
+    ],
+)
+def test_what_no_block_computes_is_refused_by_name(
+    make: Callable[..., TinyModel], field: dict[str, object], tmp_path: Path
+) -> None:
+    source = open_model(tiny.write_hf(make(**field), tmp_path))
+    with pytest.raises(ModelError, match=f"{next(iter(field))} is .* not supported"):
+        config_from(source)
 
 
 @pytest.mark.parametrize("key", LLAMA.harmless)

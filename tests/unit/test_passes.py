@@ -9,13 +9,16 @@ import pytest
 
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.cpu.place_weights import layout_for, place_weights
+from kvasir.ir.bundle import POOL
 from kvasir.ir.cost import op_cost, program_cost, weight_bytes, weights_read
 from kvasir.ir.fuse import fuse
 from kvasir.ir.ops import OPS, ShapeError, Sizes
 from kvasir.ir.phases import phases
-from kvasir.ir.program import Program
+from kvasir.ir.pool import with_pool
+from kvasir.ir.program import Op, Program, freeze
+from kvasir.ir.rewrite import with_ops
 from kvasir.ir.verify import verify
-from tests import tiny
+from tests import tiny, tiny_layer_norms
 from tests.loading import load
 
 
@@ -43,6 +46,36 @@ def test_a_block_becomes_eight_ops(llama: Program) -> None:
     assert kinds(fuse(llama)) == expected
     lowered = lower_passes(llama, dtype="float32", formats=all_as(llama, "F32"))
     assert kinds(lowered) == expected
+
+
+def test_an_mlp_without_gate_activates_where_it_is_computed(tmp_path: Path) -> None:
+    """Behind the one norm of a parallel block, which gives what both read."""
+    path = tiny.write_gguf_model(tiny_layer_norms.phi(), tmp_path / "m.gguf", "Q8_0")
+    program = load(path, "auto").program
+    block = ["layer_norm", "linear", "rope_write", "attention", "cast", "linear", "linear"]
+    assert kinds(program)[1:9] == [*block, "linear"]
+    norm, up = (op for op in program.ops if op.outs[0] in ("l0.attn_norm", "l0.hidden"))
+    assert (norm.word("to"), up.word("to"), up.word("epilogue")) == ("q8", "q8", "act")
+    assert up.ins == norm.outs
+    readers = [op.outs[0] for op in program.ops if norm.outs[0] in op.ins]
+    assert readers == ["l0.qkv", "l0.hidden"]
+
+
+def test_an_activation_of_what_others_read_too_is_not_lowered(llama: Program) -> None:
+    gate = next(op for op in llama.ops if op.outs == ("l0.gate",))
+    both = next(op for op in llama.ops if op.kind == "gated_act")
+    act = Op("act", gate.outs, both.outs, (), freeze({"act": "silu"}))
+    ops = tuple(act if op is both else op for op in llama.ops if op.outs != ("l0.up",))
+    kept = with_ops(replace(llama, outputs=(*llama.outputs, *gate.outs)), ops)
+    assert "act" in kinds(fuse(kept))
+    assert "act" not in kinds(fuse(replace(kept, outputs=llama.outputs)))
+
+
+def test_pooled_rows_have_the_norm_of_the_model(tmp_path: Path) -> None:
+    program = load(tiny.write_hf(tiny_layer_norms.starcoder2(), tmp_path), "float32").program
+    pooling = with_pool(program).programs[POOL]
+    assert kinds(pooling) == ["gather_rows", "layer_norm", "pool"]
+    assert pooling.ops[1].weights == ("final_norm", "final_norm.bias")
 
 
 def test_fusion_leaves_only_lowered_ops(mixtral: Program) -> None:

@@ -1,15 +1,23 @@
 """The families that run, a file each."""
 
+from kvasir.models.families.cohere import COHERE
+from kvasir.models.families.cohere2 import COHERE2
 from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
+from kvasir.models.families.falcon import FALCON
+from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.glm4 import GLM4
 from kvasir.models.families.glm4_moe import GLM4_MOE
+from kvasir.models.families.gpt2 import GPT2
+from kvasir.models.families.gpt2_bare import GPT2_BARE
+from kvasir.models.families.gpt_neox import GPT_NEOX
 from kvasir.models.families.gpt_oss import GPT_OSS
+from kvasir.models.families.gptj import GPTJ
 from kvasir.models.families.granite import GRANITE
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
@@ -22,6 +30,7 @@ from kvasir.models.families.mixtral import MIXTRAL
 from kvasir.models.families.olmo2 import OLMO2
 from kvasir.models.families.olmo3 import OLMO3
 from kvasir.models.families.olmoe import OLMOE
+from kvasir.models.families.phi import PHI
 from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
@@ -29,6 +38,7 @@ from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
+from kvasir.models.families.stablelm import STABLELM
 from kvasir.models.families.starcoder2 import STARCODER2
 
 FAMILIES = (
@@ -38,5 +48,6 @@ FAMILIES = (
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(OLMOE, GLM4_MOE, MINIMAX_M2),
     *(GEMMA, GEMMA2, GEMMA3),
-    STARCODER2,
+    *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
+    *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2, GPT2_BARE),
 )
