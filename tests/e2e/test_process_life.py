@@ -231,4 +231,5 @@ def test_close_gives_memory_and_threads_back(model: str) -> None:
     opened, closed = found["large"]
     assert opened > 2 * found["before"], found
     assert closed <= 1.1 * found["before"], found
-    assert max(found["cycles"][10:]) <= 1.02 * max(found["cycles"][:10]), found
+    slack = 4 * 2**20  # of the allocator; ten that kept anything would have left more
+    assert max(found["cycles"][10:]) <= 1.02 * max(found["cycles"][:10]) + slack, found
