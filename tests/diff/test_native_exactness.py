@@ -90,7 +90,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(load(write(tmp_path_factory.mktemp("model")), dtype))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(len(MODELS) + 1)
 @pytest.mark.parametrize(
     "variant", VARIANTS + SHARING_VARIANTS[3:], ids=lambda variant: variant.name
 )
@@ -127,7 +127,7 @@ def test_answers_do_not_depend_on_where_packed_weights_lie(case: Case, tmp_path:
         assert outcome.answers == expected
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(len(MODELS))
 @pytest.mark.parametrize(
     "variant", (*CACHE_VARIANTS, *FORK_VARIANTS), ids=lambda variant: variant.name
 )
@@ -143,7 +143,7 @@ def test_answers_do_not_depend_on_what_is_cached(case: Case, variant: Variant) -
     assert outcome.stats.prefix_hits > 0 or may_miss
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(len(MODELS))
 @pytest.mark.parametrize("variant", DISK_VARIANTS, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing
