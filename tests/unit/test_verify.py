@@ -78,7 +78,7 @@ BROKEN: dict[str, tuple[Callable[[Program], Program], str]] = {
     ),
     "weights": (
         lambda p: with_op(p, "lm_head", lambda op: replace(op, weights=())),
-        "weights: 0, expected 1 to 1",
+        "weights: 0, expected 1 to 2",
     ),
     "missing attribute": (
         lambda p: without_attr(p, "embed", "scale"),
