@@ -266,10 +266,12 @@ class Kernels:
         kv_head: int,
         sinks: NDArray[np.float32] | None = None,
         split: bool = False,
+        ends: NDArray[np.int32] | None = None,
     ) -> None:
         """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim].
 
-        ``sinks`` [n_heads]; ``split``: segment by segment, the last first, then combined.
+        ``sinks`` [n_heads]; ``split``: segment by segment, the last first, then combined;
+        ``ends`` [T]: where the positions end that a token sees, in place of behind itself.
         """
     def embed(
         self,

@@ -56,6 +56,7 @@ class Sizes:
     """Windows with a KV group of their own."""
     has_full: bool = True
     """Some layers keep every position."""
+    whole_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +376,8 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         enable_prefix_caching=variant.cache,
         sharing=variant.sharing,
         itl_target=variant.itl_target,
-        windows=tuple(_window(window, full, n_tokens, sizes, variant) for window in sizes.windows),
         preemption_mode=variant.preemption_mode,
+        whole_prompts=sizes.whole_prompts,
     )
 
 

@@ -14,7 +14,7 @@ _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ern
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
-_ARCH |= {"cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
+_ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
@@ -30,6 +30,11 @@ _TOP = {
     "transformer.wte": "token_embd",
     "transformer.wpe": "position_embd",
     "transformer.ln_f": "output_norm",
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.LayerNorm": "token_embd_norm",
+    "emb_ln": "token_embd_norm",
 }
 _LAYER = {
     "self_attn.q_proj": "attn_q",
@@ -60,6 +65,20 @@ _LAYER = {
     "attention.dense": "attn_output",
     "self_attention.dense": "attn_output",
     "attn.c_proj": "attn_output",
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+    "attn.Wqkv": "attn_qkv",
+    "attn.out_proj": "attn_output",
+    "mlp.fc11": "ffn_up",
+    "mlp.fc12": "ffn_gate",
+    "norm1": "attn_output_norm",
+    "norm2": "layer_output_norm",
     "ln_attn": "attn_norm_2",
     "ln_mlp": "attn_norm",
     "ln_1": "attn_norm",
@@ -95,7 +114,7 @@ _POST = {
     "post_attention_layernorm": "post_attention_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_LAYER_NUMBER = re.compile(r".*?\b(?:layers|h)\.(\d+)\.")
+_LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
@@ -187,6 +206,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
         fields["expert_feed_forward_length"] = config["intermediate_size"]
     if said.get("multi_query") and not said["new_decoder_architecture"]:
         fields["attention.head_count_kv"] = 1
+    if gguf_arch(config).endswith("bert"):
+        fields["attention.causal"] = False
     types = config.get("layer_types")
     if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]

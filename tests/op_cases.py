@@ -44,8 +44,8 @@ class CaseEnv:
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         self.written[layer] = (k, v)
 
-    def view(self, layer: int, token: int) -> KvView:
-        n = int(POSITIONS[token]) + 1
+    def view(self, layer: int, token: int, end: int = 0) -> KvView:
+        n = end or int(POSITIONS[token]) + 1
         shape = (TABLE_ROWS, self.n_kv_heads, self.head_dim)
         k, v = uniform("case/k", shape, 1.0), uniform("case/v", shape, 1.0)
         return KvView(np.arange(n, dtype=np.int64), k[:n], v[:n])

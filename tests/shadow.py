@@ -41,8 +41,8 @@ class _Env:
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         self.cache.write(layer, self.layout.store_slots(layer), k, v)
 
-    def view(self, layer: int, token: int) -> KvView:
-        return self.layout.view(layer, token)
+    def view(self, layer: int, token: int, end: int = 0) -> KvView:
+        return self.layout.view(layer, token, end)
 
     def sample(self, logits: FloatArray) -> NDArray[np.int32]:
         raise NotImplementedError("a shadow ends at the logits")

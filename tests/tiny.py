@@ -285,6 +285,8 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     plain = {name: ("F32", values) for name, values in gguf_rope.factors(model.config).items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
     for name, values in with_experts(model.tensors).items():
+        if name.startswith("pooler."):
+            continue
         target = gguf_name(name, arch)
         is_f32 = values.ndim == 1 or target.endswith(_F32)
         if arch in PERMUTED and ".attn_q." in target:

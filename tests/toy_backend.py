@@ -144,7 +144,7 @@ class ToyExecutor:
         for token, pair in enumerate(zip(round_kv(k, dtype), round_kv(v, dtype), strict=True)):
             self._kv[layer][self._place(layer, token, self._int("store", token))] = pair
 
-    def view(self, layer: int, token: int) -> KvView:
+    def view(self, layer: int, token: int, end: int = 0) -> KvView:
         path = []
         seq, node = self._int("seq", token), token
         start, first = self._int("seq_start", seq), self._int("seq_begin", seq)
@@ -155,7 +155,7 @@ class ToyExecutor:
         n_gone = self._arrays.arrays["tables"][self._group[layer], seq].tolist()
         n_gone = n_gone[: -(-(start + 1) // self.sizes.block_size)].count(NO_BLOCK)
         oldest = min(start, n_gone * self.sizes.block_size)
-        indices = [*range(oldest, start), *reversed(path)]
+        indices = [*range(oldest, end)] if end else [*range(oldest, start), *reversed(path)]
         pairs = np.array([self._kv[layer][self._place(layer, token, i)] for i in indices])
         positions = oldest + np.arange(len(indices))
         return KvView(positions, pairs[:, 0], pairs[:, 1], self._specs[layer].dtype != "f32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvasir.config.hardware import Hardware
@@ -52,12 +52,12 @@ def resolve(
     ``max_draft_tokens`` is what speculation wants per row. Raises ConfigError, with sizes and
     remedy, on options that contradict each other, the model or the machine.
     """
-    check(options)
+    options = _checked(options, model)
     planner = _Planner(options, model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
-    n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    n_tokens = planner.step_tokens()
     kv = planner.kv(n_seqs, n_tokens)
-    length = planner.length(kv)
+    length = planner.length(kv, n_tokens)
     planner.concurrency(kv, length)
     executor = planner.executor(settings)
     return EngineConfig(
@@ -80,6 +80,7 @@ def resolve(
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
             sharing=planner.sharing(),
+            whole_prompts=model.whole_prompts,
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
@@ -103,6 +104,14 @@ class _Planner:
         value: int | None = getattr(self.options, name)
         self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
         return default if value is None else value
+
+    def step_tokens(self) -> int:
+        """Of one step: a longest prompt, where prompts are computed whole."""
+        default = DEFAULT_MAX_NUM_BATCHED_TOKENS
+        if self.model.whole_prompts:
+            context = self.model.context_length
+            default = max(default, min(self.options.max_model_len or context, context))
+        return self.given("max_num_batched_tokens", default)
 
     def itl_target(self) -> float | None:
         """Seconds; None without a target, 0 for one that follows the decodes."""
@@ -168,6 +177,8 @@ class _Planner:
         return self.model.kv_values_per_token * kind.item_bytes + scales
 
     def kv_bytes(self, n_seqs: int, division: KVDivision) -> int:
+        if self.model.whole_prompts:  # theirs are those of one step, and of the next one
+            n_seqs = min(n_seqs, 2)
         n_bytes, why = kv_budget(self.options, self.model, self.hardware, division, n_seqs)
         self.reasons["kv_memory"] = f"{format_size(n_bytes)}: {why}"
         return n_bytes
@@ -190,7 +201,17 @@ class _Planner:
         self.reasons["max_total_tokens"] = f"{cap}: as asked"
         return min(most, cap // division.block_size)
 
-    def length(self, kv: KVConfig) -> int:
+    def length(self, kv: KVConfig, n_tokens: int) -> int:
+        """Of a request; ``n_tokens`` are those of a step."""
+        length = self._length(kv)
+        if self.model.whole_prompts and n_tokens < length:
+            raise ConfigError(
+                f"max_num_batched_tokens {n_tokens} is less than max_model_len {length}, and "
+                f"{self.model.name} computes a text in one step: raise it, or lower --max-model-len"
+            )
+        return length
+
+    def _length(self, kv: KVConfig) -> int:
         asked, context = self.options.max_model_len, self.model.context_length
         holds = _capacity(kv, asked or context)
         if asked is None:
@@ -259,6 +280,20 @@ class _Planner:
         overlap = is_free if asked is None else asked
         self.reasons["async_scheduling"] = f"{overlap}: {why if asked is None else 'as asked'}"
         return overlap
+
+
+def _checked(options: EngineOptions, model: ModelFacts) -> EngineOptions:
+    """Without the prefix cache, where keys and values depend on what follows them. Raises
+    ConfigError."""
+    check(options)
+    if not model.whole_prompts:
+        return options
+    if options.kv_disk is not None:
+        raise ConfigError(
+            "kv_disk keeps the beginnings of prompts, which tell nothing of others where tokens "
+            "see what follows them: leave --kv-disk out"
+        )
+    return replace(options, enable_prefix_caching=False)
 
 
 def _dtype(asked: str, weights: str) -> tuple[DType, str]:

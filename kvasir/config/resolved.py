@@ -40,6 +40,9 @@ class ModelFacts:
     """Bytes of the state of a sequence, for each layer that keeps one and no positions. They are
     not among ``windows``."""
     vectors: VectorFacts = NO_VECTORS
+    whole_prompts: bool = False
+    """Tokens see what follows them: a prompt is computed in one step, and no beginning of it serves
+    another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class SchedulerConfig:
     preemption_mode: PreemptionMode = "auto"
     """How a preempted request comes back when its blocks were evicted to disk."""
     sharing: SharingConfig = SharingConfig()
+    whole_prompts: bool = False
+    """A prompt is computed in one step, or waits for one that has room for it."""
 
 
 @dataclass(frozen=True, slots=True)

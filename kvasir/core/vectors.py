@@ -16,8 +16,10 @@ class VectorFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """... to these lengths, or to any where none are named."""
     labels: tuple[str, ...] = ()
     """Of its head for them, if it has one."""
+    both_ways: bool = False
+    """The first token sees all others, so that its state says something of the text."""
     writes: bool = True
-    """False for a model that only classifies."""
+    """False for a model that gives vectors and labels alone."""
 
 
 NO_VECTORS = VectorFacts()

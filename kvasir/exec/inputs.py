@@ -17,6 +17,7 @@ from kvasir.exec.tables import SlotTables
 
 MAX_TOP = MAX_LOGPROB_IDS
 """Tokens beside its own that a logit row can report."""
+_RARE = frozenset(("ends", "types"))
 MAX_PATH = 64
 """Drafted tokens before a logit row, on average over a step."""
 
@@ -24,8 +25,9 @@ MAX_PATH = 64
 class StepArrays:
     """Arrays of the planned maxima, allocated once and shared with what computes."""
 
-    def __init__(self, sizes: EngineSizes, max_drafts: int = 0) -> None:
-        """``max_drafts``: behind a row; 0 where nobody drafts."""
+    def __init__(self, sizes: EngineSizes, max_drafts: int = 0, inputs: Sequence[str] = ()) -> None:
+        """``max_drafts``: behind a row; 0 where nobody drafts. ``inputs``: of the program, of which
+        some are rare: where a token's row ends, and its type, which is 0."""
         t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
@@ -40,6 +42,8 @@ class StepArrays:
             "path": np.zeros(t * MAX_PATH, i32),
             "path_begin": np.zeros(t + 1, i32),
         }
+        for name in _RARE & set(inputs):
+            self.arrays[name] = np.zeros(t, i32)
         self._max_drafts = max_drafts
         if max_drafts:
             self.arrays["n_drafts"] = np.zeros(s, i32)
@@ -65,6 +69,8 @@ class StepArrays:
         self._set("seq_begin", begins)
         self._set("seq_start", [row.start for row in rows])
         self._set("seq_tree", [bool(row.parents) for row in rows])
+        if "ends" in self.arrays:
+            self._set("ends", [row.end for row in rows for _ in row.tokens])
         if self._max_drafts:
             self._set("n_drafts", [row.n_drafts for row in rows])
         self._write_tables(rows, tables)

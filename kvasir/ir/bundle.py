@@ -19,7 +19,7 @@ from kvasir.ir.verify import ProgramError, verify
 T = TypeVar("T")
 
 TARGET, DRAFT, POOL = "target", "draft", "pool"
-STEP_INPUTS = ("tokens", "positions", "logit_rows", "pool_rows")
+STEP_INPUTS = ("tokens", "positions", "ends", "types", "logit_rows", "pool_rows")
 """What every program may read of a step; any other input is an export."""
 
 

@@ -107,7 +107,7 @@ def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, linear: Op) -> Op:
     attrs |= {"q_table": q.rope.word("table"), "qk_norm": q.norm_kind}
     attrs |= {"eps": q.norm.number("eps") if q.norm is not None else 0.0}
     ins = (linear.outs[0], q.rope.ins[1])
-    return Op("rope_write", ins, attention.ins, norms, freeze(attrs))
+    return Op("rope_write", ins, attention.ins[:1], norms, freeze(attrs))
 
 
 def expand_experts(program: Program) -> Program:

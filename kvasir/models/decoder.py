@@ -27,6 +27,8 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     rows = max_positions or config.max_positions
     tokens = builder.input("tokens", ("T",), "i32")
     builder.input("positions", ("T",), "i32")
+    if config.block.both_ways:
+        builder.input("ends", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
     dims = {layer.rope: layer.head_dim for layer in config.layers}
     for name, rope in config.ropes.items():
@@ -40,10 +42,18 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
     if config.embed_scale != 1.0:
         x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
+    if config.token_types:
+        table = builder.weight("types", (config.token_types, config.hidden_size))
+        of_type = builder.op(
+            "embed", (builder.input("types", ("T",), "i32"),), "x.types", (table,), scale=1.0
+        )
+        x = builder.op("add", (x, of_type), "x.typed")
     if config.learned_positions:
         table = builder.weight("positions", (config.max_positions, config.hidden_size))
         at = builder.op("embed", ("positions",), "x.positions", (table,), scale=1.0)
         x = builder.op("add", (x, at), "x.placed")
+    if config.block.sum_norms:
+        x = _norm(builder, config, x, "embed_norm", "x.norm")
     for layer, spec in enumerate(config.layers):
         x = _Block(builder, config, layer, spec).record(x)
     return builder.build(_head(builder, config, x, logit_rows))
@@ -51,7 +61,9 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
 
 def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tuple[str, ...]:
     rows = builder.op("gather_rows", (x, logit_rows), "rows")
-    rows = _norm(builder, config, rows, "final_norm", "rows.norm")
+    last = f"layers.{len(config.layers) - 1}.mlp_norm"
+    norm = last if config.block.sum_norms else "final_norm"
+    rows = _norm(builder, config, rows, norm, "rows.norm")
     name = "embed" if config.tied else "lm_head"
     head = [builder.weight(name, (config.vocab_size, config.hidden_size))]
     if config.block.head_bias:
@@ -91,10 +103,18 @@ class _Block:
 
     def _residual(self, x: str, part: str, body: Callable[[str], str]) -> str:
         config = self.config
+        if config.block.sum_norms:
+            return self._normed_sum(x, body(x), part)
         y = body(self._norm(x, f"{part}_norm") if config.block.pre_norms else x)
         if config.block.post_norms:
             y = self._norm(y, f"{part}_post_norm")
         return self._add(x, y, part)
+
+    def _normed_sum(self, x: str, y: str, part: str) -> str:
+        """The last one is normed where rows are gathered."""
+        total = self._add(x, y, part)
+        is_last = part == "mlp" and self.layer + 1 == len(self.config.layers)
+        return total if is_last else self._norm(total, f"{part}_norm")
 
     def _add(self, x: str, y: str, part: str) -> str:
         factor = self.config.residual_scale
@@ -115,7 +135,7 @@ class _Block:
         self.builder.ops("kv_write", (k, v), (), layer=layer, n_kv_heads=kv_heads, head_dim=dim)
         out = self.builder.op(
             "attention",
-            (q,),
+            (q, "ends") if config.block.both_ways else (q,),
             self._value("attn"),
             (self._weight("sinks", (heads,)),) if config.block.sinks else (),
             layer=layer,

@@ -56,6 +56,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         kv_vectors_per_token=sum(2 * x.n_kv_heads for x in config.layers),
         windows=config.windows,
         vectors=vector_facts(model.source, config),
+        whole_prompts=config.block.both_ways,
     )
 
 

@@ -77,7 +77,15 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         logit_scale=fields.number("logit_scale") / _logit_divisor(fields, hidden),
         tied=_tied(fields, tensors),
         learned_positions=fields.flag("learned_positions"),
+        token_types=_token_types(fields, tensors),
     )
+
+
+def _token_types(fields: Fields, tensors: TensorTable) -> int:
+    if "types" not in fields.family.tensors:
+        return 0
+    table = tensors.get(tensor_name(fields.family, fields.kind, "types"))
+    return 0 if table is None else table.shape[0]
 
 
 def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:

@@ -38,6 +38,10 @@ class BlockSpec:
     """A norm before attention and before the MLP."""
     post_norms: bool = False
     """A norm after attention and after the MLP, before each is added."""
+    sum_norms: bool = False
+    """A norm of the embeddings, and of each sum of a block, in place of those before its parts."""
+    both_ways: bool = False
+    """A token sees those that follow it, too."""
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
@@ -154,12 +158,19 @@ class ModelConfig:
     """Before the soft cap."""
     tied: bool = False
     """The LM head is the embedding matrix."""
+    token_types: int = 0
+    """Vectors of types of tokens: the first is added to all."""
     learned_positions: bool = False
     """A vector for each position is added to its token's; there are ``max_positions``."""
     classifies: bool = False
-    """It gives labels to texts and writes none: there is no LM head, and ``tied`` stands in."""
+    """It gives labels to texts: there is no LM head, and ``tied`` stands in."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
+
+    @property
+    def writes(self) -> bool:
+        """It gives tokens, not only vectors and labels."""
+        return not (self.classifies or self.block.both_ways)
 
     @property
     def windows(self) -> tuple[int, ...]:

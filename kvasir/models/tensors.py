@@ -13,7 +13,7 @@ from kvasir.weights.transforms import GROUPED_QKV, QKV
 
 CLASSIFIERS = ("score.weight", "cls.output.weight")
 """Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
-_TOP = ("embed", "positions", "final_norm", "lm_head")
+_TOP = ("embed", "types", "positions", "embed_norm", "final_norm", "lm_head")
 """Weights of the whole model, not of a layer."""
 _DRAFTS = "model.mtp_"
 """Begins names of tensors that guess further tokens."""
@@ -21,6 +21,7 @@ _MASKS = tuple(f".{x}.{y}" for x in ("attn", "attention") for y in ("bias", "mas
 _IGNORABLE = (
     *(".rotary_emb.inv_freq", "rope_freqs.weight"),
     *("rope_factors_long.weight", "rope_factors_short.weight"),
+    *("pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids"),
     *_MASKS,
 )
 """Ends of names of tensors that hold nothing the program needs."""

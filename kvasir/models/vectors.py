@@ -27,11 +27,14 @@ _TYPES = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 def vector_facts(source: ModelSource, config: ModelConfig) -> VectorFacts:
     """Raises ModelError on lengths that are no lengths of a part."""
     trained = _of_gguf(source) if source.kind == "gguf" else _of_folder(source)
+    both_ways = config.block.both_ways
+    trained = trained or ("mean" if both_ways else "")
     lengths = source.config.get("matryoshka_dimensions") if source.kind == "hf" else None
     dimensions = _lengths(source, lengths, config.hidden_size)
     is_matryoshka = bool(dimensions) or source.config.get("is_matryoshka") is True
-    labels, writes = _labels(source, config.hidden_size), not config.classifies
-    return VectorFacts(config.hidden_size, trained, is_matryoshka, dimensions, labels, writes)
+    labels = _labels(source, config.hidden_size)
+    size, writes = config.hidden_size, config.writes
+    return VectorFacts(size, trained, is_matryoshka, dimensions, labels, both_ways, writes)
 
 
 def _labels(source: ModelSource, size: int) -> tuple[str, ...]:

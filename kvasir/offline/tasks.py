@@ -46,4 +46,6 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
 def check_writes(has: Opened) -> None:
     """Raises RequestError for a model that gives labels."""
     if not has.vectors.writes:
-        raise RequestError("this model gives labels to texts and writes none: use classify")
+        raise RequestError(
+            "this model makes vectors or labels of texts and writes none: use embed or classify"
+        )

@@ -149,8 +149,9 @@ class VectorCalls(ModelCalls):
         ]
 
     def _vectors(self, prompts: Sequence[Prompt], pooling: str | None) -> list[bytes]:
-        kind = pooling_of(pooling, self._has().vectors)
-        for note in note_of(kind):
+        facts = self._has().vectors
+        kind = pooling_of(pooling, facts)
+        for note in note_of(kind, facts):
             _log.warning(note)
 
         def work(turn: QueuedCall[list[bytes]]) -> list[bytes]:

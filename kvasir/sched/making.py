@@ -21,6 +21,8 @@ MAX_SCORES = 4096
 class Making:
     budget: int
     """Tokens."""
+    whole_prompts: bool = False
+    """Of a prompt all tokens, or none."""
     pace: Pace | None = None
     tenant_pace: Pace | None = None
     """Of all prompts of one tenant."""
@@ -94,6 +96,8 @@ class Making:
 
     def room(self, request: Request, n_most: int = 1) -> int:
         """Tokens of ``request``, at most ``n_most``, that the step takes on."""
+        if self.whole_prompts:
+            return request.n_left if request.n_left <= self.budget else 0
         n_most = min(n_most, self.budget)
         if self.decodes is None or request.rank < self.rank:
             return n_most

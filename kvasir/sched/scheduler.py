@@ -177,7 +177,10 @@ class Scheduler:
         self._kv.holders.expire()
         for news in self._timekeeper.late():
             self._close(self._requests[news.id], news)
-        self._making = making = Making(self.config.sizes.max_num_batched_tokens, *self._paces)
+        sizes = self.config.sizes
+        self._making = making = Making(
+            sizes.max_num_batched_tokens, self.config.whole_prompts, *self._paces
+        )
         self._queues.begin_plan()
         self._prompts.begin(making)
         running = self._queues.running

@@ -160,7 +160,8 @@ def _salt(asked: Asked, server: Server) -> str:
 def _check_writes(asked: Asked, info: Ready) -> None:
     if asked.pool is None and not info.vectors.writes:
         raise RequestError(
-            "this model gives labels to texts and writes none: use /v1/classify or /v1/embeddings",
+            "this model makes vectors or labels of texts and writes none: use /v1/embeddings or "
+            "/v1/classify",
             param="model",
         )
 

@@ -57,7 +57,7 @@ class PoolReading:
             prompts = await self._prompts(slices)
             params, show = (NO_DRAWS,) * len(prompts), {"pooling": kind}
             head = self._labelled(show) if self.wish.classifies else ()
-            read = PoolRead(prompts, params, kind, show, head, note_of(kind))
+            read = PoolRead(prompts, params, kind, show, head, note_of(kind, self.info.vectors))
         if method is not None:
             labels = self.info.vectors.labels if method == "classifier" else ANSWERS
             read.show.update(method=method, n_queries=self.wish.n_queries, labels=labels)

@@ -31,9 +31,9 @@ def pooling_of(asked: str | None, facts: VectorFacts) -> PoolKind:
     return found
 
 
-def note_of(kind: PoolKind) -> tuple[str, ...]:
-    """What a client must know of the vectors of a causal model, which all models here are."""
-    if kind != "cls":
+def note_of(kind: PoolKind, facts: VectorFacts) -> tuple[str, ...]:
+    """What a client must know of the vectors of a causal model."""
+    if kind != "cls" or facts.both_ways:
         return ()
     return ("pooling cls: the first token of this model sees no other, use mean or last",)
 

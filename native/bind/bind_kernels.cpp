@@ -234,7 +234,7 @@ AlignedFloats aligned_floats(int64_t n) { return AlignedFloats(new (std::align_v
 // split: each segment of the context by itself, the last first, then combined.
 void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window,
                const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head,
-               MaybeVector<float> sinks, bool split) {
+               MaybeVector<float> sinks, bool split, MaybeVector<int32_t> ends) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
   require_blocks(kv, step);
   require(seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
@@ -245,6 +245,11 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
   require(int64_t(q.shape(1)) == n_heads * hd && q.shape(0) == out.shape(0) && q.shape(1) == out.shape(1),
           "q and out are [T, H head_dim]");
   require(!sinks || int(sinks->size()) == n_heads, "sinks are [n_heads]");
+  require(!ends || int64_t(ends->size()) == step.rows.n_tokens, "ends are [T]");
+  for (int64_t t = t0; ends && t < t1; t++)
+    require(
+        step.rows.pos[t] < (*ends)(t) && (*ends)(t) <= step.rows.store[step.rows.seq_begin[seq + 1] - 1] + 1,
+        "a token sees itself and what is stored");
   const int group = n_heads / kv.layer.n_kv_heads;
   const AlignedFloats scratch = aligned_floats(attention_scratch(t1 - t0, group, hd));
   AttentionArgs args{q.data(),
@@ -255,6 +260,7 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
                      scale,
                      softcap,
                      window,
+                     data_or_null(ends),
                      &kv.layer,
                      &step.rows,
                      seq,
@@ -267,7 +273,8 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
                      scratch.get(),
                      {}};
   if (!split) return k.attention(args);
-  const int64_t n = *std::max_element(step.rows.pos + t0, step.rows.pos + t1) / kAttnSplit + 1;
+  const int32_t* seen = ends ? ends->data() : step.rows.pos;
+  const int64_t last = *std::max_element(seen + t0, seen + t1) - (ends ? 1 : 0), n = last / kAttnSplit + 1;
   const AlignedFloats partial = aligned_floats(n * attention_partial(t1 - t0, group, hd));
   args.partial = partial.get();
   for (args.segment = n - 1; args.segment >= 0; args.segment--) k.attention(args);
@@ -365,7 +372,8 @@ void bind_kernels(nb::module_& m) {
       .def("rope_write", &rope_write, "qkv"_a, "q"_a, "n_heads"_a, "neox"_a, "table"_a, "q_table"_a, "norm"_a,
            "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
-           "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false)
+           "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false,
+           "ends"_a = nb::none())
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)

@@ -62,6 +62,8 @@ StepArrays step_arrays(nb::dict d) {
   a.path_begin = field<int32_t>(d, "path_begin");
   a.path = field<int32_t>(d, "path");
   a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
+  if (d.contains("types")) a.types = field<int32_t>(d, "types");
+  if (d.contains("ends")) a.ends = field<int32_t>(d, "ends");
   if (d.contains("sums")) a.sums = field<double>(d, "sums");
   a.drawn = field<int32_t>(d, "drawn");
   a.logprob = field<float>(d, "logprob");

@@ -8,8 +8,8 @@
 //   L = fma(ls, b, L * a);  O[d] = fma(o[d], b, O[d] * a)
 // and out[d] = (O[d] + 0) / L, without a negative zero. A sink z comes last: z' = z log2 e;  M' = max(M, z');
 //   a = 2^(M - M');  out[d] = (O[d] * a + 0) / fma(L, a, 2^(z' - M')).
-// Tiles and segments without a visible position are skipped. All of this depends on the query's position and
-// the window alone, so that neither chunks, blocks of queries, other rows of the step nor the threads that
+// Tiles and segments without a visible position are skipped. All of this depends on what the query sees
+// alone, so that neither chunks, blocks of queries, other rows of the step nor the threads that
 // compute the segments can change a bit.
 #pragma once
 #include "generic/attention_source.inl"
@@ -42,7 +42,7 @@ KVASIR_INLINE void set_visible(const Item& item, int64_t i, int64_t n, int64_t s
   for (int64_t r = 0; r < n; r++) {
     const int64_t t = a.t0 + (i + r) / item.group;
     stripe.begin[r] = clamp_to_tile(visible_from(a, t) - start);
-    stripe.end[r] = clamp_to_tile(int64_t(a.rows->pos[t]) + 1 - start);
+    stripe.end[r] = clamp_to_tile(visible_to(a, t) - start);
   }
 }
 
@@ -54,7 +54,7 @@ static void attend_tile(const Item& item, const Tile<T>& tile, int64_t start, in
   Stripe<T> stripe;
   stripe.whole = true;
   for (int64_t t = t0; t < t1; t++)
-    stripe.whole &= visible_from(a, t) <= start && a.rows->pos[t] >= start + kAttnTile - 1;
+    stripe.whole &= visible_from(a, t) <= start && visible_to(a, t) >= start + kAttnTile;
   for (int64_t i = (t0 - a.t0) * item.group; i < last; i += kStripeRows) {
     const int n = last - i < kStripeRows ? int(last - i) : kStripeRows;
     set_vectors(item, i, n, stripe);
@@ -152,7 +152,7 @@ KVASIR_INLINE void add_segment(const Item& item, int64_t segment) {
   const int64_t begin = segment * kAttnSplit, end = begin + kAttnSplit;
   for (int64_t i = 0; i < item.n_vectors; i++) {
     const int64_t t = a.t0 + i / item.group;
-    if (visible_from(a, t) < end && a.rows->pos[t] >= begin) add_vector(item, i);
+    if (visible_from(a, t) < end && visible_to(a, t) > begin) add_vector(item, i);
   }
 }
 

@@ -46,6 +46,11 @@ KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
   return a.window > 0 && low > 0 ? low : 0;
 }
 
+// Behind the last one.
+KVASIR_INLINE int64_t visible_to(const AttentionArgs& a, int64_t t) {
+  return a.ends ? a.ends[t] : int64_t(a.rows->pos[t]) + 1;
+}
+
 // The positions [low, high) that any of the item's tokens sees.
 struct Span {
   int64_t low, high;
@@ -54,7 +59,7 @@ KVASIR_INLINE Span visible(const AttentionArgs& a) {
   Span span = {visible_from(a, a.t0), 0};
   for (int64_t t = a.t0; t < a.t1; t++) {
     span.low = visible_from(a, t) < span.low ? visible_from(a, t) : span.low;
-    span.high = a.rows->pos[t] + 1 > span.high ? a.rows->pos[t] + 1 : span.high;
+    span.high = visible_to(a, t) > span.high ? visible_to(a, t) : span.high;
   }
   return span;
 }

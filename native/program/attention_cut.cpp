@@ -65,7 +65,8 @@ int64_t AttentionCut::add_chunks(StepSize size) {
   for (int64_t s = 0; s < size.seqs; s++)
     for (int32_t t = a.seq_begin[s], end = 0; t < a.seq_begin[s + 1]; t = end) {
       end = std::min<int32_t>(t + tokens_at(a.pos[t], size), a.seq_begin[s + 1]);
-      const int32_t length = *std::max_element(a.pos + t, a.pos + end) + 1;
+      int32_t length = *std::max_element(a.pos + t, a.pos + end) + 1;
+      if (a.ends) length = std::max(length, *std::max_element(a.ends + t, a.ends + end));
       chunks_.push_back({int32_t(s), t, end, length, 0, 0});
       work += chunks_.back().work();
     }

@@ -167,16 +167,18 @@ def attend(
     q: Floats,
     cuts: list[int],
     split: bool = False,
+    ends: NDArray[np.int32] | None = None,
 ) -> Floats:
     """Output [tokens, n_heads * head_dim] of a step of one sequence whose items end at ``cuts``;
-    ``split``: and at the segments of the context."""
+    ``split``: and at the segments of the context. ``ends`` [tokens]:
+    where what a token sees ends."""
     kernels, kv = _native.Kernels(level), pages.native()
     q = np.ascontiguousarray(q)
     out = np.full_like(q, np.nan)
     bounds, rule = [0, *cuts, len(q)], (shape.scale, shape.softcap, shape.window)
     for a, b in pairwise(bounds):
         for head in range(shape.n_kv_heads):
-            kernels.attention(q, out, *rule, kv, step, 0, a, b, head, shape.sinks, split)
+            kernels.attention(q, out, *rule, kv, step, 0, a, b, head, shape.sinks, split, ends)
     return out
 
 
@@ -187,14 +189,17 @@ def whole(
     stop: int,
     cuts: list[int] | None = None,
     split: bool = False,
+    ends: NDArray[np.int32] | None = None,
 ) -> Floats:
     """Tokens [start, stop) in one step; nothing after them is written."""
     pages = seq.pages(stop)
     step, q = chain_step(pages, start, stop), seq.q[start:stop]
-    return attend(level, seq.shape, pages, step, q, cuts or [], split)
+    return attend(level, seq.shape, pages, step, q, cuts or [], split, ends)
 
 
-def expected(seq: Sequence, start: int, stop: int) -> NDArray[np.float64]:
+def expected(
+    seq: Sequence, start: int, stop: int, ends: NDArray[np.int32] | None = None
+) -> NDArray[np.float64]:
     """The definition, in float64 over the rounded KV and queries; probabilities are not rounded."""
     s = seq.shape
     queries = seq.q if s.dtype == "f32" else round_kv(seq.q, "bf16")
@@ -204,7 +209,8 @@ def expected(seq: Sequence, start: int, stop: int) -> NDArray[np.float64]:
         low = max(0, t - s.window + 1) if s.window else 0
         for h in range(s.n_heads):
             q = queries[t].reshape(s.n_heads, s.head_dim)[h].astype(np.float64)
-            keys, values = k[low : t + 1, h // s.group], v[low : t + 1, h // s.group]
+            end = t + 1 if ends is None else ends[t - start]
+            keys, values = k[low:end, h // s.group], v[low:end, h // s.group]
             score = keys.astype(np.float64) @ q * s.scale
             if s.softcap:
                 score = s.softcap * np.tanh(score / s.softcap)

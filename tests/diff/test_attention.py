@@ -108,6 +108,36 @@ def test_segments_apart_equal_the_whole(name: str, level: str) -> None:
         assert_array_equal(whole(level, seq, start, stop, split=True), base)
 
 
+def spans(start: int, stop: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Tokens see their own ``size`` to its end."""
+    places = np.arange(start, stop)
+    return np.minimum((places // size + 1) * size, stop).astype(np.int32)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("size", [25, 4000])
+@pytest.mark.parametrize("name", ["plain", "f32", "int8", "window", "sinks", "hd32", "f32-all"])
+def test_tokens_that_see_what_follows(name: str, size: int, level: str) -> None:
+    """To the end of a span, or of everything, over a border of segments, too: as in NumPy, on all
+    levels the same bits, in whatever items and segments."""
+    for start, stop in [(0, 1), (0, 130), (1000, 1060)]:
+        seq, ends = sequence(SHAPES[name], stop), spans(start, stop, size)
+        base = whole("scalar", seq, start, stop, ends=ends)
+        worst = 4e-6 if seq.shape.dtype == "f32" else 8e-3
+        assert np.abs(base - expected(seq, start, stop, ends)).max() < worst
+        cuts = [n for n in (1, 20, 40, 57) if n < stop - start]
+        assert_array_equal(whole(level, seq, start, stop, ends=ends), base)
+        assert_array_equal(whole(level, seq, start, stop, cuts, ends=ends), base)
+        assert_array_equal(whole(level, seq, start, stop, split=True, ends=ends), base)
+
+
+def test_ends_that_leave_the_sequence_are_refused() -> None:
+    seq = sequence(SHAPES["plain"], 20)
+    for end in (0, 21):
+        with pytest.raises(ValueError, match="sees itself and what is stored"):
+            whole(FASTEST, seq, 0, 20, ends=np.full(20, end, np.int32))
+
+
 @pytest.mark.parametrize("start", [0, 1000])
 @pytest.mark.parametrize("name", ["plain", "f32", "int8", "e4m3", "e5m2", "window", "all", "hd16"])
 def test_decode_equals_prefill(name: str, start: int) -> None:

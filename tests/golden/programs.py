@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from kvasir.ir.printer import render
 from tests import tiny
 from tests.loading import load
-from tests.oracle.cases import KIN
+from tests.oracle.cases import ENCODERS, KIN
 
 HERE = Path(__file__).parent
 
@@ -67,7 +67,7 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu),
     )
-} | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in KIN}
+} | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
+from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
 from tests.tiny import TinyModel
 
 KIN: tuple[Callable[[], TinyModel], ...] = (
@@ -30,6 +30,12 @@ GGUF_MODELS = (
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
 )
 """Golden models whose GGUF files say all that their configs do."""
+
+ENCODERS: Mapping[str, Callable[[], TinyModel]] = {
+    "tiny_bert": tiny_encoders.bert,
+    "tiny_nomic_bert": tiny_encoders.nomic_bert,
+}
+"""Models that make vectors alone."""
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",

@@ -11,22 +11,23 @@ from tempfile import TemporaryDirectory
 import torch
 import transformers
 
-from tests.oracle.cases import GOLDEN_MODELS, PROMPTS, kept
-from tests.oracle.torch_logits import logits
+from tests.oracle.cases import ENCODERS, GOLDEN_MODELS, PROMPTS, kept
+from tests.oracle.torch_logits import hidden_states, logits
 from tests.tiny import TinyModel, write_hf
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def golden(model: TinyModel) -> dict[str, object]:
-    """Prompts and logits, rounded to six digits."""
+def golden(model: TinyModel, what: str = "logits") -> dict[str, object]:
+    """Prompts and logits, or "states", rounded to six digits."""
+    made_by = {"logits": logits, "states": hidden_states}[what]
     with TemporaryDirectory() as folder:
         path = write_hf(model, Path(folder) / model.name)
-        rows = [(prompt, logits(path, prompt)) for prompt in PROMPTS]
+        rows = [(prompt, made_by(path, prompt)) for prompt in PROMPTS]
     prompts = [
         {
             "tokens": list(prompt),
-            "logits": {str(at): [float(f"{x:.6g}") for x in found[at]] for at in kept(len(prompt))},
+            what: {str(at): [float(f"{x:.6g}") for x in found[at]] for at in kept(len(prompt))},
         }
         for prompt, found in rows
     ]
@@ -37,9 +38,10 @@ def golden(model: TinyModel) -> dict[str, object]:
 
 
 def main(names: Sequence[str]) -> None:
-    for name in names or GOLDEN_MODELS:
-        file = GOLDEN / f"{name}.json"
-        file.write_text(json.dumps(golden(GOLDEN_MODELS[name]()), indent=None) + "\n")
+    for name in names or (*GOLDEN_MODELS, *ENCODERS):
+        file, what = GOLDEN / f"{name}.json", "states" if name in ENCODERS else "logits"
+        model = {**GOLDEN_MODELS, **ENCODERS}[name]()
+        file.write_text(json.dumps(golden(model, what), indent=None) + "\n")
         print(f"wrote {file}")
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kvasir import LLM
 from kvasir.text.vectors import POOL_KINDS
 from tests import tiny
-from tests.oracle.cases import GOLDEN_MODELS, PROMPTS
+from tests.oracle.cases import ENCODERS, GOLDEN_MODELS, PROMPTS
 from tests.smollm2 import smollm2
 
 pytestmark = [
@@ -62,14 +62,14 @@ def check(
     return least
 
 
-@pytest.mark.parametrize("name", GOLDEN_MODELS)
+@pytest.mark.parametrize("name", (*GOLDEN_MODELS, *ENCODERS))
 @pytest.mark.parametrize("executor", ["cpu", "reference"])
 def test_vectors_of_tiny_models(name: str, executor: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the oracle needs PyTorch: make test-oracle")
     pytest.importorskip("transformers", reason="the oracle needs transformers: make test-oracle")
     from tests.oracle.torch_logits import hidden_states
 
-    folder = tiny.write_hf(GOLDEN_MODELS[name](), tmp_path / name)
+    folder = tiny.write_hf({**GOLDEN_MODELS, **ENCODERS}[name](), tmp_path / name)
     options = {"dtype": "float32", "executor": executor, "max_model_len": 64, "threads": 1}
     with LLM(str(folder), **options) as llm:
         least = check(llm, lambda prompt: hidden_states(folder, prompt), list(PROMPTS))

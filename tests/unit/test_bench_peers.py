@@ -87,5 +87,5 @@ def test_rates_of_texts_are_compared_by_their_medians(capsys: pytest.CaptureFixt
         for rate in (1.0, 5.0, 2.0)
     ]
     texts.report(turns, {}, None)
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["Kvasir"], row["llama-server"], row["ratio"]) for row in rows] == [(8, 2, 4)] * 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -286,3 +286,18 @@ def test_old_control_groups_and_none_are_understood(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("5\n")
     assert probe(("scalar",), tmp_path).n_cpus >= 1
+
+
+def test_a_model_whose_tokens_see_what_follows() -> None:
+    """A step holds the longest text, and no beginning of a prompt is kept."""
+    model = replace(MODEL, context_length=2048, whole_prompts=True)
+    found = resolve(EngineOptions(), model, MACHINE, cpu_settings)
+    assert found.sizes.max_num_batched_tokens == found.sizes.max_model_len == 2048
+    assert found.scheduler.whole_prompts and not found.scheduler.enable_prefix_caching
+    assert found.reasons["kv_memory"].endswith("2 requests of 2048 tokens, or one of 2048")
+    short = resolve(EngineOptions(max_model_len=100), model, MACHINE, cpu_settings)
+    assert (short.sizes.max_model_len, short.sizes.max_num_batched_tokens) == (100, 512)
+    with pytest.raises(ConfigError, match="max_num_batched_tokens 512 is less than max_model_len"):
+        resolve(EngineOptions(max_num_batched_tokens=512), model, MACHINE, cpu_settings)
+    with pytest.raises(ConfigError, match="leave --kv-disk out"):
+        resolve(EngineOptions(kv_disk="x"), model, MACHINE, cpu_settings)

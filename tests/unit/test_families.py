@@ -21,7 +21,7 @@ from kvasir.models.loaded import load_model
 from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
-from tests import tiny, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
+from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -83,6 +83,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "gptj": tiny_layer_norms.gptj,
     "gpt2": tiny_layer_norms.gpt2,
     "gpt2_bare": tiny_layer_norms.gpt2_bare,
+    "bert": tiny_encoders.bert,
+    "nomic_bert": tiny_encoders.nomic_bert,
 }
 """One of each family, whose config.json has every field."""
 GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
@@ -141,6 +143,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     for norm in set(QK_NORMS) - {family.block.qk_norm}:
         yield f"qk_norm {norm}", replace(family, block=replace(family.block, qk_norm=norm))
     flags = ["one_norm"] if "parallel" in family.fields else ["pre_norms", "post_norms"]
+    flags = ["sum_norms", "both_ways"] if family.block.both_ways else flags
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
     for flag in ("interleaved_rope", "sinks", *flags, *({"gated"} - unused)):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kvasir import LLM, SamplingParams
 from kvasir.core.errors import RequestError
-from tests import tiny
+from tests import tiny, tiny_encoders
 
 PROMPTS = ["one two three", "four", "one two three"]
 
@@ -114,3 +115,17 @@ def test_an_interrupted_call_leaves_the_engine_whole(
     assert llm.embed(PROMPTS[0])[0].outputs.embedding == expected
     params = SamplingParams(max_tokens=4, seed=1)
     assert llm.generate("x", params, use_tqdm=False)[0].outputs[0].finish_reason is not None
+
+
+def test_an_encoder_makes_vectors_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of all tokens unless told otherwise; its first token sees the others."""
+    folder = tiny.write_hf(tiny_encoders.bert(), tmp_path / "bert")
+    prompts = [[7, 8, 9], [7, 8, 10]]
+    with LLM(str(folder), dtype="float32", threads=1, max_model_len=64) as llm:
+        means = [output.outputs.embedding for output in llm.embed(prompts)]
+        assert means == [output.outputs.embedding for output in llm.embed(prompts, pooling="mean")]
+        firsts = [output.outputs.data for output in llm.encode(prompts, pooling="cls")]
+        assert "sees no other" not in caplog.text
+        assert not np.array_equal(*firsts)
+        with pytest.raises(RequestError, match="makes vectors or labels of texts and writes none"):
+            llm.generate(prompts)

@@ -216,7 +216,7 @@ def test_gguf_agrees_with_hf(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"general.architecture": "bert"}, "general.architecture 'bert' is not supported"),
+        ({"general.architecture": "t5"}, "general.architecture 't5' is not supported"),
         ({"llama.block_count": -1}, "llama.block_count is -1, expected at least 1"),
         ({"llama.attention.head_count_kv": [2, 2]}, "llama.attention.head_count_kv is"),
         ({"llama.rope.scaling.type": "ntk"}, "llama.rope.scaling.type is 'ntk', expected one of"),

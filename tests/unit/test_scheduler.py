@@ -52,6 +52,15 @@ def step(made: Scheduler, *tokens: int) -> tuple[StepPlan, tuple[TokenEvent, ...
     return plan, events
 
 
+def test_prompts_that_are_computed_whole() -> None:
+    """One that lacks room is the first of the next step; what is left is for those that fit."""
+    made = scheduler(*(request(i, 20, max_tokens=1) for i in range(3)), whole_prompts=True)
+    made.add(request(3, 12, max_tokens=1))
+    lengths = [[len(row.tokens) for row in step(made)[0].rows] for _ in range(3)]
+    assert lengths == [[20, 12], [20], [20]]
+    assert made.plan() is None
+
+
 def test_a_prompt_becomes_chunks_and_then_single_tokens() -> None:
     made = scheduler(request(1, 70))
     plans = [step(made)[0] for _ in range(5)]

@@ -81,7 +81,7 @@ class CpuExecutor(LocalExecutor):
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
         self._kv = KVMemory.allocate(bundle.kv, sizes)
-        self._arrays = StepArrays(sizes, 0 if bundle.draft is None else MAX_DRAFTS)
+        self._arrays = _step_arrays(bundle, sizes)
         lowered = lower(
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
         )
@@ -246,6 +246,11 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
             f"KV blocks of {size} tokens; the cpu executor takes multiples of {LANES}: "
             f"use {max(1, -(-size // LANES)) * LANES}"
         )
+
+
+def _step_arrays(bundle: Bundle, sizes: EngineSizes) -> StepArrays:
+    max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
+    return StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
 
 
 def _logits_tile(sizes: EngineSizes) -> int:

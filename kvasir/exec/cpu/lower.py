@@ -146,7 +146,8 @@ class _Lowering:
 
     def _embed(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])
-        kind = "embed_positions" if op.ins == ("positions",) else "embed"
+        ids = op.ins[0]
+        kind = f"embed_{ids}" if ids in ("positions", "types") else "embed"
         return [replace(base, kind=kind, weights=(weight,), numbers=_numbers(op, "scale"))]
 
     def _norm(self, op: Op, base: Record) -> list[Record]:
@@ -164,6 +165,7 @@ class _Lowering:
 
     def _attention(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "layer", "n_heads", "window") | _numbers(op, "scale", "softcap")
+        numbers |= {"has_ends": int(len(op.ins) > 1)}
         sinks = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=sinks, numbers=numbers)]
 

@@ -157,15 +157,22 @@ class StepLayout:
         ]
         return np.concatenate(parts)
 
-    def view(self, layer: int, token: int) -> KvView:
+    def ends(self) -> NDArray[np.int32]:
+        """Where the row of every token of the step ends."""
+        found = [layout.row.end for layout in self.rows for _ in layout.row.tokens]
+        return np.array(found, np.int32)
+
+    def view(self, layer: int, token: int, end: int = 0) -> KvView:
         """The past of the token's sequence as far as the layer keeps it, the token's ancestors and
-        itself, by logical position."""
+        itself, by logical position; or all that is kept before ``end``."""
         layout = self._owner[token]
         start = layout.row.start
         path = start + np.array(layout.ancestors(token - layout.first), np.int64)
         blocks = self._cache.table(layer, layout.tables)
         first = min(start, blocks.count(NO_BLOCK) * self._cache.block_size)
         indices = np.concatenate([np.arange(first, start, dtype=np.int64), path])
+        if end:
+            indices = np.arange(first, end, dtype=np.int64)
         k, v = self._cache.read(layer, self._cache.slots(blocks, indices))
         positions = first + np.arange(len(indices), dtype=np.int64)
         return KvView(positions, k, v, self._cache.rounds(layer))

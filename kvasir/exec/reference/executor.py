@@ -58,8 +58,8 @@ class _Step:
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         self.cache.write(layer, self.layout.store_slots(layer), k, v)
 
-    def view(self, layer: int, token: int) -> KvView:
-        return self.layout.view(layer, token)
+    def view(self, layer: int, token: int, end: int = 0) -> KvView:
+        return self.layout.view(layer, token, end)
 
     def sample(self, logits: FloatArray) -> NDArray[np.int32]:
         self.outputs = tuple(
@@ -226,6 +226,8 @@ class ReferenceExecutor(LocalExecutor):
         inputs: dict[str, Rows] = {
             "tokens": np.array([token for row in rows for token in row.tokens], np.int32),
             "positions": layout.positions(),
+            "ends": layout.ends(),
+            "types": np.zeros(sum(len(row.tokens) for row in rows), np.int32),
             "logit_rows": layout.logit_rows(),
             **exports,
         }

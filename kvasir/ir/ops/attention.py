@@ -179,19 +179,23 @@ def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_heads(ins[0], heads, op.integer("head_dim"))
     for sinks in weights:
         require_shape(sinks, (heads,))
+    for ends in ins[1:]:
+        require_type(ends, "i32", rank=1)
     return (typed(op, ins[0].shape, heads // kv_heads * op.integer("head_dim")),)
 
 
 @defines(
     BOTH,
     _attention_infer,
+    n_ins=(1, 2),
     n_weights=(0, 1),
     attrs=_ATTENTION,
     flops=_attention_flops,
     extra_bytes=lambda call: _entry_bytes(call) * call.sizes.kv_entries,
 )
 def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads."""
+    """softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads. A token
+    sees what comes before it and itself, or, with a second input, all positions before its end."""
     q = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     out = np.empty_like(q)
     rule = (op.number("scale"), op.integer("window"), op.number("softcap"))
@@ -199,6 +203,8 @@ def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)
         position = int(kv.positions[-1])
+        if len(ins) > 1:
+            kv = env.view(op.integer("layer"), token, int(ins[1][token]))
         out[token] = attend(q[token], kv, position, *rule, sinks)
     return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 

@@ -45,8 +45,9 @@ class Env(Protocol):
         """Store this step's keys and values, [T, n_kv_heads, head_dim] each."""
         ...
 
-    def view(self, layer: int, token: int) -> KvView:
-        """Entries at or before ``token``: its sequence's past, its ancestors and itself."""
+    def view(self, layer: int, token: int, end: int = 0) -> KvView:
+        """Entries at or before ``token``: its sequence's past, its ancestors and itself. With
+        ``end`` all of its sequence before that position."""
         ...
 
     def sample(self, logits: FloatArray) -> NDArray[np.int32]: ...

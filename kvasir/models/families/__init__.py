@@ -1,5 +1,6 @@
 """The families that run, a file each."""
 
+from kvasir.models.families.bert import BERT
 from kvasir.models.families.cohere import COHERE
 from kvasir.models.families.cohere2 import COHERE2
 from kvasir.models.families.ernie45 import ERNIE45
@@ -27,6 +28,7 @@ from kvasir.models.families.minimax_m2 import MINIMAX_M2
 from kvasir.models.families.ministral import MINISTRAL
 from kvasir.models.families.ministral3 import MINISTRAL3
 from kvasir.models.families.mixtral import MIXTRAL
+from kvasir.models.families.nomic_bert import NOMIC_BERT
 from kvasir.models.families.olmo2 import OLMO2
 from kvasir.models.families.olmo3 import OLMO3
 from kvasir.models.families.olmoe import OLMOE
@@ -50,4 +52,5 @@ FAMILIES = (
     *(GEMMA, GEMMA2, GEMMA3),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2, GPT2_BARE),
+    *(BERT, NOMIC_BERT),
 )

@@ -14,6 +14,7 @@ Attention::Attention(const Record& r, Workspace& w)
   args.ldq = w.columns(r.in[0]);
   args.n_heads = r.n_heads;
   args.window = r.window;
+  args.ends = r.has_ends ? w.arrays.ends : nullptr;
   args.scale = r.scale;
   args.softcap = r.softcap;
   args.sinks = w.vector(r.weight[0]);

@@ -4,7 +4,8 @@
 
 namespace kvasir {
 
-// in: q; out: f32, or rows of any type; weight: sinks or none; layer, n_heads, window, scale, softcap.
+// in: q; out: f32, or rows of any type; weight: sinks or none; layer, n_heads, window, has_ends,
+// scale, softcap.
 struct Attention {
   static constexpr const char* kName = "attention";
   Attention(const Record& r, Workspace& w);

@@ -17,6 +17,8 @@ Embed::Embed(const Record& r, const Workspace& w) : RowOp{w.kernels.embed, {}, w
 
 EmbedPositions::EmbedPositions(const Record& r, const Workspace& w) : Embed(r, w) { args.ids = w.arrays.pos; }
 
+EmbedTypes::EmbedTypes(const Record& r, const Workspace& w) : Embed(r, w) { args.ids = w.arrays.types; }
+
 Norm::Norm(const Record& r, const Workspace& w) : Norm(r, w, w.kernels.norm) {}
 
 LayerNorm::LayerNorm(const Record& r, const Workspace& w) : Norm(r, w, w.kernels.layer_norm) {}

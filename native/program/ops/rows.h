@@ -40,6 +40,11 @@ struct EmbedPositions : Embed {
   EmbedPositions(const Record& r, const Workspace& w);
 };
 
+struct EmbedTypes : Embed {
+  static constexpr const char* kName = "embed_types";
+  EmbedTypes(const Record& r, const Workspace& w);
+};
+
 // in: f32; out: rows of any type; weights: vector or none, bias or none (layer_norm); eps.
 struct Norm : RowOp<NormArgs> {
   static constexpr const char* kName = "norm";
