@@ -376,6 +376,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         enable_prefix_caching=variant.cache,
         sharing=variant.sharing,
         itl_target=variant.itl_target,
+        windows=tuple(_window(window, full, n_tokens, sizes, variant) for window in sizes.windows),
         preemption_mode=variant.preemption_mode,
         whole_prompts=sizes.whole_prompts,
     )
