@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from kvasir.core.errors import ModelError
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import EngineRequest
 from kvasir.serve.sync_client import SyncClient
@@ -31,6 +32,11 @@ class LocalModel:
         source.release()
         self._client = client
         self._info = client.ready()
+        if not self._info.vectors.writes:
+            raise ModelError(
+                f"{self.name} makes vectors or labels of texts and writes none: kvasir serve it, "
+                "and ask /v1/embeddings or /v1/classify"
+            )
         self._next_id = 0
         self.stats = EngineStats()
         """After the last step that was seen."""

@@ -55,9 +55,10 @@ def resolve(
     options = _checked(options, model)
     planner = _Planner(options, model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
-    n_tokens = planner.step_tokens()
+    n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     kv = planner.kv(n_seqs, n_tokens)
-    length = planner.length(kv, n_tokens)
+    length = planner.length(kv)
+    n_tokens = planner.step_tokens(n_tokens, length)
     planner.concurrency(kv, length)
     executor = planner.executor(settings)
     return EngineConfig(
@@ -105,13 +106,17 @@ class _Planner:
         self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
         return default if value is None else value
 
-    def step_tokens(self) -> int:
+    def step_tokens(self, n_tokens: int, length: int) -> int:
         """Of one step: a longest prompt, where prompts are computed whole."""
-        default = DEFAULT_MAX_NUM_BATCHED_TOKENS
-        if self.model.whole_prompts:
-            context = self.model.context_length
-            default = max(default, min(self.options.max_model_len or context, context))
-        return self.given("max_num_batched_tokens", default)
+        if not self.model.whole_prompts or n_tokens >= length:
+            return n_tokens
+        if self.options.max_num_batched_tokens is not None:
+            raise ConfigError(
+                f"max_num_batched_tokens {n_tokens} is less than max_model_len {length}, and "
+                f"{self.model.name} computes a text in one step: raise it, or lower --max-model-len"
+            )
+        self.reasons["max_num_batched_tokens"] = f"{length}: the longest text"
+        return length
 
     def itl_target(self) -> float | None:
         """Seconds; None without a target, 0 for one that follows the decodes."""
@@ -201,17 +206,7 @@ class _Planner:
         self.reasons["max_total_tokens"] = f"{cap}: as asked"
         return min(most, cap // division.block_size)
 
-    def length(self, kv: KVConfig, n_tokens: int) -> int:
-        """Of a request; ``n_tokens`` are those of a step."""
-        length = self._length(kv)
-        if self.model.whole_prompts and n_tokens < length:
-            raise ConfigError(
-                f"max_num_batched_tokens {n_tokens} is less than max_model_len {length}, and "
-                f"{self.model.name} computes a text in one step: raise it, or lower --max-model-len"
-            )
-        return length
-
-    def _length(self, kv: KVConfig) -> int:
+    def length(self, kv: KVConfig) -> int:
         asked, context = self.options.max_model_len, self.model.context_length
         holds = _capacity(kv, asked or context)
         if asked is None:

@@ -56,6 +56,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "yarn_truncate": True,
         "query_beta": 0.0,
         "learned_positions": False,
+        "n_types": 0,
         "multi_query": False,
         "grouped_query": False,
         "attention_softcap": 0.0,

@@ -11,6 +11,7 @@ from kvasir.formats.types import FORMATS
 from kvasir.models.keys import listed
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
+from kvasir.models.tensors import is_ignorable
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -39,11 +40,12 @@ def load_model(path: str | None) -> LoadedModel:
 
 def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
-    config, tensors = model.config, model.source.tensors
-    formats = {info.format for info in tensors.values() if len(info.shape) > 1}
+    config, table = model.config, model.source.tensors
+    tensors = [table[name] for name in table if not is_ignorable(config, name)]
+    formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(
-            f"{model.source.path}: none of its {len(tensors)} tensors is a matrix: the embeddings "
+            f"{model.source.path}: none of its {len(table)} tensors is a matrix: the embeddings "
             "and layers are missing"
         )
     return ModelFacts(
@@ -51,7 +53,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         vocab_size=config.vocab_size,
         context_length=config.max_positions,
         kv_values_per_token=sum(2 * x.n_kv_heads * x.head_dim for x in config.layers),
-        weight_bytes=sum(info.data.nbytes for info in tensors.values()),
+        weight_bytes=sum(info.data.nbytes for info in tensors),
         weight_dtype=_weight_dtype(formats),
         kv_vectors_per_token=sum(2 * x.n_kv_heads for x in config.layers),
         windows=config.windows,

@@ -25,7 +25,8 @@ from kvasir.models.spec import (
 from kvasir.models.tensors import tensor_name
 from kvasir.weights.source import ModelSource
 
-_ACTS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "gelu_new": "gelu_tanh"}
+_GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+_ACTS = {"silu": "silu", "gelu": "gelu", **dict.fromkeys(_GELU_TANH, "gelu_tanh")}
 _ACTS |= {"clamped_swiglu": "clamped_swiglu"}
 _LAYER_TYPES: Mapping[str, tuple[object, object]] = {
     "hf": ("full_attention", "sliding_attention"),
@@ -82,8 +83,9 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
 
 
 def _token_types(fields: Fields, tensors: TensorTable) -> int:
-    if "types" not in fields.family.tensors:
-        return 0
+    """GGUF files say it by their table, which some lack."""
+    if fields.kind == "hf" or not fields.has("n_types"):
+        return fields.integer("n_types")
     table = tensors.get(tensor_name(fields.family, fields.kind, "types"))
     return 0 if table is None else table.shape[0]
 

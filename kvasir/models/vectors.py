@@ -11,6 +11,7 @@ from kvasir.models.tensors import CLASSIFIERS
 from kvasir.weights.source import ModelSource
 
 _POOLING_FILE = "1_Pooling/config.json"
+_DENSE_FILE = "2_Dense/config.json"
 _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -26,6 +27,12 @@ _TYPES = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 
 def vector_facts(source: ModelSource, config: ModelConfig) -> VectorFacts:
     """Raises ModelError on lengths that are no lengths of a part."""
+    if source.read_json(_DENSE_FILE):
+        raise ModelError(
+            f"{source.path}: {_DENSE_FILE}: dense layers behind the pooling are not supported, and "
+            "without them vectors would be others",
+            code="unsupported_model",
+        )
     trained = _of_gguf(source) if source.kind == "gguf" else _of_folder(source)
     both_ways = config.block.both_ways
     trained = trained or ("mean" if both_ways else "")

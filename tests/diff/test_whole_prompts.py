@@ -1,5 +1,5 @@
-"""A model whose tokens see what follows them: one vector of a text, alone, among others, preempted,
-replayed, on every level and in the reference."""
+"""A model whose tokens see what follows them: one vector of a text, alone, among others, with
+few blocks, replayed, on every level and in the reference."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from kvasir.models import ModelConfig, config_from
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
 from kvasir.weights.source import ModelSource
-from tests.oracle.cases import GOLDEN_MODELS
+from tests.oracle.cases import ENCODERS, GOLDEN_MODELS
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 KINDS = {
     architecture: str(config["model_type"])
-    for config in (make().config for make in GOLDEN_MODELS.values())
+    for config in (make().config for make in (*GOLDEN_MODELS.values(), *ENCODERS.values()))
     for architecture in config["architectures"]
 }
 

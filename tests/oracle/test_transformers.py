@@ -65,7 +65,8 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
     def stored(name: str, values: tiny.Array) -> tiny.Array:
         if values.ndim == 1 or name.endswith(_EXACT):
             return values
-        if name.endswith(_TURNED):
+        is_turned = name.endswith(_TURNED) or (".c_" in name and model.name.startswith("tiny-gpt2"))
+        if is_turned and not name.endswith(".turned"):
             return stored(f"{name}.turned", values.swapaxes(-1, -2)).swapaxes(-1, -2)
         raw = np.frombuffer(ENCODERS[format][1](values), np.uint8)
         return FORMATS[format].decode(raw).reshape(values.shape)

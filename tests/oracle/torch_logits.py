@@ -14,24 +14,32 @@ from transformers import AutoModel, AutoModelForCausalLM, GraniteConfig
 
 
 def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
-    """After every token, f32 [tokens, vocab].
+    """After every token, f32 [tokens, vocab]."""
+    return _rows(AutoModelForCausalLM, folder, tokens, "logits")
 
-    transformers 5 reads Gemma 3's ``attn_logit_softcapping`` but its attention never receives it;
-    its eager attention does compute it when called with ``softcap``, which is done here. Ropes that
-    follow from the length get that of ``tests.loading``, by tokens behind the prompt.
+
+def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
+    """After the final norm, of every token, f32 [tokens, hidden]."""
+    return _rows(AutoModel, folder, tokens, "last_hidden_state")
+
+
+def _rows(kind: Any, folder: Path, tokens: tuple[int, ...], what: str) -> NDArray[np.float32]:
+    """transformers 5 reads Gemma 3's ``attn_logit_softcapping`` but its attention never receives
+    it; its eager attention does compute it when called with ``softcap``, which is done here. Ropes
+    that follow from the length get that of ``tests.loading``, by tokens behind the prompt.
     """
     config, n_tokens = json.loads((folder / "config.json").read_text()), len(tokens)
     rope = config.get("rope_scaling") or {}
     if rope.get("rope_type", rope.get("type")) in ("longrope", "dynamic"):
         tokens = (*tokens, *[5] * (128 - n_tokens))
-    model = AutoModelForCausalLM.from_pretrained(
+    model = kind.from_pretrained(
         folder, config=_granite(config), dtype=torch.float32, attn_implementation="eager"
     ).eval()
     is_gemma3 = model.config.model_type.startswith("gemma3")
     cap = model.config.attn_logit_softcapping if is_gemma3 else None
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():
-        out = model(torch.tensor([tokens]), use_cache=False, **extra).logits[0]
+        out = model(torch.tensor([tokens]), use_cache=False, **extra)[what][0]
     return np.asarray(out.numpy()[:n_tokens], np.float32)
 
 
@@ -46,16 +54,3 @@ def _granite(config: dict[str, Any]) -> GraniteConfig | None:
         "logits_scaling": config["hidden_size"] / config["dim_model_base"],
     }
     return GraniteConfig(**{**config, **scales, "model_type": "granite"})
-
-
-def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
-    """After the final norm, of every token, f32 [tokens, hidden]."""
-    model = AutoModel.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
-    is_gemma3 = model.config.model_type.startswith("gemma3")
-    cap = model.config.attn_logit_softcapping if is_gemma3 else None
-    extra = {} if cap is None else {"softcap": cap}
-    with torch.no_grad():
-        out = model(torch.tensor([tokens]), use_cache=False, **extra).last_hidden_state[0]
-    return np.asarray(out.numpy(), np.float32)

@@ -24,6 +24,7 @@ BERT = replace(
         "norm_eps": ModelField("layer_norm_eps", "attention.layer_norm_epsilon", 1e-12),
         "theta": always(1e4),
         "learned_positions": always(True),
+        "n_types": ModelField("type_vocab_size", "", 2, 0),
         "tied": always(True),
     },
     tensors={
@@ -42,7 +43,6 @@ BERT = replace(
         "mlp_norm": TensorNames("output.LayerNorm", "layer_output_norm"),
     },
     harmless={
-        "type_vocab_size": None,
         "hidden_dropout_prob": None,
         "attention_probs_dropout_prob": None,
         "gradient_checkpointing": None,

@@ -34,5 +34,9 @@ NOMIC_BERT = replace(
         "down": TensorNames("mlp.fc2", "ffn_down"),
         "mlp_norm": TensorNames("norm2", "layer_output_norm"),
     },
-    harmless={**LLAMA.harmless, **BERT.harmless},
+    harmless={
+        **LLAMA.harmless,
+        **BERT.harmless,
+        **dict.fromkeys(("prenorm", "causal", "use_rms_norm", "parallel_block"), (False,)),
+    },
 )

@@ -1,4 +1,5 @@
-"""StableLM 3B, 2 1.6B and Zephyr: Llama with layer norms, of which a quarter of each head turns."""
+"""StableLM 3B, 2 1.6B and Zephyr: Llama with layer norms, of which a quarter of each head turns.
+GGUF files say of every model that its blocks are parallel; those that are lack a norm."""
 
 from dataclasses import replace
 
@@ -27,6 +28,6 @@ STABLELM = replace(
     harmless={
         **LLAMA.harmless,
         "qk_layernorm": (False,),
-        "use_parallel_residual": (False,),
+        "use_parallel_residual": None,
     },
 )

@@ -1,0 +1,79 @@
+"""What lies beside the weights in real checkpoints, of types that are no weights'; and what must."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kvasir.cli.start_local import start_local
+from kvasir.config.options import EngineOptions
+from kvasir.core.errors import ModelError
+from kvasir.models import build_program, is_ignorable
+from kvasir.models.loaded import load_model, model_facts
+from kvasir.weights.bind import bind
+from tests import tiny, tiny_encoders, tiny_layer_norms
+from tests.tiny import TinyModel
+
+
+def add_tensor(folder: Path, name: str, dtype: str, shape: list[int], n_bytes: int) -> None:
+    """Behind the others of the folder's only file."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    (n_header,) = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8 : 8 + n_header]), data[8 + n_header :]
+    header[name] = {
+        "dtype": dtype,
+        "shape": shape,
+        "data_offsets": [len(body), len(body) + n_bytes],
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body + bytes(n_bytes))
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "dtype", "shape", "size"),
+    [
+        (tiny_encoders.bert(), "embeddings.position_ids", "I64", [1, 128], 1024),
+        (tiny_layer_norms.gpt_neox(), "gpt_neox.layers.0.attention.bias", "BOOL", [1, 1, 8, 8], 64),
+        (tiny_layer_norms.gpt2(), "transformer.h.1.attn.bias", "U8", [1, 1, 8, 8], 64),
+    ],
+    ids=["position ids", "masks", "old masks"],
+)
+def test_buffers_are_left_alone(
+    model: TinyModel, tensor: str, dtype: str, shape: list[int], size: int, tmp_path: Path
+) -> None:
+    folder = tiny.write_hf(model, tmp_path)
+    before = model_facts(load_model(str(folder)))
+    add_tensor(folder, tensor, dtype, shape, size)
+    loaded = load_model(str(folder))
+    assert model_facts(loaded) == before
+    program = build_program(loaded.config, max_positions=16)
+    assert bind(program, loaded.source, lambda name: is_ignorable(loaded.config, name))
+
+
+def test_an_encoder_without_its_table_of_types_is_refused(tmp_path: Path) -> None:
+    made = tiny_encoders.bert()
+    name = "embeddings.token_type_embeddings.weight"
+    lacking = replace(made, tensors={k: x for k, x in made.tensors.items() if k != name})
+    loaded = load_model(str(tiny.write_hf(lacking, tmp_path)))
+    with pytest.raises(ModelError, match="token_type_embeddings"):
+        bind(build_program(loaded.config), loaded.source, lambda x: is_ignorable(loaded.config, x))
+
+
+def test_dense_layers_behind_the_pooling_are_refused(tmp_path: Path) -> None:
+    folder = tiny.write_hf(tiny_encoders.bert(), tmp_path)
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "config.json").write_text('{"in_features": 64, "out_features": 32}')
+    with pytest.raises(ModelError, match="dense layers behind the pooling are not supported"):
+        model_facts(load_model(str(folder)))
+
+
+def test_nobody_chats_with_an_encoder(tmp_path: Path) -> None:
+    folder = tiny.write_hf(tiny_encoders.bert(), tmp_path)
+    with pytest.raises(ModelError, match="makes vectors or labels of texts and writes none"):
+        start_local(EngineOptions(model=str(folder), dtype="float32", threads=1))
