@@ -52,8 +52,7 @@ def resolve(
     ``max_draft_tokens`` is what speculation wants per row. Raises ConfigError, with sizes and
     remedy, on options that contradict each other, the model or the machine.
     """
-    options = _checked(options, model)
-    planner = _Planner(options, model, hardware)
+    planner = _Planner(_checked(options, model), model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     kv = planner.kv(n_seqs, n_tokens)
@@ -77,7 +76,7 @@ def resolve(
                 windows=kv.windows,
             ),
             max_draft_tokens=max_draft_tokens,
-            enable_prefix_caching=options.enable_prefix_caching,
+            enable_prefix_caching=planner.options.enable_prefix_caching,
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
             sharing=planner.sharing(),

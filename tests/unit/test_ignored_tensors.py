@@ -1,4 +1,4 @@
-"""What lies beside the weights in real checkpoints, of types that are no weights'; and what must."""
+"""What lies beside the weights in real checkpoints, of types that no weight has; and what must."""
 
 from __future__ import annotations
 
