@@ -70,7 +70,7 @@ def test_vectors_of_tiny_models(name: str, executor: str, tmp_path: Path) -> Non
     from tests.oracle.torch_logits import hidden_states
 
     folder = tiny.write_hf({**GOLDEN_MODELS, **ENCODERS}[name](), tmp_path / name)
-    options = {"dtype": "float32", "executor": executor, "max_model_len": 64, "threads": 1}
+    options = {"dtype": "float32", "executor": executor, "max_model_len": 128, "threads": 1}
     with LLM(str(folder), **options) as llm:
         least = check(llm, lambda prompt: hidden_states(folder, prompt), list(PROMPTS))
     assert least >= COSINE
