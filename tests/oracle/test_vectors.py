@@ -67,10 +67,10 @@ def check(
 def test_vectors_of_tiny_models(name: str, executor: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the oracle needs PyTorch: make test-oracle")
     pytest.importorskip("transformers", reason="the oracle needs transformers: make test-oracle")
-    from tests.oracle.torch_logits import hidden_states
+    from tests.oracle.torch_logits import LENGTH, hidden_states
 
     folder = tiny.write_hf({**GOLDEN_MODELS, **ENCODERS}[name](), tmp_path / name)
-    options = {"dtype": "float32", "executor": executor, "max_model_len": 128, "threads": 1}
+    options = {"dtype": "float32", "executor": executor, "max_model_len": LENGTH, "threads": 1}
     with LLM(str(folder), **options) as llm:
         least = check(llm, lambda prompt: hidden_states(folder, prompt), list(PROMPTS))
     assert least >= COSINE

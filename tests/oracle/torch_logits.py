@@ -12,26 +12,31 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoModelForCausalLM, GraniteConfig
 
+LENGTH = 64
+"""Of the engines that vectors are compared with; ``tests.loading`` has 128."""
+
 
 def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """After every token, f32 [tokens, vocab]."""
-    return _rows(AutoModelForCausalLM, folder, tokens, "logits")
+    return _rows(AutoModelForCausalLM, folder, tokens, "logits", 128)
 
 
 def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """After the final norm, of every token, f32 [tokens, hidden]."""
-    return _rows(AutoModel, folder, tokens, "last_hidden_state")
+    return _rows(AutoModel, folder, tokens, "last_hidden_state", LENGTH)
 
 
-def _rows(kind: Any, folder: Path, tokens: tuple[int, ...], what: str) -> NDArray[np.float32]:
+def _rows(
+    kind: Any, folder: Path, tokens: tuple[int, ...], what: str, length: int
+) -> NDArray[np.float32]:
     """transformers 5 reads Gemma 3's ``attn_logit_softcapping`` but its attention never receives
     it; its eager attention does compute it when called with ``softcap``, which is done here. Ropes
-    that follow from the length get that of ``tests.loading``, by tokens behind the prompt.
+    that follow from the length get ``length``, by tokens behind the prompt.
     """
     config, n_tokens = json.loads((folder / "config.json").read_text()), len(tokens)
     rope = config.get("rope_scaling") or {}
     if rope.get("rope_type", rope.get("type")) in ("longrope", "dynamic"):
-        tokens = (*tokens, *[5] * (128 - n_tokens))
+        tokens = (*tokens, *[5] * (length - n_tokens))
     model = kind.from_pretrained(
         folder, config=_granite(config), dtype=torch.float32, attn_implementation="eager"
     ).eval()
