@@ -25,7 +25,7 @@ from typing import Any
 
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.report import command_line, write
-from kvasir.serve.keys.key import Key, create
+from kvasir.serve.keys.key import Key, Scope, create
 from kvasir.serve.keys.keyfile import KeyFile
 from kvasir.weights.default import default_model
 from tests.e2e.harness import Server, running_server
@@ -128,9 +128,9 @@ def _tail(x: float) -> float:
     return min(1.0, max(0.0, sum(signed)))
 
 
-def new_key(file: KeyFile, name: str) -> str:
-    """Its secret."""
-    return file.edit(lambda keys: create(keys, Key(name, ("inference",), (), 0)))
+def new_key(file: KeyFile, name: str, *scopes: Scope) -> str:
+    """Its secret. ``scopes``: beside inference."""
+    return file.edit(lambda keys: create(keys, Key(name, ("inference", *scopes), (), 0)))
 
 
 def main() -> None:
