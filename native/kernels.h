@@ -231,15 +231,15 @@ struct ComingKv {
 
 // One item: query tokens [t0, t1) of one sequence against one KV head (all its query heads).
 //  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is
-//  visible when p <= pos, or p < ends of the token where there are any, and (window == 0 or p > pos - window)
-//  and, in a tree, at or after the sequence's start, p is an ancestor. Products are of bf16 where the cache
-//  is smaller than f32. Online softmax over tiles of kAttnTile absolute logical positions inside segments of
-//  kAttnSplit; segments are computed apart and combined in ascending order. Tree rows gather their tile by
-//  logical position, so that they compute exactly what a chain would. With sinks, exp(sink of the head) joins
-//  the sum of the softmax, as a key without a value would. `partial` null: the item computes all segments and
-//  the output. Otherwise `attention` computes `segment` alone and leaves it in partial[segment], and
-//  `attention_combine`, once all segments [0, segment) have been computed, gives the output that one item
-//  would have given, bit for bit.
+//  visible when p <= pos, or p < ends of the token where there are any, and (window == 0 or |p - pos| <
+//  window) and, in a tree, at or after the sequence's start, p is an ancestor. Products are of bf16 where the
+//  cache is smaller than f32. Online softmax over tiles of kAttnTile absolute logical positions inside
+//  segments of kAttnSplit; segments are computed apart and combined in ascending order. Tree rows gather
+//  their tile by logical position, so that they compute exactly what a chain would. With sinks, exp(sink of
+//  the head) joins the sum of the softmax, as a key without a value would. `partial` null: the item computes
+//  all segments and the output. Otherwise `attention` computes `segment` alone and leaves it in
+//  partial[segment], and `attention_combine`, once all segments [0, segment) have been computed, gives the
+//  output that one item would have given, bit for bit.
 struct AttentionArgs {
   const float* q;
   int64_t ldq;

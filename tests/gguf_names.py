@@ -15,6 +15,7 @@ _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mis
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
+_ARCH |= {"xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
@@ -35,6 +36,11 @@ _TOP = {
     "embeddings.position_embeddings": "position_embd",
     "embeddings.LayerNorm": "token_embd_norm",
     "emb_ln": "token_embd_norm",
+    "embeddings.tok_embeddings": "token_embd",
+    "embeddings.norm": "token_embd_norm",
+    "final_norm": "output_norm",
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
 }
 _LAYER = {
     "self_attn.q_proj": "attn_q",
@@ -77,6 +83,11 @@ _LAYER = {
     "attn.out_proj": "attn_output",
     "mlp.fc11": "ffn_up",
     "mlp.fc12": "ffn_gate",
+    "attn_norm": "attn_norm",
+    "mlp_norm": "ffn_norm",
+    "attn.Wo": "attn_output",
+    "mlp.Wi": "ffn_up",
+    "mlp.Wo": "ffn_down",
     "norm1": "attn_output_norm",
     "norm2": "layer_output_norm",
     "ln_attn": "attn_norm_2",
@@ -116,6 +127,7 @@ _POST = {
 }
 _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
+_NORMS |= {"gemma-embedding": _GEMMA}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
@@ -129,6 +141,11 @@ _FIELDS = {
     "norm_epsilon": "attention.layer_norm_epsilon",
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "norm_eps": "attention.layer_norm_epsilon",
+    "local_attention": "attention.sliding_window",
+    "global_attn_every_n_layers": "attention.sliding_window_pattern",
+    "global_rope_theta": "rope.freq_base",
+    "local_rope_theta": "rope.freq_base_swa",
     "logit_scale": "logit_scale",
     "use_parallel_residual": "use_parallel_residual",
     "rotary_emb_base": "rope.freq_base",
@@ -173,6 +190,8 @@ _FIELDS = {
 
 def gguf_arch(config: Config) -> str:
     kind = str(config["model_type"])
+    if config.get("use_bidirectional_attention"):
+        return "gemma-embedding"
     return _ARCH.get(kind, kind)
 
 
@@ -206,12 +225,18 @@ def gguf_fields(config: Config) -> dict[str, object]:
         fields["expert_feed_forward_length"] = config["intermediate_size"]
     if said.get("multi_query") and not said["new_decoder_architecture"]:
         fields["attention.head_count_kv"] = 1
-    if gguf_arch(config).endswith("bert"):
+    if gguf_arch(config).endswith(("bert", "embedding")):
         fields["attention.causal"] = False
+    if config["model_type"] == "modernbert":
+        fields["hidden_activation"] = config["hidden_activation"]
+    if config["model_type"] == "xlm-roberta":
+        longest = gguf_rope.number(config, "max_position_embeddings")
+        first = gguf_rope.number(config, "pad_token_id") + 1
+        fields["context_length"] = int(longest - first)
     types = config.get("layer_types")
     if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]
-    if gguf_arch(config) == "gemma3":
+    if gguf_arch(config) in ("gemma3", "gemma-embedding"):
         fields |= {
             "attention.sliding_window_pattern": 3,
             "rope.scaling.type": "linear",

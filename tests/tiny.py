@@ -299,6 +299,8 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = np.ascontiguousarray(values.T)
         if arch.startswith("gemma") and "norm" in target:
             values = values + np.float32(1.0)
+        if target == "position_embd.weight" and model.config["model_type"] == "xlm-roberta":
+            values = values[model.size("pad_token_id") + 1 :]
         if "gate_inp_shexp" in target or "exp_probs_b" in target:
             values = values.reshape(-1)
         plain[target] = ("F32" if is_f32 else format, values)

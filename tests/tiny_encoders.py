@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests import tiny
 from tests.tiny import BOS, EOS, VOCAB, TinyModel, uniform
 
 HIDDEN, INNER, HEADS, LAYERS, LENGTH = 64, 96, 4, 3, 128
@@ -60,6 +61,55 @@ def nomic_bert(**overrides: object) -> TinyModel:
         shapes |= {f"{part}.{name}.weight": shape for name, shape in sizes.items()}
         shapes |= _norm(f"{part}.norm1") | _norm(f"{part}.norm2")
     return _model(config | overrides, shapes)
+
+
+def roberta(**overrides: object) -> TinyModel:
+    """Positions from the third row of their table on, tokens of one type."""
+    own: dict[str, object] = {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}
+    own |= {"max_position_embeddings": LENGTH + 3, "pad_token_id": 2, "type_vocab_size": 1}
+    model, name = bert(**own), "embeddings.position_embeddings.weight"
+    tables = _table("token_type", 1) | _table("position", LENGTH + 3)
+    made = _model(model.config | overrides, {x: y.shape for x, y in model.tensors.items()} | tables)
+    assert made.tensors[name].shape == (LENGTH + 3, HIDDEN)
+    return made
+
+
+def modern_bert(**overrides: object) -> TinyModel:
+    """Norms before the parts but the first, windows of 4 on both sides, fused gates."""
+    own: dict[str, object] = {
+        "architectures": ["ModernBertModel"],
+        "model_type": "modernbert",
+        "hidden_activation": "gelu",
+        "norm_eps": 2e-5,
+        "local_attention": 8,
+        "global_attn_every_n_layers": 2,
+        "global_rope_theta": 5000.0,
+        "local_rope_theta": 200.0,
+    }
+    config = {**_BASE, **own}
+    for name in ("type_vocab_size", "layer_norm_eps"):
+        del config[name]
+    shapes: Shapes = {"embeddings.tok_embeddings.weight": (VOCAB, HIDDEN)}
+    norms = ["embeddings.norm", "final_norm"]
+    for layer in range(LAYERS):
+        part = f"layers.{layer}"
+        norms += [f"{part}.mlp_norm"] + [f"{part}.attn_norm"] * bool(layer)
+        sizes = {"attn.Wqkv": (3 * HIDDEN, HIDDEN), "attn.Wo": (HIDDEN, HIDDEN)}
+        sizes |= {"mlp.Wi": (2 * INNER, HIDDEN), "mlp.Wo": (HIDDEN, INNER)}
+        shapes |= {f"{part}.{name}.weight": shape for name, shape in sizes.items()}
+    shapes |= {f"{name}.weight": (HIDDEN,) for name in norms}
+    return _model(config | overrides, shapes)
+
+
+def gemma_embedding(**overrides: object) -> TinyModel:
+    """Gemma 3 that sees both sides; its tensors lack the name of the model with a head."""
+    own: dict[str, object] = {"architectures": ["Gemma3TextModel"], "sliding_window": 8}
+    own |= {"use_bidirectional_attention": True, "attn_logit_softcapping": None}
+    own |= {"final_logit_softcapping": None, "max_position_embeddings": LENGTH}
+    own |= {"query_pre_attn_scalar": 32}
+    model = tiny.gemma3(**(own | overrides))
+    tensors = {name.removeprefix("model."): x for name, x in model.tensors.items()}
+    return TinyModel("tiny-gemma-embedding", model.config, tensors)
 
 
 def _table(kind: str, rows: int) -> Shapes:

@@ -10,11 +10,12 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys, listed
-from kvasir.models.tensors import tensor_kinds, tensor_name
+from kvasir.models.tensors import base_of, tensor_kinds, tensor_name
 from kvasir.weights.source import ModelSource
 
-_WRITES, _CLASSIFIES = "ForCausalLM", "ForSequenceClassification"
-"""Ends of names of architectures: the same model with an LM head, and with one for labels."""
+_WRITES = ("ForCausalLM", "LMHeadModel")
+_HEADLESS = ("ForSequenceClassification", "Model")
+"""Ends of names of architectures: a model with an LM head, with one for labels, or with none."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 _OF_FOLDERS = """
@@ -38,8 +39,8 @@ HARMLESS = {"hf": frozenset(_OF_FOLDERS.split()), "gguf": frozenset(_OF_GGUF.spl
 @dataclass(frozen=True, slots=True)
 class Chosen:
     fields: Fields
-    classifies: bool = False
-    """The model has a head for labels in place of an LM head."""
+    headless: bool = False
+    """The folder has no LM head, which others of the family have."""
 
 
 def choose(source: ModelSource) -> Chosen:
@@ -54,13 +55,27 @@ def _of_folder(source: ModelSource) -> Chosen:
     if not isinstance(listed, list) or len(listed) != 1:
         raise ModelError(f"{where}: architectures is {listed!r}, expected a list of one name")
     name = str(listed[0])
-    writers = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
-    known = [*writers, *(writer.replace(_WRITES, _CLASSIFIES) for writer in writers)]
-    if name not in known:
-        raise _refusal(source, f"{where}: architecture {name!r}", known)
-    written = name.replace(_CLASSIFIES, _WRITES)
-    found = [family for family in FAMILIES if written in family.architectures]
-    return Chosen(Fields(_fitting(found, source), keys, "hf"), written != name)
+    found = [family for family in FAMILIES if _has(family, name)]
+    if not found:
+        known = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
+        raise _refusal(source, f"{where}: architecture {name!r}", list(known))
+    family = _fitting(found, source)
+    headless = not (family.block.both_ways or name.endswith(_WRITES))
+    return Chosen(Fields(family, keys, "hf"), headless)
+
+
+def _has(family: Family, name: str) -> bool:
+    """As it is called in the table, or with another head or none. Encoders write nothing."""
+    kinds = _HEADLESS if family.block.both_ways else (*_WRITES, *_HEADLESS)
+    return name in family.architectures or any(
+        name == _bare(known) + kind for known in family.architectures for kind in kinds
+    )
+
+
+def _bare(architecture: str) -> str:
+    """Without its head: LlamaForCausalLM is Llama."""
+    end = next((x for x in (*_WRITES, *_HEADLESS) if architecture.endswith(x)), "")
+    return architecture.removesuffix(end)
 
 
 def _of_gguf(source: ModelSource) -> Chosen:
@@ -80,7 +95,8 @@ def _fitting(found: list[Family], source: ModelSource) -> Family:
 
     def first_norm(family: Family) -> str:
         norm = "attn_norm" if "attn_norm" in family.tensors else "attn_post_norm"
-        return tensor_name(family, source.kind, f"layers.0.{norm}")
+        base = base_of(family, source.kind, source.tensors)
+        return tensor_name(family, source.kind, f"layers.0.{norm}", base)
 
     return next((each for each in found if first_norm(each) in source.tensors), found[0])
 

@@ -52,7 +52,7 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
         table = builder.weight("positions", (config.max_positions, config.hidden_size))
         at = builder.op("embed", ("positions",), "x.positions", (table,), scale=1.0)
         x = builder.op("add", (x, at), "x.placed")
-    if config.block.sum_norms:
+    if config.block.sum_norms or config.block.embed_norm:
         x = _norm(builder, config, x, "embed_norm", "x.norm")
     for layer, spec in enumerate(config.layers):
         x = _Block(builder, config, layer, spec).record(x)
@@ -105,7 +105,9 @@ class _Block:
         config = self.config
         if config.block.sum_norms:
             return self._normed_sum(x, body(x), part)
-        y = body(self._norm(x, f"{part}_norm") if config.block.pre_norms else x)
+        is_normed = config.block.embed_norm and part == "attn" and not self.layer
+        has_norm = config.block.pre_norms and not is_normed
+        y = body(self._norm(x, f"{part}_norm") if has_norm else x)
         if config.block.post_norms:
             y = self._norm(y, f"{part}_post_norm")
         return self._add(x, y, part)
@@ -126,7 +128,8 @@ class _Block:
     def _attention(self, x: str) -> str:
         config, layer, spec = self.config, self.layer, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
-        self.builder.kv(KVSpec(layer, "window" if window else "full", window, kv_heads, dim))
+        kept = 0 if config.block.both_ways else window
+        self.builder.kv(KVSpec(layer, "window" if kept else "full", kept, kv_heads, dim))
         rope = config.ropes.get(spec.rope)
         own = rope is not None and rope.query_beta > 0
         q = self._head(x, "q", heads, _OF_QUERIES + spec.rope if own else spec.rope)

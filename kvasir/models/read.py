@@ -22,7 +22,7 @@ from kvasir.models.spec import (
     LayerSpec,
     ModelConfig,
 )
-from kvasir.models.tensors import tensor_name
+from kvasir.models.tensors import base_of, tensor_name
 from kvasir.weights.source import ModelSource
 
 _GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
@@ -48,9 +48,10 @@ def config_from(source: ModelSource) -> ModelConfig:
             f"family {config.family} that has them is not supported",
             code="unsupported_model",
         )
-    if chosen.classifies:
-        config = replace(config, tied=True, classifies=True)
-    return replace(config, unread=unread)
+    if chosen.headless:
+        config = replace(config, tied=True, headless=True)
+    base = base_of(chosen.fields.family, source.kind, source.tensors)
+    return replace(config, unread=unread, base=base)
 
 
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
@@ -60,6 +61,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     ropes = read_ropes(fields, tensors, layers[0].head_dim)
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
+    first = fields.integer("padding_id", least=-1) + 1
     return ModelConfig(
         family=fields.family.name,
         kind=fields.kind,
@@ -67,7 +69,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         vocab_size=_vocab_size(fields, tensors),
         hidden_size=hidden,
         layers=layers,
-        max_positions=ropes[ROPE].stretched(fields.integer("max_positions")),
+        max_positions=ropes[ROPE].stretched(fields.integer("max_positions", first + 1)) - first,
         norm_eps=fields.number("norm_eps"),
         attention_scale=_attention_scale(fields, layers[0], len(layers)),
         ropes={name: rope for name, rope in ropes.items() if name in used},
@@ -78,6 +80,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         logit_scale=fields.number("logit_scale") / _logit_divisor(fields, hidden),
         tied=_tied(fields, tensors),
         learned_positions=fields.flag("learned_positions"),
+        first_position=first,
         token_types=_token_types(fields, tensors),
     )
 
@@ -91,6 +94,8 @@ def _token_types(fields: Fields, tensors: TensorTable) -> int:
 
 
 def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
+    if fields.has("both_ways") and not fields.flag("both_ways"):
+        raise fields.error("both_ways", False, "true of a model that makes vectors alone")
     return replace(
         fields.family.block,
         act=_ACTS[fields.word("act", _ACTS)],
@@ -150,8 +155,9 @@ def _windows(fields: Fields, n_layers: int) -> tuple[int, ...]:
 
 
 def _window(fields: Fields) -> int:
-    """Tokens; 0 where it is null."""
-    return 0 if fields.is_null("window") else fields.integer("window", least=0)
+    """Tokens; 0 where it is null. Files of encoders count those on both sides."""
+    window = 0 if fields.is_null("window") else fields.integer("window", least=0)
+    return window // 2 + 1 if window and fields.family.block.both_ways else window
 
 
 def _slides(fields: Fields, n_layers: int) -> list[bool]:
@@ -160,8 +166,8 @@ def _slides(fields: Fields, n_layers: int) -> list[bool]:
     if types and fields.keys.has(types):
         said = _LAYER_TYPES[fields.kind]
         return [each == said[1] for each in fields.keys.items(types, said, n_layers)]
-    every = fields.integer("full_every")
-    return [i >= first and (not every or (i + 1) % every != 0) for i in range(n_layers)]
+    every, at = fields.integer("full_every"), 0 if fields.flag("full_first") else 1
+    return [i >= first and (not every or (i + at) % every != 0) for i in range(n_layers)]
 
 
 def _with_ropes(

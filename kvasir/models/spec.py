@@ -40,6 +40,8 @@ class BlockSpec:
     """A norm after attention and after the MLP, before each is added."""
     sum_norms: bool = False
     """A norm of the embeddings, and of each sum of a block, in place of those before its parts."""
+    embed_norm: bool = False
+    """A norm of the embeddings, in place of that before the first attention."""
     both_ways: bool = False
     """A token sees those that follow it, too."""
     qkv_bias: bool = False
@@ -127,7 +129,7 @@ class LayerSpec:
     head_dim: int
     ffn_size: int
     window: int = 0
-    """Tokens that a token sees, itself included; 0: all."""
+    """Tokens that a token sees, itself included, on either side where it sees both; 0: all."""
     rope: str = ROPE
     """Of ``ModelConfig.ropes``, or ``NO_ROPE``."""
     experts: ExpertConfig | None = None
@@ -162,18 +164,22 @@ class ModelConfig:
     """Vectors of types of tokens: the first is added to all."""
     learned_positions: bool = False
     """A vector for each position is added to its token's; there are ``max_positions``."""
-    classifies: bool = False
-    """It gives labels to texts: there is no LM head, and ``tied`` stands in."""
+    first_position: int = 0
+    """Row of that table in a folder that belongs to the first token."""
+    headless: bool = False
+    """It gives vectors or labels: there is no LM head, and ``tied`` stands in."""
+    base: str = ""
+    """Before names of a folder's tensors, in place of what the family has there."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 
     @property
     def writes(self) -> bool:
         """It gives tokens, not only vectors and labels."""
-        return not (self.classifies or self.block.both_ways)
+        return not (self.headless or self.block.both_ways)
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """Of each layer; empty: all see everything."""
+        """Of keys and values that each layer keeps; empty: all keep everything, as do encoders."""
         windows = tuple(layer.window for layer in self.layers)
-        return windows if any(windows) else ()
+        return windows if any(windows) and not self.block.both_ways else ()

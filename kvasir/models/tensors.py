@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
+from itertools import takewhile
 
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
@@ -27,6 +28,11 @@ _IGNORABLE = (
 """Ends of names of tensors that hold nothing the program needs."""
 
 
+_BASES = ("", "model.", "bert.", "roberta.", "language_model.model.", "model.language_model.")
+"""What stands before names of tensors of a model without its head, in folders of one with a head
+and without, alone or as a part of one that sees."""
+
+
 def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
     """How a model's family finds a weight in this kind of file; raises KeyError for a name that the
     family does not have."""
@@ -36,7 +42,8 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
 def is_ignorable(config: ModelConfig, tensor: str) -> bool:
     """Whether a tensor may be left unread by programs: derived values, a copy of the tied
     embedding, what guesses further tokens, or a head for labels (``text.heads``)."""
-    is_copy = config.tied and tensor == tensor_name(_family(config), config.kind, "lm_head")
+    head = tensor_name(_family(config), config.kind, "lm_head", config.base)
+    is_copy = config.tied and tensor == head
     is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, tensor)
     return is_copy or is_draft or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
 
@@ -55,16 +62,40 @@ def _layers(family: Family, kind: str) -> str:
     return family.hf_layers if kind == "hf" else "blk"
 
 
-def tensor_name(family: Family, kind: str, weight: str) -> str:
-    """Of a weight "embed", "layers.3.q" or "layers.3.q.bias"; {e} stands for an expert."""
+def base_of(family: Family, kind: str, tensors: Container[str]) -> str:
+    """What stands before names of tensors of a folder without their head: the family's own, or
+    another with which its embedding is found."""
+    own = _own_base(family)
+    names = {base: tensor_name(family, kind, "embed", base) for base in (own, *_BASES)}
+    return next((base for base, name in names.items() if name in tensors), own)
+
+
+def _own_base(family: Family) -> str:
+    """What names of the embedding and of layers begin with: "model."."""
+    both = zip(family.hf_layers.split("."), family.tensors["embed"].hf.split("."), strict=False)
+    return "".join(f"{a}." for a, _ in takewhile(lambda pair: pair[0] == pair[1], both))
+
+
+def _with_base(family: Family, name: str, base: str) -> str:
+    """``base`` in place of the family's own; where it ends so, its rest stands before all."""
+    own = _own_base(family)
+    if name.startswith(own):
+        return base + name.removeprefix(own)
+    return base.removesuffix(own) + name if base.endswith(f".{own}") else name
+
+
+def tensor_name(family: Family, kind: str, weight: str, base: str | None = None) -> str:
+    """Of a weight "embed", "layers.3.q" or "layers.3.q.bias"; {e} stands for an expert. ``base``:
+    as by ``base_of``, else the family's own."""
     prefix, part = "", weight
     if weight.startswith("layers."):
         _, layer, part = weight.split(".", 2)
         prefix = f"{_layers(family, kind)}.{layer}."
     matrix = part.removesuffix(".bias")
     names, end = family.tensors[matrix], "weight" if matrix == part else "bias"
-    name = names.hf if kind == "hf" else names.gguf
-    return f"{prefix}{name.removesuffix('.')}" if name.endswith(".") else f"{prefix}{name}.{end}"
+    name = prefix + (names.hf if kind == "hf" else names.gguf)
+    name = name.removesuffix(".") if name.endswith(".") else f"{name}.{end}"
+    return name if base is None or kind != "hf" else _with_base(family, name, base)
 
 
 def tensor_kinds(family: Family, kind: str) -> set[str]:
@@ -79,7 +110,7 @@ def tensor_kinds(family: Family, kind: str) -> set[str]:
 
 
 def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ...]) -> Weight:
-    template = tensor_name(family, config.kind, name)
+    template = tensor_name(family, config.kind, name, config.base)
     part, sources, spec = name, [template], config.layers[0]
     if name.startswith("layers."):
         _, layer, part = name.split(".", 2)
@@ -88,12 +119,14 @@ def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ..
             sources = [template.replace("{e}", str(e)) for e in range(spec.experts.n_experts)]
     names = family.tensors[part.removesuffix(".bias")]
     step = names.hf_step if config.kind == "hf" else names.gguf_step
-    transforms = (Transform(step, _args(step, shape[0], spec)),) if step else ()
+    transforms = (Transform(step, _args(step, shape[0], config, spec)),) if step else ()
     return Weight(name, shape, tuple(sources), transforms)
 
 
-def _args(step: str, rows: int, spec: LayerSpec) -> tuple[int, ...]:
+def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int, ...]:
     """Of a step to a weight of so many rows."""
+    if step == "last_rows":
+        return config.first_position, rows, config.first_position + rows
     if step in QKV:
         q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
         return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv

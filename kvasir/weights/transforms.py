@@ -148,6 +148,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "even_outputs": even_outputs,
         "odd_outputs": odd_outputs,
         "transposed": transposed,
+        "last_rows": part,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(GROUPED_QKV, group_part),
@@ -165,7 +166,7 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (*many[:-1], k, many[-1])
         elif name.endswith("_outputs"):
             shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
-        elif name in QKV:
+        elif name in (*QKV, "last_rows"):
             shape = (args[2], *shape[1:])
         elif name in GROUPED_QKV:
             shape = ((args[1] + 2 * args[2]) * args[3], *shape[1:])

@@ -48,7 +48,9 @@ KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
 
 // Behind the last one.
 KVASIR_INLINE int64_t visible_to(const AttentionArgs& a, int64_t t) {
-  return a.ends ? a.ends[t] : int64_t(a.rows->pos[t]) + 1;
+  const int64_t pos = a.rows->pos[t];
+  if (!a.ends) return pos + 1;
+  return a.window > 0 && pos + a.window < a.ends[t] ? pos + a.window : a.ends[t];
 }
 
 // The positions [low, high) that any of the item's tokens sees.

@@ -209,7 +209,7 @@ def expected(
         low = max(0, t - s.window + 1) if s.window else 0
         for h in range(s.n_heads):
             q = queries[t].reshape(s.n_heads, s.head_dim)[h].astype(np.float64)
-            end = t + 1 if ends is None else ends[t - start]
+            end = t + 1 if ends is None else min(ends[t - start], t + (s.window or stop))
             keys, values = k[low:end, h // s.group], v[low:end, h // s.group]
             score = keys.astype(np.float64) @ q * s.scale
             if s.softcap:

@@ -34,6 +34,9 @@ GGUF_MODELS = (
 ENCODERS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_bert": tiny_encoders.bert,
     "tiny_nomic_bert": tiny_encoders.nomic_bert,
+    "tiny_roberta": tiny_encoders.roberta,
+    "tiny_modern_bert": tiny_encoders.modern_bert,
+    "tiny_gemma_embedding": tiny_encoders.gemma_embedding,
 }
 """Models that make vectors alone."""
 

@@ -157,7 +157,7 @@ def attend(
     The native kernels also round the probabilities that multiply V, relative to the largest score
     so far, where they round the query."""
     q = round_bf16(q) if kv.rounded else q
-    keep = kv.positions > position - window if window else np.ones(len(kv.positions), bool)
+    keep = np.abs(kv.positions - position) < window if window else np.ones(len(kv.positions), bool)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
     n_shared = len(q) // k.shape[1]
     scores = soften(
@@ -195,7 +195,8 @@ def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
 )
 def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads. A token
-    sees what comes before it and itself, or, with a second input, all positions before its end."""
+    sees what comes before it and itself, or, with a second input, all positions before its end;
+    where there is a window those that are less than it away."""
     q = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     out = np.empty_like(q)
     rule = (op.number("scale"), op.integer("window"), op.number("softcap"))

@@ -11,11 +11,11 @@ from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.gemma_embedding import GEMMA_EMBEDDING
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.glm4 import GLM4
 from kvasir.models.families.glm4_moe import GLM4_MOE
 from kvasir.models.families.gpt2 import GPT2
-from kvasir.models.families.gpt2_bare import GPT2_BARE
 from kvasir.models.families.gpt_neox import GPT_NEOX
 from kvasir.models.families.gpt_oss import GPT_OSS
 from kvasir.models.families.gptj import GPTJ
@@ -28,6 +28,7 @@ from kvasir.models.families.minimax_m2 import MINIMAX_M2
 from kvasir.models.families.ministral import MINISTRAL
 from kvasir.models.families.ministral3 import MINISTRAL3
 from kvasir.models.families.mixtral import MIXTRAL
+from kvasir.models.families.modern_bert import MODERN_BERT
 from kvasir.models.families.nomic_bert import NOMIC_BERT
 from kvasir.models.families.olmo2 import OLMO2
 from kvasir.models.families.olmo3 import OLMO3
@@ -38,6 +39,7 @@ from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
+from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
 from kvasir.models.families.stablelm import STABLELM
@@ -51,6 +53,6 @@ FAMILIES = (
     *(OLMOE, GLM4_MOE, MINIMAX_M2),
     *(GEMMA, GEMMA2, GEMMA3),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
-    *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2, GPT2_BARE),
-    *(BERT, NOMIC_BERT),
+    *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
+    *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
 )
