@@ -20,7 +20,7 @@ MAX_FORCED = 32
 MAX_THREADS = 16
 """So many masks may be slow at a time; more hold up other masks, and no step."""
 HELPED_SECONDS = 0.001
-"""After which another thread goes on with what one has not begun."""
+"""After which it is seen whether another thread shall go on with what one has not begun."""
 Path = tuple[int, ...]
 Bring = Callable[[int, Bits], None]
 
@@ -50,7 +50,7 @@ class Look:
 
     followed: Followed
     outputs: Sequence[int]
-    """All of the answer so far, and never more."""
+    """Of the answer so far what the masks do not know."""
     n_words: int
     """Of a mask."""
     rows: tuple[tuple[int, Path], ...] = ()
@@ -65,7 +65,7 @@ class Look:
     """That masks took."""
     n_calls: int = 0
     cpu: float = 0.0
-    """Seconds of the processor that calls took, but those to open."""
+    """Seconds of the processor that it took, but to open."""
     slowest: float = 0.0
     """Of these calls, seconds."""
     began: float = 0.0
@@ -100,12 +100,20 @@ class Look:
             return self.is_done
 
     def _follow(self) -> None:
-        one = self.followed
+        one, new = self.followed, self.outputs
         if one.n_outputs < 0:
-            one.masks.open(one.key, one.params.constraint, self.outputs)
-            one.n_outputs = len(self.outputs)
-        elif new := self.outputs[one.n_outputs :]:
-            one.n_outputs, one.bits, one.chain = len(self.outputs), None, ()
+            one.masks.open(one.key, one.params.constraint, new)
+            one.n_outputs, new = len(new), ()
+        began = time.thread_time()
+        try:
+            self._look(new)
+        finally:
+            self.cpu = time.thread_time() - began
+
+    def _look(self, new: Sequence[int]) -> None:
+        one = self.followed
+        if new:
+            one.n_outputs, one.bits, one.chain = one.n_outputs + len(new), None, ()
             self._timed(one.masks.accept, one.key, new)
         is_new = one.bits is None
         if one.bits is None:
@@ -144,19 +152,18 @@ class Look:
 
     def _ask(self, path: Path) -> Bits:
         bits = np.zeros(self.n_words, np.uint32)
-        began = time.monotonic()
-        self._timed(self.followed.masks.fill, self.followed.key, path, bits)
-        self.seconds += time.monotonic() - began
+        self.seconds += self._timed(self.followed.masks.fill, self.followed.key, path, bits)
         self.n_masks += 1
         return bits
 
-    def _timed(self, call: Callable[..., None], *args: object) -> None:
-        self.began, cpu = time.monotonic(), time.thread_time()
+    def _timed(self, call: Callable[..., None], *args: object) -> float:
+        self.began = began = time.monotonic()
         call(*args)
-        self.slowest = max(self.slowest, time.monotonic() - self.began)
-        self.cpu += time.thread_time() - cpu
+        seconds = time.monotonic() - began
+        self.slowest = max(self.slowest, seconds)
         self.n_calls += 1
         self.began = 0.0
+        return seconds
 
 
 def close(followed: Followed) -> None:
@@ -170,7 +177,9 @@ def close(followed: Followed) -> None:
 
 
 class Crew:
-    """Threads that look. One that is held up by a look has it alone: another goes on.
+    """Threads that look. One that is held up by a look has it alone: another goes on, as one does
+    where half of the time would not do. More than are needed would take the interpreter, and the
+    processors, from each other.
 
     They begin when they are needed, and wait for no more than a queue and a lock: a pool of futures
     takes a tenth of a millisecond of each step for itself, beside kernels that fill the caches.
@@ -186,13 +195,13 @@ class Crew:
         """Returns when all are done, or ``seconds`` are over: then they go on."""
         looked = _Round(looks)
         self._call(looked)
-        until = time.monotonic() + seconds
-        left = seconds
-        while not looked.is_done.acquire(timeout=min(HELPED_SECONDS, max(0.0, left))):
-            left = until - time.monotonic()
-            if left <= 0:
+        began, passed, n_done = time.monotonic(), 0.0, 0
+        while not looked.is_done.acquire(timeout=min(HELPED_SECONDS, max(0.0, seconds - passed))):
+            passed = time.monotonic() - began
+            if passed >= seconds:
                 return
-            if looked.todo:
+            n_before, n_done = n_done, len(looks) - looked.n_left
+            if looked.todo and needs_help(len(looks), n_before, n_done, passed / seconds):
                 self._call(looked)
 
     def _call(self, looked: _Round) -> None:
@@ -227,13 +236,19 @@ class Crew:
             self._threads.pop().join()
 
 
+def needs_help(n: int, n_before: int, n_done: int, share: float) -> bool:
+    """Whether one thread is held up, or at its pace does not do ``n`` looks in half of the time, of
+    which a ``share`` has passed. ``n_before``: those that were done a while ago."""
+    return n_done == n_before or n * share > n_done / 2
+
+
 class _Round:
     def __init__(self, looks: Sequence[Look]) -> None:
         self.todo = deque(looks)
         self.is_done = threading.Lock()
         """Held until all are."""
         self.is_done.acquire()
-        self._n_left = len(looks)
+        self.n_left = len(looks)
         self._lock = threading.Lock()
 
     def work(self) -> None:
@@ -244,6 +259,6 @@ class _Round:
                 return
             look.run()
             with self._lock:
-                self._n_left -= 1
-                if not self._n_left:
+                self.n_left -= 1
+                if not self.n_left:
                     self.is_done.release()

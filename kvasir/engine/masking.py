@@ -222,7 +222,7 @@ class Masking:
         bring: Bring = lambda row, bits: None,
     ) -> Look:
         followed = self._open[slot].followed
-        outputs = request.tokens[request.n_prompt :]
+        outputs = request.tokens[request.n_prompt + max(followed.n_outputs, 0) :]
         finds_chain = self._jumps and not _may_ban(request.params)
         look = Look(followed, outputs, self._n_words, rows, bring, finds_chain)
         followed.look = look

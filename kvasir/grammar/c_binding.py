@@ -21,7 +21,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,10 @@ KNOWN = re.compile(r"llguidance@1\.[89]\.\d+\b")
 SPECIAL = b"\xff"
 """Stands before the name of a token that no text spells."""
 ERROR_BYTES = 1024
+ID_BYTES = ctypes.sizeof(c_uint32)
+KEPT_TEXTS, KEPT_BYTES = 256, 1024
+"""Of what a grammar forces, whose ids are asked for in each step that comes by there: so many texts
+of at most so many bytes."""
 
 _Tokenize = ctypes.CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t, POINTER(c_uint32), c_size_t)
 
@@ -210,11 +214,17 @@ def _marked(token: bytes) -> bytes:
 
 
 def _tokenizer(encode: Callable[[str], list[int]]) -> Callable[..., int]:
+    kept = lru_cache(KEPT_TEXTS)(lambda text: _ids(encode, text))
+
     def tokenize(_: object, text: int, n_bytes: int, out: Any, n_most: int) -> int:
         """The number of ids, of which as many are written as there is room for."""
-        ids = encode(ctypes.string_at(text, n_bytes).decode())
-        for i, token in enumerate(ids[:n_most]):
-            out[i] = token
-        return len(ids)
+        given = ctypes.string_at(text, n_bytes)
+        ids = kept(given) if n_bytes <= KEPT_BYTES else _ids(encode, given)
+        ctypes.memmove(out, ids, min(len(ids), ID_BYTES * n_most))
+        return len(ids) // ID_BYTES
 
     return tokenize
+
+
+def _ids(encode: Callable[[str], list[int]], text: bytes) -> bytes:
+    return np.array(encode(text.decode()), np.uint32).tobytes()

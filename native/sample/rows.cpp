@@ -52,13 +52,31 @@ KVASIR_INLINE float max_of_block(const float* x) {
   return value;
 }
 
-KVASIR_INLINE Best best_of_block(const float* x, int64_t start, int64_t n, const Draw& draw) {
+KVASIR_INLINE void mask_words(const float* x, int64_t n, const uint32_t* mask, float* out) {
+  for (int64_t start = 0; start < n; start += 32) {
+    const uint32_t word = mask[start / 32];
+    const int count = static_cast<int>(std::min<int64_t>(32, n - start));
+    for (int i = 0; i < count; ++i) out[start + i] = value_if(word >> i & 1, x[start + i]);
+  }
+}
+
+// Of the logits from `start` those that `mask` allows, the others -inf.
+KVASIR_INLINE void mask_block(const float* x, int64_t start, int64_t n, const uint32_t* mask, float* out) {
+  std::fill(out, out + kBlock, -kInfinity);
+  mask_words(x + start, std::min<int64_t>(kBlock, n - start), mask + start / 32, out);
+}
+
+KVASIR_INLINE Best best_of_block(const float* x, int64_t start, int64_t n, const uint32_t* mask,
+                                 const Draw& draw) {
   uint32_t words[kBlock];
   float noise[kBlock], padded[kBlock], score[kBlock];
   philox_block(draw.seed, draw.out_index, static_cast<uint32_t>(start / kBlock), words);
   for (int i = 0; i < kBlock; ++i) noise[i] = log_of(exponential(words[i]));
   const float* logits = x + start;
-  if (start + kBlock > n) {
+  if (mask != nullptr) {
+    mask_block(x, start, n, mask, padded);
+    logits = padded;
+  } else if (start + kBlock > n) {
     std::fill(padded, padded + kBlock, -kInfinity);
     std::copy(x + start, x + n, padded);
     logits = padded;
@@ -103,11 +121,7 @@ KVASIR_CLONES RowMax row_max(const float* x, int64_t n) {
 }
 
 KVASIR_CLONES void mask_row(const float* x, int64_t n, const uint32_t* mask, float* out) {
-  for (int64_t start = 0; start < n; start += 32) {
-    const uint32_t word = mask[start / 32];
-    const int count = static_cast<int>(std::min<int64_t>(32, n - start));
-    for (int i = 0; i < count; ++i) out[start + i] = value_if(word >> i & 1, x[start + i]);
-  }
+  mask_words(x, n, mask, out);
 }
 
 KVASIR_CLONES int32_t first_equal(const float* x, int64_t n, float value) {
@@ -155,6 +169,23 @@ KVASIR_CLONES void block_max(const float* x, int64_t n, std::vector<float>& out)
   if (i < n) out.back() = *std::max_element(x + i, x + n);
 }
 
+KVASIR_CLONES void masked_block_max(const float* x, int64_t n, const uint32_t* mask,
+                                    std::vector<float>& out) {
+  out.resize(static_cast<size_t>((n + kBlock - 1) / kBlock));
+  float block[kBlock];
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const uint32_t first = mask[i / 32], second = i + 32 < n ? mask[i / 32 + 1] : 0;
+    float& value = out[static_cast<size_t>(i / kBlock)];
+    value = -kInfinity;
+    if ((first & second) == ~0u && i + kBlock <= n) {
+      value = max_of_block(x + i);
+    } else if ((first | second) != 0) {
+      mask_block(x, i, n, mask, block);
+      value = max_of_block(block);
+    }
+  }
+}
+
 KVASIR_CLONES void block_mass(const float* x, int64_t start, int64_t n, const Draw& draw, uint64_t* mass) {
   const int count = static_cast<int>(std::min<int64_t>(kBlock, n - start));
   float share[kBlock];
@@ -190,16 +221,16 @@ KVASIR_CLONES void keep_row(const float* scores, int64_t n, Border border, float
 }
 
 KVASIR_CLONES int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima,
-                                    const Draw& draw) {
+                                    const Draw& draw, const uint32_t* mask) {
   // From the block of the largest logit: a high score early excludes most other blocks unseen.
   size_t first = 0;
   while (maxima[first] != draw.largest) ++first;
-  Best best = best_of_block(x, static_cast<int64_t>(first) * kBlock, n, draw);
+  Best best = best_of_block(x, static_cast<int64_t>(first) * kBlock, n, mask, draw);
   for (size_t b = 0; b < maxima.size(); ++b) {
     const float z = (maxima[b] - draw.largest) / draw.temperature;
     const bool cannot_win = z < draw.lowest || z + kMostNoise < best.score;
     if (b == first || maxima[b] < draw.border.logit || cannot_win) continue;
-    const Best other = best_of_block(x, static_cast<int64_t>(b) * kBlock, n, draw);
+    const Best other = best_of_block(x, static_cast<int64_t>(b) * kBlock, n, mask, draw);
     if (other.token >= 0) best.take(other.score, other.token);
   }
   return best.token;

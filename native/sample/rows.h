@@ -36,6 +36,8 @@ float exp_sum(const float* x, int64_t n, float largest);
 int32_t count_ahead(const float* x, int64_t n, int32_t token);
 // Largest of each 64 tokens.
 void block_max(const float* x, int64_t n, std::vector<float>& out);
+// The same of what `mask` [ceil(n / 32)] allows; of 64 tokens that it forbids nothing is read.
+void masked_block_max(const float* x, int64_t n, const uint32_t* mask, std::vector<float>& out);
 // Probabilities of 64 tokens from `start`, relative to the likeliest, as integers of 2^-40; 0 below `lowest`.
 void block_mass(const float* x, int64_t start, int64_t n, const Draw& draw, uint64_t* mass);
 // `out` [n]: (x - largest) / temperature.
@@ -46,8 +48,10 @@ void sum_terms(const float* x, int64_t n, const Draw& draw, uint64_t& mass, uint
 void distance_row(const float* x, int64_t n, const Draw& draw, float mean, float* out);
 // `x` [n] is -inf where `border` does not keep the score.
 void keep_row(const float* scores, int64_t n, Border border, float* x);
-// The kept token with the largest (logit - largest) / temperature - log(E). `maxima`: the row's block_max.
-int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw);
+// The kept token with the largest (logit - largest) / temperature - log(E). `maxima`: the row's block_max, or
+// masked_block_max with the `mask`.
+int32_t gumbel_argmax(const float* x, int64_t n, const std::vector<float>& maxima, const Draw& draw,
+                      const uint32_t* mask = nullptr);
 
 // The word behind the noise of one token.
 uint32_t philox_word(uint64_t seed, int64_t out_index, uint32_t token);

@@ -112,6 +112,18 @@ int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParam
   return gumbel_argmax(x, vocab, scratch.maxima, draw);
 }
 
+// The same of what `mask` allows, for params whose filters look at no other token; kNothingLeft when nothing
+// can be drawn.
+int32_t draw_masked(const float* x, int32_t vocab, const uint32_t* mask, const SlotParams& params,
+                    int64_t out_index, Scratch& scratch) {
+  masked_block_max(x, vocab, mask, scratch.maxima);
+  const float largest = *std::max_element(scratch.maxima.begin(), scratch.maxima.end());
+  if (largest == -kInfinity) return kNothingLeft;
+  Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, -kInfinity};
+  if (params.min_p >= kSmallest) draw.lowest = natural_log(params.min_p);
+  return gumbel_argmax(x, vocab, scratch.maxima, draw, mask);
+}
+
 }  // namespace
 
 struct Sampler::State {
@@ -141,6 +153,14 @@ struct Sampler::State {
 
   bool restricts(const uint32_t* mask) const {
     return mask != nullptr || !params.allowed.empty() || !is_plain;
+  }
+
+  // Whether a masked row needs no copy: a token is kept or not by its own logit and the largest.
+  bool reads_only(int64_t out_index) const {
+    const SlotParams& p = params;
+    const bool edits = penalises || !p.bad_words.empty() || !p.logit_bias.empty() || !p.allowed.empty() ||
+                       out_index < p.min_tokens;
+    return is_plain && !edits && p.temperature > 0 && p.top_k <= 0 && p.top_p >= 1;
   }
 
   // The row that may be changed: of its own where much is, so that the distribution that is reported stays.
@@ -237,11 +257,14 @@ Drawn Sampler::sample(int32_t slot, float* logits, int64_t out_index, std::span<
   if (target >= 0)
     return report(logits, vocab_, raw.value, target, std::max(params.n_prompt_logprobs, 0), {}, scratch);
 
-  float* x = state->row(logits, vocab_, mask, scratch.row);
+  const bool reads_only = mask != nullptr && state->reads_only(out_index);
+  float* x = reads_only ? logits : state->row(logits, vocab_, mask, scratch.row);
   Editor editor(x, scratch.saved);
   state->edit(editor, out_index, path);
   int32_t token = kNothingLeft;
-  if (!state->is_plain) {
+  if (reads_only) {
+    token = draw_masked(logits, vocab_, mask, params, out_index, scratch);
+  } else if (!state->is_plain) {
     token = state->draw_staged(editor, x, vocab_, out_index, path, scratch);
   } else {
     state->penalise(editor, path, scratch.changes);

@@ -15,7 +15,7 @@ from kvasir import _native
 from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.core.plan import RowOutput
 from kvasir.sampling import philox, reference
-from kvasir.sampling.masks import Bits, allows, n_words
+from kvasir.sampling.masks import Bits, allows, apply, n_words
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -216,6 +216,28 @@ def test_a_mask_forbids_before_all_else_and_changes_no_logprob() -> None:
     one = np.array([1 << 9], np.uint32)
     biased = structs.replace(params, logit_bias=((3, 100.0),), top_k=1)
     assert native_row(row, biased, mask=one).token == 9
+
+
+@pytest.mark.parametrize("vocab", [1, 31, 33, 63, 64, 65, 127, 129, 1000])
+def test_a_mask_is_the_same_as_logits_that_are_minus_infinity(vocab: int) -> None:
+    """Where nothing else is asked for, the row is read where it lies."""
+    rng = np.random.default_rng(vocab)
+    for out_index in range(60):
+        logits, mask = make_logits(rng, vocab), make_mask(rng, vocab)
+        params = TokenParams(
+            seed=vocab,
+            max_tokens=99,
+            temperature=float(rng.choice([1e-40, 0.3, 1.0, 3.0])),
+            min_p=float(rng.choice([0.0, 0.2])),
+        )
+        held = logits.copy()
+        apply(held, mask)
+        drawn = native_row(logits, params, out_index=out_index, mask=mask)
+        assert drawn == reference_row(logits, params, out_index=out_index, mask=mask)
+        if (held > -np.inf).any():
+            assert drawn.token == native_row(held, params, out_index=out_index).token
+        elif np.isfinite(logits.max()):
+            assert drawn.token == reference.NOTHING_LEFT
 
 
 def test_v_of_one_is_excluded() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kvasir.engine import masking
 from kvasir.engine.engine import Engine
-from kvasir.engine.looks import Crew, Look
+from kvasir.engine.looks import Crew, Look, needs_help
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sampling.masks import Bits
 from kvasir.sched.scheduler import Scheduler
@@ -64,6 +64,22 @@ def test_others_go_on_without_a_late_mask(
         assert found[one.id][-1].finish == "length"
     made.close()
     assert masks.n_open == 0
+
+
+@pytest.mark.parametrize(
+    ("n_before", "n_done", "share", "helps"),
+    [
+        (0, 0, 0.01, True),  # the first holds it up
+        (30, 30, 0.1, True),
+        (0, 2, 0.01, False),
+        (0, 2, 0.02, True),  # 64 take two thirds of the time
+        (30, 33, 0.25, False),
+    ],
+)
+def test_another_thread_helps_where_one_does_not_do(
+    n_before: int, n_done: int, share: float, helps: bool
+) -> None:
+    assert needs_help(64, n_before, n_done, share) is helps
 
 
 @overlaps
