@@ -21,15 +21,16 @@ KINDS = {
     architecture: str(config["model_type"])
     for config in (make().config for make in (*GOLDEN_MODELS.values(), *ENCODERS.values()))
     for architecture in config["architectures"]
-}
+} | {"RobertaModel": "roberta", "CamembertModel": "camembert"}
 
 SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
     "ministral3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     "glm4_moe": {"head_dim": 128},
+    "Gemma3TextModel": {"use_bidirectional_attention": True},
 }
-"""What every file says, too: two classes stretch ropes of which nothing is said, the other's 96
-heads do not share its 4096 columns."""
+"""What every file of a kind or an architecture says, too: two classes stretch ropes of which
+nothing is said, another's 96 heads do not share its 4096 columns, an encoder sees both sides."""
 FOREIGN = ("minicpm",)
 """Whose class is in the models' folders, not in ``transformers``."""
 
@@ -47,7 +48,7 @@ def read(config: Mapping[str, object]) -> ModelConfig:
 def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
-    named = {"architectures": [architecture], **SAID.get(kind, {})}
+    named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
     full = transformers.AutoConfig.for_model(kind).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     said = {
