@@ -10,6 +10,7 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys, listed
+from kvasir.models.qkv import is_fused, with_qkv
 from kvasir.models.tensors import base_of, tensor_kinds, tensor_name
 from kvasir.weights.source import ModelSource
 
@@ -87,7 +88,8 @@ def _of_gguf(source: ModelSource) -> Chosen:
     keys = Keys(source.config, str(source.path), f"{arch}.")
     has_experts = keys.integer("expert_count", 0, least=0) > 0
     fits = [family for family in found if ("n_experts" in family.fields) == has_experts]
-    return Chosen(Fields(_fitting(fits or found, source), keys, "gguf"))
+    family = with_qkv(_fitting(fits or found, source), is_fused(source.tensors))
+    return Chosen(Fields(family, keys, "gguf"))
 
 
 def _fitting(found: list[Family], source: ModelSource) -> Family:

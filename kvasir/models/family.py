@@ -34,7 +34,7 @@ def always(value: Default) -> ModelField:
 class TensorNames(NamedTuple):
     """The tensors of a weight, or of a weight of each layer, without prefix and ".weight"; {e} is
     an expert. To a name that ends in a point nothing is added. Steps are names of
-    ``weights.transforms`` between tensor and weight."""
+    ``weights.transforms`` between tensor and weight, spaces between them."""
 
     hf: str
     gguf: str

@@ -10,6 +10,7 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.models.choose import HARMLESS, Chosen, choose
 from kvasir.models.fields import Fields
 from kvasir.models.keys import listed
+from kvasir.models.qkv import is_fused
 from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
@@ -51,7 +52,8 @@ def config_from(source: ModelSource) -> ModelConfig:
     if chosen.headless:
         config = replace(config, tied=True, headless=True)
     base = base_of(chosen.fields.family, source.kind, source.tensors)
-    return replace(config, unread=unread, base=base)
+    fused = is_fused(source.tensors) if source.kind == "gguf" else None
+    return replace(config, unread=unread, base=base, fused_qkv=fused)
 
 
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:

@@ -170,6 +170,8 @@ class ModelConfig:
     """It gives vectors or labels: there is no LM head, and ``tied`` stands in."""
     base: str = ""
     """Before names of a folder's tensors, in place of what the family has there."""
+    fused_qkv: bool | None = None
+    """A GGUF file has q, k and v in one tensor, or in three, whatever others of the family do."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 

@@ -9,6 +9,7 @@ from itertools import takewhile
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
+from kvasir.models.qkv import with_qkv
 from kvasir.models.spec import LayerSpec, ModelConfig
 from kvasir.weights.transforms import GROUPED_QKV, QKV
 
@@ -119,8 +120,8 @@ def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ..
             sources = [template.replace("{e}", str(e)) for e in range(spec.experts.n_experts)]
     names = family.tensors[part.removesuffix(".bias")]
     step = names.hf_step if config.kind == "hf" else names.gguf_step
-    transforms = (Transform(step, _args(step, shape[0], config, spec)),) if step else ()
-    return Weight(name, shape, tuple(sources), transforms)
+    transforms = (Transform(each, _args(each, shape[0], config, spec)) for each in step.split())
+    return Weight(name, shape, tuple(sources), tuple(transforms))
 
 
 def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int, ...]:
@@ -136,4 +137,4 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
 
 
 def _family(config: ModelConfig) -> Family:
-    return next(family for family in FAMILIES if family.name == config.family)
+    return with_qkv(next(x for x in FAMILIES if x.name == config.family), config.fused_qkv)

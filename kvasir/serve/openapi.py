@@ -206,9 +206,10 @@ def _responses(spec: RouteSpec, schemas: Schemas) -> Json:
 
 def _stream(media: str, event: Json) -> Json:
     """The whole is text; what it holds is one JSON value after another, each of them ``event``:
-    what follows ``data:``, or a line. OpenAPI 3.1 has no words of its own for that."""
+    what follows ``data:``, or a line. OpenAPI 3.1 has no words of its own for that. No type is
+    said: some who check take the stream for a text, others each of its events for a value."""
     content = {"type": "array", "items": event}
-    return {"type": "string", "contentMediaType": media, "contentSchema": content}
+    return {"contentMediaType": media, "contentSchema": content}
 
 
 def _any_of(schemas: Sequence[Json]) -> Json:

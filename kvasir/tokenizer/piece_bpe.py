@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
@@ -57,6 +57,7 @@ def merged_bpe(
     lowercase: bool = False,
 ) -> Kind:
     """Whose merges stand in ``lines``, two tokens each. Raises ModelError."""
+    vocabulary = _with_runs(vocabulary)
     backend = _backend(vocabulary, pairs_of(lines, field), field)
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
     if rules.drops_spaces:
@@ -68,6 +69,18 @@ def merged_bpe(
     if steps:
         backend.normalizer = normalizers.Sequence(steps)
     return Kind(backend, vocabulary, "metaspace", rules.has_prefix, adds_bos=rules.adds_bos)
+
+
+def _with_runs(vocabulary: TokenList) -> TokenList:
+    """Runs of spaces as merges spell them: llama.cpp's converter writes user-defined ones with
+    spaces, which leaves merges without their tokens."""
+    known = frozenset(vocabulary.tokens)
+    tokens = list(vocabulary.tokens)
+    for i in vocabulary.ids(USER_DEFINED):
+        run = SPACE * len(tokens[i])
+        if not tokens[i].strip(" ") and run not in known:
+            tokens[i] = run
+    return replace(vocabulary, tokens=tuple(tokens))
 
 
 def _backend(

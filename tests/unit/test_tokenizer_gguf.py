@@ -162,3 +162,16 @@ def test_bad_metadata_is_named(make: type, extra: dict[str, object], message: st
     with pytest.raises(ModelError) as caught:
         spec_from_gguf(make(**{KEY + key: value for key, value in extra.items()}))
     assert message in caught.value.message
+
+
+def test_runs_of_spaces_that_files_write_as_spaces() -> None:
+    """As llama.cpp's converter writes user-defined tokens, of which merges speak with ▁."""
+    metadata = characters()
+    at = metadata[KEY + "tokens"].index("▁▁")
+    written = characters()
+    written[KEY + "tokens"][at] = "  "
+    written[KEY + "token_type"][at] = 4
+    one, other = (Tokenizer(spec_from_gguf(each)) for each in (metadata, written))
+    for text in ("  the", "a   b", " \n  "):
+        assert one.encode(text) == other.encode(text)
+        assert other.decode(other.encode(text)) == text

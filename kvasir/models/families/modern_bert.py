@@ -54,6 +54,7 @@ MODERN_BERT = replace(
     },
     harmless={
         **{"attention.causal": (False,), "norm_bias": (False,), "mlp_bias": (False,)},
+        **{"attention.layer_norm_rms_epsilon": None, "classifier.pooling_type": None},
         **dict.fromkeys(_TRAINING.split()),
     },
 )
