@@ -49,12 +49,12 @@ class Documented:
         """Schema of an event of the streams there; None where there are none."""
         content = self.told["paths"][path][method.lower()]["responses"]["200"]["content"]
         found = [content[media]["schema"] for media in STREAMS if media in content]
-        return found[0]["contentSchema"]["items"] if found else None
+        return found[0]["x-event"] if found else None
 
     def _check_stream(self, schema: Any, method: str, path: str, text: str) -> None:
         """Of what stands in a stream every value is one that the document has."""
         assert schema["contentMediaType"] in STREAMS
-        event = schema["contentSchema"]["items"]
+        event = schema["x-event"]
         found = events_in(text)
         assert found
         for value in found:

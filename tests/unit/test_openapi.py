@@ -79,7 +79,7 @@ def test_what_is_made_is_linked_to_what_asks_for_it(told: Any) -> None:
 
 def test_events_of_streams_are_in_it(told: Any) -> None:
     chat = told["paths"]["/v1/chat/completions"]["post"]["responses"]["200"]["content"]
-    event = chat["text/event-stream"]["schema"]["contentSchema"]["items"]
+    event = chat["text/event-stream"]["schema"]["x-event"]
     names = [each["$ref"].rpartition("/")[2] for each in event["anyOf"]]
     assert names == ["ChatChunk", "ErrorAnswer"]
     ollama = told["paths"]["/api/chat"]["post"]["responses"]["200"]["content"]
