@@ -47,14 +47,12 @@ class Engine:
         jump_ahead: bool = True,
     ) -> None:
         """``disk``: the one that the scheduler plans with; it is closed with the engine.
-        ``masks``: what it knows of constraints; without, constrained requests are refused.
-        ``jump_ahead``: tokens that these force have no steps of their own."""
+        ``masks``: what it knows of constraints; None: nothing, and it refuses constrained
+        requests. ``jump_ahead``: tokens that these force have no steps of their own."""
         self._saving = None if disk is None else Saving(executor, disk)
         self._executor = executor
         self._scheduler = scheduler
-        self._masking: Masking | None = None
-        if masks is not None:
-            self._masking = Masking(masks, scheduler, executor.sizes, jumps=jump_ahead)
+        self._masking = Masking(masks, scheduler, executor.sizes, jumps=jump_ahead)
         make = OverlappedLoop if overlap else Loop
         self._loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
@@ -77,17 +75,15 @@ class Engine:
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
-        _check_kind(request, has_masks=self._masking is not None)
-        if self._masking is not None:
-            is_ready = self._masking.prepare(request.id, request.params.constraint)
-            if is_ready is not None:
-                self._unprepared[request.id] = request, is_ready, self.timeline.clock()
-                return
+        _check_kind(request)
+        is_ready = self._masking.prepare(request.id, request.params.constraint)
+        if is_ready is not None:
+            self._unprepared[request.id] = request, is_ready, self.timeline.clock()
+            return
         try:
             self._whole(self._scheduler.add, request)
         except RequestError:
-            if self._masking is not None:
-                self._masking.ended(request.id)
+            self._masking.ended(request.id)
             raise
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
@@ -101,14 +97,11 @@ class Engine:
     def cancel(self, request_id: int) -> bool:
         """End a request; False when it ended before."""
         self._queue(request_id)
-        if self._masking is not None:
-            self._masking.ended(request_id)
+        self._masking.ended(request_id)
         return self._whole(self._scheduler.cancel, request_id)
 
     def end_thinking(self, request_id: int) -> None:
         """End the reasoning of a request whose constraint says that this may be asked for."""
-        if self._masking is None:
-            return
         self._queue(request_id)
         self._masking.end_thinking(request_id)
 
@@ -139,12 +132,10 @@ class Engine:
             time.sleep(LOOK_SECONDS)
         refused, self._refused = tuple(self._refused), []
         self._unsaved = None
-        events = refused + self._loop.step()
-        if self._masking is not None:
-            events += self._masking.closed()
-            for event in events:
-                if event.finish is not None:
-                    self._masking.ended(event.id)
+        events = refused + self._loop.step() + self._masking.closed()
+        for event in events:
+            if event.finish is not None:
+                self._masking.ended(event.id)
         if self._saving is not None and not events and self._scheduler.is_stalled:
             self._saving.wait()
         if not self.has_work:
@@ -165,8 +156,6 @@ class Engine:
 
     def stats(self) -> EngineStats:
         stats, masking = self._scheduler.stats(), self._masking
-        if masking is None:
-            return stats
         return structs.replace(stats, n_masks=masking.n_masks, mask_seconds=masking.seconds)
 
     @property
@@ -195,8 +184,7 @@ class Engine:
         if self._saving is not None and self.is_sound and not self.has_work:
             self._saving.save_all(self._scheduler.unsaved())
         self._executor.close()
-        if self._masking is not None:
-            self._masking.close()
+        self._masking.close()
         if self._saving is not None:
             self._saving.close()
         self._failure = self._failure or "it is closed"
@@ -240,11 +228,9 @@ def _check_ids(request: EngineRequest, vocab_size: int) -> None:
         raise RequestError(f"allowed has {len(params.allowed)} bytes: a bit for each token")
 
 
-def _check_kind(request: EngineRequest, *, has_masks: bool) -> None:
+def _check_kind(request: EngineRequest) -> None:
     if request.context.adapter or request.context.media:
         # nothing here computes with them: entries would be kept under a wrong name
         raise RequestError("this engine has no adapters and reads no media: send tokens alone")
     if request.pooling is not None and (request.params != NO_DRAWS or request.emitted):
         raise RequestError("a request that pools draws nothing: send it without sampling")
-    if request.params.constraint and not has_masks:
-        raise RequestError("this engine has no masks: send requests without a constraint")
