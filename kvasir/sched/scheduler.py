@@ -68,20 +68,23 @@ class Scheduler:
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._paces = make_paces(self.costs, config.itl_target)
-        self._drafts: Drafts | None = None
-        if proposer is not None and config.max_draft_tokens:
-            n_drafted, length = config.max_draft_tokens, config.sizes.max_model_len
-            self._drafts = Drafts(proposer, n_drafted, length)
+        self._drafts = Drafts(
+            proposer if config.max_draft_tokens else None,
+            config.max_draft_tokens,
+            config.sizes.max_model_len,
+        )
         seconds = self.costs.chunk_seconds
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
-        self._queues = Queues(self._kv, self._order, self._account, self.timeline, config)
+        self._counters = Counters()
+        self._queues = Queues(
+            self._kv, self._order, self._account, self.timeline, self._counters, config
+        )
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
-        self._counters = Counters()
-        self._prompts = Prompts(self._queues, self._account, self.timeline, self._counters, config)
+        self._prompts = Prompts(self._queues, self._account, config)
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
@@ -181,7 +184,6 @@ class Scheduler:
         self._making = making = Making(
             sizes.max_num_batched_tokens, self.config.whole_prompts, *self._paces
         )
-        self._queues.begin_plan()
         self._prompts.begin(making)
         running = self._queues.running
         ready, others = by_phase(running)
@@ -219,8 +221,7 @@ class Scheduler:
             vector = _next(vectors, request) if gives_vector(request, row) else None
             if request.finish is None:
                 self._book(request, row, outputs, request.epoch == epoch, vector)
-        if self._drafts is not None:
-            self._drafts.ran(plan, making.owners, result)
+        self._drafts.ran(plan, making.owners, result)
         return self.take_events()
 
     def reset_prefix_cache(self) -> None:
@@ -257,7 +258,8 @@ class Scheduler:
         return self._queues.running
 
     def stats(self) -> EngineStats:
-        return self._counters.stats(self._queues, self._kv, self._timekeeper)
+        n_running, n_waiting = len(self._queues.running), len(self._order)
+        return self._counters.stats(n_running, n_waiting, self._kv, self._timekeeper)
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
@@ -275,17 +277,14 @@ class Scheduler:
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
-        able = [x for x in ready if not x.is_behind]
-        drafts = {} if self._drafts is None else self._drafts.asked(able)
+        drafts = self._drafts.asked(ready)
         if drafts:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
         n_spare = making.budget - len(ready)
-        forced = forced_rows(n_spare, [x for x in ready if x.is_behind])
-        rows = dict(forced)
-        if self._drafts is not None and drafts:
-            n_spare -= sum(len(row.tokens) - 1 for row in forced.values())
-            rows |= self._drafts.rows(n_spare, ready, drafts)
+        forced = forced_rows(n_spare, ready)
+        n_spare -= sum([len(row.tokens) - 1 for row in forced.values()])
+        rows = forced | self._drafts.rows(n_spare, ready, drafts)
         making.decode([x for x in ready if x not in rows] if rows else ready)
         for request, row in rows.items():
             making.draft(request, row, is_forced=request in forced)
@@ -304,7 +303,7 @@ class Scheduler:
             opens=tuple(making.opens),
             tables=tuple(making.tables),
             commits=making.commits(self._uncommitted),
-            moves=self._queues.take_moves() if self._drafts is not None else (),
+            moves=self._drafts.take_moves(self._queues.running),
             copies=copies,
             saves=saves,
             loads=loads,
@@ -350,9 +349,7 @@ class Scheduler:
         if vector is not None:
             event = book_vector(request, vector)
         elif is_draft(row):
-            if self._drafts is not None:
-                row = self._drafts.resolved(row)
-            event = book_draft(request, row, outputs, is_current)
+            event = book_draft(request, self._drafts.resolved(row), outputs, is_current)
         else:
             event = book(request, row, outputs, is_current)
         if event is not None:
