@@ -39,7 +39,7 @@ class Prompts:
             ]
         self._account.charge(prompts)
         for request in self._order.ranked(prompts):
-            if request.slot < 0 or not request.n_left or request.is_decoding:
+            if request.slot < 0 or not request.n_left:
                 continue
             while may_start and self._order.goes_first(request) and self._start(making):
                 pass
