@@ -8,8 +8,9 @@ from itertools import takewhile
 
 from msgspec import structs
 
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.drawn import Drawn
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.plan import MAX_DRAFTS, Move, Row, StepPlan, StepResult
 from kvasir.sched.request import Request
 from kvasir.sched.rows import draft_row, is_draft
@@ -22,11 +23,15 @@ MIN_OUTPUTS = 2
 class Drafts:
     """Asks the proposer once a step, for all that decode; without one nobody speculates."""
 
-    def __init__(self, proposer: Proposer | None, max_tokens: int, max_model_len: int) -> None:
-        """``max_tokens``: drafted tokens of one row."""
-        self._proposer = proposer
-        self._max_tokens = max_tokens
-        self._max_model_len = max_model_len
+    def __init__(self, proposer: Proposer | None, config: SchedulerConfig) -> None:
+        """Raises ConfigError where there are layers with a state."""
+        self._max_tokens = config.max_draft_tokens
+        self._max_model_len = config.sizes.max_model_len
+        if self._max_tokens and any(group.state_bytes for group in config.sizes.groups):
+            raise ConfigError(
+                "layers with a state cannot take rejected drafts back: turn speculation off"
+            )
+        self._proposer = proposer if self._max_tokens else None
         self._drawn = Drawn()
 
     def asked(self, ready: Sequence[Request]) -> dict[Request, Draft]:

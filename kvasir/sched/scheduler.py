@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import EngineRequest
@@ -60,19 +60,11 @@ class Scheduler:
         ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
         write down what happens; default: one of its own. ``disk``: keeps evicted blocks.
         ``clock``: seconds that deadlines are measured in."""
-        if config.max_draft_tokens and any(group.state_bytes for group in config.sizes.groups):
-            raise ConfigError(
-                "layers with a state cannot take rejected drafts back: turn speculation off"
-            )
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._paces = make_paces(self.costs, config.itl_target)
-        self._drafts = Drafts(
-            proposer if config.max_draft_tokens else None,
-            config.max_draft_tokens,
-            config.sizes.max_model_len,
-        )
+        self._drafts = Drafts(proposer, config)
         seconds = self.costs.chunk_seconds
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
@@ -195,32 +187,9 @@ class Scheduler:
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
-        if not self._flights or self._flights[0][0] is not plan:
-            raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
-        making = self._flights[0][1]
-        if len(result.outputs) != making.n_logits:
-            raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
-        self._flights.popleft()
-        self._kv.committed()
-        self.costs.observe(making.load, result.seconds)
-        self.timeline.step(
-            plan,
-            [request.id for request in making.owners],
-            result,
-            n_waiting=len(self._order),
-            blocks_free=self._kv.cache.n_available,
-            n_decodes=making.n_decodes,
-            forced=making.forced,
-        )
-        self._counters.ran(result.seconds, making.n_forced)
+        making = self._landed(plan, result)
         self._book_decodes(making, result.outputs)
-        first, vectors = making.n_decodes, iter(result.vectors)
-        for row, request, epoch in zip(*making.others(), strict=True):
-            outputs = result.outputs[first : first + row.n_logits]
-            first += row.n_logits
-            vector = _next(vectors, request) if gives_vector(request, row) else None
-            if request.finish is None:
-                self._book(request, row, outputs, request.epoch == epoch, vector)
+        self._book_others(making, result)
         self._drafts.ran(plan, making.owners, result)
         return self.take_events()
 
@@ -313,6 +282,28 @@ class Scheduler:
         self._flights.append((plan, making))
         return plan
 
+    def _landed(self, plan: StepPlan, result: StepResult) -> Making:
+        """The oldest plan has run: what is learnt of it besides what its rows gave."""
+        if not self._flights or self._flights[0][0] is not plan:
+            raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
+        making = self._flights[0][1]
+        if len(result.outputs) != making.n_logits:
+            raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
+        self._flights.popleft()
+        self._kv.committed()
+        self.costs.observe(making.load, result.seconds)
+        self.timeline.step(
+            plan,
+            [request.id for request in making.owners],
+            result,
+            n_waiting=len(self._order),
+            blocks_free=self._kv.cache.n_available,
+            n_decodes=making.n_decodes,
+            forced=making.forced,
+        )
+        self._counters.ran(result.seconds, making.n_forced)
+        return making
+
     def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:
         """One drawn token for each of the first rows: what ``_book`` does, sooner for the tokens
         that nearly all of them are."""
@@ -333,6 +324,15 @@ class Scheduler:
                 is_current = request.epoch == making.epochs[i]
                 self._book(request, making.rows[i], (output,), is_current)
         self._counters.output_tokens += n_told
+
+    def _book_others(self, making: Making, result: StepResult) -> None:
+        first, vectors = making.n_decodes, iter(result.vectors)
+        for row, request, epoch in zip(*making.others(), strict=True):
+            outputs = result.outputs[first : first + row.n_logits]
+            first += row.n_logits
+            vector = _next(vectors, request) if gives_vector(request, row) else None
+            if request.finish is None:
+                self._book(request, row, outputs, request.epoch == epoch, vector)
 
     def _book(
         self,
