@@ -60,7 +60,9 @@ class Drafts:
     ) -> dict[Request, Row]:
         """Of those whose drafts fit; ``n_spare``: tokens of the budget that are left for them."""
         rows: dict[Request, Row] = {}
-        for request in [x for x in ready if x in drafts] if drafts else ():
+        for request in ready if drafts else ():
+            if request not in drafts:
+                continue
             draft = self.fitting(request, drafts[request], n_spare)
             if draft.tokens or draft.n_asked:
                 n_spare -= len(draft.tokens)
