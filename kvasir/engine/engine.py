@@ -57,7 +57,7 @@ class Engine:
         self._loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
-        self._unprepared: dict[int, tuple[EngineRequest, Callable[[], bool], float]] = {}
+        self._unprepared: dict[int, tuple[EngineRequest, float]] = {}
         """Requests that no step waits for, and since when: their constraints are made beside the
         steps."""
         self._process = os.getpid()
@@ -76,9 +76,9 @@ class Engine:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
         _check_kind(request)
-        is_ready = self._masking.prepare(request.id, request.params.constraint)
-        if is_ready is not None:
-            self._unprepared[request.id] = request, is_ready, self.timeline.clock()
+        self._masking.prepare(request.id, request.params.constraint)
+        if not self._masking.is_ready(request.id):
+            self._unprepared[request.id] = request, self.timeline.clock()
             return
         try:
             self._whole(self._scheduler.add, request)
@@ -115,7 +115,7 @@ class Engine:
 
     def _queue(self, request_id: int) -> None:
         """What waits for its constraint no more."""
-        request, _, since = self._unprepared.pop(request_id, (None, None, 0.0))
+        request, since = self._unprepared.pop(request_id, (None, 0.0))
         try:
             if request is not None:
                 self._whole(self._scheduler.add, request)
@@ -124,8 +124,8 @@ class Engine:
             self._refused.append(_refusal(request_id, error))
 
     def _step(self) -> StepEvents:
-        for request_id, (_, is_ready, _) in tuple(self._unprepared.items()):
-            if not is_ready():
+        for request_id in tuple(self._unprepared):
+            if not self._masking.is_ready(request_id):
                 break  # they are made in their order
             self._queue(request_id)
         if self._unprepared and not self._scheduler.has_work:

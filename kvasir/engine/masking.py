@@ -72,15 +72,18 @@ class Masking:
         self._closed: list[tuple[int, int]] = []
         """Their ids and numbers of outputs, of those that nobody was told of."""
 
-    def prepare(self, request_id: int, constraint: str) -> Callable[[], bool] | None:
-        """A request with it has arrived. Whether it can be queued; None: it can. Raises
-        RequestError where there are no masks."""
+    def prepare(self, request_id: int, constraint: str) -> None:
+        """A request with it has arrived. Raises RequestError where there are no masks."""
         if not constraint:
-            return None
+            return
         if self._masks is None:
             raise RequestError("this engine has no masks: send requests without a constraint")
-        is_ready = self._prepared[request_id] = self._masks.prepare(constraint)
-        return None if is_ready() else is_ready
+        self._prepared[request_id] = self._masks.prepare(constraint)
+
+    def is_ready(self, request_id: int) -> bool:
+        """Whether it can be queued."""
+        prepared = self._prepared.get(request_id)
+        return prepared is None or prepared()
 
     def ended(self, request_id: int) -> None:
         """Nothing is asked of its constraint any more."""
