@@ -92,7 +92,7 @@ class Engine:
             try:
                 self.add(request)
             except RequestError as error:
-                self._refused.append(_refusal(request.id, error))
+                self._refused.append(TokenEvent.failed(request.id, error))
 
     def cancel(self, request_id: int) -> bool:
         """End a request; False when it ended before."""
@@ -121,7 +121,7 @@ class Engine:
                 self._whole(self._scheduler.add, request)
                 self.timeline.mark(request_id, "compiled", since=since)
         except RequestError as error:
-            self._refused.append(_refusal(request_id, error))
+            self._refused.append(TokenEvent.failed(request_id, error))
 
     def _step(self) -> StepEvents:
         for request_id in tuple(self._unprepared):
@@ -206,10 +206,6 @@ class Engine:
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
             raise
-
-
-def _refusal(request_id: int, error: RequestError) -> TokenEvent:
-    return TokenEvent(request_id, finish="error", error=error.message, error_code=error.code)
 
 
 def _check_ids(request: EngineRequest, vocab_size: int) -> None:

@@ -138,8 +138,7 @@ class Scheduler:
     def fail(self, request: Request, error: KvasirError) -> None:
         """End a running request now, as ``cancel`` does."""
         self._counters.n_failed += 1
-        news = TokenEvent(request.id, finish="error", error=error.message, error_code=error.code)
-        self._close(request, news)
+        self._close(request, TokenEvent.failed(request.id, error))
 
     def jump(self, request: Request, tokens: Sequence[int]) -> None:
         """``tokens`` are all that may follow the outputs of a decoding request, one by one; the
