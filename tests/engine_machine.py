@@ -144,7 +144,6 @@ class Machine:
             masks=masks,
             jump_ahead=self.jump_ahead,
         )
-        assert self.engine._masking is not None
         self.engine._masking._patience = inf  # a run follows from its seed, not from the clock
 
     def play(self) -> None:

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kvasir.bench.ceilings import Ceilings, bandwidth_for, measure_ceilings
+from kvasir.bench.planned import opened
 from kvasir.bench.report import describe_engine, report
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
-from kvasir.core.errors import ConfigError
 from kvasir.engine.build import build_engine
 from kvasir.exec.cpu.backend import CPU
 from kvasir.ir.cost import weights_read
 from kvasir.ir.ops import Sizes
-from kvasir.models.loaded import load_model
 
 
 def measured(
@@ -24,9 +23,7 @@ def measured(
     wants_ceilings: bool = True,
 ) -> dict[str, Any]:
     """The report of ``measure`` on a fresh engine; ceilings are taken right after it."""
-    if options.executor == "fake":
-        raise ConfigError("the fake executor computes nothing: measure cpu or reference")
-    loaded = load_model(options.model)
+    loaded = opened(options)
     built = build_engine(options, loaded=loaded)
     try:
         results = measure(Workload(built))

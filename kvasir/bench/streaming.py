@@ -13,14 +13,13 @@ from kvasir.bench.cputime import CpuTimes, processes_of
 from kvasir.bench.fingerprint import Meter
 from kvasir.bench.http_client import Target
 from kvasir.bench.load import LoadSettings, measure_load
-from kvasir.bench.planned import planned_executor
+from kvasir.bench.planned import opened, planned_executor
 from kvasir.bench.report import report, summary
 from kvasir.bench.start import HOST, NAME, flags, running_server
 from kvasir.bench.workload import Workload
 from kvasir.config.options import EngineOptions
-from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.errors import KvasirError
 from kvasir.engine.build import build_engine
-from kvasir.models.loaded import load_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,7 @@ def measure_streaming(options: EngineOptions, settings: StreamingSettings) -> di
 
     Raises KvasirError when a request or the server fails.
     """
-    if options.executor == "fake":
-        raise ConfigError("the fake executor computes nothing: measure cpu or reference")
-    loaded = load_model(options.model)
+    loaded = opened(options)
     model, words = str(loaded.source.path), flags(options)
     offline, served = [], []
     for key in range(1, settings.repeat + 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.vectors import NO_VECTORS, VectorFacts
 
 
@@ -48,6 +49,10 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token", omit_defaul
     """How many these are."""
     vector: bytes = b""
     """Of a request that pools, with its last event: f32 [hidden size], little-endian."""
+
+    @classmethod
+    def failed(cls, request_id: int, error: KvasirError) -> TokenEvent:
+        return cls(request_id, finish="error", error=error.message, error_code=error.code)
 
 
 class DiskStats(msgspec.Struct, tag="disk"):

@@ -47,19 +47,17 @@ class Engine:
         jump_ahead: bool = True,
     ) -> None:
         """``disk``: the one that the scheduler plans with; it is closed with the engine.
-        ``masks``: what it knows of constraints; without, constrained requests are refused.
-        ``jump_ahead``: tokens that these force have no steps of their own."""
+        ``masks``: what it knows of constraints; None: nothing, and it refuses constrained
+        requests. ``jump_ahead``: tokens that these force have no steps of their own."""
         self._saving = None if disk is None else Saving(executor, disk)
         self._executor = executor
         self._scheduler = scheduler
-        self._masking: Masking | None = None
-        if masks is not None:
-            self._masking = Masking(masks, scheduler, executor.sizes, jumps=jump_ahead)
+        self._masking = Masking(masks, scheduler, executor.sizes, jumps=jump_ahead)
         make = OverlappedLoop if overlap else Loop
         self._loop = make(self._executor, scheduler, self._masking)
         self._unsaved: Iterator[Transfer] | None = None
         self._refused: list[TokenEvent] = []
-        self._unprepared: dict[int, tuple[EngineRequest, Callable[[], bool], float]] = {}
+        self._unprepared: dict[int, tuple[EngineRequest, float]] = {}
         """Requests that no step waits for, and since when: their constraints are made beside the
         steps."""
         self._process = os.getpid()
@@ -77,17 +75,15 @@ class Engine:
     def add(self, request: EngineRequest) -> None:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
-        _check_kind(request, has_masks=self._masking is not None)
-        if self._masking is not None:
-            is_ready = self._masking.prepare(request.id, request.params.constraint)
-            if is_ready is not None:
-                self._unprepared[request.id] = request, is_ready, self.timeline.clock()
-                return
+        _check_kind(request)
+        self._masking.prepare(request.id, request.params.constraint)
+        if not self._masking.is_ready(request.id):
+            self._unprepared[request.id] = request, self.timeline.clock()
+            return
         try:
             self._whole(self._scheduler.add, request)
         except RequestError:
-            if self._masking is not None:
-                self._masking.ended(request.id)
+            self._masking.ended(request.id)
             raise
 
     def submit(self, requests: Iterable[EngineRequest]) -> None:
@@ -96,19 +92,16 @@ class Engine:
             try:
                 self.add(request)
             except RequestError as error:
-                self._refused.append(_refusal(request.id, error))
+                self._refused.append(TokenEvent.failed(request.id, error))
 
     def cancel(self, request_id: int) -> bool:
         """End a request; False when it ended before."""
         self._queue(request_id)
-        if self._masking is not None:
-            self._masking.ended(request_id)
+        self._masking.ended(request_id)
         return self._whole(self._scheduler.cancel, request_id)
 
     def end_thinking(self, request_id: int) -> None:
         """End the reasoning of a request whose constraint says that this may be asked for."""
-        if self._masking is None:
-            return
         self._queue(request_id)
         self._masking.end_thinking(request_id)
 
@@ -122,29 +115,27 @@ class Engine:
 
     def _queue(self, request_id: int) -> None:
         """What waits for its constraint no more."""
-        request, _, since = self._unprepared.pop(request_id, (None, None, 0.0))
+        request, since = self._unprepared.pop(request_id, (None, 0.0))
         try:
             if request is not None:
                 self._whole(self._scheduler.add, request)
                 self.timeline.mark(request_id, "compiled", since=since)
         except RequestError as error:
-            self._refused.append(_refusal(request_id, error))
+            self._refused.append(TokenEvent.failed(request_id, error))
 
     def _step(self) -> StepEvents:
-        for request_id, (_, is_ready, _) in tuple(self._unprepared.items()):
-            if not is_ready():
+        for request_id in tuple(self._unprepared):
+            if not self._masking.is_ready(request_id):
                 break  # they are made in their order
             self._queue(request_id)
         if self._unprepared and not self._scheduler.has_work:
             time.sleep(LOOK_SECONDS)
         refused, self._refused = tuple(self._refused), []
         self._unsaved = None
-        events = refused + self._loop.step()
-        if self._masking is not None:
-            events += self._masking.closed()
-            for event in events:
-                if event.finish is not None:
-                    self._masking.ended(event.id)
+        events = refused + self._loop.step() + self._masking.closed()
+        for event in events:
+            if event.finish is not None:
+                self._masking.ended(event.id)
         if self._saving is not None and not events and self._scheduler.is_stalled:
             self._saving.wait()
         if not self.has_work:
@@ -165,8 +156,6 @@ class Engine:
 
     def stats(self) -> EngineStats:
         stats, masking = self._scheduler.stats(), self._masking
-        if masking is None:
-            return stats
         return structs.replace(stats, n_masks=masking.n_masks, mask_seconds=masking.seconds)
 
     @property
@@ -195,8 +184,7 @@ class Engine:
         if self._saving is not None and self.is_sound and not self.has_work:
             self._saving.save_all(self._scheduler.unsaved())
         self._executor.close()
-        if self._masking is not None:
-            self._masking.close()
+        self._masking.close()
         if self._saving is not None:
             self._saving.close()
         self._failure = self._failure or "it is closed"
@@ -220,10 +208,6 @@ class Engine:
             raise
 
 
-def _refusal(request_id: int, error: RequestError) -> TokenEvent:
-    return TokenEvent(request_id, finish="error", error=error.message, error_code=error.code)
-
-
 def _check_ids(request: EngineRequest, vocab_size: int) -> None:
     """An id that no logits have would end the step, and the engine with it."""
     params = request.params
@@ -240,11 +224,9 @@ def _check_ids(request: EngineRequest, vocab_size: int) -> None:
         raise RequestError(f"allowed has {len(params.allowed)} bytes: a bit for each token")
 
 
-def _check_kind(request: EngineRequest, *, has_masks: bool) -> None:
+def _check_kind(request: EngineRequest) -> None:
     if request.context.adapter or request.context.media:
         # nothing here computes with them: entries would be kept under a wrong name
         raise RequestError("this engine has no adapters and reads no media: send tokens alone")
     if request.pooling is not None and (request.params != NO_DRAWS or request.emitted):
         raise RequestError("a request that pools draws nothing: send it without sampling")
-    if request.params.constraint and not has_masks:
-        raise RequestError("this engine has no masks: send requests without a constraint")

@@ -25,6 +25,14 @@ Path = tuple[int, ...]
 Bring = Callable[[int, Bits], None]
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Spent:
+    """By the masks of one constraint of a tenant."""
+
+    seconds: float = 0.0
+    """Beyond those that each call may take."""
+
+
 @dataclass(slots=True, eq=False)
 class Followed:
     """An answer that keeps to a constraint, as the masks know it. A look that is under way has it
@@ -34,6 +42,8 @@ class Followed:
     key: int
     """Instead of a slot: the next answer there has another."""
     params: TokenParams
+    spent: Spent
+    """Of its constraint, as others of the tenant have it."""
     n_outputs: int = -1
     """That the masks know; -1: they know nothing of it."""
     bits: Bits | None = None

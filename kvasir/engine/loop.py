@@ -46,7 +46,7 @@ class _Flight(NamedTuple):
 class Loop:
     """Plan, run, commit: the readable specification of the overlapped loop."""
 
-    def __init__(self, executor: Executor, scheduler: Scheduler, masking: Masking | None) -> None:
+    def __init__(self, executor: Executor, scheduler: Scheduler, masking: Masking) -> None:
         self._executor = executor
         self._scheduler = scheduler
         self._masking = masking
@@ -58,8 +58,7 @@ class Loop:
         return self._rest() if flight is None else self._commit(flight)
 
     def _launch(self) -> _Flight | None:
-        if self._masking is not None:
-            self._masking.jump()
+        self._masking.jump()
         plan = self._scheduler.plan()
         if plan is None:
             return None
@@ -71,26 +70,23 @@ class Loop:
 
     def _fill(self, flight: _Flight | None) -> _Flight | None:
         """Bring the masks that it waits for: what was launched before is committed."""
-        if self._masking is not None and flight is not None:
+        if flight is not None:
             self._masking.fill(flight.plan, flight.handle, flight.seconds)
         return flight
 
     def _commit(self, flight: _Flight) -> tuple[TokenEvent, ...]:
         with _faults_of(flight.plan):
             result = flight.handle.result()
-        if self._masking is not None:
-            result = self._masking.heard(flight.plan, result)
+        result = self._masking.heard(flight.plan, result)
         if self.watch is not None:
             self.watch.done()
         events = self._scheduler.commit(flight.plan, result)
-        if self._masking is not None:
-            self._masking.drew()
+        self._masking.drew()
         return events
 
     def _rest(self) -> tuple[TokenEvent, ...]:
         """There is nothing to compute."""
-        if self._masking is not None:
-            self._masking.rest()
+        self._masking.rest()
         return self._scheduler.take_events()
 
 
@@ -104,8 +100,7 @@ class OverlappedLoop(Loop):
         running = self._flight or self._fill(self._launch())
         if running is None:
             return self._rest()
-        decides = self._masking is not None and self._masking.decides(running.plan)
-        self._flight = None if decides else self._launch()
+        self._flight = None if self._masking.decides(running.plan) else self._launch()
         events = self._commit(running)
         self._fill(self._flight)
         return events

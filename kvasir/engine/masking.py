@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from math import inf
 from weakref import WeakValueDictionary
@@ -12,12 +12,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 from msgspec import structs
 
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine.looks import Bring, Crew, Followed, Look, Path, close
+from kvasir.engine.looks import Bring, Crew, Followed, Look, Path, Spent, close
 from kvasir.exec.base import Handle
 from kvasir.exec.masks import ConstrainedSlots
 from kvasir.grammar.thinking import closed_at
@@ -36,28 +36,12 @@ CPU_SECONDS_EACH = 0.002
 There are grammars that take longer with each token, and processors are everybody's."""
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class _Spent:
-    """On one constraint of a tenant."""
-
-    seconds: float = 0.0
-    """Beyond CPU_SECONDS_EACH."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A slot whose request keeps to a constraint."""
-
-    followed: Followed
-    spent: _Spent
-
-
 class Masking:
     """Follows plans and results, which say all: the constraint of each slot, what was put out
     there, and which rows wait for a mask. A request whose masks fail, or take too long, ends."""
 
     def __init__(
-        self, masks: Masks, scheduler: Scheduler, sizes: EngineSizes, *, jumps: bool
+        self, masks: Masks | None, scheduler: Scheduler, sizes: EngineSizes, *, jumps: bool
     ) -> None:
         """``jumps``: what is forced has no steps of its own."""
         self._masks = masks
@@ -68,13 +52,13 @@ class Masking:
         if any(group.state_bytes for group in sizes.groups):
             self._patience = inf  # a state cannot take a token a second time
         self._slots = ConstrainedSlots()
-        self._open: dict[int, _Open] = {}
-        """By slot."""
+        self._open: dict[int, Followed] = {}
+        """By slot, of requests that keep to a constraint."""
         self._crew = Crew()
         self._keys = count()
         self._left: dict[int, set[int]] = {}
         """By step the logit rows that it waits for no more."""
-        self._shared: WeakValueDictionary[tuple[str, str], _Spent] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[tuple[str, str], Spent] = WeakValueDictionary()
         """By tenant and constraint."""
         self._failed: dict[int, Exception] = {}
         """By slot, of requests that do not know it yet."""
@@ -88,12 +72,18 @@ class Masking:
         self._closed: list[tuple[int, int]] = []
         """Their ids and numbers of outputs, of those that nobody was told of."""
 
-    def prepare(self, request_id: int, constraint: str) -> Callable[[], bool] | None:
-        """A request with it has arrived. Whether it can be queued; None: it can."""
+    def prepare(self, request_id: int, constraint: str) -> None:
+        """A request with it has arrived. Raises RequestError where there are no masks."""
         if not constraint:
-            return None
-        is_ready = self._prepared[request_id] = self._masks.prepare(constraint)
-        return None if is_ready() else is_ready
+            return
+        if self._masks is None:
+            raise RequestError("this engine has no masks: send requests without a constraint")
+        self._prepared[request_id] = self._masks.prepare(constraint)
+
+    def is_ready(self, request_id: int) -> bool:
+        """Whether it can be queued."""
+        prepared = self._prepared.get(request_id)
+        return prepared is None or prepared()
 
     def ended(self, request_id: int) -> None:
         """Nothing is asked of its constraint any more."""
@@ -156,14 +146,14 @@ class Masking:
         running = {slot: owners[slot] for slot in self._open.keys() & owners.keys()}
         looks = {}
         for slot, request in running.items():
-            followed = self._open[slot].followed
+            followed = self._open[slot]
             if followed.look is not None:
                 self._take(slot)
             elif self._jumps and _can_jump(request) and followed.n_outputs != request.n_outputs:
                 looks[slot] = self._look(slot, request)
         self._await(looks, self._patience)
         for slot, request in running.items():
-            followed = self._open[slot].followed
+            followed = self._open[slot]
             request.is_late = followed.look is not None or (
                 request.is_late and request.n_drawn > request.n_outputs
             )
@@ -174,7 +164,7 @@ class Masking:
 
     def rest(self) -> None:
         """Nothing can be computed: wait a little, if that is for a mask."""
-        if any(one.followed.look is not None for one in self._open.values()):
+        if any(one.look is not None for one in self._open.values()):
             time.sleep(LATE_SECONDS / 4)
 
     def fill(self, plan: StepPlan, handle: Handle, seconds: float) -> None:
@@ -188,7 +178,7 @@ class Masking:
             if opening.params.constraint and opening.slot in owners:
                 owner = owners[opening.slot]
                 key = owner.standing.tenant, owner.params.constraint
-                self._follow(opening.slot, owner.params, self._shared.setdefault(key, _Spent()))
+                self._follow(opening.slot, owner.params, self._shared.setdefault(key, Spent()))
         by_slot: dict[int, list[tuple[int, Path]]] = {}
         for i, (slot, path) in rows.items():
             if slot in owners and slot in self._open:
@@ -221,7 +211,7 @@ class Masking:
         rows: tuple[tuple[int, Path], ...] = (),
         bring: Bring = lambda row, bits: None,
     ) -> Look:
-        followed = self._open[slot].followed
+        followed = self._open[slot]
         outputs = request.tokens[request.n_prompt + max(followed.n_outputs, 0) :]
         finds_chain = self._jumps and not _may_ban(request.params)
         look = Look(followed, outputs, self._n_words, rows, bring, finds_chain)
@@ -238,7 +228,7 @@ class Masking:
     def _take(self, slot: int) -> None:
         """What a look found, when it is done."""
         one = self._open[slot]
-        look = one.followed.look
+        look = one.look
         if look is None:
             return
         if not look.is_done:
@@ -246,7 +236,7 @@ class Masking:
             if began and time.monotonic() - began > MAX_SECONDS:
                 self._failed[slot] = _too_slow()
             return
-        one.followed.look = None
+        one.look = None
         self.n_masks += look.n_masks
         self.seconds += look.seconds
         if isinstance(look.error, Exception):
@@ -264,12 +254,13 @@ class Masking:
             self._close(slot)
         self._crew.close()
 
-    def _follow(self, slot: int, params: TokenParams, spent: _Spent) -> None:
-        self._open[slot] = _Open(Followed(self._masks, next(self._keys), params), spent)
+    def _follow(self, slot: int, params: TokenParams, spent: Spent) -> None:
+        if self._masks is not None:
+            self._open[slot] = Followed(self._masks, next(self._keys), params, spent)
 
     def _close(self, slot: int) -> None:
         self._failed.pop(slot, None)
-        close(self._open.pop(slot).followed)
+        close(self._open.pop(slot))
 
     def _owners(self) -> dict[int, Request]:
         """By slot what runs there."""

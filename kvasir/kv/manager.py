@@ -34,6 +34,8 @@ class Match(msgspec.Struct, frozen=True):
     """Tokens looked up."""
     n_tokens: int
     """Tokens that need not be computed."""
+    fits: bool
+    """There are blocks to start so, and those that are to be left."""
     n_loaded: int = 0
     """Those of them that come from disk."""
     is_coming: bool = False
@@ -73,9 +75,8 @@ class KVCacheManager:
         self._is_caching = config.enable_prefix_caching
         """What nobody holds stays; else requests share by forks alone."""
         self._has_windows = any(group.window for group in groups)
-        none = self.cache.find(KeyChain(b"", (), size), 0)
-        self._nothing = Match(none, 0, 0, on_disk=OnDisk(0))
-        """Of a request that there is nothing to find for."""
+        self._nothing = self.cache.find(KeyChain(b"", (), size), 0)
+        """For a request that there is nothing to find for."""
         self._computing: Counter[tuple[int, bytes]] = Counter()
         """By the class of who computes and the key."""
         self._loads: list[Transfer] = []
@@ -95,12 +96,13 @@ class KVCacheManager:
         """Whether ``match`` can give any tokens."""
         return self._is_caching or holder.parent >= 0
 
-    def match(self, holder: Holder, n_tokens: int, n_held: int, n_spare: int) -> tuple[Match, bool]:
-        """What ``holder`` would begin with, ``n_tokens`` at most. Whether it can start so with
-        blocks for ``n_held`` tokens, and leave ``n_spare``; disk is asked when it could."""
+    def match(self, holder: Holder, n_tokens: int, n_held: int, n_spare: int) -> Match:
+        """What ``holder`` would begin with, ``n_tokens`` at most. It is to start with blocks for
+        ``n_held`` tokens, and leave ``n_spare``; disk is asked when it could."""
         cache, size = self.cache, self.cache.block_size
         if not self.may_match(holder):
-            return self._nothing, cache.fits(self._nothing.hit, n_held, n_spare)
+            fits = cache.fits(self._nothing, n_held, n_spare)
+            return Match(self._nothing, 0, 0, fits, on_disk=OnDisk(0))
         hit = self._find(holder, n_tokens)
         fits = cache.fits(hit, n_held, n_spare)
         if hit.n_part and not fits:
@@ -110,8 +112,8 @@ class KVCacheManager:
         found, is_coming = self._fork(holder, hit, n_tokens)
         if found is not hit:
             n_found, none = cache.n_tokens(found), OnDisk(hit.node.depth)
-            match = Match(found, n_tokens, n_found, is_coming=is_coming, on_disk=none)
-            return match, cache.fits(found, n_held, n_spare)
+            fits = cache.fits(found, n_held, n_spare)
+            return Match(found, n_tokens, n_found, fits, is_coming=is_coming, on_disk=none)
         n_cachable, n_loaded = n_tokens if self._is_caching else 0, 0
         n_found, depth = cache.n_tokens(hit), hit.node.depth
         on_disk = self._on_disk(holder, hit, n_cachable, n_spare)
@@ -123,7 +125,7 @@ class KVCacheManager:
         if self._computing and (depth + 1) * size <= n_cachable:
             key = self._chain(holder).keys(depth + 1)[depth]
             is_coming |= any([(rank, key) in self._computing for rank in range(holder.rank + 1)])
-        return Match(hit, n_cachable, n_found, n_loaded, is_coming, on_disk), fits
+        return Match(hit, n_cachable, n_found, fits, n_loaded, is_coming, on_disk)
 
     def n_cached(self, holder: Holder, n_tokens: int) -> int:
         """Tokens, of its first ``n_tokens``, that memory has for one that does not run."""

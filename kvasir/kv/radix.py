@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK
 from kvasir.kv.keys import TOKEN_BYTES
 
 _NO_CHILDREN: list[Node] = []
-_NO_NAMES: list[bytes] = []
 """Of the many leaves; never changed."""
+_TOKENS = attrgetter("tokens")
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +32,6 @@ class Node:
     """Finite logits were computed from it; then also from all blocks before it."""
     children: list[Node] = field(default_factory=lambda: _NO_CHILDREN)
     """Ascending by their tokens: the longest common prefix is that of a neighbour."""
-    names: list[bytes] = field(default_factory=lambda: _NO_NAMES)
-    """Their tokens."""
     is_live: bool = True
     """Not dropped from the tree. A root without children is not in the tree, yet live."""
 
@@ -72,7 +71,7 @@ class RadixTree:
 
     def part(self, parent: Node, tokens: bytes) -> tuple[Node | None, int]:
         """The child of ``parent`` that shares most leading tokens with ``tokens``, and how many."""
-        at = bisect_left(parent.names, tokens)
+        at = bisect_left(parent.children, tokens, key=_TOKENS)
         best, most = None, 0
         for node in parent.children[max(0, at - 1) : at + 1]:
             n = _n_common(node.tokens, tokens)
@@ -90,10 +89,8 @@ class RadixTree:
                 parent = self._nodes.setdefault(parent.key, parent)
             node = Node(key, tokens, list(self._none), parent, parent.depth + 1, is_proven=False)
             if not parent.children:
-                parent.children, parent.names = [], []
-            at = bisect_left(parent.names, tokens)
-            parent.names.insert(at, tokens)
-            parent.children.insert(at, node)
+                parent.children = []
+            insort(parent.children, node, key=_TOKENS)
             self._nodes[key] = node
         held = node.blocks
         for group, block in enumerate(blocks):
@@ -150,7 +147,7 @@ class RadixTree:
         """Forget everything."""
         for node in self._nodes.values():
             node.is_live = node.parent is None
-            node.children, node.names = _NO_CHILDREN, _NO_NAMES
+            node.children = _NO_CHILDREN
         self._nodes.clear()
         self._n_roots = 0
         for known in self.by_block:
@@ -162,7 +159,7 @@ class RadixTree:
         for key, node in self._nodes.items():
             tokens = [child.tokens for child in node.children]
             is_family = all(child.parent is node for child in node.children)
-            if not is_family or not tokens == node.names == sorted(set(tokens)):
+            if not is_family or tokens != sorted(set(tokens)):
                 raise KvasirError(f"what follows blocks {node.blocks} is out of order")
             if node.key != key or not node.is_live:
                 raise KvasirError(f"blocks {node.blocks} are not where their key is")
@@ -197,8 +194,8 @@ class RadixTree:
         parent = node.parent
         if parent is None:
             raise KvasirError("a root holds no block")
-        at = bisect_left(parent.names, node.tokens)
-        del self._nodes[node.key], parent.children[at], parent.names[at]
+        at = bisect_left(parent.children, node.tokens, key=_TOKENS)
+        del self._nodes[node.key], parent.children[at]
         for known, block in zip(self.by_block, node.blocks, strict=True):
             known.pop(block, None)
         node.is_live = False

@@ -65,15 +65,7 @@ def book_vector(request: Request, vector: bytes) -> TokenEvent:
     if not vector:
         why = "the vector is not finite; --dtype float32 may help"
         request.error = KvasirError(why, code="model_numerics")
-    error = request.error
-    return TokenEvent(
-        request.id,
-        finish=request.finish,
-        error=None if error is None else error.message,
-        error_code=None if error is None else error.code,
-        n_cached=request.n_cached,
-        vector=vector,
-    )
+    return _event(request, vector=vector)
 
 
 def n_settled(request: Request, row: Row) -> int:
@@ -113,7 +105,10 @@ def _emit(request: Request, outputs: tuple[RowOutput, ...]) -> list[RowOutput]:
 
 
 def _event(
-    request: Request, drawn: list[RowOutput], scores: tuple[TokenLogprob, ...] = ()
+    request: Request,
+    drawn: Sequence[RowOutput] = (),
+    scores: tuple[TokenLogprob, ...] = (),
+    vector: bytes = b"",
 ) -> TokenEvent:
     tokens = tuple([output.token for output in drawn])
     wants_logprobs = request.params.n_logprobs >= 0
@@ -121,7 +116,8 @@ def _event(
     error = request.error
     is_first = bool(drawn) and request.n_outputs == len(drawn)
     is_stopped = request.finish == "stop" and tokens[-1:] and tokens[-1] in request.params.stop_ids
-    is_only_scored = request.finish is not None and request.max_outputs == 0
+    draws_nothing = request.max_outputs == 0 or request.pooling is not None
+    is_only_read = request.finish is not None and draws_nothing
     return TokenEvent(
         request.id,
         tokens=tokens,
@@ -132,7 +128,8 @@ def _event(
         error=None if error is None else error.message,
         error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
-        n_cached=request.n_cached if is_first or is_only_scored else 0,
+        n_cached=request.n_cached if is_first or is_only_read else 0,
+        vector=vector,
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from kvasir.core.messages import EngineStats
 from kvasir.kv.manager import KVCacheManager
-from kvasir.sched.queues import Queues
 from kvasir.timing.timekeeper import Timekeeper
 
 
@@ -15,6 +14,7 @@ class Counters:
     """Fields of ``EngineStats``."""
 
     step: int = 0
+    n_preemptions: int = 0
     n_cancelled: int = 0
     n_failed: int = 0
     prompt_tokens: int = 0
@@ -31,16 +31,17 @@ class Counters:
         self.step_seconds = seconds
         self.n_forced += n_forced
 
-    def stats(self, queues: Queues, kv: KVCacheManager, times: Timekeeper) -> EngineStats:
+    def stats(
+        self, n_running: int, n_waiting: int, kv: KVCacheManager, times: Timekeeper
+    ) -> EngineStats:
         wait, pools = times.wait(), kv.cache.pools
         return EngineStats(
             **vars(self),
-            n_running=len(queues.running),
-            n_waiting=len(queues.waiting),
+            n_running=n_running,
+            n_waiting=n_waiting,
             blocks_total=sum(pool.n_blocks for pool in pools),
             blocks_free=sum(pool.n_free for pool in pools),
             blocks_cached=sum(pool.n_cached for pool in pools),
-            n_preemptions=queues.n_preemptions,
             prefix_queries=kv.n_queried,
             prefix_hits=kv.n_hit,
             disk=None if kv.tier is None else kv.tier.stats(),

@@ -8,9 +8,10 @@ from itertools import takewhile
 
 from msgspec import structs
 
+from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.drawn import Drawn
-from kvasir.core.errors import KvasirError
-from kvasir.core.plan import MAX_DRAFTS, Row, StepPlan, StepResult
+from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.plan import MAX_DRAFTS, Move, Row, StepPlan, StepResult
 from kvasir.sched.request import Request
 from kvasir.sched.rows import draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
@@ -20,19 +21,25 @@ MIN_OUTPUTS = 2
 
 
 class Drafts:
-    """Asks the proposer once a step, for all that decode."""
+    """Asks the proposer once a step, for all that decode; without one nobody speculates."""
 
-    def __init__(self, proposer: Proposer, max_tokens: int, max_model_len: int) -> None:
-        """``max_tokens``: drafted tokens of one row."""
-        self._proposer = proposer
-        self._max_tokens = max_tokens
-        self._max_model_len = max_model_len
+    def __init__(self, proposer: Proposer | None, config: SchedulerConfig) -> None:
+        """Raises ConfigError where there are layers with a state."""
+        self._max_tokens = config.max_draft_tokens
+        self._max_model_len = config.sizes.max_model_len
+        if self._max_tokens and any(group.state_bytes for group in config.sizes.groups):
+            raise ConfigError(
+                "layers with a state cannot take rejected drafts back: turn speculation off"
+            )
+        self._proposer = proposer if self._max_tokens else None
         self._drawn = Drawn()
 
     def asked(self, ready: Sequence[Request]) -> dict[Request, Draft]:
         """What may follow the tokens of those for whom anything is proposed; all others go on
         without waiting."""
-        able = [x for x in ready if x.max_outputs - x.n_drawn >= MIN_OUTPUTS]
+        if self._proposer is None:
+            return {}
+        able = [x for x in ready if x.max_outputs - x.n_drawn >= MIN_OUTPUTS and not x.is_behind]
         drafts = self._proposer.propose(able, self._max_tokens) if able else ()
         found = zip(able, drafts, strict=True)
         return {x: draft for x, draft in found if draft.tokens or draft.n_asked}
@@ -53,7 +60,7 @@ class Drafts:
     ) -> dict[Request, Row]:
         """Of those whose drafts fit; ``n_spare``: tokens of the budget that are left for them."""
         rows: dict[Request, Row] = {}
-        for request in ready:
+        for request in ready if drafts else ():
             if request not in drafts:
                 continue
             draft = self.fitting(request, drafts[request], n_spare)
@@ -64,11 +71,24 @@ class Drafts:
         return rows
 
     def resolved(self, row: Row) -> Row:
-        """A row of the oldest uncommitted plan with ids in the places of references."""
+        """A row of the oldest uncommitted plan with ids in the places of references to drafts."""
+        if self._proposer is None:
+            return row
         return structs.replace(row, tokens=self._drawn.ids(row.tokens))
+
+    def take_moves(self, running: Sequence[Request]) -> tuple[Move, ...]:
+        """Entries of accepted branches that are not in their places yet."""
+        if self._proposer is None:
+            return ()
+        moves = tuple([move for request in running for move in request.moves])
+        for request in running:
+            request.moves.clear()
+        return moves
 
     def ran(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
         """A plan is committed: what the executor drafted has ids from now on."""
+        if self._proposer is None:
+            return
         if not result.drafts and any(row.n_drafts for row in plan.rows):
             raise KvasirError("rows ask for drafts, and the executor has no draft program")
         self._drawn = Drawn.by(plan, result.outputs, result.drafts)

@@ -14,7 +14,7 @@ def forced_rows(n_spare: int, ready: Sequence[Request]) -> dict[Request, Row]:
     """Of those that have more to compute than their newest token. ``n_spare``: tokens of the budget
     that are left when everybody has computed one."""
     rows: dict[Request, Row] = {}
-    for request in ready:
+    for request in [x for x in ready if x.is_jumping]:
         row = _row(request, n_spare)
         if row is not None:
             n_spare -= len(row.tokens) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvasir.core.params import MAX_LOGPROBS
 from kvasir.core.plan import Row, SlotOpen, TableChange, reference
 from kvasir.core.request import PRIORITY_CLASSES
 from kvasir.kv.holders import Holder
@@ -42,6 +43,8 @@ class Making:
     epochs: list[int] = field(default_factory=list)
     """The owner's when the row was planned."""
     opens: list[SlotOpen] = field(default_factory=list)
+    has_preempted: bool = False
+    """Somebody, for others."""
     tables: list[TableChange] = field(default_factory=list)
     n_scores: int = 0
     """Logprobs of prompts, alternatives included."""
@@ -57,6 +60,11 @@ class Making:
     @property
     def load(self) -> Load:
         return Load(len(self.rows), self.n_tokens, self.n_pairs, self.n_entries)
+
+    @property
+    def opened(self) -> frozenset[int]:
+        """Slots of those who start, whose blocks the plan names."""
+        return frozenset([opening.slot for opening in self.opens])
 
     @property
     def n_forced(self) -> int:
@@ -117,6 +125,11 @@ class Making:
         n_prompts, n_most = self.n_prompts[self.rank], min(1, self.budget)
         return self.pace.room(self.load, self.decodes, 0, n_most, n_prompts) > 0
 
+    def takes(self, request: Request) -> bool:
+        """Whether it takes on a token of a request that would start, and may score it."""
+        may_score = self.n_scores + 1 + MAX_LOGPROBS <= MAX_SCORES
+        return self.room(request) > 0 and (may_score or not request.is_scoring)
+
     def scorable(self, request: Request) -> int:
         """Tokens of ``request`` whose scores the step takes on, where it wants any."""
         if not request.is_scoring:
@@ -152,8 +165,7 @@ class Making:
         """(slot, token) of what the samplers' states were not told; a slot is opened with all of
         its own."""
         commits = [(request.slot, token) for request, token in emitted if request.slot >= 0]
-        if self.opens:
-            opened = {opening.slot for opening in self.opens}
+        if opened := self.opened:
             commits = [commit for commit in commits if commit[0] not in opened]
         return tuple(commits)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.params import MAX_LOGPROBS
-from kvasir.sched.counters import Counters
-from kvasir.sched.making import MAX_SCORES, Making
+from kvasir.sched.making import Making
 from kvasir.sched.order import Account
-from kvasir.sched.queues import LOWEST, Newcomer, Queues
+from kvasir.sched.queues import LOWEST, Queues
 from kvasir.sched.request import Request
-from kvasir.timing.timeline import Timeline
 
 
 class Prompts:
@@ -19,22 +16,18 @@ class Prompts:
         self,
         queues: Queues,
         account: Account,
-        timeline: Timeline,
-        counters: Counters,
         config: SchedulerConfig,
     ) -> None:
         self._queues = queues
         self._order = queues.waiting
         self._account = account
-        self._timeline = timeline
-        self._counters = counters
         self._has_windows = bool(config.sizes.windows)
         """Some layers hold the blocks of a window only."""
 
     def plan(self, making: Making, prompts: list[Request]) -> None:
         """Prompts, and what is recomputed; all their blocks but those of windowed groups were taken
         on admission. Nobody starts in a plan for which another was preempted."""
-        may_start = not self._queues.has_preempted
+        may_start = not making.has_preempted
         is_shared = self._account.is_shared and (prompts or len(self._order))
         if making.decodes is not None and is_shared:
             making.streaming = frozenset([x.standing.tenant for x in making.owners])
@@ -46,7 +39,7 @@ class Prompts:
             ]
         self._account.charge(prompts)
         for request in self._order.ranked(prompts):
-            if request.slot < 0 or not request.n_left or request.is_decoding:
+            if request.slot < 0 or not request.n_left:
                 continue
             while may_start and self._order.goes_first(request) and self._start(making):
                 pass
@@ -60,38 +53,19 @@ class Prompts:
     def begin(self, making: Making) -> None:
         """What comes before any row, because it may preempt: urgent requests start, and blocks are
         taken of windowed groups, which are taken as prompts are computed, too; oldest first."""
-        self._rescue(making)
+        self._queues.begin(making)
+        room = making.budget  # urgent requests start as long as one has room for a token
+        while room > 0 and (newcomer := self._queues.rescue()) is not None:
+            room -= newcomer.n_left
         if self._has_windows:
             self._queues.reserve([x for x in self._queues.running if x.n_left])
 
-    def _rescue(self, making: Making) -> None:
-        """Starts urgent requests, as many as have room for a token of theirs."""
-        room = making.budget
-        while room > 0 and (newcomer := self._queues.rescue()) is not None:
-            self._open(making, newcomer)
-            room -= newcomer.request.n_left
-
-    def _open(self, making: Making, newcomer: Newcomer) -> None:
-        making.opens.append(newcomer.opening)
-        request = newcomer.request
-        self._counters.tokens_waiting -= 0 if request.epoch else request.n_prompt
-        self._timeline.mark(request.id, "started", request.n_computed)
-        if newcomer.n_swapped:
-            self._timeline.mark(request.id, "swapped_in", newcomer.n_swapped)
-
     def _start(self, making: Making) -> bool:
         """The next waiting request, if one can start."""
-        if not making.has_room():
-            return False
-        may_score = making.n_scores + 1 + MAX_LOGPROBS <= MAX_SCORES
-        newcomer = self._queues.newcomer(
-            lambda request: making.room(request) > 0 and (may_score or not request.is_scoring)
-        )
-        if newcomer is None:
-            return False
-        self._open(making, newcomer)
-        self._chunk(making, newcomer.request)
-        return True
+        newcomer = self._queues.newcomer() if making.has_room() else None
+        if newcomer is not None:
+            self._chunk(making, newcomer)
+        return newcomer is not None
 
     def _chunk(self, making: Making, request: Request) -> None:
         """A chunk for which windowed groups have blocks: a running step may have to give some back

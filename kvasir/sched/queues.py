@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-
-import msgspec
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
-from kvasir.core.plan import Move, SlotOpen
 from kvasir.core.request import PRIORITY_CLASSES
 from kvasir.kv.manager import KVCacheManager, Match
+from kvasir.sched.counters import Counters
+from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
@@ -22,15 +21,6 @@ LOWEST = len(PRIORITY_CLASSES) - 1
 """Rank of the class that gives way."""
 MAX_WAITS = 256
 """Plans that a request waits, in all, for others that compute what it needs next."""
-
-
-class Newcomer(msgspec.Struct, frozen=True):
-    """A request that starts with the next plan."""
-
-    request: Request
-    opening: SlotOpen
-    n_swapped: int
-    """Tokens that disk gives back after a preemption."""
 
 
 class Queues:
@@ -45,15 +35,15 @@ class Queues:
         order: Order,
         account: Account,
         timeline: Timeline,
+        counters: Counters,
         config: SchedulerConfig,
     ) -> None:
         self._kv = kv
         self.running: list[Request] = []
         self.waiting = order
         self._account = account
-        self.n_preemptions = 0
-        self.has_preempted = False
-        """For the plan in the making."""
+        self._counters = counters
+        self._making = Making(0)
         self._max_num_seqs = n_slots = config.sizes.max_num_seqs
         self._patience = config.sharing.preemption_threshold
         """Seconds that a request of the highest class waits before it takes what the lowest one
@@ -64,23 +54,20 @@ class Queues:
         self._slots = list(range(n_slots - 1, -1, -1))
         self._refused: dict[Request, bool] = {}
         self._is_urgent = False
-        self._takes: Callable[[Request], bool] = bool
-        self._started: set[Request] = set()
-        """In the plan in the making, which names their blocks."""
         self._looked_at: dict[Request, int] = {}
         """Tokens that were found for who waits, when this plan first looked."""
         self.n_places = n_slots
         """Requests that can run at a time: fewer than slots when the last plan lacked blocks."""
 
-    def begin_plan(self) -> None:
-        """What could not start in the last plan may now."""
+    def begin(self, making: Making) -> None:
+        """What could not start in the last plan may in this one."""
+        self._making = making
         self._refused.clear()
-        self._started.clear()
         self._looked_at.clear()
         self.n_places = self._max_num_seqs
-        self._is_urgent = self.has_preempted = False
+        self._is_urgent = False
 
-    def rescue(self) -> Newcomer | None:
+    def rescue(self) -> Request | None:
         """Starts a request of the highest class that has waited too long, in the place of requests
         of the lowest class if it must."""
         request = self.waiting.urgent()
@@ -88,28 +75,27 @@ class Queues:
             return None
         if self._timeline.clock() - request.turn.since < self._patience:
             return None
-        found, fits = self._match(request)
+        found = self._match(request)
         if self._waits_for_another(request, found):
             return None
-        while found.on_disk is not None and not (self._slots and fits):
+        while found.on_disk is not None and not (self._slots and found.fits):
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
             self._preempt()
-            found, fits = self._match(request)
+            found = self._match(request)
         if found.on_disk is None:  # nobody gives way before its blocks are read; its room is kept
             self._is_urgent = True
             return None
         return self._start(request, found)
 
-    def newcomer(self, takes: Callable[[Request], bool]) -> Newcomer | None:
+    def newcomer(self) -> Request | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are
-        available, and that the step ``takes`` on.
+        available, and that the step takes on.
 
         One block per running request is left, so that their next tokens do not preempt the newcomer
         at once. None when no request can start.
         """
-        self._takes = takes
         chosen = self._choose()
         if chosen is not None:
             return self._start(*chosen)
@@ -124,10 +110,11 @@ class Queues:
         plan starts. A request waits for a plan that, once committed, gives back what it lacks: its
         own that a window leaves behind, and, when it is alone, what copies are made from.
         """
-        before, size = self.n_preemptions, self._kv.cache.block_size
+        before, size = self._counters.n_preemptions, self._kv.cache.block_size
         # inside a block there is room, without a look at the table
         ready = [x for x in requests if x.n_computed % size or self._has_room(x)]
-        return ready if self.n_preemptions == before else [x for x in ready if x.slot >= 0]
+        has_preempted = self._counters.n_preemptions > before
+        return [x for x in ready if x.slot >= 0] if has_preempted else ready
 
     def _has_room(self, request: Request) -> bool:
         """For one more token, which its blocks do not hold."""
@@ -138,7 +125,7 @@ class Queues:
             if self._kv.holders.reclaim():
                 continue
             is_alone = len(self.running) == 1
-            if is_alone or self.running[-1] in self._started:
+            if is_alone or self.running[-1].slot in self._making.opened:
                 return False
             if table.gives_back(request.n_computed) or self._preempt() is request:
                 return False
@@ -155,13 +142,6 @@ class Queues:
         del self.running[bisect_left(self.running, request.seniority, key=_SENIORITY)]
         is_kept = request.hold_seconds > 0 and request.finish != "error"
         self._stop(request, request.n_whole if is_kept else None)
-
-    def take_moves(self) -> tuple[Move, ...]:
-        """Entries of accepted branches that are not in their places yet."""
-        moves = tuple(move for request in self.running for move in request.moves)
-        for request in self.running:
-            request.moves.clear()
-        return moves
 
     def check(self) -> None:
         """Raises KvasirError unless blocks, slots and order are consistent."""
@@ -237,16 +217,16 @@ class Queues:
             return None
         if self._is_urgent and request.rank == LOWEST:
             return None
-        if not self._takes(request):
+        if not self._making.takes(request):
             self._refused[request] = False
             return None
         # kept blocks that another match may rest on stay
-        found, fits = self._match(request, may_reclaim=may_reclaim)
+        found = self._match(request, may_reclaim=may_reclaim)
         if found.on_disk is None:
             self._refused[request] = False
         elif self._waits_for_another(request, found):
             pass
-        elif not fits:
+        elif not found.fits:
             self._refused[request] = True
         else:
             return found
@@ -260,24 +240,29 @@ class Queues:
         self._refused[request] = False
         return True
 
-    def _match(self, request: Request, *, may_reclaim: bool = True) -> tuple[Match, bool]:
-        """What it would begin with, and whether it fits and leaves blocks for those who run; kept
-        blocks are let go until it does."""
+    def _match(self, request: Request, *, may_reclaim: bool = True) -> Match:
+        """What it would begin with, leaving blocks for those who run; kept blocks are let go until
+        it fits."""
         n_spare = 0 if self._holds_all else len(self.running)
         while True:
-            found, fits = self._kv.match(request, request.n_given, self._n_held(request), n_spare)
-            if fits or found.on_disk is None or not (may_reclaim and self._kv.holders.reclaim()):
-                return found, fits
+            found = self._kv.match(request, request.n_given, self._n_held(request), n_spare)
+            may_fit = not found.fits and found.on_disk is not None and may_reclaim
+            if not (may_fit and self._kv.holders.reclaim()):
+                return found
 
-    def _start(self, request: Request, found: Match) -> Newcomer:
+    def _start(self, request: Request, found: Match) -> Request:
         self._kv.start(request, found, self._n_held(request))
-        opening = request.open(self._slots.pop())
+        self._making.opens.append(request.open(self._slots.pop()))
         request.begin(found.n_tokens)
         self.waiting.remove(request)
         insort(self.running, request, key=_SENIORITY)
         self._account.start(request)
-        self._started.add(request)
-        return Newcomer(request, opening, found.n_loaded if request.epoch else 0)
+        self._timeline.mark(request.id, "started", found.n_tokens)
+        if not request.epoch:
+            self._counters.tokens_waiting -= request.n_prompt
+        elif found.n_loaded:
+            self._timeline.mark(request.id, "swapped_in", found.n_loaded)
+        return request
 
     def _preempt(self) -> Request:
         """The least senior running request waits again: outputs stay, KV is computed again or
@@ -287,8 +272,8 @@ class Queues:
         self._timeline.mark(victim.id, "preempted", victim.n_computed)
         victim.restart(self._timeline.clock())
         self.waiting.push(victim)
-        self.n_preemptions += 1
-        self.has_preempted = True
+        self._counters.n_preemptions += 1
+        self._making.has_preempted = True
         return victim
 
     def _n_held(self, request: Request) -> int:

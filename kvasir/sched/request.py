@@ -154,16 +154,6 @@ class Request(Holder):
         """All prompt tokens are scored whose logprobs are wanted."""
         return self.n_told >= self.n_prompt - 1
 
-    @property
-    def is_decoding(self) -> bool:
-        """All but the newest token is computed."""
-        n_drawn = self.n_drawn
-        return (
-            0 < n_drawn < self.max_outputs
-            and self.n_prompt + n_drawn - self.n_computed == 1
-            and not (self.is_drafting or self.is_late)
-        )
-
     def named(self, start: int, stop: int) -> tuple[int, ...]:
         """Tokens [start, stop); the newest may still be in flight and is named by its logit row."""
         tokens = tuple(self.tokens[start:stop])
@@ -234,8 +224,8 @@ class Request(Holder):
 
 
 def by_phase(running: Sequence[Request]) -> tuple[list[Request], list[Request]]:
-    """Those that are decoding (what their properties say, sooner), or compute what was forced, and
-    the others."""
+    """Those that lack their newest token alone (what their properties say, sooner), or compute what
+    was forced, and the others."""
     ready = [
         x
         for x in running

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.errors import ConfigError, KvasirError
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
 from kvasir.core.request import EngineRequest
@@ -60,28 +60,23 @@ class Scheduler:
         ``costs``: what a step is expected to cost; learns from every step. ``timeline``: where to
         write down what happens; default: one of its own. ``disk``: keeps evicted blocks.
         ``clock``: seconds that deadlines are measured in."""
-        if config.max_draft_tokens and any(group.state_bytes for group in config.sizes.groups):
-            raise ConfigError(
-                "layers with a state cannot take rejected drafts back: turn speculation off"
-            )
         self.config = config
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._paces = make_paces(self.costs, config.itl_target)
-        self._drafts: Drafts | None = None
-        if proposer is not None and config.max_draft_tokens:
-            n_drafted, length = config.max_draft_tokens, config.sizes.max_model_len
-            self._drafts = Drafts(proposer, n_drafted, length)
+        self._drafts = Drafts(proposer, config)
         seconds = self.costs.chunk_seconds
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
-        self._queues = Queues(self._kv, self._order, self._account, self.timeline, config)
+        self._counters = Counters()
+        self._queues = Queues(
+            self._kv, self._order, self._account, self.timeline, self._counters, config
+        )
         outlook = Outlook(self.costs, config.sizes.max_num_seqs)
         self._timekeeper = Timekeeper(self._queues, outlook, clock)
         self._making = Making(0)
-        self._counters = Counters()
-        self._prompts = Prompts(self._queues, self._account, self.timeline, self._counters, config)
+        self._prompts = Prompts(self._queues, self._account, config)
         self._flights: deque[tuple[StepPlan, Making]] = deque()
         self._uncommitted: list[tuple[Request, int]] = []
         self._events: list[TokenEvent] = []
@@ -143,8 +138,7 @@ class Scheduler:
     def fail(self, request: Request, error: KvasirError) -> None:
         """End a running request now, as ``cancel`` does."""
         self._counters.n_failed += 1
-        news = TokenEvent(request.id, finish="error", error=error.message, error_code=error.code)
-        self._close(request, news)
+        self._close(request, TokenEvent.failed(request.id, error))
 
     def jump(self, request: Request, tokens: Sequence[int]) -> None:
         """``tokens`` are all that may follow the outputs of a decoding request, one by one; the
@@ -181,7 +175,6 @@ class Scheduler:
         self._making = making = Making(
             sizes.max_num_batched_tokens, self.config.whole_prompts, *self._paces
         )
-        self._queues.begin_plan()
         self._prompts.begin(making)
         running = self._queues.running
         ready, others = by_phase(running)
@@ -193,34 +186,10 @@ class Scheduler:
 
     def commit(self, plan: StepPlan, result: StepResult) -> tuple[TokenEvent, ...]:
         """Book the outputs of the oldest uncommitted plan; what each request's client is told."""
-        if not self._flights or self._flights[0][0] is not plan:
-            raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
-        making = self._flights[0][1]
-        if len(result.outputs) != making.n_logits:
-            raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
-        self._flights.popleft()
-        self._kv.committed()
-        self.costs.observe(making.load, result.seconds)
-        self.timeline.step(
-            plan,
-            [request.id for request in making.owners],
-            result,
-            n_waiting=len(self._order),
-            blocks_free=self._kv.cache.n_available,
-            n_decodes=making.n_decodes,
-            forced=making.forced,
-        )
-        self._counters.ran(result.seconds, making.n_forced)
+        making = self._landed(plan, result)
         self._book_decodes(making, result.outputs)
-        first, vectors = making.n_decodes, iter(result.vectors)
-        for row, request, epoch in zip(*making.others(), strict=True):
-            outputs = result.outputs[first : first + row.n_logits]
-            first += row.n_logits
-            vector = _next(vectors, request) if gives_vector(request, row) else None
-            if request.finish is None:
-                self._book(request, row, outputs, request.epoch == epoch, vector)
-        if self._drafts is not None:
-            self._drafts.ran(plan, making.owners, result)
+        self._book_others(making, result)
+        self._drafts.ran(plan, making.owners, result)
         return self.take_events()
 
     def reset_prefix_cache(self) -> None:
@@ -257,7 +226,8 @@ class Scheduler:
         return self._queues.running
 
     def stats(self) -> EngineStats:
-        return self._counters.stats(self._queues, self._kv, self._timekeeper)
+        n_running, n_waiting = len(self._queues.running), len(self._order)
+        return self._counters.stats(n_running, n_waiting, self._kv, self._timekeeper)
 
     def check(self) -> None:
         """Raises KvasirError unless queues, blocks and slots are consistent."""
@@ -275,17 +245,14 @@ class Scheduler:
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
-        able = [x for x in ready if not x.is_behind]
-        drafts = {} if self._drafts is None else self._drafts.asked(able)
+        drafts = self._drafts.asked(ready)
         if drafts:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
         n_spare = making.budget - len(ready)
-        forced = forced_rows(n_spare, [x for x in ready if x.is_behind])
-        rows = dict(forced)
-        if self._drafts is not None and drafts:
-            n_spare -= sum(len(row.tokens) - 1 for row in forced.values())
-            rows |= self._drafts.rows(n_spare, ready, drafts)
+        forced = forced_rows(n_spare, ready)
+        n_spare -= sum([len(row.tokens) - 1 for row in forced.values()])
+        rows = forced | self._drafts.rows(n_spare, ready, drafts)
         making.decode([x for x in ready if x not in rows] if rows else ready)
         for request, row in rows.items():
             making.draft(request, row, is_forced=request in forced)
@@ -304,7 +271,7 @@ class Scheduler:
             opens=tuple(making.opens),
             tables=tuple(making.tables),
             commits=making.commits(self._uncommitted),
-            moves=self._queues.take_moves() if self._drafts is not None else (),
+            moves=self._drafts.take_moves(self._queues.running),
             copies=copies,
             saves=saves,
             loads=loads,
@@ -313,6 +280,28 @@ class Scheduler:
         self._n_plans += 1
         self._flights.append((plan, making))
         return plan
+
+    def _landed(self, plan: StepPlan, result: StepResult) -> Making:
+        """The oldest plan has run: what is learnt of it besides what its rows gave."""
+        if not self._flights or self._flights[0][0] is not plan:
+            raise KvasirError(f"plan {plan.step} is not the oldest uncommitted one")
+        making = self._flights[0][1]
+        if len(result.outputs) != making.n_logits:
+            raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
+        self._flights.popleft()
+        self._kv.committed()
+        self.costs.observe(making.load, result.seconds)
+        self.timeline.step(
+            plan,
+            [request.id for request in making.owners],
+            result,
+            n_waiting=len(self._order),
+            blocks_free=self._kv.cache.n_available,
+            n_decodes=making.n_decodes,
+            forced=making.forced,
+        )
+        self._counters.ran(result.seconds, making.n_forced)
+        return making
 
     def _book_decodes(self, making: Making, outputs: Sequence[RowOutput]) -> None:
         """One drawn token for each of the first rows: what ``_book`` does, sooner for the tokens
@@ -335,6 +324,15 @@ class Scheduler:
                 self._book(request, making.rows[i], (output,), is_current)
         self._counters.output_tokens += n_told
 
+    def _book_others(self, making: Making, result: StepResult) -> None:
+        first, vectors = making.n_decodes, iter(result.vectors)
+        for row, request, epoch in zip(*making.others(), strict=True):
+            outputs = result.outputs[first : first + row.n_logits]
+            first += row.n_logits
+            vector = _next(vectors, request) if gives_vector(request, row) else None
+            if request.finish is None:
+                self._book(request, row, outputs, request.epoch == epoch, vector)
+
     def _book(
         self,
         request: Request,
@@ -350,9 +348,7 @@ class Scheduler:
         if vector is not None:
             event = book_vector(request, vector)
         elif is_draft(row):
-            if self._drafts is not None:
-                row = self._drafts.resolved(row)
-            event = book_draft(request, row, outputs, is_current)
+            event = book_draft(request, self._drafts.resolved(row), outputs, is_current)
         else:
             event = book(request, row, outputs, is_current)
         if event is not None:

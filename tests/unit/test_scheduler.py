@@ -255,12 +255,8 @@ def test_prompt_scores_are_told_as_they_are_computed() -> None:
 
 
 def test_the_scores_of_a_step_are_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("making.MAX_SCORES", 6),
-        ("prompts.MAX_SCORES", 6),
-        ("prompts.MAX_LOGPROBS", 1),
-    ):
-        monkeypatch.setattr(f"kvasir.sched.{name}", value)
+    monkeypatch.setattr("kvasir.sched.making.MAX_SCORES", 6)
+    monkeypatch.setattr("kvasir.sched.making.MAX_LOGPROBS", 1)
     plain = request(3, 9, max_tokens=1)
     scored = [request(i, 5, max_tokens=0, n_prompt_logprobs=0) for i in (1, 2)]
     made = scheduler(*scored, plain)
