@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvasir.core.plan import Row, SlotOpen, TableChange, reference
-from kvasir.core.request import PRIORITY_CLASSES
+from kvasir.core.request import LOWEST, PRIORITY_CLASSES
 from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
@@ -32,8 +32,9 @@ class Making:
     """Tenants whose streams these are, where tenants are known."""
     spent: dict[str, float] = field(default_factory=dict)
     """Seconds that chunks of each tenant take."""
-    rank: int = len(PRIORITY_CLASSES) - 1
-    """Of the highest class among these streams: prompts of a higher one do not keep their pace."""
+    rank: int = LOWEST
+    """Of the highest class among these streams: prompts of a higher one do not keep their pace,
+    but that of other tenants unless these are of the lowest class."""
     n_prompts: Sequence[int] = (1,) * len(PRIORITY_CLASSES)
     """To be computed for requests of each class or a higher one, those that wait included."""
     rows: list[Row] = field(default_factory=list)
@@ -99,10 +100,13 @@ class Making:
         if self.whole_prompts:
             return request.n_left if request.n_left <= self.budget else 0
         n_most = min(n_most, self.budget)
-        if self.decodes is None or request.rank < self.rank:
+        if self.decodes is None:
             return n_most
         tenant, start = request.standing.tenant, request.n_computed
-        if self.pace is not None:
+        is_ahead = request.rank < self.rank
+        if is_ahead and self.rank == LOWEST:
+            return n_most
+        if self.pace is not None and not is_ahead:
             n_prompts = self.n_prompts[self.rank]
             n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
         if self.tenant_pace is not None and self.streaming - {tenant}:

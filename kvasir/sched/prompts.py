@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.params import MAX_LOGPROBS
+from kvasir.core.request import LOWEST
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import MAX_SCORES, Making
 from kvasir.sched.order import Account
-from kvasir.sched.queues import LOWEST, Newcomer, Queues
+from kvasir.sched.queues import Newcomer, Queues
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 

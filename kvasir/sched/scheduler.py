@@ -15,7 +15,7 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
-from kvasir.core.request import EngineRequest
+from kvasir.core.request import LOWEST, EngineRequest
 from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
@@ -27,7 +27,7 @@ from kvasir.sched.fair import make_policy
 from kvasir.sched.forced import forced_rows
 from kvasir.sched.making import Making
 from kvasir.sched.prompts import Prompts
-from kvasir.sched.queues import LOWEST, Queues
+from kvasir.sched.queues import Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
 from kvasir.sched.rows import first_draw, gives_vector, is_draft
 from kvasir.speculate.base import Proposer
