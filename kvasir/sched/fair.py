@@ -25,12 +25,10 @@ from kvasir.sched.order import MAX_LOOKAHEAD, Account, Fcfs, Order, Place, Stati
 from kvasir.sched.preempt import least_senior
 from kvasir.sched.request import Request
 from kvasir.timing.backlog import Backlog
-from kvasir.timing.cost import CostModel
+from kvasir.timing.cost import SCORE_SECONDS, CostModel
 
 ADVANCE_OUTPUTS = 64
 """Outputs that a request pays for when it starts."""
-SCORE_SECONDS = 4e-6
-"""Of a logprob, alternatives included, to gather and tell it: 4,096 take 15 ms."""
 MAX_BYPASS = 16
 WINDOW = 4
 """Waiting requests of a tenant that are asked for cached prefixes."""

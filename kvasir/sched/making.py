@@ -32,6 +32,8 @@ class Making:
     """Tenants whose streams these are, where tenants are known."""
     spent: dict[str, float] = field(default_factory=dict)
     """Seconds that chunks of each tenant take."""
+    contexts: dict[str, float] = field(default_factory=dict)
+    """Seconds of its room that contexts of each tenant's streams have used."""
     rank: int = LOWEST
     """Of the highest class among these streams: prompts of a higher one do not keep their pace,
     but that of other tenants unless these are of the lowest class."""
@@ -109,9 +111,16 @@ class Making:
         if self.pace is not None and not is_ahead:
             n_prompts = self.n_prompts[self.rank]
             n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
-        if self.tenant_pace is not None and self.streaming - {tenant}:
-            spent = self.spent.get(tenant, 0.0)
-            n_most = self.tenant_pace.share_room(self.decodes, spent, start, n_most)
+        pace = self.tenant_pace
+        if pace is not None and self.streaming - {tenant}:
+            spent, contexts = self.spent.get(tenant, 0.0), self.contexts.get(tenant, 0.0)
+            n_most = pace.share_room(self.decodes, spent, start, n_most, contexts)
+            if request.is_scoring and n_most > 1:
+                seconds = pace.costs.chunk_seconds(n_most, start)
+                whole = seconds + n_most * pace.costs.score_seconds(
+                    request.params.n_prompt_logprobs
+                )
+                n_most = max(1, int(n_most * seconds / whole))
         return n_most
 
     def has_room(self) -> bool:
@@ -131,8 +140,10 @@ class Making:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
         n_tokens = max(1, self.room(request, n_most))
         if self.streaming and self.tenant_pace is not None:
-            tenant = request.standing.tenant
-            seconds = self.tenant_pace.costs.chunk_seconds(n_tokens, request.n_computed)
+            tenant, costs = request.standing.tenant, self.tenant_pace.costs
+            seconds = costs.chunk_seconds(n_tokens, request.n_computed)
+            if request.is_scoring:
+                seconds += n_tokens * costs.score_seconds(request.params.n_prompt_logprobs)
             self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)

@@ -30,6 +30,7 @@ from kvasir.sched.prompts import Prompts
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
 from kvasir.sched.rows import first_draw, gives_vector, is_draft
+from kvasir.sched.streams import abreast
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
 from kvasir.timing.outlook import Outlook
@@ -275,6 +276,8 @@ class Scheduler:
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
+        if making.tenant_pace is not None and self._account.is_shared:
+            ready, making.contexts = abreast(ready, making.tenant_pace)
         able = [x for x in ready if not x.is_behind]
         drafts = {} if self._drafts is None else self._drafts.asked(able)
         if drafts:
