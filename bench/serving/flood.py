@@ -19,7 +19,7 @@ from bench.serving.mixes import PLAIN, Mix, draw
 
 N_CLIENTS = 64
 WARM_SECONDS = 0.5
-PROBE_SECONDS = 0.5
+PROBE_SECONDS = 2.0
 LAST_SECONDS = 0.05
 """After a refusal."""
 

@@ -41,6 +41,8 @@ N_WORST = 2
 """Mixes that are heard again, for each thing that is judged."""
 BOUNDS = {"p99": 2.0, "longest": 5.0, "first": 3.0}
 SETTLE_SECONDS = 60.0
+SILENCE_SECONDS = 60.0
+"""Without a token, after which a song is given up: that is what was heard."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Heard:
     """What the other key was told instead of a stream."""
 
     def figures(self) -> dict[str, Any]:
-        if not self.gaps:
+        if self.refused or not self.gaps:
             return {**dict.fromkeys(BOUNDS, 1e9), "refused": self.refused[0]}
         ordered = sorted(self.gaps)
         p99 = ordered[int(0.99 * (len(ordered) - 1))]
@@ -91,7 +93,14 @@ class Stage:
         return heard, answer
 
     def _sing(self, heard: Heard, n_tokens: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=300)
+        try:
+            self._listen(heard, n_tokens)
+        except TimeoutError:
+            heard.refused.append(f"silent for {SILENCE_SECONDS:.0f} s")
+
+    def _listen(self, heard: Heard, n_tokens: int) -> None:
+        port, silence = self._server.port, SILENCE_SECONDS
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=silence)
         body = {"model": "m", "prompt": [7, 8, 9], "max_tokens": n_tokens, "stream": True}
         asked = json.dumps({**body, "temperature": 0, "ignore_eos": True})
         head = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
@@ -104,6 +113,8 @@ class Stage:
         while line := answer.readline():
             if line.startswith(b"data: {"):
                 times.append(time.perf_counter())
+            elif time.perf_counter() - times[-1] > silence:  # comments keep the connection open
+                raise TimeoutError
         connection.close()
         heard.first.append(times[1] - times[0])
         heard.gaps += [b - a for a, b in itertools.pairwise(times[1:])]
@@ -126,8 +137,9 @@ def measure(stage: Stage, first: int, n_mixes: int) -> dict[str, Any]:
     for seed in itertools.count(first):
         if len(found) == n_mixes:
             break
-        heard, said = stage.beside(str(seed), 1, N_SHORT)
         name = draw(random.Random(seed)).name
+        print(f"{seed}: {name}", file=sys.stderr, flush=True)
+        heard, said = stage.beside(str(seed), 1, N_SHORT)
         if not heard.gaps and not heard.refused:
             refused.append(f"{seed}: {name}: {said}")
             continue

@@ -12,6 +12,8 @@ from kvasir.core.params import TokenParams
 PriorityClass = Literal["realtime", "standard", "batch"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
 """The highest first."""
+LOWEST = len(PRIORITY_CLASSES) - 1
+"""Rank of the class that gives way."""
 PoolKind = Literal["cls", "mean", "last"]
 """Of which tokens of a prompt the vector is the mean: the first, all, the last."""
 NO_DRAWS = TokenParams(seed=0, max_tokens=0)

@@ -32,6 +32,11 @@ class BlockTable:
         """Per group the block ``index``."""
         return tuple([blocks[index] for blocks in self._blocks])
 
+    @property
+    def n_held(self) -> int:
+        """Blocks of all groups that the table owns."""
+        return sum(map(len, self._blocks)) - sum(self._n_gone)
+
     def held(self, group: int) -> list[int]:
         """Blocks of ``group`` that the table owns."""
         return self._blocks[group][self._n_gone[group] :]

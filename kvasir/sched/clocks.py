@@ -36,7 +36,7 @@ class Clock:
 
 
 class Tenant(Clock):
-    __slots__ = ("_users", "line", "name", "queued", "tag")
+    __slots__ = ("_users", "arrivals", "line", "name", "queued", "tag")
 
     def __init__(self, name: str, weight: float, time: float) -> None:
         super().__init__(weight, time)
@@ -46,7 +46,14 @@ class Tenant(Clock):
         """Claim of its entry in the heap that counts."""
         self.tag = 0.0
         """Of the request that started last."""
+        self.arrivals: OrderedDict[int, None] = OrderedDict()
+        """Of its requests that have not ended, the oldest first."""
         self._users: OrderedDict[str, float] = OrderedDict()
+
+    @property
+    def oldest(self) -> int:
+        """Arrival of its oldest request that has not ended."""
+        return next(iter(self.arrivals))
 
     def turn_of(self, user: str, n_tokens: int) -> float:
         """The tag of a request of ``user`` for so many tokens: users take turns by what they ask

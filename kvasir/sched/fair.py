@@ -15,19 +15,20 @@ users divides what is his.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.sched.clocks import Class, Clocks
 from kvasir.sched.order import MAX_LOOKAHEAD, Account, Fcfs, Order, Place, Static, place
+from kvasir.sched.preempt import least_senior
 from kvasir.sched.request import Request
 from kvasir.timing.backlog import Backlog
-from kvasir.timing.cost import CostModel
+from kvasir.timing.cost import SCORE_SECONDS, CostModel
 
 ADVANCE_OUTPUTS = 64
 """Outputs that a request pays for when it starts."""
-SCORE_SECONDS = 4e-6
-"""Of a logprob, alternatives included, to gather and tell it: 4,096 take 15 ms."""
 MAX_BYPASS = 16
 WINDOW = 4
 """Waiting requests of a tenant that are asked for cached prefixes."""
@@ -68,6 +69,7 @@ class FairOrder(Order):
             n_outputs = min(request.max_outputs, ADVANCE_OUTPUTS)
             n_tokens = request.n_prompt + n_outputs
             request.turn.tag = tenant.turn_of(request.standing.user, n_tokens)
+            tenant.arrivals[request.arrival] = None
         tenant.line.push(request)
         own.waiting.add(request)
         own.wants(tenant)
@@ -87,8 +89,18 @@ class FairOrder(Order):
                 yield window
 
     def urgent(self) -> Request | None:
-        tenant = self._clocks.classes[0].front()
-        return None if tenant is None else tenant.line.first(1)[0]
+        highest, lowest = self._clocks.classes[0], self._clocks.classes[-1]
+        tenant = highest.front()
+        if tenant is None or self._waiting()[0] is not highest:
+            return None
+        if lowest.n_running and highest.time > lowest.time:
+            return None
+        return tenant.line.first(1)[0]
+
+    def gives_way(self, running: Sequence[Request]) -> Request:
+        rank = running[-1].rank
+        first = bisect_left(running, rank, key=attrgetter("rank"))
+        return least_senior(running[first:], self._clocks.classes[rank].tenants)
 
     def goes_first(self, running: Request) -> bool:
         if running.turn.n_left_out >= MAX_PASSED_STEPS:
@@ -116,10 +128,10 @@ class FairOrder(Order):
         found = [each for each in self._clocks.classes if each.waiting]
         return found if len(found) < 2 else sorted(found, key=lambda each: each.claim)
 
-    def _claim(self, request: Request) -> tuple[bool, float, float, Place]:
+    def _claim(self, request: Request) -> tuple[bool, float, float, str, Place]:
         own, tenant = self._clocks.of(request)
         is_due = request.turn.n_left_out >= MAX_PASSED_STEPS
-        return not is_due, own.time, tenant.time, place(request)
+        return not is_due, own.time, tenant.time, tenant.name, place(request)
 
 
 class FairAccount(Account):
@@ -165,6 +177,10 @@ class FairAccount(Account):
         request.turn.advance = 0.0
         own.wants(tenant)
         own.rest(tenant)
+
+    def end(self, request: Request) -> None:
+        _, tenant = self._clocks.of(request)
+        del tenant.arrivals[request.arrival]
 
     def _spend(self, request: Request, end: int) -> float:
         """Seconds for the tokens from the last one charged to ``end``: a prompt in one row, outputs

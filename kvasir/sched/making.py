@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvasir.core.params import MAX_LOGPROBS
 from kvasir.core.plan import Row, SlotOpen, TableChange, reference
-from kvasir.core.request import PRIORITY_CLASSES
+from kvasir.core.request import LOWEST, PRIORITY_CLASSES
 from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
@@ -33,8 +33,11 @@ class Making:
     """Tenants whose streams these are, where tenants are known."""
     spent: dict[str, float] = field(default_factory=dict)
     """Seconds that chunks of each tenant take."""
-    rank: int = len(PRIORITY_CLASSES) - 1
-    """Of the highest class among these streams: prompts of a higher one do not keep their pace."""
+    contexts: dict[str, float] = field(default_factory=dict)
+    """Seconds of its room that contexts of each tenant's streams have used."""
+    rank: int = LOWEST
+    """Of the highest class among these streams: prompts of a higher one do not keep their pace,
+    but that of other tenants unless these are of the lowest class."""
     n_prompts: Sequence[int] = (1,) * len(PRIORITY_CLASSES)
     """To be computed for requests of each class or a higher one, those that wait included."""
     rows: list[Row] = field(default_factory=list)
@@ -107,15 +110,25 @@ class Making:
         if self.whole_prompts:
             return request.n_left if request.n_left <= self.budget else 0
         n_most = min(n_most, self.budget)
-        if self.decodes is None or request.rank < self.rank:
+        if self.decodes is None:
             return n_most
         tenant, start = request.standing.tenant, request.n_computed
-        if self.pace is not None:
+        is_ahead = request.rank < self.rank
+        if is_ahead and self.rank == LOWEST:
+            return n_most
+        if self.pace is not None and not is_ahead:
             n_prompts = self.n_prompts[self.rank]
             n_most = self.pace.room(self.load, self.decodes, start, n_most, n_prompts)
-        if self.tenant_pace is not None and self.streaming - {tenant}:
-            spent = self.spent.get(tenant, 0.0)
-            n_most = self.tenant_pace.share_room(self.decodes, spent, start, n_most)
+        pace = self.tenant_pace
+        if pace is not None and self.streaming - {tenant}:
+            spent, contexts = self.spent.get(tenant, 0.0), self.contexts.get(tenant, 0.0)
+            n_most = pace.share_room(self.decodes, spent, start, n_most, contexts)
+            if request.is_scoring and n_most > 1:
+                seconds = pace.costs.chunk_seconds(n_most, start)
+                whole = seconds + n_most * pace.costs.score_seconds(
+                    request.params.n_prompt_logprobs
+                )
+                n_most = max(1, int(n_most * seconds / whole))
         return n_most
 
     def has_room(self) -> bool:
@@ -140,8 +153,10 @@ class Making:
         """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
         n_tokens = max(1, self.room(request, n_most))
         if self.streaming and self.tenant_pace is not None:
-            tenant = request.standing.tenant
-            seconds = self.tenant_pace.costs.chunk_seconds(n_tokens, request.n_computed)
+            tenant, costs = request.standing.tenant, self.tenant_pace.costs
+            seconds = costs.chunk_seconds(n_tokens, request.n_computed)
+            if request.is_scoring:
+                seconds += n_tokens * costs.score_seconds(request.params.n_prompt_logprobs)
             self.spent[tenant] = self.spent.get(tenant, 0.0) + seconds
         request.table.grow(request.n_computed + n_tokens)
         row = chunk_row(request, n_tokens)

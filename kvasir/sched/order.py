@@ -87,8 +87,14 @@ class Order(Protocol):
         ...
 
     def urgent(self) -> Request | None:
-        """The waiting request of the highest class whose turn it is, where classes are known."""
+        """The waiting request of the highest class whose turn it is, where classes are known and
+        the turn is this class's."""
         return None
+
+    def gives_way(self, running: Sequence[Request]) -> Request:
+        """Who of ``running``, in the order of seniority, gives its blocks to others. The most
+        senior of several never does."""
+        return running[-1]
 
     def goes_first(self, running: Request) -> bool:
         """Whether some waiting request has a better claim to the step than ``running``."""
@@ -120,6 +126,9 @@ class Account:
 
     def stop(self, request: Request) -> None:
         """A request runs no more: it ended or was preempted; its counters are still those."""
+
+    def end(self, request: Request) -> None:
+        """A request is about to leave, whether it runs or waits."""
 
 
 class Fcfs(Order):

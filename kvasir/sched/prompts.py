@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kvasir.config.resolved import SchedulerConfig
+from kvasir.core.request import LOWEST
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account
-from kvasir.sched.queues import LOWEST, Queues
+from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request
 
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
-from kvasir.core.request import PRIORITY_CLASSES
+from kvasir.core.request import LOWEST
 from kvasir.kv.manager import KVCacheManager, Match
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import Making
@@ -17,8 +17,6 @@ from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
 _SENIORITY = attrgetter("seniority")
-LOWEST = len(PRIORITY_CLASSES) - 1
-"""Rank of the class that gives way."""
 MAX_WAITS = 256
 """Plans that a request waits, in all, for others that compute what it needs next."""
 
@@ -26,7 +24,7 @@ MAX_WAITS = 256
 class Queues:
     """Running requests in the order of their seniority; the order holds the waiting ones.
 
-    The least senior gives up its blocks first, and the most senior always advances: no livelock.
+    The order says who gives up blocks first; the most senior always advances: no livelock.
     """
 
     def __init__(
@@ -82,7 +80,7 @@ class Queues:
             if not self.running or self.running[-1].rank != LOWEST:
                 self._is_urgent = True
                 return None
-            self._preempt()
+            self._preempt(self.waiting.gives_way(self.running))
             found = self._match(request)
         if found.on_disk is None:  # nobody gives way before its blocks are read; its room is kept
             self._is_urgent = True
@@ -106,9 +104,9 @@ class Queues:
     def reserve(self, requests: Sequence[Request]) -> list[Request]:
         """Those of the running ``requests``, oldest first, that have blocks for one more token.
 
-        The least senior running requests are preempted for the others, but for those that this
-        plan starts. A request waits for a plan that, once committed, gives back what it lacks: its
-        own that a window leaves behind, and, when it is alone, what copies are made from.
+        Running requests are preempted for others, but for those that this plan starts. A request
+        waits for a plan that, once committed, gives back what it lacks: its own that a window
+        leaves behind, and, when it is alone, what copies are made from.
         """
         before, size = self._counters.n_preemptions, self._kv.cache.block_size
         # inside a block there is room, without a look at the table
@@ -124,10 +122,13 @@ class Queues:
         while not table.try_grow(n_tokens):
             if self._kv.holders.reclaim():
                 continue
-            is_alone = len(self.running) == 1
-            if is_alone or self.running[-1].slot in self._making.opened:
+            if len(self.running) == 1 or table.gives_back(request.n_computed):
                 return False
-            if table.gives_back(request.n_computed) or self._preempt() is request:
+            victim = self.waiting.gives_way(self.running)
+            if victim.slot in self._making.opened:
+                return False
+            self._preempt(victim)
+            if victim is request:
                 return False
         return True
 
@@ -135,11 +136,11 @@ class Queues:
         """Forget a finished request; its blocks may be kept for a while. What a running step still
         writes to its blocks and slot is harmless: it is past what is cached, and steps run in
         order, so it is written before any new owner writes."""
+        self._account.end(request)
         if request.slot < 0:
             self.waiting.remove(request)
             self._kv.forget(request)
             return
-        del self.running[bisect_left(self.running, request.seniority, key=_SENIORITY)]
         is_kept = request.hold_seconds > 0 and request.finish != "error"
         self._stop(request, request.n_whole if is_kept else None)
 
@@ -264,17 +265,14 @@ class Queues:
             self._timeline.mark(request.id, "swapped_in", found.n_loaded)
         return request
 
-    def _preempt(self) -> Request:
-        """The least senior running request waits again: outputs stay, KV is computed again or
-        cached."""
-        victim = self.running.pop()
+    def _preempt(self, victim: Request) -> None:
+        """A running request waits again: outputs stay, KV is computed again or cached."""
         self._stop(victim)
         self._timeline.mark(victim.id, "preempted", victim.n_computed)
         victim.restart(self._timeline.clock())
         self.waiting.push(victim)
         self._counters.n_preemptions += 1
         self._making.has_preempted = True
-        return victim
 
     def _n_held(self, request: Request) -> int:
         """Tokens that need blocks when it starts."""
@@ -283,6 +281,7 @@ class Queues:
         return max(request.n_known, request.n_prompt + request.max_outputs - 1)
 
     def _stop(self, request: Request, n_kept: int | None = None) -> None:
+        del self.running[bisect_left(self.running, request.seniority, key=_SENIORITY)]
         self._account.stop(request)
         self._kv.end(request, n_kept)
         self._slots.append(request.slot)

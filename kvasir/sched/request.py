@@ -85,8 +85,8 @@ class Request(Holder):
     finish: str | None = None
     error: KvasirError | None = None
     seniority: tuple[int, int, int] = field(init=False)
-    """Who is behind gives blocks up for who is ahead: classes first, then priorities, then arrival.
-    No two requests are equal, so that the first always advances."""
+    """Classes first, then priorities, then arrival: who of a tenant is behind gives blocks up for
+    who is ahead. No two requests are equal."""
 
     def __post_init__(self) -> None:
         self.rank = self.standing.rank

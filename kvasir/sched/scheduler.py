@@ -15,7 +15,7 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult, Transfer
-from kvasir.core.request import EngineRequest
+from kvasir.core.request import LOWEST, EngineRequest
 from kvasir.kv.holders import Holder
 from kvasir.kv.manager import KVCacheManager
 from kvasir.kv.tier import Disk
@@ -27,9 +27,10 @@ from kvasir.sched.fair import make_policy
 from kvasir.sched.forced import forced_rows
 from kvasir.sched.making import Making
 from kvasir.sched.prompts import Prompts
-from kvasir.sched.queues import LOWEST, Queues
+from kvasir.sched.queues import Queues
 from kvasir.sched.request import PromptLists, Request, by_phase, new_request
 from kvasir.sched.rows import first_draw, gives_vector, is_draft
+from kvasir.sched.streams import abreast
 from kvasir.speculate.base import Proposer
 from kvasir.timing.cost import CostModel
 from kvasir.timing.outlook import Outlook
@@ -245,6 +246,8 @@ class Scheduler:
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
+        if making.tenant_pace is not None and self._account.is_shared:
+            ready, making.contexts = abreast(ready, making.tenant_pace)
         drafts = self._drafts.asked(ready)
         if drafts:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]

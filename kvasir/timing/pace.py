@@ -34,17 +34,26 @@ class Pace:
         n_fitting = self.costs.fit(load, start, n_most, max(self.seconds, alone + least))
         return max(n_fitting, min(n_most, int(load == decodes)))
 
-    def share_room(self, decodes: Load, spent: float, start: int, n_most: int) -> int:
+    def share_room(
+        self, decodes: Load, spent: float, start: int, n_most: int, contexts: float = 0.0
+    ) -> int:
         """The same for the prompts of one tenant together, beside streams of others: chunks that
-        take ``spent`` seconds are in the step already. At least one token without any."""
-        least = self._least(self.costs.step_seconds(decodes), 1)
+        take ``spent`` seconds are in the step already. ``contexts``: seconds of the room that the
+        tenant's streams have used. At least one token without any chunk."""
+        least = self._least(self.costs.step_seconds(decodes), 1, contexts)
         n_fitting = self.costs.longest(start, n_most, least - spent)
         return max(n_fitting, min(n_most, int(not spent)))
 
-    def _least(self, alone: float, n_prompts: int) -> float:
-        """Seconds that prompts may take whatever the target: decodes take ``alone``."""
+    def context_room(self, n_rows: int) -> float:
+        """Seconds that contexts of one tenant's rows may add to a step of ``n_rows`` of one token,
+        beside streams of others: those that have none slow down as beside prompts."""
+        return MIN_SHARE * self.costs.step_seconds(Load(n_rows, n_rows))
+
+    def _least(self, alone: float, n_prompts: int, used: float = 0.0) -> float:
+        """Seconds that prompts may take whatever the target: decodes take ``alone``, and have
+        ``used`` some of it."""
         share = max(MIN_SHARE, self.share * n_prompts)
-        return max(self.costs.chunk_seconds(MIN_CHUNK_TOKENS, 0), share * alone)
+        return max(self.costs.chunk_seconds(MIN_CHUNK_TOKENS, 0), share * alone - used)
 
 
 def make_tenant_pace(costs: CostModel, target: float | None) -> Pace | None:

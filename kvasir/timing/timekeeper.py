@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from kvasir.core.messages import TokenEvent
-from kvasir.core.request import PRIORITY_CLASSES
+from kvasir.core.request import LOWEST
 from kvasir.timing.backlog import Backlog
 from kvasir.timing.deadlines import Deadlines, exceeded, unreachable
 from kvasir.timing.outlook import Occupancy, Outlook, Wait
 from kvasir.timing.timed import Timed
 
 Clock = Callable[[], float]
-_LOWEST = len(PRIORITY_CLASSES) - 1
 
 
 class Waiting(Protocol):
@@ -92,7 +91,7 @@ class Timekeeper:
 
     def wait(self) -> Wait:
         """How long requests wait for their start."""
-        return self._wait_behind(self._look(), _LOWEST) if self._queues.waiting else Wait()
+        return self._wait_behind(self._look(), LOWEST) if self._queues.waiting else Wait()
 
     def ended(self, request: Timed) -> None:
         """A request has left: its place is free, and its length is known."""

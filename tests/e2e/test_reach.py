@@ -29,6 +29,8 @@ N_STREAMS = 60
 """As many as a flood may have beside it, nearly."""
 MIX = 80
 """Requests of the flood."""
+N_CHOIRS, N_CHOICES = 24, 128
+"""Requests of the highest class and priority, and how many choices each has."""
 
 
 @dataclass
@@ -45,8 +47,10 @@ class Song:
     first: float = 0.0
     """Seconds until its first token."""
     gaps: list[float] = field(default_factory=list)
+    n_waited: int = 0
+    """Steps from its arrival to its first,"""
     n_own: int = 0
-    """Steps that drew a token of it,"""
+    """those that drew a token of it,"""
     n_all: int = 0
     """and all from the first of them to the last."""
 
@@ -103,6 +107,27 @@ def plain_streams(url: str, model: str, key: dict[str, str]) -> None:
             song.result()
 
 
+def choirs(url: str, model: str, key: dict[str, str]) -> list[int]:
+    """Statuses that should not be."""
+    body = {
+        "model": model,
+        "prompt": [5, 6, 7],
+        "n": N_CHOICES,
+        "max_tokens": 16,
+        "ignore_eos": True,
+        "priority_class": "realtime",
+        "priority": -(1 << 31),
+    }
+
+    def ask(_: int) -> int:
+        url_of_texts = url + "/v1/completions"
+        answer = httpx.post(url_of_texts, json=body, headers=key, timeout=PATIENCE, trust_env=False)
+        return answer.status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        return [status for status in pool.map(ask, range(N_CHOIRS)) if status != 200]
+
+
 def mixes(port: int, model: str, seed: int, key: dict[str, str]) -> list[str]:
     """Answers that should not be."""
     header = f"Authorization: {key['Authorization']}"
@@ -129,14 +154,22 @@ def beside_a_flood(keyed: Keyed, seed: int) -> list[Song]:
 
 def count_steps(keyed: Keyed, song: Song) -> None:
     """While the last steps are remembered."""
-    url = keyed.server.url + "/v1/timeline?steps=4096"
-    steps = httpx.get(url, headers=keyed.other, trust_env=False, timeout=PATIENCE).json()["steps"]
+    steps = ask_for(keyed, "/v1/timeline?steps=4096")["steps"]
     own = [
         step["step"]
         for step in steps
         if any(row["id"] == song.id and row["kind"] == "decode" for row in step["requests"])
     ]
     song.n_own, song.n_all = len(own), max(own) - min(own) + 1
+    arrived = ask_for(keyed, f"/v1/requests/{song.id}/timeline")["choices"][0]["arrived"]
+    song.n_waited = sum(arrived <= step["at"] and step["step"] < own[0] for step in steps)
+
+
+def ask_for(keyed: Keyed, path: str) -> dict[str, Any]:
+    url = keyed.server.url + path
+    answer = httpx.get(url, headers=keyed.other, trust_env=False, timeout=PATIENCE)
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def test_a_stream_beside_a_flood_of_another_key_loses_no_step(keyed: Keyed) -> None:
@@ -146,6 +179,16 @@ def test_a_stream_beside_a_flood_of_another_key_loses_no_step(keyed: Keyed) -> N
         assert song.text == alone.text
         assert song.n_own >= 0.95 * song.n_all, "preempted, or left out"
         assert song.n_own > N_TOKENS // 2
+
+
+def test_a_flood_of_the_highest_class_and_priority_keeps_no_other_key_waiting(
+    keyed: Keyed,
+) -> None:
+    """Its choices, many times as many as there are slots, have their share of these."""
+    server = keyed.server
+    song = sing_beside(keyed, choirs, server.url, server.model)[0]
+    assert song.n_waited <= 48, "a few rounds of choices of 16 tokens"
+    assert song.n_own >= 0.95 * song.n_all
 
 
 @pytest.mark.skipif(not JUDGES_TIMES, reason="times of a quiet machine: make test-quiet")

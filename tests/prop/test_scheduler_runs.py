@@ -18,7 +18,7 @@ from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
-from kvasir.core.request import EngineRequest
+from kvasir.core.request import PRIORITY_CLASSES, EngineRequest, Standing
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.base import BlockStore, Handle
@@ -66,6 +66,11 @@ def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> Schedu
     return changed(config, n_blocks=config.sizes.n_blocks * has_full, windows=windows)
 
 
+standings = st.builds(
+    Standing, st.sampled_from(PRIORITY_CLASSES), st.sampled_from("abc"), st.integers(-1, 1)
+)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     n_blocks = draw(st.integers(3, 12))
@@ -98,6 +103,7 @@ def cases(draw: st.DrawFn) -> Case:
                 min_tokens=draw(st.integers(0, 50)),
                 n_prompt_logprobs=draw(st.sampled_from((-1, 0))),
             ),
+            standing=draw(standings),
         )
         for i in range(draw(st.integers(1, 10)))
     ]

@@ -13,7 +13,7 @@ import pytest
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.sched.clocks import MAX_IDLE, Tenant
 from kvasir.sched.scheduler import Scheduler
-from kvasir.timing.cost import CostModel, Costs, Load
+from kvasir.timing.cost import SCORE_SECONDS, CostModel, Costs, Load
 from kvasir.timing.pace import AUTO_SHARE, MIN_CHUNK_TOKENS, make_tenant_pace
 from tests.sharing import STEP_SECONDS, TOKEN_SECONDS, request, sizes
 from tests.sharing import Load as VirtualLoad
@@ -172,6 +172,23 @@ def test_a_flood_stretches_the_steps_of_others_as_one_prompt_may(flood: str) -> 
     # outputs of the flood are rows of one token too: those are streams as well
     assert 1.5 < ratio <= 1 + AUTO_SHARE + 0.05
     steps.load.scheduler.check()
+
+
+def test_scores_of_prompts_count_in_the_room_of_their_tenant() -> None:
+    """A row of logits for each token, and twenty alternatives to tell."""
+    dear = COSTS._replace(row=5e-4)
+    rooms = []
+    for n_logprobs in (-1, 20):
+        steps = Steps()
+        scheduler = Scheduler(steps.load.config, costs=CostModel(dear))
+        scheduler.costs.observe = lambda load, seconds: None  # type: ignore[method-assign]
+        steps.load.scheduler = scheduler
+        steps.stream("other", 40, 1000)
+        steps.add(prompts("flood", 20, n_prompt_logprobs=n_logprobs))
+        rooms.append(sum(steps.step()[1].get("flood", 0) for _ in range(4)))
+    plain, scored = rooms
+    each = TOKEN_SECONDS + 5e-4 + 21 * SCORE_SECONDS
+    assert scored == pytest.approx(plain * TOKEN_SECONDS / each, rel=0.1)
 
 
 def test_two_tenants_stretch_them_twice_and_neither_takes_the_others_room() -> None:
