@@ -67,6 +67,15 @@ class Folder:
         for name in names:
             self.content(name).unlink(missing_ok=True)
 
+    def check_unused(self) -> None:
+        """Before a database is made: contents that it does not know would be removed. Raises
+        ConfigError."""
+        if any(self._files.iterdir()):
+            raise ConfigError(
+                f"there are files in {self._files}, and no state.db beside it that knows them: "
+                "restore it, or choose another --state-dir"
+            )
+
     def keep_only(self, names: Collection[str]) -> int:
         """Removes what no entry knows, such as what a server left that was killed; how many."""
         known = set(names)
