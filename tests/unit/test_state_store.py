@@ -228,7 +228,7 @@ def test_files_of_others_in_the_folder_are_not_removed(tmp_path: Path) -> None:
     theirs.parent.mkdir()
     theirs.write_text("years of work")
     for _ in range(2):  # the first attempt leaves nothing that would pass for a state
-        with pytest.raises(ConfigError, match="no state.db beside it that knows them"):
+        with pytest.raises(ConfigError, match="beside it that knows them"):
             Store(tmp_path, QUOTA)
         assert theirs.read_text() == "years of work"
 
@@ -241,7 +241,7 @@ def test_a_state_cut_off_to_nothing_keeps_its_contents(tmp_path: Path) -> None:
     asyncio.run(store.run(lambda db: entries.add(db, entry("file-1"), QUOTA)))
     store.close()
     (tmp_path / "state.db").write_bytes(b"")
-    with pytest.raises(ConfigError, match="no state.db beside it that knows them"):
+    with pytest.raises(ConfigError, match="beside it that knows them"):
         Store(tmp_path, QUOTA)
     assert store.folder.content("file-1").read_bytes() == b"x"
 
