@@ -131,9 +131,7 @@ def _connect(path: str) -> sqlite3.Connection:
     )
 
 
-def _opened(
-    db: sqlite3.Connection, path: Path, may_make: Callable[[], None]
-) -> sqlite3.Connection:
+def _opened(db: sqlite3.Connection, path: Path, may_make: Callable[[], None]) -> sqlite3.Connection:
     """Transactions are begun by hand. With WAL and ``synchronous = NORMAL`` a commit survives the
     death of the process; a machine that loses its power may lose the last, and no more."""
     version = _version(db)  # before anything is set: another program's database stays as it is
