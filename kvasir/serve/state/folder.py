@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kvasir.core.errors import ConfigError
 from kvasir.serve.state.database import StateError, StorageFull
+from kvasir.serve.state.entries import Gone
 
 PREFIX = "kvasir-state-"
 """Of temporary folders."""
@@ -58,10 +59,14 @@ class Folder:
         return Content(self.content(name))
 
     def share(self, name: str, other: str) -> None:
-        """``other`` has the same content, also when ``name`` is removed. Raises StateError."""
+        """``other`` has the same content, also when ``name`` is removed. Raises Gone (404),
+        StateError."""
         with _told():
             self.content(other).unlink(missing_ok=True)
-            os.link(self.content(name), self.content(other))
+            try:
+                os.link(self.content(name), self.content(other))
+            except FileNotFoundError:  # deleted since somebody asked for it
+                raise Gone("file", name) from None
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:
