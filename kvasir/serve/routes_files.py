@@ -67,7 +67,7 @@ async def delete_file(service: Service, exchange: Exchange) -> None:
 async def get_content(service: Service, exchange: Exchange) -> None:
     files = service.state.files
     file = await files.get(str(exchange.path_params["file_id"]), service.owner(exchange))
-    pieces = files.pieces(file.id)
+    pieces = files.pieces(file.id, file.bytes)
     try:
         piece = await files.store.on_disk(lambda: next(pieces, b""))
         await exchange.start_bytes(file.bytes, DOWNLOAD)

@@ -159,3 +159,20 @@ def _broken() -> io.RawIOBase:
             return len(buffer)
 
     return Broken()
+
+
+def test_contents_that_are_gone_or_others_on_disk(server: StartServer, tmp_path: Path) -> None:
+    with server(state_dir=str(tmp_path / "state")) as running, official(running) as client:
+        file = client.files.create(file=b"eight by", purpose="batch")
+        content = tmp_path / "state" / "files" / file.id
+        for data in (b"eig", b"eight by and more"):
+            content.write_bytes(data)
+            with pytest.raises(openai.InternalServerError, match=f"{len(data)} bytes on disk"):
+                client.files.content(file.id)
+        content.unlink()
+        with pytest.raises(openai.NotFoundError):
+            client.files.content(file.id)
+        with pytest.raises(openai.NotFoundError):
+            client.batches.create(
+                input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+            )

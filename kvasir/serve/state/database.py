@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -99,28 +99,30 @@ class StorageFull(StateError):
     status = 507
 
 
-def open_database(path: Path | None) -> sqlite3.Connection:
+def open_database(
+    path: Path | None, may_make: Callable[[], None] = lambda: None
+) -> sqlite3.Connection:
     """The database at ``path``, made if it is not there; None is one in memory.
 
-    Raises ConfigError when it is damaged, of another version or not ours.
+    Raises ConfigError when it is damaged, of another version or not ours, and what ``may_make``
+    does, which is asked before one is made.
     """
     if path is None:
-        return _opened(_connect(":memory:"), Path())
-    is_new = not path.exists()
-    if is_new:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    db = _connect(str(path))
+        return _opened(_connect(":memory:"), Path(), may_make)
     try:
-        return _opened(db, path)
-    except sqlite3.DatabaseError as error:
-        db.close()
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = _connect(str(path))
+        try:
+            return _opened(db, path, may_make)
+        except BaseException:
+            db.close()
+            raise
+    except (sqlite3.DatabaseError, OSError) as error:
         raise ConfigError(
             f"the state in {path} is damaged ({error}): restore a copy of its folder, or move it "
             "away to begin anew"
         ) from None
-    except ConfigError:
-        db.close()
-        raise
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -129,15 +131,20 @@ def _connect(path: str) -> sqlite3.Connection:
     )
 
 
-def _opened(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+def _opened(db: sqlite3.Connection, path: Path, may_make: Callable[[], None]) -> sqlite3.Connection:
     """Transactions are begun by hand. With WAL and ``synchronous = NORMAL`` a commit survives the
     death of the process; a machine that loses its power may lose the last, and no more."""
+    version = _version(db)  # before anything is set: another program's database stays as it is
+    is_new = version == (0, 0) and not _tables(db)
+    if is_new:
+        may_make()
+    else:
+        _check_whose(path, *version)
     for setting in SETTINGS:
         db.execute(f"PRAGMA {setting}")
-    version = _version(db)
-    if version == (0, 0) and not _has_tables(db):
+    if is_new:
         return _made(db)
-    _check(db, path, *version)
+    _check(db)
     return db
 
 
@@ -147,8 +154,10 @@ def _version(db: sqlite3.Connection) -> tuple[int, int]:
     return int(application), int(version)
 
 
-def _has_tables(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+def _tables(db: sqlite3.Connection) -> set[tuple[str, str]]:
+    """With indexes and triggers: their names, and how they were made."""
+    made = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+    return set(db.execute(made).fetchall())
 
 
 def _made(db: sqlite3.Connection) -> sqlite3.Connection:
@@ -160,7 +169,7 @@ def _made(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
-def _check(db: sqlite3.Connection, path: Path, application: int, version: int) -> None:
+def _check_whose(path: Path, application: int, version: int) -> None:
     if application != APPLICATION_ID:
         raise ConfigError(f"{path} is a database of another program: choose another --state-dir")
     if version != VERSION:
@@ -168,6 +177,12 @@ def _check(db: sqlite3.Connection, path: Path, application: int, version: int) -
             f"the state in {path} has version {version}, this is version {VERSION}: use the server "
             "that wrote it, or another --state-dir"
         )
+
+
+def _check(db: sqlite3.Connection) -> None:
+    with closing(_made(_connect(":memory:"))) as whole:
+        if _tables(db) != _tables(whole):
+            raise sqlite3.DatabaseError("its tables are not those of its version")
     (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         raise sqlite3.DatabaseError(str(found).splitlines()[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import msgspec
 
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.serve.state import entries
+from kvasir.serve.state.database import StateError
 from kvasir.serve.state.entries import Entry, Gone, Page
 from kvasir.serve.state.folder import Content
 from kvasir.serve.state.store import Store
@@ -143,13 +145,17 @@ class Files:
         await self.store.run(lambda db: entries.remove(db, "file", file_id, owner, now))
         await self.store.forget([file_id])
 
-    def pieces(self, name: str) -> Generator[bytes, None, None]:
-        """Of the content of a file; each is read where it is asked for. Raises Gone (404)."""
+    def pieces(self, name: str, n_bytes: int | None = None) -> Generator[bytes, None, None]:
+        """Of the content of a file, which has ``n_bytes``; each is read where it is asked for.
+        Raises Gone (404), StateError when it has others."""
         try:
             content = self.store.folder.content(name).open("rb")
         except FileNotFoundError:  # deleted since somebody asked for it
             raise Gone("file", name) from None
         with content:
+            found = os.fstat(content.fileno()).st_size
+            if n_bytes is not None and found != n_bytes:
+                raise StateError(f"{name} has {found} bytes on disk, and had {n_bytes}: restore it")
             while piece := content.read(PIECE_BYTES):
                 yield piece
 

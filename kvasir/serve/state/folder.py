@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kvasir.core.errors import ConfigError
 from kvasir.serve.state.database import StateError, StorageFull
+from kvasir.serve.state.entries import Gone
 
 PREFIX = "kvasir-state-"
 """Of temporary folders."""
@@ -58,14 +59,27 @@ class Folder:
         return Content(self.content(name))
 
     def share(self, name: str, other: str) -> None:
-        """``other`` has the same content, also when ``name`` is removed. Raises StateError."""
+        """``other`` has the same content, also when ``name`` is removed. Raises Gone (404),
+        StateError."""
         with _told():
             self.content(other).unlink(missing_ok=True)
-            os.link(self.content(name), self.content(other))
+            try:
+                os.link(self.content(name), self.content(other))
+            except FileNotFoundError:  # deleted since somebody asked for it
+                raise Gone("file", name) from None
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:
             self.content(name).unlink(missing_ok=True)
+
+    def check_unused(self) -> None:
+        """Before a database is made: contents that it does not know would be removed. Raises
+        ConfigError."""
+        if any(self._files.iterdir()):
+            raise ConfigError(
+                f"there are files in {self._files}, and no state.db beside it that knows them: "
+                "restore it, or choose another --state-dir"
+            )
 
     def keep_only(self, names: Collection[str]) -> int:
         """Removes what no entry knows, such as what a server left that was killed; how many."""

@@ -83,7 +83,8 @@ class Store:
                 raise ConfigError(
                     f"another server uses the state in {path}: give each its own --state-dir"
                 )
-            self._db = open_database(None if path is None else self.folder.database)
+            database = None if path is None else self.folder.database
+            self._db = open_database(database, self.folder.check_unused)
             if self._is_mine:
                 self._tidy()
         except BaseException:
