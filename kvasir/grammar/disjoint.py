@@ -7,7 +7,7 @@ followed inside the document, a few deep.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product, takewhile
 from typing import Any
@@ -47,6 +47,28 @@ def disjoint(one: Schema, other: Schema, search: SchemaSearch, depth: int = MAX_
     lefts, rights = conjuncts(one, search, depth), conjuncts(other, search, depth)
     pairs = takewhile(lambda pair: search.n_left > 0, product(lefts, rights))
     return any(_disjoint(a, b, search, depth - 1) for a, b in pairs)
+
+
+def has_discriminator(schemas: Sequence[Schema], search: SchemaSearch) -> bool:
+    """Whether ``schemas`` are of objects that one property tells apart: each requires it, with
+    values of its own. The time for it grows with their number, not with that of their pairs."""
+    parts = [conjuncts(one, search, MAX_DEPTH) for one in schemas]
+    if not all(frozenset.intersection(*map(types_of, own)) <= {"object"} for own in parts):
+        return False
+    needed = [{name for part in own for name in required(part)} for own in parts]
+    return any(_tells_apart(name, parts) for name in sorted(set.intersection(*needed)))
+
+
+def _tells_apart(name: str, parts: Sequence[Sequence[Schema]]) -> bool:
+    seen: set[str] = set()
+    for own in parts:
+        known = (values_of(property_of(part, name)) for part in own)
+        values = next((found for found in known if found is not None), None)
+        keys = {key_of(value) for value in values or ()}
+        if values is None or keys & seen:
+            return False
+        seen |= keys
+    return True
 
 
 def key_of(value: object) -> str:

@@ -17,6 +17,10 @@ from tests.byte_grammar import byte_tokens, compiled, spelled, takes
 AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
 OBJECT = {"type": "object", "properties": AB, "additionalProperties": False}
 TO_PROPERTIES = [{"$ref": "#/properties/a"}, {"$ref": "#/properties/t"}]
+MANY_KINDS = [
+    {"type": "object", "properties": {"k": {"const": i}, "b": {}}, "required": ["k"]}
+    for i in range(300)
+]
 KIND = {"type": "object", "properties": {"k": {"enum": ["x", "y"]}, "b": {"type": "integer"}}}
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 
@@ -137,6 +141,11 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
         [0.5, 1],
         [0, 1.5],
+    ),
+    "many alternatives and their discriminator": (
+        {"oneOf": [{"$ref": f"#/kinds/{i}"} for i in range(300)], "kinds": MANY_KINDS},
+        [{"k": 0}, {"k": 299, "b": 1}],
+        [{"k": 300}, {"b": 1}, 1],
     ),
     "a constant that is not listed": (
         {"items": {"const": "a", "enum": ["b"], "not": {"const": 1}}, "type": "array"},
