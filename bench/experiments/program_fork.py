@@ -68,7 +68,10 @@ def run(settings: Settings) -> Outcome:
         engine = described(settings, llm)
     medians = {name: median(found) for name, found in seconds.items()}
     tokens = computed["at once"] / computed["forked"]
-    turn, once = (medians[name] / medians["forked"] for name in ("in turn", "at once"))
+    turn, once = (
+        median(a / b for a, b in zip(seconds[name], seconds["forked"], strict=True))
+        for name in ("in turn", "at once")
+    )
     points: list[Json] = [
         {
             "branches": name,
@@ -87,7 +90,7 @@ def run(settings: Settings) -> Outcome:
         conditions=(
             f"a program that forks {N_BRANCHES} ways after {n_shared} words, {n_own} more and "
             f"{n_out} outputs each, beside {N_BRANCHES} programs in turn and in a batch; no prefix "
-            f"cache, so that branches share by their fork alone; medians of {n_runs}"
+            f"cache, so that branches share by their fork alone; medians of {n_runs} turns"
         ),
         summary={
             "tokens_ratio": round(tokens, 2),

@@ -7,7 +7,7 @@ followed inside the document, a few deep.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product, takewhile
 from typing import Any
@@ -44,9 +44,31 @@ def disjoint(one: Schema, other: Schema, search: SchemaSearch, depth: int = MAX_
     """Whether no instance is valid against both."""
     if depth == 0:
         return False
-    lefts, rights = _conjuncts(one, search, depth), _conjuncts(other, search, depth)
+    lefts, rights = conjuncts(one, search, depth), conjuncts(other, search, depth)
     pairs = takewhile(lambda pair: search.n_left > 0, product(lefts, rights))
     return any(_disjoint(a, b, search, depth - 1) for a, b in pairs)
+
+
+def has_discriminator(schemas: Sequence[Schema], search: SchemaSearch) -> bool:
+    """Whether ``schemas`` are of objects that one property tells apart: each requires it, with
+    values of its own. The time for it grows with their number, not with that of their pairs."""
+    parts = [conjuncts(one, search, MAX_DEPTH) for one in schemas]
+    if not all(frozenset.intersection(*map(types_of, own)) <= {"object"} for own in parts):
+        return False
+    needed = [{name for part in own for name in required(part)} for own in parts]
+    return any(_tells_apart(name, parts) for name in sorted(set.intersection(*needed)))
+
+
+def _tells_apart(name: str, parts: Sequence[Sequence[Schema]]) -> bool:
+    seen: set[str] = set()
+    for own in parts:
+        known = (values_of(property_of(part, name)) for part in own)
+        values = next((found for found in known if found is not None), None)
+        keys = {key_of(value) for value in values or ()}
+        if values is None or keys & seen:
+            return False
+        seen |= keys
+    return True
 
 
 def key_of(value: object) -> str:
@@ -98,21 +120,25 @@ def values_of(schema: Schema) -> list[Any] | None:
     """Those that ``const`` and ``enum`` leave, of its types; None without either."""
     if not isinstance(schema, dict):
         return None
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    values = schema.get("enum")
+    if "const" in schema:
+        listed = [key_of(value) for value in values] if isinstance(values, list) else None
+        is_listed = listed is None or key_of(schema["const"]) in listed
+        values = [schema["const"]] if is_listed else []
     if not isinstance(values, list):
         return [False, True] if schema.get("type") == "boolean" else None
     types = _named_types(schema)
     return [value for value in values if type_of(value) in types]
 
 
-def _conjuncts(schema: Schema, search: SchemaSearch, depth: int) -> list[Schema]:
+def conjuncts(schema: Schema, search: SchemaSearch, depth: int) -> list[Schema]:
     """Schemas all of which an instance must meet."""
     found = [schema]
     if isinstance(schema, dict) and depth > 0 and search.goes_on():
         if isinstance(schema.get("$ref"), str):
-            found += _conjuncts(search.resolve(schema["$ref"]), search, depth - 1)
+            found += conjuncts(search.resolve(schema["$ref"]), search, depth - 1)
         for part in schema.get("allOf") or ():
-            found += _conjuncts(part, search, depth - 1)
+            found += conjuncts(part, search, depth - 1)
     return found
 
 

@@ -21,6 +21,8 @@ class References:
         self._root = root
         self._moved: dict[str, str] = {}
         """The name in ``$defs``, by reference."""
+        self._made: dict[str, str] = {}
+        """The other way round."""
         self._taken = set(root.get("$defs") or ()) if isinstance(root.get("$defs"), dict) else set()
         self._numbers = count()
         self.waiting: list[tuple[str, Schema, Path]] = []
@@ -42,9 +44,15 @@ class References:
                 raise unsupported("$ref", path, f"{escaped(reference)} names nothing")
         return found
 
+    def find_made(self, reference: object) -> Schema:
+        """The same for a $ref of the prepared schema, which may be a renamed one."""
+        named = self._made.get(reference) if isinstance(reference, str) else None
+        return self.find(reference if named is None else named)
+
     def renamed(self, reference: object, path: Path) -> str:
         """The $ref of the prepared schema that names the same. Raises UnsupportedSchema."""
         target = self.find(reference, path)
+        self._check_end(target, path)
         text = str(reference)
         parts = _parts(text)
         if not parts or (len(parts) == 2 and parts[0] in _DEFINITIONS):
@@ -52,8 +60,18 @@ class References:
         if text not in self._moved:
             name = next(n for i in self._numbers if (n := f"at{i}") not in self._taken)
             self._moved[text] = name
+            self._made[f"#/$defs/{name}"] = text
             self.waiting.append((name, target, tuple(parts)))
         return f"#/$defs/{self._moved[text]}"
+
+    def _check_end(self, target: Schema, path: Path) -> None:
+        """Raises UnsupportedSchema where references lead to each other, and to nothing else."""
+        seen: set[str] = set()
+        while isinstance(target, dict) and isinstance(reference := target.get("$ref"), str):
+            if reference in seen:
+                raise unsupported("$ref", path, f"{escaped(reference)} refers to itself alone")
+            seen.add(reference)
+            target = self.find(reference, path)
 
 
 def _parts(reference: str) -> list[str]:

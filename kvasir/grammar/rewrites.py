@@ -15,6 +15,7 @@ from kvasir.grammar.disjoint import (
     Schema,
     SchemaSearch,
     disjoint,
+    has_discriminator,
     key_of,
     property_of,
     required,
@@ -150,6 +151,8 @@ def _exclude_each_other(branches: list[Schema], rest: dict[str, Any], search: Sc
     if None not in values and len(set(keys)) == len(keys):
         return True
     whole = [_both(branch, rest) for branch in branches]
+    if has_discriminator(whole, search):
+        return True
     return all(disjoint(a, b, search) for a, b in combinations(whole, 2))
 
 

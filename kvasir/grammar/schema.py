@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvasir.grammar.bounds import MAX_LOOKS, forgotten
 from kvasir.grammar.disjoint import Schema, SchemaSearch
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
 from kvasir.grammar.limits import LIMITS, GrammarLimits
@@ -92,8 +93,15 @@ def prepare(
     if _OLD.search(str(schema.get("$schema", ""))):
         schema = _alone(schema, limits.depth)
     references = References(schema)
-    search, widths = SchemaSearch(references.find), Widths(references.find)
-    walk = _Walk(references, search, widths, limits, strict, is_closed)
+    walk = _Walk(
+        references,
+        SchemaSearch(references.find_made),
+        SchemaSearch(references.find, MAX_LOOKS),
+        Widths(references.find),
+        limits,
+        strict,
+        is_closed,
+    )
     made = walk.document(schema)
     made = {"anyOf": []} if made is False else made
     return PreparedSchema({} if made is True else made, walk.told())
@@ -103,6 +111,7 @@ def prepare(
 class _Walk:
     references: References
     search: SchemaSearch
+    bounds: SchemaSearch
     widths: Widths
     limits: GrammarLimits
     strict: bool
@@ -150,7 +159,10 @@ class _Walk:
         if self.is_closed and "properties" in kept:
             kept.setdefault("additionalProperties", False)
         made = {key: self._value(key, value, (*path, key), depth) for key, value in kept.items()}
-        return rewrite(made, SchemaPlace(path, self.search))
+        place = SchemaPlace(path, self.search)
+        if keyword := forgotten(schema, self.bounds):
+            raise place.refuse(keyword, "the other is nearer than 1: move or include it")
+        return rewrite(made, place)
 
     def _check_width(self, schema: dict[str, Any], path: Path) -> None:
         n = self.widths.of(schema)

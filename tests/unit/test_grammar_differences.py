@@ -79,6 +79,10 @@ REFUSED: dict[str, list[Any]] = {
         {"type": "string", "pattern": r"(.)\1"},
     ],
     "`minimum`, `maximum`": [{"type": "number", "maximum": 2**64}],
+    "`exclusiveMinimum`, `exclusiveMaximum`": [
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5},
+        {"type": "number", "exclusiveMaximum": -1, "minimum": -1.5},
+    ],
     "`multipleOf`": [{"type": "integer", "multipleOf": 12345678899999998}],
     "`properties`": [
         {"type": "array", "items": {"properties": {f"p{i}": {} for i in range(491)}}},

@@ -16,6 +16,11 @@ from tests.byte_grammar import byte_tokens, compiled, spelled, takes
 
 AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
 OBJECT = {"type": "object", "properties": AB, "additionalProperties": False}
+TO_PROPERTIES = [{"$ref": "#/properties/a"}, {"$ref": "#/properties/t"}]
+MANY_KINDS = [
+    {"type": "object", "properties": {"k": {"const": i}, "b": {}}, "required": ["k"]}
+    for i in range(300)
+]
 KIND = {"type": "object", "properties": {"k": {"enum": ["x", "y"]}, "b": {"type": "integer"}}}
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 
@@ -132,6 +137,29 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [4],
     ),
     "an old open bound": ({"type": "integer", "minimum": 5, "exclusiveMinimum": True}, [6], [5]),
+    "an open bound, another far off": (
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        [0.5, 1],
+        [0, 1.5],
+    ),
+    "many alternatives and their discriminator": (
+        {"oneOf": [{"$ref": f"#/kinds/{i}"} for i in range(300)], "kinds": MANY_KINDS},
+        [{"k": 0}, {"k": 299, "b": 1}],
+        [{"k": 300}, {"b": 1}, 1],
+    ),
+    "a constant that is not listed": (
+        {"items": {"const": "a", "enum": ["b"], "not": {"const": 1}}, "type": "array"},
+        [[]],
+        [["a"], ["b"]],
+    ),
+    "alternatives elsewhere in the schema": (
+        {
+            "type": "object",
+            "properties": {**AB, "t": {"type": "string"}, "x": {"oneOf": TO_PROPERTIES}},
+        },
+        [{"x": 1}, {"x": "y"}],
+        [{"x": None}],
+    ),
     "sizes as 2.0": ({"type": "string", "maxLength": 2.0}, ["ab"], ["abc"]),
     "a reference to where no schema is kept": (
         {
@@ -209,6 +237,13 @@ def test_exact(case: str) -> None:
         ({"$ref": "#/$defs/none"}, "#/$ref"),
         ({"unevaluatedProperties": False}, "#/unevaluatedProperties"),
         ({"properties": {"a": {"type": "number", "maximum": 2**64}}}, "#/properties/a/maximum"),
+        (
+            {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5},
+            "#/exclusiveMinimum",
+        ),
+        ({"minimum": -1.5, "allOf": [{"exclusiveMaximum": -1}]}, "#/exclusiveMaximum"),
+        ({"anyOf": [{"maximum": 3.5}], "exclusiveMinimum": 3.0}, "#/exclusiveMinimum"),
+        ({"items": {"$ref": "#/$defs/x"}, "$defs": {"x": {"$ref": "#/$defs/x"}}}, "#/items/$ref"),
         ({"multipleOf": 12345678899999998, "type": "integer"}, "#/multipleOf"),
         ({"items": {"type": "string", "pattern": "(?=a)"}, "type": "array"}, "#/items/pattern"),
         ({"type": "object", "minProperties": 3}, "#/minProperties"),
