@@ -97,19 +97,23 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(36, 1)
 
 
-def kvasir(model: Path, threads: int) -> PeerServer:
+def kvasir(model: Path, threads: int, *options: str) -> PeerServer:
     words = [sys.executable, "-m", "kvasir", "serve", str(model), "--threads", str(threads)]
     words += ["--port", str(PORT), "--served-model-name", "m", "--max-model-len", str(CONTEXT)]
-    words += ["--max-num-seqs", str(MAX_REQUESTS)]
+    words += ["--max-num-seqs", str(MAX_REQUESTS), *options]
     commit = fingerprint()["commit"]
-    return PeerServer(f"Kvasir, {model.name}", f"Kvasir {commit}", tuple(words))
+    name = " ".join((f"Kvasir, {model.name}", *options))
+    return PeerServer(name, f"Kvasir {commit}", tuple(words))
 
 
-def llama_server(binary: Path, model: Path, threads: int) -> PeerServer:
+def llama_server(
+    binary: Path, model: Path, threads: int, n_slots: int = MAX_REQUESTS, n_context: int = 512
+) -> PeerServer:
+    """``n_context``: tokens of each of its slots."""
     done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "version" in line]
     n, words = str(threads), [str(binary), "-m", str(model)]
-    words += ["-t", n, "-tb", n, "-c", str(MAX_REQUESTS * 512), "-np", str(MAX_REQUESTS)]
+    words += ["-t", n, "-tb", n, "-c", str(n_slots * n_context), "-np", str(n_slots)]
     words += ["-b", "2048", "-fa", "on", "--no-webui", "--alias", "m"]
     words += ["--host", "127.0.0.1", "--port", str(PORT)]
     version = lines[0].strip() if lines else "version unknown"
@@ -123,11 +127,13 @@ def openvino(python: Path, model: Path, threads: int) -> PeerServer:
     return PeerServer(f"OpenVINO, {model.name}", version, words)
 
 
-def vllm(python: Path, model: Path, threads: int) -> PeerServer:
+def vllm(python: Path, model: Path, threads: int, backend: str = "auto") -> PeerServer:
+    """``backend``: who makes the masks of its grammars."""
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     words += ["--served-model-name", "m", "--host", "127.0.0.1", "--port", str(PORT)]
     words += ["--max-model-len", str(CONTEXT), "--dtype", "bfloat16", "--enable-prefix-caching"]
     words += ["--max-num-seqs", str(MAX_REQUESTS), "--generation-config", "vllm"]
+    words += ["--structured-outputs-config", json.dumps({"backend": backend})]
     env = {
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}" if threads > 1 else "0",
@@ -136,7 +142,8 @@ def vllm(python: Path, model: Path, threads: int) -> PeerServer:
         "HF_HUB_OFFLINE": "1",
     }
     version = f"vLLM {_version(python, 'vllm-cpu')}"
-    return PeerServer(f"vLLM, {model.name}", version, tuple(words), env)
+    name = f"vLLM, {model.name}" + (f", {backend}" if backend != "auto" else "")
+    return PeerServer(name, version, tuple(words), env)
 
 
 def _version(python: Path, package: str) -> str:

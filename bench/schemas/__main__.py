@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bench.schemas.cases import DRAFTS, Case, sample_cases, suite_cases
+from bench.schemas.cases import DRAFTS, sample_cases, spread, suite_cases
 from bench.schemas.finished import Answers, told, write_answers
 from bench.schemas.listing import PAGE, write
 from bench.schemas.timing import measure
@@ -114,12 +113,6 @@ def write_command(
     _report("schema-answers", described, {**results, "max_tokens": max_tokens}, output)
     if results["faults"]:
         raise SystemExit(f"kvasir: {len(results['faults'])} finished answers are not valid")
-
-
-def spread(cases: list[Case], limit: int | None) -> list[Case]:
-    """``limit`` of them from the whole list; the same ones each time."""
-    step = max(len(cases) // limit, 1) if limit else 1
-    return list(islice(cases[::step], limit))
 
 
 def counts(verdicts: list[Verdict]) -> dict[str, Any]:

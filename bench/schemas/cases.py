@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def sample_cases(path: Path) -> Iterator[Case]:
         for line in lines:
             given = json.loads(line)
             yield Case(given["id"], given["schema"], _instances(given["tests"]))
+
+
+def spread(cases: list[Case], limit: int | None) -> list[Case]:
+    """``limit`` of them from the whole list; the same ones each time."""
+    step = max(len(cases) // limit, 1) if limit else 1
+    return list(islice(cases[::step], limit))
 
 
 def _instances(tests: list[dict[str, Any]]) -> tuple[Instance, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kvasir.core.errors import RequestError
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.detect import Detected
 from kvasir.toolcalls.format import ToolFormat
@@ -19,7 +20,8 @@ _INSTRUCTIONS = ("system", "developer")
 def told(
     messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]], found: Detected
 ) -> list[ChatMessage]:
-    """``messages`` as the model's template can write them. ``tools``: those of the request."""
+    """``messages`` as the model's template can write them. ``tools``: those of the request. Raises
+    RequestError (400) for past calls that are too deep to be written."""
     form, history = found.format, found.history
     if form is None:
         return list(messages)
@@ -33,7 +35,12 @@ def told(
 def _with_calls(message: ChatMessage, form: ToolFormat) -> ChatMessage:
     if not message.calls:
         return message
-    turn = written(form, [(call.name, call.arguments) for call in message.calls], "\n")
+    try:
+        turn = written(form, [(call.name, call.arguments) for call in message.calls], "\n")
+    except RecursionError:
+        raise RequestError(
+            "arguments of past calls are nested too deeply", param="messages"
+        ) from None
     content = f"{message.content}\n{turn}" if message.content else turn
     return msgspec.structs.replace(message, content=content, calls=())
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from kvasir.toolcalls.format import Literals
 
 SPACES = " \n\r\t"
-MAX_DEPTH = 64
+MAX_DEPTH = 512
+"""Levels; deeper ones are left out. Common readers of JSON end at 1,000 (Python) or later."""
 MAX_WORD = 256
 """Characters of a key without quotes, or of a number; more are no call."""
 _WORD = re.compile(r"[^\s=:,'\"()\[\]{}<>\ud800-\udfff]+")

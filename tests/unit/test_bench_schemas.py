@@ -6,8 +6,8 @@ import gzip
 import json
 from pathlib import Path
 
-from bench.schemas.__main__ import counts, spread
-from bench.schemas.cases import Case, Instance, sample_cases, suite_cases
+from bench.schemas.__main__ import counts
+from bench.schemas.cases import Case, Instance, sample_cases, spread, suite_cases
 from bench.schemas.finished import Answers, Written, judged, seed_of, told
 from bench.schemas.timing import histogram, measure
 from bench.schemas.validity import fault

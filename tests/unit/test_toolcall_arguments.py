@@ -16,6 +16,7 @@ from kvasir.grammar.matcher import Matcher
 from kvasir.sampling.masks import n_words
 from kvasir.toolcalls.format import Parameter, ToolFormat
 from kvasir.toolcalls.grammar import Tool, kinds_of, tools_grammar
+from kvasir.toolcalls.literals import MAX_DEPTH
 from kvasir.toolcalls.parser import read_message
 from kvasir.toolcalls.reading import Reading
 from kvasir.toolcalls.table import FORMATS
@@ -239,3 +240,19 @@ def test_references_reach_the_whole_schema(form: ToolFormat) -> None:
         wrongs: list[dict[str, Any]] = [{"left": {}}, {"left": {"name": 1}}, {"size": [odd]}]
         for wrong in wrongs:
             assert not takes(grammar, written(form, [("get", {"name": "a", **wrong})]))
+
+
+TAGGED = [form for form in NO_JSON if isinstance(form.arguments, Parameter)]
+
+
+@pytest.mark.parametrize("form", TAGGED, ids=[form.name for form in TAGGED])
+def test_deep_arguments_are_read_and_too_deep_ones_are_json(form: ToolFormat) -> None:
+    tools = [tool_of(("a",), {})]
+    for n, is_whole in ((MAX_DEPTH - 2, True), (MAX_DEPTH + 20, False)):
+        deep: list[Any] = []
+        for _ in range(n - 1):
+            deep = [deep]
+        text = written(form, [("get", {"a": deep})])
+        reading = Reading(form, kinds=kinds_of(tools))
+        message = read_message(reading, text)
+        assert (json.loads(message.calls[0].arguments) == {"a": deep}) is is_whole

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from kvasir.core.errors import RequestError
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
-from kvasir.tokenizer.messages import ChatMessage, PastCall
-from kvasir.toolcalls.detect import detect, reasoning_of
+from kvasir.tokenizer.messages import ChatMessage, History, PastCall
+from kvasir.toolcalls.detect import Detected, detect, reasoning_of
 from kvasir.toolcalls.format import Reasoning
 from kvasir.toolcalls.grammar import kinds_of
 from kvasir.toolcalls.history import told
@@ -75,6 +76,16 @@ def test_what_a_template_leaves_out_is_told(tmp_path: Path) -> None:
     assert told([asked], [tool], unseen)[0].role == "system" and told([asked], [], unseen) == [
         asked
     ]
+
+
+def test_past_calls_too_deep_to_be_written_are_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(900):  # a reader of JSON takes these
+        deep = [deep]
+    past = ChatMessage("assistant", "", (PastCall("x", "get", {"a": deep}),))
+    found = Detected(FORMATS["llama3-pythonic"], "", History(is_written=True))
+    with pytest.raises(RequestError, match="nested too deeply"):
+        told([past], [], found)
 
 
 def test_a_template_that_names_its_tools_otherwise(tmp_path: Path) -> None:

@@ -1,0 +1,184 @@
+"""Answers under JSON schemas: Kvasir and other servers, the same requests, in turns.
+
+    python -m bench.peers.grammars SCHEMAS --threads 2 --output NAME --kvasir MODEL.gguf
+        --llama-server PATH MODEL.gguf  --vllm PYTHON FOLDER
+
+SCHEMAS: gzipped lines of JSON with ``id``, ``schema`` and ``tests``, as of MaskBench. Writes
+bench/results/NAME.json. Each server is asked once for each schema: what it refuses. Those that
+none refuses are answered at temperature 1, one stream and 64; then the same prompts without a
+schema, each for as many tokens as it was answered with. What is finished is held against
+``jsonschema``. vLLM runs twice, with masks of xgrammar and of guidance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from bench.peers import servers
+from bench.peers.asking import Said, ask_all
+from bench.peers.servers import PeerServer
+from bench.schemas.cases import Case, sample_cases, spread
+from bench.schemas.finished import judged, seed_of
+from kvasir.bench.ceilings import measure_ceilings
+from kvasir.bench.fingerprint import Meter, fingerprint
+from kvasir.bench.report import command_line, write
+
+RESULTS = Path(__file__).parents[1] / "results"
+PROGRAM = "python -m bench.peers.grammars"
+N_OUT = 96
+STREAMS = {1: 8, 64: 64}
+"""Requests, by how many there are at a time."""
+MASKERS = ("xgrammar", "guidance")
+"""Of vLLM."""
+
+Json = dict[str, Any]
+
+
+def body(case: Case, n_out: int, *, is_held: bool) -> Json:
+    """A request for ``n_out`` tokens at most; without the schema for exactly as many."""
+    asked: Json = {
+        "messages": [{"role": "user", "content": f"Write JSON about {case.name}."}],
+        "max_tokens": n_out,
+        "temperature": 1.0,
+        "seed": seed_of(case.name),
+    }
+    if not is_held:
+        return {**asked, "ignore_eos": True}
+    named = {"name": "answer", "schema": case.schema}
+    return {**asked, "response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def refusals(server: PeerServer, cases: Sequence[Case]) -> dict[str, str]:
+    """Why, by the name of a schema."""
+    with server.running():
+        said, _ = ask_all([body(case, 1, is_held=True) for case in cases], 8)
+    return {case.name: one.error for case, one in zip(cases, said, strict=True) if one.error}
+
+
+def measure(server: PeerServer, cases: Sequence[Case]) -> Json:
+    """Rates by number of streams, and what became of the answers."""
+    with Meter() as meter, server.running():  # of a server that has ended CPU time is known
+        ask_all([body(case, 1, is_held=True) for case in cases], 8)
+        points = [_point(cases, n, n_asked) for n, n_asked in STREAMS.items()]
+    return {"points": points, "foreign": meter.foreign}
+
+
+def _point(cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
+    chosen = list(islice(cycle(cases), n_asked))
+    held, seconds = ask_all([body(case, N_OUT, is_held=True) for case in chosen], n_streams)
+    lengths = [max(one.n_tokens, 1) for one in held]
+    free, free_seconds = ask_all(
+        [body(case, n, is_held=False) for case, n in zip(chosen, lengths, strict=True)], n_streams
+    )
+    return {
+        "streams": n_streams,
+        **outcomes(chosen, held),
+        **rates(held, seconds, free, free_seconds),
+    }
+
+
+def rates(held: Sequence[Said], seconds: float, free: Sequence[Said], free_seconds: float) -> Json:
+    """Tokens a second with schemas and without, and the share that schemas lose."""
+    rate = sum(one.n_tokens for one in held) / seconds
+    free_rate = sum(one.n_tokens for one in free) / free_seconds
+    return {
+        "tokens_per_second": round(rate, 1),
+        "free_tokens_per_second": round(free_rate, 1),
+        "lost": round(1 - rate / free_rate, 4) if free_rate else None,
+    }
+
+
+def outcomes(cases: Sequence[Case], said: Sequence[Said]) -> Json:
+    """How many answers finished, are not valid, failed."""
+    found = [
+        judged(case, one.text, one.finish, one.n_tokens)
+        for case, one in zip(cases, said, strict=True)
+    ]
+    faults = {one.id: one.fault for one in found if one.fault is not None}
+    return {
+        "requests": len(said),
+        "finished": sum(one.finish == "stop" for one in said),
+        "invalid": sum(one.fault is not None for one in found),
+        "faults": faults,
+        "failed": [one.error for one in said if one.error],
+    }
+
+
+def summary(engines: Sequence[Json]) -> list[Json]:
+    """Medians by streams; how many times the best of the others the first engine is."""
+    rows = []
+    for i, n_streams in enumerate(STREAMS):
+        row: Json = {"streams": n_streams}
+        for engine in engines:
+            points = [turn["points"][i] for turn in engine["turns"]]
+            row[engine["name"]] = {
+                name: statistics.median(point[name] for point in points)
+                for name in ("tokens_per_second", "free_tokens_per_second", "lost")
+            }
+            row[engine["name"]]["invalid"] = sum(point["invalid"] for point in points)
+            row[engine["name"]]["finished"] = sum(point["finished"] for point in points)
+        own, *others = (row[engine["name"]]["tokens_per_second"] for engine in engines)
+        row["over_best"] = round(own / max(others), 3) if others else None
+        rows.append(row)
+    return rows
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    pair: Json = {"action": "append", "nargs": 2, "type": Path, "default": []}
+    parser.add_argument("schemas", type=Path)
+    parser.add_argument("--kvasir", type=Path, required=True, metavar="MODEL")
+    parser.add_argument("--llama-server", metavar=("PATH", "MODEL"), **pair)
+    parser.add_argument("--vllm", metavar=("PYTHON", "MODEL"), **pair)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--limit", type=int, default=64, help="schemas, spread over the file")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--output", required=True, help="name below bench/results")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    machine, ceilings = fingerprint(), measure_ceilings(args.threads)
+    found = [servers.kvasir(args.kvasir, args.threads)]
+    found += [servers.llama_server(path, model, args.threads) for path, model in args.llama_server]
+    for python, model in args.vllm:
+        found += [servers.vllm(python, model, args.threads, name) for name in MASKERS]
+    cases = spread(list(sample_cases(args.schemas)), args.limit)
+    engines: list[Json] = []
+    for server in found:
+        refused = refusals(server, cases)
+        engines.append({"name": server.name, "version": server.version, "refused": refused})
+        engines[-1]["turns"] = []
+        print(f"{server.name}: {len(refused)} of {len(cases)} refused", file=sys.stderr, flush=True)
+    common = [case for case in cases if all(case.name not in one["refused"] for one in engines)]
+    if not common:
+        sys.exit("no schema is taken by all")
+    for _ in range(args.turns):
+        for server, kept in zip(found, engines, strict=True):
+            kept["turns"].append(measure(server, common))
+            print(server.name, kept["turns"][-1], file=sys.stderr, flush=True)
+    told = {
+        "kind": "grammars",
+        "command": command_line(PROGRAM),
+        "machine": machine,
+        "ceilings": ceilings,
+        "schemas": {"asked": len(cases), "taken_by_all": len(common)},
+        "tokens_at_most": N_OUT,
+        "threads": args.threads,
+        "median": summary(engines),
+        "engines": engines,
+    }
+    write(told, RESULTS / f"{args.output}.json")
+
+
+if __name__ == "__main__":
+    main()
