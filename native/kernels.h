@@ -174,13 +174,15 @@ constexpr KvTypeSize kKvTypeSizes[kKvTypes] = {{4, 0}, {2, 0}, {1, 2}, {1, 2}, {
 // KV memory of one layer. A block holds `block_size` tokens (multiple of 16) of all KV heads:
 //  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; after V of all
 //  heads, for types with scales, K's scales [heads][block_size], then V's.
+// Of a layer with a state a block holds that alone, in f32, and there are no KV heads.
 struct KvLayer {
   uint8_t* base;        // block 0 of this layer
   int64_t block_bytes;  // distance between blocks
   int64_t v_offset;     // bytes from K to V inside a block
-  int64_t head_bytes;   // bytes of one head's K (= one head's V) inside a block
+  int64_t head_bytes;   // bytes of one head's K (= one head's V) inside a block, or of a state
   int32_t block_size, n_kv_heads, head_dim;
   KvType dtype;
+  bool is_state() const { return n_kv_heads == 0; }
 };
 
 // The rows of one step. Token i belongs to sequence seq[i]; its KV storage index is store[i], its logical
@@ -310,6 +312,23 @@ struct GateRowsArgs {
   int64_t m0, m1;
 };
 
+// Tokens of one sequence, each row b | c | x of `width` columns: for the channels [c0, c1)
+//  out[t] = c[t] * sum over j of taps[j] * (b * x)[t - n_taps + 1 + j], j ascending (mul, then an FMA chain).
+// The products in front of the first token come from `before` [n_taps - 1, width], the oldest first, or are
+// zeros where it is null; the last ones go to `after`, which may be `before`.
+constexpr int kMaxTaps = 8;
+struct ShortConvArgs {
+  const float* x;  // of the first token
+  int64_t ldx;
+  float* out;
+  int64_t ldo;
+  const float* taps;  // [n_taps, width]
+  int32_t width, n_taps, c0, c1;
+  int64_t n;  // tokens
+  const float* before;
+  float* after;
+};
+
 // Top-k routing in fp32. The score of an expert is its part of the softmax over all, or the sigmoid of its
 // logit. Experts are chosen by score + bias, larger first, ties to the lowest id; with groups (equal runs of
 // experts) only those of the top_groups best groups are, a group being as good as its best expert or as the
@@ -358,6 +377,7 @@ struct Kernels {
   void (*add)(const AddArgs&);
   void (*scale)(const ScaleArgs&);
   void (*gate_rows)(const GateRowsArgs&);
+  void (*short_conv)(const ShortConvArgs&);
   void (*route)(const RouteArgs&);
   void (*combine)(const CombineArgs&);
 };

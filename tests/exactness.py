@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from kvasir.config.kvgroups import window_blocks
 from kvasir.config.resolved import PreemptionMode, SchedulerConfig, SharingConfig
-from kvasir.core.groups import KVGroup
+from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
@@ -57,6 +57,7 @@ class Sizes:
     has_full: bool = True
     """Some layers keep every position."""
     whole_prompts: bool = False
+    state_bytes: int = 0  # of a sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,10 +377,18 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         enable_prefix_caching=variant.cache,
         sharing=variant.sharing,
         itl_target=variant.itl_target,
-        windows=tuple(_window(window, full, n_tokens, sizes, variant) for window in sizes.windows),
+        windows=_groups(full, n_tokens, sizes, variant),
         preemption_mode=variant.preemption_mode,
         whole_prompts=sizes.whole_prompts,
     )
+
+
+def _groups(full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> tuple[KVGroup, ...]:
+    """Beside that of the layers that keep every position."""
+    groups = [_window(window, full, n_tokens, sizes, variant) for window in sizes.windows]
+    state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
+    states = [replace(state, state_bytes=sizes.state_bytes)] if sizes.state_bytes else []
+    return (*groups, *states)
 
 
 def _window(window: int, full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> KVGroup:

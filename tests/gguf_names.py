@@ -13,7 +13,7 @@ _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mix
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
-_ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
+_ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 _ARCH |= {"xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
@@ -41,6 +41,7 @@ _TOP = {
     "final_norm": "output_norm",
     "embed_tokens": "token_embd",
     "norm": "output_norm",
+    "model.embedding_norm": "token_embd_norm",
 }
 _LAYER = {
     "self_attn.q_proj": "attn_q",
@@ -95,6 +96,18 @@ _LAYER = {
     "ln_1": "attn_norm",
     "ln_2": "ffn_norm",
     "input_layernorm": "attn_norm",
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "self_attn.out_proj": "attn_output",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj",
+    "feed_forward.gate": "ffn_gate_inp",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
     "post_attention_layernorm": "ffn_norm",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "mlp.gate": "ffn_gate_inp",
@@ -113,6 +126,7 @@ _BARE = {
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
+    "feed_forward.expert_bias": "exp_probs_b.bias",
     "self_attn.sinks": "attn_sinks.weight",
 }
 """Names without a kind at their end."""
@@ -170,6 +184,7 @@ _FIELDS = {
     "topk_group": "expert_group_used_count",
     "routed_scaling_factor": "expert_weights_scale",
     "first_k_dense_replace": "leading_dense_block_count",
+    "num_dense_layers": "leading_dense_block_count",
     "num_nextn_predict_layers": "nextn_predict_layers",
     "rotary_dim": "rope.dimension_count",
     "moe_num_shared_experts": "expert_shared_count",
@@ -233,6 +248,9 @@ def gguf_fields(config: Config) -> dict[str, object]:
         longest = gguf_rope.number(config, "max_position_embeddings")
         first = gguf_rope.number(config, "pad_token_id") + 1
         fields["context_length"] = int(longest - first)
+    if gguf_arch(config).startswith("lfm2"):
+        del fields["attention.layer_norm_epsilon"]
+        fields |= _of_lfm2(config)
     types = config.get("layer_types")
     if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]
@@ -243,3 +261,20 @@ def gguf_fields(config: Config) -> dict[str, object]:
             "rope.scaling.factor": 8.0,
         }
     return fields | gguf_rope.fields(config)
+
+
+def _of_lfm2(config: Config) -> dict[str, object]:
+    """The inner size as it is, and KV heads of each layer."""
+    heads, types = config["num_key_value_heads"], config["layer_types"]
+    assert isinstance(types, list)
+    fields: dict[str, object] = {
+        "attention.head_count_kv": [heads if x == "full_attention" else 0 for x in types],
+        "attention.layer_norm_rms_epsilon": config["norm_eps"],
+        "shortconv.l_cache": config["conv_L_cache"],
+    }
+    if config["model_type"] == "lfm2_moe":
+        return fields | {"expert_gating_func": 2}
+    multiple = int(gguf_rope.number(config, "block_multiple_of"))
+    two_thirds = int(2 * gguf_rope.number(config, "intermediate_size") / 3)
+    inner = int(gguf_rope.number(config, "block_ffn_dim_multiplier") * two_thirds)
+    return fields | {"feed_forward_length": -(-inner // multiple) * multiple}

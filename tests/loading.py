@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import SlotOpen, StepPlan
 from kvasir.core.sizes import EngineSizes
@@ -49,13 +50,16 @@ def load(
 
 def sizes_for(config: ModelConfig, n_seqs: int = 4, max_len: int = 128) -> EngineSizes:
     """Room for ``n_seqs`` requests of ``max_len`` tokens."""
+    n_bytes, n_blocks = sum(config.state_bytes), n_seqs * max_len // BLOCK
+    states = (KVGroup(n_blocks, STATE_WINDOW, n_bytes),) if n_bytes else ()
     return EngineSizes(
         vocab_size=config.vocab_size,
         max_model_len=max_len,
         max_num_seqs=n_seqs,
         max_num_batched_tokens=n_seqs * max_len,
-        n_blocks=n_seqs * max_len // BLOCK,
+        n_blocks=n_blocks,
         block_size=BLOCK,
+        windows=states,
     )
 
 
@@ -64,16 +68,20 @@ def reference(model: Loaded) -> ReferenceExecutor:
     return ReferenceExecutor(model.program, weights, sizes_for(model.config))
 
 
-def whole_prompt(tokens: tuple[int, ...], n_logits: int | None = None) -> StepPlan:
+def whole_prompt(
+    tokens: tuple[int, ...], n_logits: int | None = None, n_groups: int = 1
+) -> StepPlan:
     """One step with logits for the last ``n_logits`` tokens, by default for every one."""
-    blocks = (tuple(range(-(-len(tokens) // BLOCK))),)
+    blocks = (tuple(range(-(-len(tokens) // BLOCK))),) * n_groups
     row = placed(0, 0, tokens, blocks, n_logits=n_logits or len(tokens))
     return step_plan(0, (row,), (SlotOpen(0, GREEDY, tokens),))
 
 
 def reference_logits(model: Loaded, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """Logits after every token, f32 [tokens, vocab]."""
-    values = reference(model).trace(whole_prompt(tokens))
+    executor = reference(model)
+    plan = whole_prompt(tokens, n_groups=len(executor.sizes.groups))
+    values = executor.trace(plan)
     logits = values[model.program.outputs[0]]
     assert isinstance(logits, np.ndarray)
     return logits

@@ -32,4 +32,6 @@ def native_logits(
     model: Loaded, tokens: tuple[int, ...], level: str = BEST, threads: int = 2
 ) -> NDArray[np.float32]:
     """Logits after every token, f32 [tokens, vocab]."""
-    return plan_logits(native(model, level, threads), whole_prompt(tokens))
+    executor = native(model, level, threads)
+    plan = whole_prompt(tokens, n_groups=len(executor.sizes.groups))
+    return plan_logits(executor, plan)

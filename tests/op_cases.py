@@ -15,6 +15,8 @@ from tests.tiny import uniform
 T, R = 5, 3
 POSITIONS = np.array([0, 1, 7, 7, 30], np.int32)
 TABLE_ROWS = 32
+STATE_SIZE = 18
+"""Of two products of each of nine channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class CaseEnv:
     written: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
     n_kv_heads: int = 2
     head_dim: int = 16
+    states: dict[int, FloatArray] = field(default_factory=dict)
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         self.written[layer] = (k, v)
@@ -49,6 +52,12 @@ class CaseEnv:
         shape = (TABLE_ROWS, self.n_kv_heads, self.head_dim)
         k, v = uniform("case/k", shape, 1.0), uniform("case/v", shape, 1.0)
         return KvView(np.arange(n, dtype=np.int64), k[:n], v[:n])
+
+    def state(self, layer: int, token: int) -> FloatArray:
+        """Of one sequence, some tokens of which are before the step."""
+        if layer not in self.states:
+            self.states[layer] = uniform("case/state", (STATE_SIZE,), 1.0)
+        return self.states[layer]
 
     def sample(self, logits: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         return logits.argmax(axis=1).astype(np.int32)
@@ -122,6 +131,8 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("gate-rows", "gate_rows", [rows("x", "T", 9), rows("g", "T", 1)])
     yield case("softcap", "scale", [rows("x", "R", 9)], factor=3.0, softcap=1.5)
     yield case("pool", "pool", [rows("x", "R", 9)])
+    taps = weight("w", 3, 9)
+    yield case("short-conv", "short_conv", [rows("bcx", "T", 27)], [taps], layer=0, n_taps=3)
     yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
 
 

@@ -301,6 +301,8 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = values + np.float32(1.0)
         if target == "position_embd.weight" and model.config["model_type"] == "xlm-roberta":
             values = values[model.size("pad_token_id") + 1 :]
+        if "shortconv.conv" in target:
+            values, is_f32 = values[:, 0], True
         if "gate_inp_shexp" in target or "exp_probs_b" in target:
             values = values.reshape(-1)
         plain[target] = ("F32" if is_f32 else format, values)

@@ -66,6 +66,14 @@ class KVGroup:
         return min(n_blocks, 1 + blocks_for(self.window - 1, block_size))
 
 
+def state_group(groups: Sequence[KVGroup]) -> int:
+    """Index of the group that holds states. Raises KvasirError when there is none."""
+    found = [i for i, group in enumerate(groups) if group.state_bytes]
+    if not found:
+        raise KvasirError(f"no KV group holds states: there are {list(groups)}")
+    return found[0]
+
+
 def group_of(window: int, groups: Sequence[KVGroup]) -> int:
     """Index of the group for a layer of ``window``: its own, else the one that keeps everything.
 

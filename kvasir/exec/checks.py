@@ -34,6 +34,9 @@ def check_plan(
     need(slots.issuperset(slot for slot, _ in plan.commits), "a commit to a slot never opened")
     for copy in plan.copies:
         _check_copy(copy, sizes)
+    if any(group.state_bytes for group in sizes.groups):
+        drafting = [row.slot for row in plan.rows if row.parents or row.n_drafts]
+        need(not (drafting or plan.moves), f"slots {drafting} draft over a state")
     for row in plan.rows:
         _check_row(row, sizes, drawn)
         _check_drafts(row)
@@ -118,11 +121,13 @@ def _check_owners(plan: StepPlan, block_size: int, tables: Mapping[int, tuple[in
             need(writers.get(block, row.slot) == row.slot, f"block {block} has two owners")
 
 
-def refuse_states(sizes: EngineSizes) -> None:
-    """Raises KvasirError on a state group: no op reads or writes one yet."""
-    states = [group.kind for group in sizes.groups if group.state_bytes]
-    if states:
-        raise KvasirError(f"this executor has no op for {', '.join(states)}")
+def check_states(bundle: Bundle, sizes: EngineSizes) -> None:
+    """Raises KvasirError unless there is one group for all states of the programs, of their size,
+    or none where they have none."""
+    n_bytes = sum(spec.state_bytes for spec in bundle.kv)
+    found = [group.state_bytes for group in sizes.groups if group.state_bytes]
+    if found != [n_bytes] * (n_bytes > 0):
+        raise KvasirError(f"state groups of {found} bytes; the programs keep {n_bytes} a sequence")
 
 
 def refuse_programs(bundle: Bundle) -> None:

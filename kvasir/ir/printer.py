@@ -29,6 +29,8 @@ def _typed(value: Value) -> str:
 
 
 def _kv(spec: KVSpec) -> str:
+    if spec.state_size:
+        return f"kv {spec.layer}: state of {spec.state_size}, {spec.dtype}"
     kind = f"window {spec.window}" if spec.window else spec.kind
     return f"kv {spec.layer}: {kind}, {spec.n_kv_heads} heads of {spec.head_dim}, {spec.dtype}"
 

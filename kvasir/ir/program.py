@@ -24,6 +24,10 @@ SYMBOLS = ("T", "R", "P")
 DTYPES = ("f32", "bf16", "q8", "i32")
 KV_WRITERS = ("kv_write", "rope_write")
 """Kinds of ops that write a layer's keys and values."""
+STATE_OPS = ("short_conv",)
+"""Kinds of ops that read and write the state of a layer."""
+STATE_ITEM_BYTES = 4
+"""Of a number in a state: states are f32, whatever the type of keys and values is."""
 
 
 class TensorType(NamedTuple):
@@ -118,7 +122,8 @@ class Op:
 class KVSpec:
     """The cache of one layer.
 
-    ``kind`` is "full", or "window": a token sees the last ``window`` positions, itself included.
+    ``kind`` is "full", or "window": a token sees the last ``window`` positions, itself included; or
+    "state": no position, but ``state_size`` numbers that its tokens change one after the other.
     """
 
     layer: int
@@ -127,6 +132,17 @@ class KVSpec:
     n_kv_heads: int
     head_dim: int
     dtype: str = "f32"
+    state_size: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Of a sequence; 0 for keys and values."""
+        return STATE_ITEM_BYTES * self.state_size
+
+
+def state_spec(layer: int, size: int) -> KVSpec:
+    """A layer that keeps ``size`` numbers of a sequence."""
+    return KVSpec(layer, "state", 0, 0, 0, state_size=size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.ir.builder import output_types
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import OPS, ShapeError
-from kvasir.ir.program import DTYPES, KV_WRITERS, SYMBOLS, Op, Program, Value
+from kvasir.ir.program import DTYPES, KV_WRITERS, STATE_OPS, SYMBOLS, Op, Program, Value
 
 STAGES = ("raw", "lowered")
 
@@ -124,12 +124,19 @@ def _check_kv(program: Program) -> None:
     _need(len(specs) == len(program.kv), f"{program.name}: two KV specs for one layer")
     written: Counter[int] = Counter()
     for index, op in enumerate(program.ops):
-        if op.kind not in (*KV_WRITERS, "attention"):
+        if op.kind not in (*KV_WRITERS, *STATE_OPS, "attention"):
             continue
         layer, where = op.integer("layer"), f"{program.name}: op {index} ({op.kind})"
         spec = specs.get(layer)
         if spec is None:
             raise ProgramError(f"{where}: layer {layer} has no KV spec")
+        _need(
+            (op.kind in STATE_OPS) == (spec.kind == "state") == (spec.state_size > 0),
+            f"{where}: layer {layer} keeps something else: {spec}",
+        )
+        if op.kind in STATE_OPS:
+            written[layer] += 1
+            continue
         heads = (spec.n_kv_heads, spec.head_dim) == op.integers("n_kv_heads", "head_dim")
         _need(heads, f"{where}: heads differ from the KV spec of layer {layer}: {spec}")
         if op.kind in KV_WRITERS:

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from kvasir.ir.builder import Builder
-from kvasir.ir.program import KVSpec, Program
+from kvasir.ir.ops.state import conv_size
+from kvasir.ir.program import KVSpec, Program, state_spec
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
@@ -98,7 +99,7 @@ class _Block:
             normed = self._norm(x, "attn_norm")
             of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
             return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
-        x = self._residual(x, "attn", self._attention)
+        x = self._residual(x, "attn", self._short_conv if self.spec.n_taps else self._attention)
         return self._residual(x, "mlp", mlp)
 
     def _residual(self, x: str, part: str, body: Callable[[str], str]) -> str:
@@ -152,6 +153,14 @@ class _Block:
             block=0,
         )
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
+
+    def _short_conv(self, x: str) -> str:
+        size, n_taps, layer = self.config.hidden_size, self.spec.n_taps, self.layer
+        self.builder.kv(state_spec(layer, conv_size(size, n_taps)))
+        y = self._linear(x, "conv_in", 3 * size, False)
+        weights, out = (self._weight("conv", (n_taps, size)),), self._value("conv")
+        y = self.builder.op("short_conv", (y,), out, weights, layer=layer, n_taps=n_taps)
+        return self._linear(y, "conv_out", size, False)
 
     def _head(self, x: str, name: str, n_heads: int, table: str) -> str:
         """Queries or keys: linear, norm, rope."""

@@ -85,6 +85,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "sparse_every": 1,
         "last_sparse": -1,
         "draft_layers": 0,
+        "other_ffn_size": 0,
+        "ffn_adjusts": False,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""

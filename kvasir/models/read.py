@@ -12,6 +12,7 @@ from kvasir.models.fields import Fields
 from kvasir.models.keys import listed
 from kvasir.models.qkv import is_fused
 from kvasir.models.read_experts import read_mlps
+from kvasir.models.read_mixers import read_kv_heads, read_taps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
@@ -113,10 +114,11 @@ def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
 def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
     heads, kv_heads, dim = _heads(fields)
     n_layers = _n_layers(fields)
-    both = zip(read_mlps(fields, n_layers), _windows(fields, n_layers), strict=True)
+    mlps, windows = read_mlps(fields, n_layers), _windows(fields, n_layers)
+    taps = read_taps(fields, n_layers)
     return tuple(
-        LayerSpec(heads, kv_heads, dim, size, window, experts=experts)
-        for (size, experts), window in both
+        LayerSpec(heads, kv_heads, dim, size, window, experts=experts, n_taps=n_taps)
+        for (size, experts), window, n_taps in zip(mlps, windows, taps, strict=True)
     )
 
 
@@ -133,7 +135,7 @@ def _heads(fields: Fields) -> tuple[int, int, int]:
     as query heads, which share the width of a token."""
     hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
     one_kv_head = fields.flag("multi_query") and not fields.flag("grouped_query")
-    kv_heads = 1 if one_kv_head else fields.integer("n_kv_heads") or heads
+    kv_heads = 1 if one_kv_head else read_kv_heads(fields) or heads
     of_heads = f"{fields.key('n_heads')} = {heads}"
     if heads % kv_heads:
         raise fields.error("n_kv_heads", kv_heads, f"a divisor of {of_heads}")

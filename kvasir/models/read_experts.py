@@ -10,13 +10,26 @@ from kvasir.models.spec import MAX_LAYERS, ExpertConfig
 def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | None]]:
     """Of each layer: the inner size of its MLP, by default four times its width, or of an expert,
     and the experts if it has any."""
-    size = fields.integer("ffn_size") or 4 * fields.integer("hidden_size")
+    size = _adjusted(fields) or 4 * fields.integer("hidden_size")
     experts = _experts(fields)
     if experts is None:
         return [(size, None)] * n_layers
     sparse = _sparse_layers(fields, n_layers)
     inner = fields.integer("expert_size", least=0) or size
     return [(inner, experts) if i in sparse else (size, None) for i in range(n_layers)]
+
+
+def _adjusted(fields: Fields) -> int:
+    """The inner size of an MLP; by some files two thirds of what they say, times a factor, rounded
+    up."""
+    size = fields.integer("other_ffn_size", least=0) or fields.integer("ffn_size")
+    if not fields.flag("ffn_adjusts"):
+        return size
+    size = int(2 * size / 3)
+    if fields.is_null("ffn_factor"):
+        return size
+    size, multiple = int(fields.number("ffn_factor") * size), fields.integer("ffn_multiple")
+    return -(-size // multiple) * multiple
 
 
 def _experts(fields: Fields) -> ExpertConfig | None:

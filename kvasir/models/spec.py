@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kvasir.ir.ops.state import conv_size
+from kvasir.ir.program import STATE_ITEM_BYTES
+
 MAX_LAYERS = 1024
 MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 1 << 24
@@ -122,7 +125,8 @@ class ExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What one layer computes: attention, then a gated MLP of ``ffn_size`` or experts of it."""
+    """What one layer computes: attention or a short convolution, then a gated MLP of ``ffn_size``
+    or experts of it."""
 
     n_heads: int
     n_kv_heads: int
@@ -133,6 +137,9 @@ class LayerSpec:
     rope: str = ROPE
     """Of ``ModelConfig.ropes``, or ``NO_ROPE``."""
     experts: ExpertConfig | None = None
+    n_taps: int = 0
+    """Of the short convolution that stands in place of attention, the newest token included; 0:
+    there is attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +190,11 @@ class ModelConfig:
     @property
     def windows(self) -> tuple[int, ...]:
         """Of keys and values that each layer keeps; empty: all keep everything, as do encoders."""
-        windows = tuple(layer.window for layer in self.layers)
+        windows = tuple(layer.window for layer in self.layers if not layer.n_taps)
         return windows if any(windows) and not self.block.both_ways else ()
+
+    @property
+    def state_bytes(self) -> tuple[int, ...]:
+        """Of a sequence, for each layer that keeps a state and no keys and values."""
+        taps = [layer.n_taps for layer in self.layers if layer.n_taps]
+        return tuple(STATE_ITEM_BYTES * conv_size(self.hidden_size, n) for n in taps)

@@ -125,6 +125,11 @@ def _elements(tensor: RawTensor) -> Bytes:
     return tensor.data.reshape(*tensor.shape, FORMATS[tensor.format].n_bytes((1,)))
 
 
+def taps(tensor: RawTensor) -> RawTensor:
+    """Taps of channels [channels, taps] as those of all channels, one after the other, as F32."""
+    return from_floats(tensor.decode().reshape(tensor.shape[0], tensor.shape[-1]).T)
+
+
 def from_floats(values: Floats) -> RawTensor:
     return RawTensor(
         "F32", values.shape, np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1)
@@ -149,6 +154,8 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "odd_outputs": odd_outputs,
         "transposed": transposed,
         "last_rows": part,
+        "conv_taps": taps,
+        "taps": taps,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(GROUPED_QKV, group_part),
@@ -170,7 +177,9 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (args[2], *shape[1:])
         elif name in GROUPED_QKV:
             shape = ((args[1] + 2 * args[2]) * args[3], *shape[1:])
-        if name == "transposed" or name in QKV[3:]:
+        elif name == "conv_taps":
+            shape = (k, 1, *many)
+        if name in ("transposed", "taps") or name in QKV[3:]:
             shape = shape[::-1]
     return shape
 

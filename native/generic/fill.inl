@@ -18,6 +18,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.add = add_rows;
   k.scale = scale_rows;
   k.gate_rows = gate_rows;
+  k.short_conv = short_conv;
   k.route = route;
   k.combine = combine;
 }

@@ -20,6 +20,7 @@ constexpr int32_t kFewHeads = 3;
 AttentionCut::AttentionCut(const ProgramSpec& spec, const StepArrays& arrays, int n_threads)
     : arrays_(arrays), n_threads_(n_threads), group_max_(spec.group_max), head_dim_max_(spec.head_dim_max) {
   for (const KvLayer& kv : spec.kv) {
+    if (kv.is_state()) continue;
     kv_heads_max_ = std::max<int64_t>(kv_heads_max_, kv.n_kv_heads);
     kv_heads_min_ = std::min<int64_t>(kv_heads_min_, kv.n_kv_heads);
   }

@@ -9,13 +9,14 @@
 #include "program/ops/pool_rows.h"
 #include "program/ops/rows.h"
 #include "program/ops/sample.h"
+#include "program/ops/short_conv.h"
 
 namespace kvasir {
 
 // A record's kind is the index here; Python looks it up by name.
-using Op =
-    std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite, Attention, Add,
-                 Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine, Sample, PoolRows>;
+using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
+                        Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
+                        Sample, PoolRows, ShortConv>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

@@ -17,7 +17,7 @@ struct Record {
   int32_t in[3], out[3];               // buffer ids, -1 absent
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
-  int32_t layer, n_heads, window, has_ends, rotary_dim, neox, table, q_table, qk_norm;
+  int32_t layer, n_heads, window, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
   float eps, scale, softcap;
@@ -44,6 +44,7 @@ struct Record {
     read("table", table);
     read("q_table", q_table);
     read("qk_norm", qk_norm);
+    read("n_taps", n_taps);
     read("n_experts", n_experts);
     read("top_k", top_k);
     read("normalize", normalize);
@@ -72,7 +73,7 @@ struct Buffer {
   }
 };
 
-// Where the KV memory has a layer: a KvLayer whose base is an offset.
+// Where the KV memory has a layer: a KvLayer whose base is an offset. Without heads it is one with a state.
 struct KvPlace {
   int64_t offset;                    // of block 0, from the start of the memory
   int64_t block_bytes, layer_bytes;  // of a block: all layers of the group, and this one

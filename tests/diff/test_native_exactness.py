@@ -60,7 +60,8 @@ class Case:
 
     def __init__(self, model: Loaded) -> None:
         self.model = model
-        self.sizes = Sizes(model.config.vocab_size, max_model_len=128)
+        state_bytes = sum(model.config.state_bytes)
+        self.sizes = Sizes(model.config.vocab_size, max_model_len=128, state_bytes=state_bytes)
         self.grouped = grouped(self.sizes, model)
         self.requests = make_requests(
             40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20

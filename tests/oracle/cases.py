@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
+from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope, tiny_state
 from tests.tiny import TinyModel
 
 KIN: tuple[Callable[[], TinyModel], ...] = (
@@ -18,6 +18,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.phi, tiny_layer_norms.stablelm, tiny_layer_norms.gpt_neox),
     *(tiny_layer_norms.falcon, tiny_layer_norms.falcon_two_norms),
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
+    *(tiny_state.lfm2, tiny_state.lfm2_moe),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -28,6 +29,7 @@ GGUF_MODELS = (
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
+    *("tiny_lfm2", "tiny_lfm2_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -97,6 +99,8 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "falcon_heads": tiny_layer_norms.falcon_heads,
     "falcon_one_norm": lambda: tiny_layer_norms.falcon_two_norms(num_ln_in_parallel_attn=1),
     "gpt2_bare": tiny_layer_norms.gpt2_bare,
+    "lfm2_by_number": tiny_state.lfm2_by_number,
+    "lfm2_moe_shares": lambda: tiny_state.lfm2_moe(norm_topk_prob=False, use_expert_bias=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),

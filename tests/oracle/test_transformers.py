@@ -24,9 +24,16 @@ from tests.tiny import TinyModel
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 BOUND = 1e-4
-_EXACT = ("mlp.gate.weight", "router.weight", "router.layer.weight", "expert_gate.weight", "bias")
-_EXACT += ("block_sparse_moe.gate.weight",)
-"""Ends of names of what no format rounds: routers, gates, biases."""
+_EXACT = (
+    "expert_bias",
+    "mlp.gate.weight",
+    "router.weight",
+    "router.layer.weight",
+    "expert_gate.weight",
+    "bias",
+)
+_EXACT += ("block_sparse_moe.gate.weight", "conv.conv.weight", "feed_forward.gate.weight")
+"""Ends of names of what no format rounds: routers, gates, convolutions, biases."""
 _TURNED = ("experts.gate_up_proj", "experts.down_proj")
 """Input by output, the other way round in GGUF."""
 Logits = Callable[[Path, tuple[int, ...]], NDArray[np.float32]]

@@ -21,7 +21,7 @@ from kvasir.models.loaded import load_model
 from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
-from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope
+from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope, tiny_state
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -82,6 +82,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "falcon_two_norms": tiny_layer_norms.falcon_two_norms,
     "gptj": tiny_layer_norms.gptj,
     "gpt2": tiny_layer_norms.gpt2,
+    "lfm2": lambda: tiny_state.lfm2(block_ff_dim=131),
+    "lfm2_moe": lambda: tiny_state.lfm2_moe(norm_topk_prob=False),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
@@ -102,6 +104,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2_moe": tiny_moe.qwen2_moe,
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
+    "lfm2_moe": tiny_state.lfm2_moe,
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
     "minimax_m2": tiny_moe.minimax_m2,
     "glm4_moe": lambda: tiny_moe.glm4_moe(num_nextn_predict_layers=1),
@@ -202,6 +205,7 @@ def test_of_families_of_one_name_the_tensors_choose(name: str, kind: str, tmp_pa
         (tiny_layer_norms.falcon, {"parallel_attn": False}),
         (tiny_layer_norms.cohere, {"use_qk_norm": True}),
         (tiny_layer_norms.phi, {"qk_layernorm": True}),
+        (tiny_state.lfm2, {"conv_bias": True}),
         (tiny_encoders.nomic_bert, {"prenorm": True}),
         (tiny_encoders.bert, {"is_decoder": True}),
         (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),

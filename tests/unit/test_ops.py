@@ -204,6 +204,17 @@ def expect_softcap(case: OpCase) -> FloatArray:
     return cap * np.tanh(x / cap) if cap else x
 
 
+def expect_short_conv(case: OpCase) -> FloatArray:
+    """A channel at a time, over all its products: those of the state, then those of the step."""
+    out, state = np.zeros((T, 9)), environment().state(0, 0).reshape(2, 9)
+    for channel in range(9):
+        b, c, x = (x_of(case)[:, part * 9 + channel] for part in range(3))
+        products = [*state[:, channel], *(b * x)]
+        for t in range(T):
+            out[t, channel] = c[t] * (w_of(case)[:, channel] @ products[t : t + 3])
+    return out
+
+
 EXPECT: Mapping[str, Expect] = {
     "embed": lambda case: np.array([1.5 * w_of(case)[i] for i in x_of(case)]),
     "norm": expect_norm,
@@ -216,6 +227,7 @@ EXPECT: Mapping[str, Expect] = {
     "scale": expect_softcap,
     "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
+    "short_conv": expect_short_conv,
     "gather_rows": lambda case: np.array([x_of(case)[i] for i in x_of(case, 1)]),
     "linear": expect_linear,
     "lm_head": lambda case: x_of(case) @ w_of(case).T + (w_of(case, 1) if case.weights[1:] else 0),

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from kvasir.config.kvgroups import window_blocks
+from kvasir.core.drawn import Drawn
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import RowOutput, StepPlan, StepResult
+from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
-from kvasir.exec.checks import refuse_states
+from kvasir.exec.checks import check_plan, check_states
 from kvasir.exec.fake import FakeExecutor
+from kvasir.ir.bundle import Bundle, as_bundle
+from kvasir.ir.program import Program, state_spec
 from kvasir.kv.cache import PrefixCache
 from kvasir.sched.scheduler import Scheduler
-from tests.planned import tables_after
+from tests.planned import placed, step_plan, tables_after
 from tests.sizes import changed, config_of
 from tests.unit.test_prefix_cache import chain, fill
 
@@ -176,6 +182,29 @@ def test_a_sequence_holds_one_state_between_steps() -> None:
 def test_states_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ConfigError, match="cannot take rejected drafts back"):
         Scheduler(replace(STATES, max_draft_tokens=1))
+
+
+def bundle_of_states(*n_bytes: int) -> Bundle:
+    kv = tuple(state_spec(layer, n // 4) for layer, n in enumerate(n_bytes))
+    none: Mapping[str, Any] = MappingProxyType({})
+    return as_bundle(Program("states", (), none, none, kv, none, (), ()))
+
+
+def test_the_states_of_a_program_need_a_group_of_their_size() -> None:
     spec = EngineSizes(50, 1024, 3, 64, 200, 16, STATES.sizes.windows)
-    with pytest.raises(KvasirError, match=r"has no op for state\(64\)"):
-        refuse_states(spec)
+    check_states(bundle_of_states(40, 24), spec)
+    for other in (bundle_of_states(40), bundle_of_states()):
+        with pytest.raises(KvasirError, match=r"state groups of \[64\] bytes; the programs keep"):
+            check_states(other, spec)
+    with pytest.raises(KvasirError, match=r"state groups of \[\] bytes; the programs keep 64"):
+        check_states(bundle_of_states(64), replace(spec, windows=()))
+
+
+@pytest.mark.parametrize("more", [{"parents": (-1, 0)}, {"n_drafts": 1}])
+def test_no_plan_drafts_over_a_state(more: dict[str, Any]) -> None:
+    sizes = replace(STATES.sizes, max_num_seqs=3)
+    blocks = ((0,), (0,))
+    row = placed(0, 0, (1, 2), blocks, n_logits=2, **more)
+    plan = step_plan(0, (row,), (SlotOpen(0, TokenParams(seed=0, max_tokens=1), (1, 2)),))
+    with pytest.raises(KvasirError, match=r"slots \[0\] draft over a state"):
+        check_plan(plan, sizes, {0: blocks}, {0}, Drawn())

@@ -17,7 +17,7 @@ from kvasir.config.affinity import FREE, Affinity
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.core.plan import MAX_DRAFTS, Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.checks import refuse_programs, refuse_states
+from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.packed import PackedCache
@@ -73,8 +73,8 @@ class CpuExecutor(LocalExecutor):
         settings: CpuSettings,
     ) -> None:
         bundle = as_bundle(program)
-        refuse_states(sizes)
         refuse_programs(bundle)
+        check_states(bundle, sizes)
         _refuse_heads(bundle)
         _refuse_blocks(sizes)
         super().__init__(sizes)
@@ -231,6 +231,8 @@ class _Idle:
 
 def _refuse_heads(bundle: Bundle) -> None:
     for kv in bundle.kv:
+        if kv.state_size:
+            continue
         if kv.head_dim % 16 or kv.head_dim > _native.MAX_HEAD_DIM:
             raise ModelError(
                 f"layer {kv.layer} has heads of {kv.head_dim} numbers; the cpu executor takes "
@@ -269,7 +271,7 @@ def _sizes(
         "max_tokens": sizes.max_num_batched_tokens,
         "logits_tile": _logits_tile(sizes),
         "top_k": lowered.top_k,
-        "head_dim_max": max((kv.head_dim for kv in program.kv), default=16),
+        "head_dim_max": max((16, *(kv.head_dim for kv in program.kv))),
         "group_max": max(heads, default=1),
         "hashes": settings.hashes,
         "max_seqs": sizes.max_num_seqs,

@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.groups import group_of
+from kvasir.core.groups import group_of, state_group
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.codes import KV_PLACE, KV_TYPE_CODES
@@ -24,7 +24,8 @@ _TYPES = {KV_TYPE_CODES[name]: kind for name, kind in KV_TYPES.items()}
 class KVMemory:
     """Group after group; in a group block after block, so that a block is one run of bytes; in it
     layer after layer; of a layer K of every head [block/16, head_dim, 16], then V of every head
-    [block, head_dim]; for types with scales K's [KV heads, block], then V's.
+    [block, head_dim]; for types with scales K's [KV heads, block], then V's. A layer with a state
+    has that alone, and no heads.
 
     ``layout`` [layers]: ``KvPlace`` of native/program/spec.h.
     """
@@ -37,9 +38,11 @@ class KVMemory:
 
     @staticmethod
     def allocate(kv: Sequence[KVSpec], sizes: EngineSizes) -> KVMemory:
-        places = [group_of(x.window, sizes.groups) for x in kv]
+        groups = sizes.groups
+        places = [state_group(groups) if x.state_size else group_of(x.window, groups) for x in kv]
         layers = [
-            2 * x.n_kv_heads * sizes.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
+            x.state_bytes
+            or 2 * x.n_kv_heads * sizes.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
             for x in kv
         ]
         steps = [
@@ -49,7 +52,7 @@ class KVMemory:
         lengths = [x.n_blocks * step for x, step in zip(sizes.groups, steps, strict=True)]
         *nexts, n_bytes = accumulate(lengths, initial=0)
         memory = np.empty(n_bytes, np.uint8)
-        groups = tuple(
+        views = tuple(
             memory[begin : begin + size].reshape(x.n_blocks, step)
             for begin, size, x, step in zip(nexts, lengths, sizes.groups, steps, strict=True)
         )
@@ -60,7 +63,7 @@ class KVMemory:
             record["block_size"], record["n_kv_heads"] = sizes.block_size, layer.n_kv_heads
             record["head_dim"], record["dtype"] = layer.head_dim, KV_TYPE_CODES[layer.dtype]
             nexts[place] += size
-        return KVMemory(memory, groups, layout)
+        return KVMemory(memory, views, layout)
 
     def copy_blocks(self, source: Sequence[int], target: Sequence[int]) -> None:
         """Copy a block of every group, in every layer, whatever rows matter."""

@@ -134,6 +134,7 @@ class _Lowering:
             "lm_head": self._lm_head,
             "rope_write": self._rope_write,
             "attention": self._attention,
+            "short_conv": self._short_conv,
             "route": self._route,
             "expert_linear": self._expert_linear,
             "combine": self._combine,
@@ -168,6 +169,10 @@ class _Lowering:
         numbers |= {"has_ends": int(len(op.ins) > 1)}
         sinks = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=sinks, numbers=numbers)]
+
+    def _short_conv(self, op: Op, base: Record) -> list[Record]:
+        weights = (self._weight("vector", op.weights[0]),)
+        return [replace(base, weights=weights, numbers=_integers(op, "layer", "n_taps"))]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)

@@ -33,7 +33,8 @@ def lower_passes(
         fused, dtype=dtype, formats=formats, act_limit=act_block or MAX_ACT_BLOCK
     )
     cache = kv_dtype or ("f32" if dtype == "float32" else "bf16")
-    lowered = replace(placed, kv=tuple(replace(spec, dtype=cache) for spec in placed.kv))
+    kv = tuple(spec if spec.state_size else replace(spec, dtype=cache) for spec in placed.kv)
+    lowered = replace(placed, kv=kv)
     verify(lowered, "lowered")
     return lowered
 

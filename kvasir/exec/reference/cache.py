@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, group_of
+from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, group_of, state_group
 from kvasir.core.plan import Copy, Move, Row
 from kvasir.exec.rows import depths
 from kvasir.ir.kvtypes import round_kv
@@ -20,7 +20,7 @@ Indices = NDArray[np.int64]
 
 class BlockCache:
     """K and V of every layer, f32 [n_blocks * block_size, n_kv_heads, head_dim] with the blocks of
-    the layer's group.
+    the layer's group; of a layer with a state, f32 [n_blocks, numbers].
 
     Entries are rounded as the layer's spec says.
     """
@@ -29,8 +29,15 @@ class BlockCache:
         self, specs: tuple[KVSpec, ...], groups: Sequence[KVGroup], block_size: int
     ) -> None:
         self.block_size = block_size
+        states = [spec for spec in specs if spec.state_size]
+        specs = tuple(spec for spec in specs if not spec.state_size)
         self._specs = {spec.layer: spec for spec in specs}
         self._group = {spec.layer: group_of(spec.window, groups) for spec in specs}
+        self._state_group = state_group(groups) if states else -1
+        self._states = {
+            spec.layer: np.zeros((groups[self._state_group].n_blocks, spec.state_size), np.float32)
+            for spec in states
+        }
         shapes = {
             spec.layer: (
                 groups[self._group[spec.layer]].n_blocks * block_size,
@@ -45,6 +52,18 @@ class BlockCache:
     def table(self, layer: int, tables: Tables) -> tuple[int, ...]:
         """The one of ``tables`` that finds the entries of ``layer``."""
         return tables[self._group[layer]]
+
+    def state(self, layer: int, tables: Tables, position: int) -> FloatArray:
+        """The state in the block of ``position``, as the token before left it: zeros before the
+        first token, a copy of the block before at the begin of another."""
+        states, blocks = self._states[layer], tables[self._state_group]
+        index, inside = divmod(position, self.block_size)
+        state: FloatArray = states[blocks[index]]
+        if not position:
+            state[:] = 0.0
+        elif not inside:
+            state[:] = states[blocks[index - 1]]
+        return state
 
     def slots(self, blocks: tuple[int, ...], indices: Indices) -> Indices:
         """Physical places of storage indices of a sequence."""
@@ -83,7 +102,7 @@ class BlockCache:
             self._v[layer][dst] = self._v[layer][src]
 
     def read_block(self, group: int, block: int) -> bytes:
-        """Layer after layer of a group: K, then V."""
+        """Layer after layer of a group: K, then V; or the state."""
         return b"".join(part.tobytes() for part in self._parts(group, block))
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
@@ -94,6 +113,8 @@ class BlockCache:
 
     def _parts(self, group: int, block: int) -> list[FloatArray]:
         """Views of a block, in each layer of its group."""
+        if group == self._state_group:
+            return [states[block] for states in self._states.values()]
         rows = slice(block * self.block_size, (block + 1) * self.block_size)
         layers = [layer for layer, of in self._group.items() if of == group]
         return [kv[layer][rows] for layer in layers for kv in (self._k, self._v)]
@@ -161,6 +182,11 @@ class StepLayout:
         """Where the row of every token of the step ends."""
         found = [layout.row.end for layout in self.rows for _ in layout.row.tokens]
         return np.array(found, np.int32)
+
+    def state(self, layer: int, token: int) -> FloatArray:
+        """Of the sequence of ``token``, in its block; tokens ask one after the other."""
+        layout = self._owner[token]
+        return self._cache.state(layer, layout.tables, layout.row.start + token - layout.first)
 
     def view(self, layer: int, token: int, end: int = 0) -> KvView:
         """The past of the token's sequence as far as the layer keeps it, the token's ancestors and

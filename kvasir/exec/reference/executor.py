@@ -15,7 +15,7 @@ from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, Row, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.checks import check_plan, need, refuse_programs, refuse_states
+from kvasir.exec.checks import check_plan, check_states, need, refuse_programs
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import StepMasks
@@ -60,6 +60,9 @@ class _Step:
 
     def view(self, layer: int, token: int, end: int = 0) -> KvView:
         return self.layout.view(layer, token, end)
+
+    def state(self, layer: int, token: int) -> FloatArray:
+        return self.layout.state(layer, token)
 
     def sample(self, logits: FloatArray) -> NDArray[np.int32]:
         self.outputs = tuple(
@@ -109,9 +112,9 @@ class ReferenceExecutor(LocalExecutor):
         self, program: Program | Bundle, weights: Mapping[str, FloatArray], sizes: EngineSizes
     ) -> None:
         super().__init__(sizes)
-        refuse_states(sizes)
         self._bundle = as_bundle(program)
         refuse_programs(self._bundle)
+        check_states(self._bundle, sizes)
         self.program = self._bundle.target
         self._weights = weights
         self._cache = BlockCache(self._bundle.kv, sizes.groups, sizes.block_size)

@@ -50,6 +50,11 @@ class Env(Protocol):
         ``end`` all of its sequence before that position."""
         ...
 
+    def state(self, layer: int, token: int) -> FloatArray:
+        """What ``token`` finds in the state of its sequence, and where it leaves it: f32 [numbers],
+        to be changed in place. Tokens ask in their order, once each."""
+        ...
+
     def sample(self, logits: FloatArray) -> NDArray[np.int32]: ...
 
     def pool(self, rows: FloatArray) -> FloatArray:

@@ -5,3 +5,4 @@
 #include "generic/rope.inl"
 #include "generic/route.inl"
 #include "generic/rows.inl"
+#include "generic/short_conv.inl"

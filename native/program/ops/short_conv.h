@@ -1,0 +1,22 @@
+// A convolution of few taps over the tokens of each sequence. An item is some channels of one sequence.
+#pragma once
+#include "program/share.h"
+#include "program/workspace.h"
+
+namespace kvasir {
+
+// in: f32 rows b | c | x; out: f32; weight: taps [n_taps, channels]; layer, n_taps.
+struct ShortConv {
+  static constexpr const char* kName = "short_conv";
+  ShortConv(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return e.seqs * chunks; }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  void (*kernel)(const ShortConvArgs&);
+  ShortConvArgs args;
+  const KvLayer* kv;
+  const StepRows* rows;
+  int64_t chunks;  // of channels
+};
+
+}  // namespace kvasir

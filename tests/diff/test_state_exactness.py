@@ -1,0 +1,101 @@
+"""A model of which some layers keep a state gives one answer, however it is computed.
+
+Tokens of a state change it one after the other, and nothing takes one back: a chunk, a hit, a fork
+or a block from disk that began anywhere but where the state is would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvasir.exec.reference import ReferenceExecutor, load_weights
+from tests import tiny, tiny_state
+from tests.diff.test_native_exactness import Case
+from tests.disk_variants import DISK_VARIANTS
+from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, run
+from tests.fork_variants import FORK_VARIANTS
+from tests.loading import load
+from tests.native import LEVELS, native_logits
+from tests.sharing_variants import SHARING_VARIANTS
+from tests.tiny import TinyModel
+
+MODELS: dict[str, Callable[[], TinyModel]] = {
+    "lfm2": tiny_state.lfm2,
+    "lfm2_moe": tiny_state.lfm2_moe,
+}
+PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
+
+
+def undrafted(*variants: Variant) -> tuple[Variant, ...]:
+    return tuple(variant for variant in variants if variant.drafts is None)
+
+
+PLAIN = undrafted(*VARIANTS, *SHARING_VARIANTS)
+CACHED = undrafted(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    path = tmp_path_factory.mktemp("model") / "m.gguf"
+    return Case(load(tiny.write_gguf_model(MODELS[request.param](), path, "Q8_0"), "auto"))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("variant", PLAIN, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_answers_do_not_depend_on_how_they_are_computed(
+    case: Case, threads: int, variant: Variant
+) -> None:
+    expected = case.expected.answers
+    outcome = run(case.make(threads), case.requests, case.sizes, variant, expected)
+    for request in case.requests:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("variant", CACHED, ids=lambda variant: variant.name)
+def test_answers_do_not_depend_on_what_is_kept(case: Case, variant: Variant) -> None:
+    expected = case.expected_of_sharing
+    outcome = run(case.make(2), case.sharing, case.sizes, variant, expected)
+    for request in case.sharing:
+        assert outcome.answers[request.id] == expected[request.id], request.params
+    # a parent of few blocks has given back the state that a fork would begin with
+    assert outcome.stats.prefix_hits > 0 or (variant.forks and not variant.cache)
+
+
+def test_the_reference_gives_one_answer_too(tmp_path: Path) -> None:
+    """Chunks of 7, forks and hits in few blocks, under the plan checker's eyes in the engine."""
+    model = load(tiny.write_hf(tiny_state.lfm2(), tmp_path), "float32")
+    case = Case(model)
+    weights = load_weights(model.program, model.binding)
+    requests = case.sharing[:12]
+    for variant in (CACHE_VARIANTS[2], CACHE_VARIANTS[6], FORK_VARIANTS[4]):
+        outcome = run(
+            lambda sizes: ReferenceExecutor(model.program, weights, sizes),
+            requests,
+            case.sizes,
+            variant,
+        )
+        for request in requests:
+            found, expected = outcome.answers[request.id], case.expected_of_sharing[request.id]
+            assert found.tokens == expected.tokens, request.params
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=list(MODELS))
+@pytest.mark.parametrize("format", ["F32", "Q4_1"])
+def test_all_levels_and_threads_agree(
+    make: Callable[[], TinyModel], format: str, tmp_path: Path
+) -> None:
+    path = tiny.write_gguf_model(make(), tmp_path / "m.gguf", format)
+    for dtype in ("auto", "float32"):
+        model = load(path, dtype)
+        expected = native_logits(model, PROMPT, "scalar", threads=1)
+        assert np.isfinite(expected).all()
+        for level in LEVELS:
+            for threads in (1, 3):
+                found = native_logits(model, PROMPT, level, threads)
+                assert np.array_equal(found, expected), (dtype, level, threads)

@@ -1,0 +1,44 @@
+"""Ops with a state: what they leave, and that a cut between tokens changes no bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from kvasir.ir.ops import OPS, ShapeError
+from kvasir.ir.program import Op, Value, Weight, freeze
+from tests.op_cases import OP_CASES, environment
+
+BY_NAME = {case.name: case for case in OP_CASES}
+
+
+def test_a_state_is_left_as_its_last_tokens_make_it() -> None:
+    case, env = BY_NAME["short-conv"], environment()
+    case.run(env)
+    rows = case.inputs[0][1]
+    assert isinstance(rows, np.ndarray)
+    b, _, x = np.split(rows, 3, axis=1)
+    assert_allclose(env.states[0].reshape(2, 9), (b * x)[-2:], rtol=1e-6)
+    one, parts = environment(), [rows[:1], rows[1:2], rows[2:]]
+    weights = [w for _, w in case.weights]
+    found = [OPS["short_conv"].reference(case.op, [x], weights, one)[0] for x in parts]
+    assert np.array_equal(np.concatenate(found), case.run(environment())[0])
+    assert np.array_equal(one.states[0], env.states[0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "n_taps", "shape", "message"),
+    [
+        (28, 3, (3, 9), "28 columns, expected three equal parts"),
+        (27, 1, (1, 9), "n_taps=1, expected 2 to 8"),
+        (27, 9, (9, 9), "n_taps=9, expected 2 to 8"),
+        (27, 3, (9, 3), r"w is \(9, 3\), expected \(3, 9\)"),
+    ],
+)
+def test_convolutions_that_cannot_be_are_named(
+    columns: int, n_taps: int, shape: tuple[int, int], message: str
+) -> None:
+    op = Op("short_conv", ("x",), ("y",), ("w",), freeze({"layer": 0, "n_taps": n_taps}))
+    with pytest.raises(ShapeError, match=message):
+        OPS["short_conv"].infer(op, [Value("x", ("T", columns), "f32")], [Weight("w", shape)])
