@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tests import gguf_rope
+from tests import gguf_gemma4, gguf_rope
 
 Config = Mapping[str, object]
 
@@ -15,11 +15,12 @@ _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mis
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
-_ARCH |= {"xlm-roberta": "bert", "modernbert": "modern-bert"}
+_ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
+    **gguf_gemma4.TOP,
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
@@ -43,6 +44,7 @@ _TOP = {
     "norm": "output_norm",
 }
 _LAYER = {
+    **gguf_gemma4.LAYER,
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -110,6 +112,7 @@ _LAYER = {
     },
 }
 _BARE = {
+    **gguf_gemma4.BARE,
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
@@ -127,7 +130,7 @@ _POST = {
 }
 _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
-_NORMS |= {"gemma-embedding": _GEMMA}
+_NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
@@ -242,4 +245,6 @@ def gguf_fields(config: Config) -> dict[str, object]:
             "rope.scaling.type": "linear",
             "rope.scaling.factor": 8.0,
         }
+    if gguf_arch(config) == "gemma4":
+        fields |= gguf_gemma4.fields(config)
     return fields | gguf_rope.fields(config)

@@ -11,6 +11,7 @@ from kvasir.models.choose import HARMLESS, Chosen, choose
 from kvasir.models.fields import Fields
 from kvasir.models.keys import listed
 from kvasir.models.read_experts import read_mlps
+from kvasir.models.read_kv import with_kv
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
@@ -57,8 +58,8 @@ def config_from(source: ModelSource) -> ModelConfig:
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields = chosen.fields
     fields.refuse_others()
-    layers = _layers(fields)
-    ropes = read_ropes(fields, tensors, layers[0].head_dim)
+    layers = with_kv(fields, tensors, _layers(fields))
+    ropes = read_ropes(fields, tensors, layers)
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     first = fields.integer("padding_id", least=-1) + 1
@@ -82,7 +83,20 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         learned_positions=fields.flag("learned_positions"),
         first_position=first,
         token_types=_token_types(fields, tensors),
+        layer_embed=fields.integer("layer_embed", least=0),
+        layer_vocab=_layer_vocab(fields, tensors),
     )
+
+
+def _layer_vocab(fields: Fields, tensors: TensorTable) -> int:
+    """Tokens of the embeddings that each layer has of its own: those of the model, or more."""
+    vocab = _vocab_size(fields, tensors)
+    if not fields.integer("layer_embed", least=0):
+        return 0
+    found = fields.integer("layer_vocab") or vocab
+    if found < vocab:
+        raise fields.error("layer_vocab", found, f"at least the vocabulary of {vocab}")
+    return found
 
 
 def _token_types(fields: Fields, tensors: TensorTable) -> int:
@@ -109,12 +123,14 @@ def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
 
 
 def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
-    heads, kv_heads, dim = _heads(fields)
     n_layers = _n_layers(fields)
-    both = zip(read_mlps(fields, n_layers), _windows(fields, n_layers), strict=True)
+    heads, kv_heads, dim = _heads(fields, n_layers)
+    windows = _windows(fields, n_layers)
     return tuple(
-        LayerSpec(heads, kv_heads, dim, size, window, experts=experts)
-        for (size, experts), window in both
+        LayerSpec(heads, n_kv, dim, size, window, experts=experts)
+        for n_kv, (size, experts), window in zip(
+            kv_heads, read_mlps(fields, n_layers), windows, strict=True
+        )
     )
 
 
@@ -126,15 +142,17 @@ def _n_layers(fields: Fields) -> int:
     return n - drafts if fields.kind == "gguf" else n
 
 
-def _heads(fields: Fields) -> tuple[int, int, int]:
-    """Query heads, KV heads, size of a head. Where the file says nothing there are as many KV heads
-    as query heads, which share the width of a token."""
+def _heads(fields: Fields, n_layers: int) -> tuple[int, tuple[int, ...], int]:
+    """Query heads, KV heads of each layer, size of a head. Where the file says nothing there are as
+    many KV heads as query heads, which share the width of a token."""
     hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
     one_kv_head = fields.flag("multi_query") and not fields.flag("grouped_query")
-    kv_heads = 1 if one_kv_head else fields.integer("n_kv_heads") or heads
+    said = (1,) * n_layers if one_kv_head else fields.integers("n_kv_heads", n_layers)
+    kv_heads = tuple(n or heads for n in said)
     of_heads = f"{fields.key('n_heads')} = {heads}"
-    if heads % kv_heads:
-        raise fields.error("n_kv_heads", kv_heads, f"a divisor of {of_heads}")
+    for n in kv_heads:
+        if heads % n:
+            raise fields.error("n_kv_heads", n, f"a divisor of {of_heads}")
     dim = fields.integer("head_dim", most=MAX_HEAD_DIM)
     if not dim and hidden % heads:
         raise fields.error("hidden_size", hidden, f"a multiple of {of_heads}")
@@ -142,7 +160,7 @@ def _heads(fields: Fields) -> tuple[int, int, int]:
     if dim % 2 or dim > MAX_HEAD_DIM:
         expected = "an even number" if dim % 2 else f"at most {MAX_HEAD_DIM}"
         raise fields.error("head_dim", dim, expected)
-    name = "attention.value_length"
+    name = (fields.key("head_dim") or "attention.key_length").replace("key", "value")
     if fields.kind == "gguf" and fields.keys.integer(name, dim) != dim:
         raise fields.keys.error(name, fields.keys.raw(name), f"the head size {dim}")
     return heads, kv_heads, dim

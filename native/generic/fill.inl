@@ -18,6 +18,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.add = add_rows;
   k.scale = scale_rows;
   k.gate_rows = gate_rows;
+  k.mul = mul_rows;
   k.route = route;
   k.combine = combine;
 }

@@ -7,6 +7,7 @@
 #include "program/ops/linear.h"
 #include "program/ops/moe.h"
 #include "program/ops/pool_rows.h"
+#include "program/ops/products.h"
 #include "program/ops/rows.h"
 #include "program/ops/sample.h"
 
@@ -15,7 +16,8 @@ namespace kvasir {
 // A record's kind is the index here; Python looks it up by name.
 using Op =
     std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite, Attention, Add,
-                 Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine, Sample, PoolRows>;
+                 Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine, Sample, PoolRows,
+                 MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

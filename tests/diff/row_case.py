@@ -187,6 +187,20 @@ def gate_rows_case(N: int) -> Case:
     return Case(ROWS, run, expected)
 
 
+def mul_case(N: int, more: int) -> Case:
+    """``more`` columns of the other rows are not read; below 0 there is one row for all."""
+    rng = rng_of(N, more)
+    x, y = normal(rng, ROWS, N), normal(rng, 1 if more < 0 else ROWS, N + max(more, 0))
+
+    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
+        out = np.zeros_like(x)
+        for a, b in ranges:
+            k.mul(x, y, out, a, b)
+        return (out,)
+
+    return Case(ROWS, run, lambda: ((x * y[:, :N], 0.0),))
+
+
 class Routing(NamedTuple):
     """Of ``n_experts``; ``groups`` are all, and those chosen from."""
 
@@ -287,7 +301,7 @@ def rope_reference(
         scale = np.ones(1) if weight is None else weight.reshape(-1, x.shape[2])
         return y / np.sqrt((y**2).mean(axes, keepdims=True) + 1e-6) * scale
 
-    y = normed(x) if kind in ("heads", "width") else x.copy()
+    y = normed(x) if kind in ("heads", "width", "all") else x.copy()
     half = table.shape[1] // 2
     cos, sin = (t[:, None].astype(np.float64) for t in (table[:, :half], table[:, half:]))
     first = np.arange(half) if neox else 2 * np.arange(half)
@@ -363,6 +377,7 @@ def row_cases() -> dict[str, Case]:
     every("add", add_case, (576, 19))
     every("scale", scale_case, (600, 15), (0.0, 30.0))
     every("gate_rows", gate_rows_case, (576, 19))
+    every("mul", mul_case, (576, 19), (-1, 5))
     plain = [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6), (1024, 8)]
     kinds = [Routing(n, top) for n, top in plain]
     kinds += [

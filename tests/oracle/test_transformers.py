@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 BOUND = 1e-4
 _EXACT = ("mlp.gate.weight", "router.weight", "router.layer.weight", "expert_gate.weight", "bias")
-_EXACT += ("block_sparse_moe.gate.weight",)
+_EXACT += ("block_sparse_moe.gate.weight", "router.proj.weight")
 """Ends of names of what no format rounds: routers, gates, biases."""
-_TURNED = ("experts.gate_up_proj", "experts.down_proj")
+_TURNED = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
 """Input by output, the other way round in GGUF."""
 Logits = Callable[[Path, tuple[int, ...]], NDArray[np.float32]]
 
