@@ -198,8 +198,8 @@ struct StepRows {
   int64_t max_blocks;
 };
 
-// RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope; of
-// each head and, without a weight, of each head of v.
+// RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope;
+// of each head and, without a weight, of each head of v.
 KVASIR_ENUM(QkNorm, none, heads, width, turned, all);
 
 // Splits qkv rows [q heads | k heads | v heads], norms and rotates q and k, writes q to `q` and k, v to the

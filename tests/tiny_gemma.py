@@ -9,6 +9,7 @@ from tests import tiny
 from tests.tiny import Array, TinyModel
 
 _SLIDE, _FULL = "sliding_attention", "full_attention"
+TYPES = [_SLIDE, _FULL] * 3
 _GEMMA4: dict[str, object] = {
     "architectures": ["Gemma4ForCausalLM"],
     "model_type": "gemma4_text",
@@ -25,7 +26,7 @@ _GEMMA4: dict[str, object] = {
     "tie_word_embeddings": True,
     "attention_bias": False,
     "sliding_window": 8,
-    "layer_types": [_SLIDE, _FULL, _SLIDE, _FULL, _SLIDE, _FULL],
+    "layer_types": TYPES,
     "rope_parameters": {
         _FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 50000.0},
         _SLIDE: {"rope_type": "default", "rope_theta": 2000.0},

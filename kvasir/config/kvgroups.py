@@ -78,12 +78,10 @@ def divide_layers(
     ``length`` tokens or more keeps all.
     ``state_bytes``: per layer with a state; they are one group, the last."""
     layers = [window if window < length else 0 for window in windows] or [0]
-    sizes = layer_bytes or (token_bytes // len(layers),) * len(layers)
-    both = list(zip(layers, sizes, strict=True))
+    alike = (token_bytes * block_size // len(layers),) * len(layers)
+    both = list(zip(layers, [n * block_size for n in layer_bytes] or alike, strict=True))
     groups = [
-        GroupBytes(
-            window, layers.count(window), block_size * sum(n for w, n in both if w == window)
-        )
+        GroupBytes(window, layers.count(window), sum(n for w, n in both if w == window))
         for window in sorted(set(layers))
     ]
     if state_bytes:

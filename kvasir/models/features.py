@@ -74,7 +74,7 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
             olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta seed_oss smollm3
             stablelm starcoder2"""
         ),
-        "exact": _names("gemma3 glm4_moe gpt2 gpt_oss llama ministral3 mixtral"),
+        "exact": _names("gemma3 gemma4 glm4_moe gpt2 gpt_oss llama ministral3 mixtral"),
     }
 )
 """By families. "logits": goldens by ``transformers``, of vectors where a family writes nothing;

@@ -209,9 +209,9 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
   require_range(m0, m1, qkv.shape(0));
   require_range(m0, m1, q.shape(0));
   const bool shares = QkNorm(norm) == QkNorm::all && int64_t(qkv.shape(1)) == (n_heads + n_kv) * hd;
-  require((shares || int64_t(qkv.shape(1)) == (n_heads + 2 * n_kv) * hd) &&
-              int64_t(q.shape(1)) == n_heads * hd,
-          "qkv is [T, (H + 2 KV) head_dim], q [T, H head_dim]");
+  require(
+      (shares || int64_t(qkv.shape(1)) == (n_heads + 2 * n_kv) * hd) && int64_t(q.shape(1)) == n_heads * hd,
+      "qkv is [T, (H + 2 KV) head_dim], q [T, H head_dim]");
   require(table.shape(1) % 2 == 0 && int(table.shape(1)) <= hd, "rotary_dim is even and at most head_dim");
   require(q_table.shape(0) == table.shape(0) && q_table.shape(1) == table.shape(1),
           "the tables of q and k are as large");

@@ -83,7 +83,8 @@ KVASIR_INLINE void write_k(const float* head, int head_dim, const SubTile<T>& su
 
 KVASIR_INLINE void rope_queries(const RopeWriteArgs& a, int64_t t) {
   const float* q = a.qkv + t * a.ldqkv;
-  const HeadRule rule = head_rule(a, q, a.n_heads, a.q_norm, a.q_table + int64_t(a.rows->pos[t]) * a.rotary_dim);
+  const HeadRule rule =
+      head_rule(a, q, a.n_heads, a.q_norm, a.q_table + int64_t(a.rows->pos[t]) * a.rotary_dim);
   for (int h = 0; h < a.n_heads; h++)
     prepare_head(a, q + h * a.head_dim, rule, h, a.q + t * a.ldq + h * a.head_dim);
 }

@@ -64,7 +64,9 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
-    "gemma4": lambda: tiny_gemma.gemma4_moe(attention_bias=True),
+    "gemma4": lambda: tiny_gemma.gemma4_moe(
+        attention_bias=True, num_hidden_layers=4, layer_types=tiny_gemma.TYPES[:4]
+    ),
     "olmo2": lambda: tiny_rope.olmo2(attention_bias=True),
     "olmo3": lambda: tiny_rope.olmo3(attention_bias=True),
     "ministral3": tiny_rope.ministral3,
