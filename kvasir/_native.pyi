@@ -300,6 +300,14 @@ class Kernels:
         m0: int,
         m1: int,
     ) -> None: ...
+    def mul(
+        self,
+        x: NDArray[np.float32],
+        y: NDArray[np.float32],
+        out: NDArray[np.float32],
+        m0: int,
+        m1: int,
+    ) -> None: ...
     def gate_rows(
         self,
         x: NDArray[np.float32],

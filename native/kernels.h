@@ -160,7 +160,7 @@ struct CastArgs {
 };
 
 // Sizes of a head that the kernels take.
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 512;
 constexpr bool is_head_dim(int64_t size) { return size > 0 && size <= kMaxHeadDim && size % 16 == 0; }
 
 // Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). Types with scales have a bf16 one
@@ -200,11 +200,13 @@ struct StepRows {
   int64_t max_blocks;
 };
 
-// RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope.
-KVASIR_ENUM(QkNorm, none, heads, width, turned);
+// RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope;
+// of each head and, without a weight, of each head of v.
+KVASIR_ENUM(QkNorm, none, heads, width, turned, all);
 
 // Splits qkv rows [q heads | k heads | v heads], norms and rotates q and k, writes q to `q` and k, v to the
-// blocks. Norms are [head_dim], of the width [heads * head_dim]. table, of k, and q_table:
+// blocks. With QkNorm::all rows may end with k, which are then v, too. Without `kv`: q alone. Norms are
+// [head_dim], of the width [heads * head_dim]. table, of k, and q_table:
 // [positions, rotary_dim] = cos[rotary_dim/2] | sin[rotary_dim/2].
 //  neox: pairs (i, i + rotary_dim/2); interleaved: pairs (2i, 2i+1). Elements past rotary_dim pass through.
 struct RopeWriteArgs {
@@ -329,6 +331,17 @@ struct ShortConvArgs {
   float* after;
 };
 
+// out[m, n] = x[m, n] * y[m, n]
+struct MulArgs {
+  const float* x;
+  const float* y;
+  int64_t ldy;  // 0: one row for all
+  float* out;
+  int32_t N;
+  int64_t ld;
+  int64_t m0, m1;
+};
+
 // Top-k routing in fp32. The score of an expert is its part of the softmax over all, or the sigmoid of its
 // logit. Experts are chosen by score + bias, larger first, ties to the lowest id; with groups (equal runs of
 // experts) only those of the top_groups best groups are, a group being as good as its best expert or as the
@@ -378,6 +391,7 @@ struct Kernels {
   void (*scale)(const ScaleArgs&);
   void (*gate_rows)(const GateRowsArgs&);
   void (*short_conv)(const ShortConvArgs&);
+  void (*mul)(const MulArgs&);
   void (*route)(const RouteArgs&);
   void (*combine)(const CombineArgs&);
 };

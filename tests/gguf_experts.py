@@ -47,7 +47,7 @@ def with_experts(tensors: Mapping[str, Array]) -> dict[str, Array]:
         if rest in _PARTS:
             names, cut = _PARTS[rest]
             found |= {f"blk.{layer}.{x}": y for x, y in zip(names, cut(tensor), strict=True)}
-        elif ".experts." in name:
+        elif ".experts." in name and name.endswith(".weight"):
             stack = f"blk.{layer}.{_MATRICES[name.split('.')[-2]]}.weight"
             stacks.setdefault(stack, []).append(tensor)
         else:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from tests import gguf_rope
+from tests import gguf_gemma4, gguf_rope
 
 Config = Mapping[str, object]
 
@@ -15,11 +15,12 @@ _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mis
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
-_ARCH |= {"xlm-roberta": "bert", "modernbert": "modern-bert"}
+_ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
 PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
+    **gguf_gemma4.TOP,
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
@@ -44,6 +45,7 @@ _TOP = {
     "model.embedding_norm": "token_embd_norm",
 }
 _LAYER = {
+    **gguf_gemma4.LAYER,
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -123,6 +125,7 @@ _LAYER = {
     },
 }
 _BARE = {
+    **gguf_gemma4.BARE,
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
@@ -141,7 +144,7 @@ _POST = {
 }
 _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
-_NORMS |= {"gemma-embedding": _GEMMA}
+_NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
@@ -248,9 +251,6 @@ def gguf_fields(config: Config) -> dict[str, object]:
         longest = gguf_rope.number(config, "max_position_embeddings")
         first = gguf_rope.number(config, "pad_token_id") + 1
         fields["context_length"] = int(longest - first)
-    if gguf_arch(config).startswith("lfm2"):
-        del fields["attention.layer_norm_epsilon"]
-        fields |= _of_lfm2(config)
     types = config.get("layer_types")
     if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]
@@ -260,7 +260,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
             "rope.scaling.type": "linear",
             "rope.scaling.factor": 8.0,
         }
-    return fields | gguf_rope.fields(config)
+    fields |= _MORE.get(gguf_arch(config), lambda _: {})(config)
+    return {name: x for name, x in fields.items() if x is not None} | gguf_rope.fields(config)
 
 
 def _of_lfm2(config: Config) -> dict[str, object]:
@@ -269,6 +270,7 @@ def _of_lfm2(config: Config) -> dict[str, object]:
     assert isinstance(types, list)
     fields: dict[str, object] = {
         "attention.head_count_kv": [heads if x == "full_attention" else 0 for x in types],
+        "attention.layer_norm_epsilon": None,
         "attention.layer_norm_rms_epsilon": config["norm_eps"],
         "shortconv.l_cache": config["conv_L_cache"],
     }
@@ -278,3 +280,11 @@ def _of_lfm2(config: Config) -> dict[str, object]:
     two_thirds = int(2 * gguf_rope.number(config, "intermediate_size") / 3)
     inner = int(gguf_rope.number(config, "block_ffn_dim_multiplier") * two_thirds)
     return fields | {"feed_forward_length": -(-inner // multiple) * multiple}
+
+
+_MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
+    "lfm2": _of_lfm2,
+    "lfm2moe": _of_lfm2,
+    "gemma4": gguf_gemma4.fields,
+}
+"""By architecture; None: not that field."""

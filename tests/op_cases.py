@@ -123,6 +123,9 @@ def _row_cases() -> Iterator[OpCase]:
     )
     heads = {"n_heads": 4, "head_dim": 16}
     yield case("head-norm", "head_norm", [rows("x", "T", 64)], [weight("w", 16)], **heads, eps=1e-6)
+    yield case("head-norm-plain", "head_norm", [rows("x", "T", 64)], **heads, eps=1e-6)
+    yield case("mul-columns", "mul_columns", [rows("x", "T", 9), rows("y", "T", 20)], column=7)
+    yield case("weigh", "weigh", [rows("x", "T", 9)], [weight("w", 9)])
     for act in ("silu", "gelu_tanh", "gelu"):
         yield case(f"gated-{act}", "gated_act", [rows("a", "T", 7), rows("b", "T", 7)], act=act)
         yield case(f"act-{act}", "act", [rows("a", "T", 7)], act=act)
@@ -192,6 +195,15 @@ def _attention_cases() -> Iterator[OpCase]:
                 more["q_table"] = f"q_rope{rotary}"
                 qkv = rows("qkv", "T", 128)
                 yield case(name, "rope_write", [qkv, positions], norms, **sizes, **rope, **more)
+            more = {"layer": 1, "n_kv_heads": 2, "qk_norm": "all", "eps": 1e-6}
+            more["q_table"] = f"q_rope{rotary}"
+            norms = [weight("norm0", 16), weight("norm1", 16)]
+            for n in (96, 128):
+                name, qkv = f"rope-write-{style}-{rotary}-all-{n}", rows("qkv", "T", n)
+                yield case(name, "rope_write", [qkv, positions], norms, **sizes, **rope, **more)
+            for kind, n in (("none", 0), ("heads", 1)):
+                name, more = f"rope-heads-{style}-{rotary}-{kind}", {"qk_norm": kind, "eps": 1e-6}
+                yield case(name, "rope_heads", [x, positions], norms[:n], **sizes, **rope, **more)
     kv: dict[str, Attr] = {"layer": 0, "n_kv_heads": 2, "head_dim": 16}
     yield case("kv-write", "kv_write", [rows("k", "T", 32), rows("v", "T", 32)], n_outs=0, **kv)
     for name, n_heads, window, softcap in (
@@ -217,6 +229,7 @@ def _expert_cases() -> Iterator[OpCase]:
     for top_k, normalize in ((1, False), (2, True), (4, True)):
         attrs = routing(n_experts=4, top_k=top_k, normalize=normalize)
         yield case(f"route-{top_k}", "route", [rows("x", "T", 4)], n_outs=2, **attrs)
+    yield case("weigh-experts", "weigh_experts", [shares, chosen], [weight("w", 4)])
     grouped = routing(n_experts=12, top_k=3, score="sigmoid", n_groups=4, top_groups=2, scale=2.5)
     for rule in ("best", "best_two"):
         attrs, x, bias = {**grouped, "group_score": rule}, rows("x", "T", 12), weight("b", 12)

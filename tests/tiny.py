@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests import gguf_rope
+from tests import gguf_gemma4, gguf_rope
 from tests.gguf_experts import with_experts
 from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
@@ -282,7 +282,8 @@ def write_gguf_model(model: TinyModel, path: Path, format: str = "F32") -> Path:
 def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     """What ``write_gguf_model`` writes."""
     arch = gguf_arch(model.config)
-    plain = {name: ("F32", values) for name, values in gguf_rope.factors(model.config).items()}
+    factors = gguf_rope.factors(model.config) | gguf_gemma4.factors(model.config)
+    plain = {name: ("F32", values) for name, values in factors.items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
     for name, values in with_experts(model.tensors).items():
         if name.startswith("pooler."):
@@ -297,7 +298,7 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = _rows_of_qkv(model, values)
         if arch == "gpt2" and values.ndim == 2 and ("c_" in name):
             values = np.ascontiguousarray(values.T)
-        if arch.startswith("gemma") and "norm" in target:
+        if arch.startswith("gemma") and arch != "gemma4" and "norm" in target:
             values = values + np.float32(1.0)
         if target == "position_embd.weight" and model.config["model_type"] == "xlm-roberta":
             values = values[model.size("pad_token_id") + 1 :]

@@ -15,7 +15,7 @@ STAGES = ("raw", "fused", "lowered")
 
 @click.group()
 def inspect() -> None:
-    """Show a model, its program, the formats, a timeline or the environment."""
+    """Show a model, its program, families, formats, a timeline or the environment."""
 
 
 @inspect.command()
@@ -66,6 +66,14 @@ def formats() -> None:
     from kvasir.cli.inspect_text import formats_text
 
     show(formats_text(), sys.stdout)
+
+
+@inspect.command()
+def families() -> None:
+    """The families of models that run: what each has, and what tests compare of it."""
+    from kvasir.cli.inspect_text import families_text
+
+    show(families_text(), sys.stdout)
 
 
 @inspect.command()

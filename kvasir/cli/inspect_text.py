@@ -22,6 +22,8 @@ from kvasir.ir.phases import phases
 from kvasir.ir.pool import with_pool
 from kvasir.ir.printer import render
 from kvasir.models import build_program
+from kvasir.models.families import FAMILIES
+from kvasir.models.features import CHECKS, checks, features
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 
 
@@ -81,6 +83,26 @@ def formats_text() -> str:
         "decoded: as f32; --dtype float32 does it to every format",
         "*: untested on hardware: its instructions have only run in emulation",
         f"levels of this CPU: {', '.join(_native.levels())}",
+    ]
+    return "\n".join([*_table([head, *rows]), *notes]) + "\n"
+
+
+def families_text() -> str:
+    """A row per family: its GGUF architecture, what tests compare, and what it has."""
+    head = ("family", "GGUF", *CHECKS, "has")
+    rows = [
+        (
+            family.name,
+            family.gguf or "-",
+            *("yes" if word in checks(family) else "-" for word in CHECKS),
+            ", ".join(features(family)),
+        )
+        for family in sorted(FAMILIES, key=lambda family: family.name)
+    ]
+    notes = [
+        "logits: within 1e-4 of transformers', from tiny random models",
+        "file: the same from a GGUF file as llama.cpp's converter writes it",
+        "exact: one answer from every way to compute it, in the exactness harness",
     ]
     return "\n".join([*_table([head, *rows]), *notes]) + "\n"
 

@@ -71,14 +71,19 @@ def divide_layers(
     block_size: int,
     length: int,
     state_bytes: tuple[int, ...] = (),
+    layer_bytes: tuple[int, ...] = (),
 ) -> tuple[GroupBytes, ...]:
-    """Groups of the layers, which cache equally many bytes of a token. ``windows``: per layer, 0
-    for none, empty for layers that are all alike; one of ``length`` tokens or more keeps all.
+    """Groups of the layers, which cache ``layer_bytes`` of a token, or where that is empty equally
+    many. ``windows``: per layer, 0 for none, empty for layers that are all alike; one of
+    ``length`` tokens or more keeps all.
     ``state_bytes``: per layer with a state; they are one group, the last."""
     layers = [window if window < length else 0 for window in windows] or [0]
-    n_bytes = token_bytes * block_size // len(layers)
-    counts = {window: layers.count(window) for window in sorted(set(layers))}
-    groups = [GroupBytes(window, n, n * n_bytes) for window, n in counts.items()]
+    alike = (token_bytes * block_size // len(layers),) * len(layers)
+    both = list(zip(layers, [n * block_size for n in layer_bytes] or alike, strict=True))
+    groups = [
+        GroupBytes(window, layers.count(window), sum(n for w, n in both if w == window))
+        for window in sorted(set(layers))
+    ]
     if state_bytes:
         total = sum(state_bytes)
         groups.append(GroupBytes(STATE_WINDOW, len(state_bytes), total, total))

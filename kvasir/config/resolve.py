@@ -162,7 +162,12 @@ class _Planner:
         kind = self.kv_type()
         length = self.options.max_model_len or self.model.context_length
         layers = divide_layers(
-            self.model.windows, self.token_bytes(kind), size, length, self.model.state_bytes
+            self.model.windows,
+            self.token_bytes(kind),
+            size,
+            length,
+            self.model.state_bytes,
+            tuple(n * kind.item_bytes + v * kind.scale_bytes for n, v in self.model.kv_layers),
         )
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)

@@ -36,6 +36,9 @@ class ModelFacts:
     """Vectors of those numbers: a key and a value per KV head and layer."""
     windows: tuple[int, ...] = ()
     """Per layer the positions that a token sees, 0 for all; empty: all layers see all."""
+    kv_layers: tuple[tuple[int, int], ...] = ()
+    """Numbers and vectors cached for one token in each layer of ``windows``; empty: as many in
+    each."""
     state_bytes: tuple[int, ...] = ()
     """Bytes of the state of a sequence, for each layer that keeps one and no positions. They are
     not among ``windows``."""

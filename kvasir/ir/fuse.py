@@ -56,15 +56,19 @@ class _HeadPath:
         self.linear = op
 
     def _maker(self, program: Program, links: Graph, value: str) -> Op:
-        if links.single_user(value) is None:
-            raise ShapeError(f"{value}: needed by more than one op, cannot be fused")
         index = links.makers[value]
+        users = {program.ops[user].kind for user in links.users[value]}
+        # Keys that are values, too, are normed apart.
+        shared = program.ops[index].kind == "linear" and users == {"head_norm"}
+        if links.single_user(value) is None and (not shared or value in links.outputs):
+            raise ShapeError(f"{value}: needed by more than one op, cannot be fused")
         self.indices.append(index)
         return program.ops[index]
 
 
 def fuse_qkv(program: Program) -> Program:
-    """Three linears, head norms, ropes and kv_write -> linear with three segments, rope_write."""
+    """Three linears, head norms, ropes and kv_write -> linear with three segments, rope_write; of a
+    layer that writes nothing: head norm, rope -> rope_heads."""
     links, edit = graph(program), Edit(program)
     writes = {
         op.integer("layer"): index for index, op in enumerate(program.ops) if op.kind == "kv_write"
@@ -72,14 +76,30 @@ def fuse_qkv(program: Program) -> Program:
     for op in program.ops:
         if op.kind != "attention":
             continue
-        write = writes[op.integer("layer")]
+        write = writes.pop(op.integer("layer"), None)
         q = _HeadPath(program, links, op.ins[0])
+        if write is None:
+            edit.drop.update(q.indices[:-1])
+            edit.before.setdefault(q.indices[0], []).append(_rope_heads(op, q))
+            continue
         k, v = (_HeadPath(program, links, name) for name in program.ops[write].ins)
-        linear = _merge_linears([chain.linear for chain in (q, k, v)])
+        parts = [q.linear, k.linear, *([v.linear] if v.linear is not k.linear else [])]
+        linear = _merge_linears(parts)
         gone = [*q.indices, *k.indices, *v.indices, write]
         edit.drop.update(gone)
-        edit.before.setdefault(max(gone), []).extend([linear, _rope_write(op, q, k, linear)])
+        edit.before.setdefault(max(gone), []).extend([linear, _rope_write(op, q, k, v, linear)])
     return edit.apply()
+
+
+def _rope_heads(attention: Op, q: _HeadPath) -> Op:
+    if q.rope is None or q.norm_kind not in ("none", "heads"):
+        raise ShapeError(f"{attention.outs[0]}: expected rope, and a norm of heads or none")
+    names = ("n_heads", "head_dim", "rotary_dim", "style", "table")
+    attrs = {name: q.rope.attrs[name] for name in names} | {"qk_norm": q.norm_kind}
+    attrs |= {"eps": q.norm.number("eps") if q.norm is not None else 0.0}
+    weights = q.norm.weights if q.norm is not None else ()
+    ins = (q.linear.outs[0], q.rope.ins[1])
+    return Op("rope_heads", ins, attention.ins[:1], weights, freeze(attrs))
 
 
 def _merge_linears(parts: list[Op]) -> Op:
@@ -96,15 +116,20 @@ def _merge_linears(parts: list[Op]) -> Op:
     return Op("linear", first.ins, (f"{first.outs[0]}kv",), tuple(weights), attrs)
 
 
-def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, linear: Op) -> Op:
+def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, v: _HeadPath, linear: Op) -> Op:
     if q.rope is None or k.rope is None or q.norm_kind != k.norm_kind:
         raise ShapeError(
             f"{attention.outs[0]}: q and k must both have rope, and the same kind of norm or none"
         )
+    kind = q.norm_kind
+    if v.norm is not None:
+        if kind != "heads" or v.norm.weights:
+            raise ShapeError(f"{attention.outs[0]}: a norm of values, without one of q and k")
+        kind = "all"
     norms = (*q.norm.weights, *k.norm.weights) if q.norm is not None and k.norm is not None else ()
     attrs = {name: attention.attrs[name] for name in ("layer", "n_heads", "n_kv_heads", "head_dim")}
     attrs |= {name: k.rope.attrs[name] for name in ("rotary_dim", "style", "table")}
-    attrs |= {"q_table": q.rope.word("table"), "qk_norm": q.norm_kind}
+    attrs |= {"q_table": q.rope.word("table"), "qk_norm": kind}
     attrs |= {"eps": q.norm.number("eps") if q.norm is not None else 0.0}
     ins = (linear.outs[0], q.rope.ins[1])
     return Op("rope_write", ins, attention.ins[:1], norms, freeze(attrs))

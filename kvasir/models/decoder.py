@@ -10,6 +10,7 @@ import numpy as np
 from kvasir.ir.builder import Builder
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import KVSpec, Program, state_spec
+from kvasir.models.parts import layer_embeddings, record_linear, record_norm
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
@@ -54,9 +55,11 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
         at = builder.op("embed", ("positions",), "x.positions", (table,), scale=1.0)
         x = builder.op("add", (x, at), "x.placed")
     if config.block.sum_norms or config.block.embed_norm:
-        x = _norm(builder, config, x, "embed_norm", "x.norm")
+        x = record_norm(builder, config, x, "embed_norm", "x.norm")
+    embedded = layer_embeddings(builder, config, tokens, x)
     for layer, spec in enumerate(config.layers):
-        x = _Block(builder, config, layer, spec).record(x)
+        block = _Block(builder, config, layer, spec)
+        x = block.finish(block.record(x), embedded)
     return builder.build(_head(builder, config, x, logit_rows))
 
 
@@ -64,7 +67,7 @@ def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tup
     rows = builder.op("gather_rows", (x, logit_rows), "rows")
     last = f"layers.{len(config.layers) - 1}.mlp_norm"
     norm = last if config.block.sum_norms else "final_norm"
-    rows = _norm(builder, config, rows, norm, "rows.norm")
+    rows = record_norm(builder, config, rows, norm, "rows.norm")
     name = "embed" if config.tied else "lm_head"
     head = [builder.weight(name, (config.vocab_size, config.hidden_size))]
     if config.block.head_bias:
@@ -76,14 +79,6 @@ def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tup
         logits = builder.op("scale", (logits,), name, factor=scale, softcap=cap)
     drawn = builder.op("sample", (logits,), "drawn")
     return logits, drawn
-
-
-def _norm(builder: Builder, config: ModelConfig, x: str, weight: str, out: str) -> str:
-    """``out``: ``x`` after the family's norm of rows, with the weight of that name."""
-    names = [weight, f"{weight}.bias"] if config.block.norm == "layer_bias" else [weight]
-    kind = "norm" if config.block.norm == "rms" else "layer_norm"
-    weights = tuple(builder.weight(name, (builder.columns(x),)) for name in names)
-    return builder.op(kind, (x,), out, weights, eps=config.norm_eps, to="f32", block=0)
 
 
 class _Block:
@@ -100,7 +95,24 @@ class _Block:
             of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
             return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
         x = self._residual(x, "attn", self._short_conv if self.spec.n_taps else self._attention)
+        if self.config.block.beside and experts is not None:
+            return self._beside(experts, x)
         return self._residual(x, "mlp", mlp)
+
+    def finish(self, x: str, embedded: str) -> str:
+        """``x`` with what the layer's own embeddings of the tokens add, and with its factor."""
+        builder, width = self.builder, self.config.layer_embed
+        if embedded:
+            gate = self._linear(x, "own_gate", width, False)
+            gate = builder.op("act", (gate,), self._value("own_act"), act=self.config.block.act)
+            column, out = self.layer * width, self._value("own_gated")
+            y = builder.op("mul_columns", (gate, embedded), out, column=column)
+            y = self._linear(y, "own_proj", self.config.hidden_size, False)
+            x = self._add(x, self._norm(y, "own_post_norm"), "own")
+        if not self.config.block.layer_scale:
+            return x
+        factor = self._weight("layer_scale", (self.config.hidden_size,))
+        return builder.op("weigh", (x,), self._value("x.scaled"), (factor,))
 
     def _residual(self, x: str, part: str, body: Callable[[str], str]) -> str:
         config = self.config
@@ -130,19 +142,19 @@ class _Block:
         config, layer, spec = self.config, self.layer, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         kept = 0 if config.block.both_ways else window
-        self.builder.kv(KVSpec(layer, "window" if kept else "full", kept, kv_heads, dim))
         rope = config.ropes.get(spec.rope)
         own = rope is not None and rope.query_beta > 0
         q = self._head(x, "q", heads, _OF_QUERIES + spec.rope if own else spec.rope)
-        k = self._head(x, "k", kv_heads, spec.rope)
-        v = self._linear(x, "v", kv_heads * dim, config.block.qkv_bias)
-        self.builder.ops("kv_write", (k, v), (), layer=layer, n_kv_heads=kv_heads, head_dim=dim)
+        if spec.source is None:
+            kind = "window" if kept else "full"
+            self.builder.kv(KVSpec(layer, kind, kept, kv_heads, dim))
+            self._write(x)
         out = self.builder.op(
             "attention",
             (q, "ends") if config.block.both_ways else (q,),
             self._value("attn"),
             (self._weight("sinks", (heads,)),) if config.block.sinks else (),
-            layer=layer,
+            layer=layer if spec.source is None else spec.source,
             n_heads=heads,
             n_kv_heads=kv_heads,
             head_dim=dim,
@@ -162,24 +174,37 @@ class _Block:
         y = self.builder.op("short_conv", (y,), out, weights, layer=layer, n_taps=n_taps)
         return self._linear(y, "conv_out", size, False)
 
+    def _write(self, x: str) -> None:
+        """Keys and values of the layer's own."""
+        n, dim, block = self.spec.n_kv_heads, self.spec.head_dim, self.config.block
+        k = self._head(x, "k", n, self.spec.rope)
+        if self.spec.keys_are_values:
+            v = self._value("k")
+        else:
+            v = self._linear(x, "v", n * dim, block.qkv_bias)
+        if block.qk_norm == "all":
+            v = self._head_norm(v, "", n, self._value("v.norm"))
+        self.builder.ops("kv_write", (k, v), (), layer=self.layer, n_kv_heads=n, head_dim=dim)
+
     def _head(self, x: str, name: str, n_heads: int, table: str) -> str:
         """Queries or keys: linear, norm, rope."""
         block, norm = self.config.block, f"{name}_norm"
         y = self._linear(x, name, n_heads * self.spec.head_dim, block.qkv_bias)
         if block.qk_norm == "width":
             y = self._norm(y, norm, f"{y}.norm")
-        if block.qk_norm == "heads":
+        if block.qk_norm in ("heads", "all"):
             y = self._head_norm(y, norm, n_heads)
         y = self._rope(y, n_heads, table)
         return self._head_norm(y, norm, n_heads) if block.qk_norm == "turned" else y
 
-    def _head_norm(self, x: str, name: str, n_heads: int) -> str:
+    def _head_norm(self, x: str, name: str, n_heads: int, out: str = "") -> str:
+        """Without a name, without a weight."""
         dim = self.spec.head_dim
         return self.builder.op(
             "head_norm",
             (x,),
-            f"{x}.norm",
-            (self._weight(name, (dim,)),),
+            out or f"{x}.norm",
+            (self._weight(name, (dim,)),) if name else (),
             n_heads=n_heads,
             head_dim=dim,
             eps=self.config.norm_eps,
@@ -220,16 +245,31 @@ class _Block:
             shared = self.builder.op("gate_rows", (shared, gate), self._value("shared.gated"))
         return self.builder.op("add", (chosen, shared), self._value("experts.shared"))
 
-    def _experts(self, experts: ExpertConfig, x: str) -> str:
+    def _beside(self, experts: ExpertConfig, x: str) -> str:
+        """Experts and the MLP read the same rows, each with norms of its own."""
+        builder, factor = self.builder, self.config.hidden_size**-0.5
+        y = self._inner_mlp(self._norm(x, "mlp_norm"), experts.shared_size)
+        y = self._norm(y, "mlp_own_norm")
+        routed = self._norm(x, "router_norm")
+        name = self._value("router.scaled")
+        routed = builder.op("scale", (routed,), name, factor=factor, softcap=0.0)
+        z = self._experts(experts, self._norm(x, "experts_norm"), routed)
+        z = self._norm(z, "experts_post_norm")
+        both = builder.op("add", (y, z), self._value("experts.shared"))
+        return self._add(x, self._norm(both, "mlp_post_norm"), "mlp")
+
+    def _experts(self, experts: ExpertConfig, x: str, routed: str = "") -> str:
+        """``routed``: the rows that the router reads, if not ``x``."""
         config = self.config
-        logits = self._linear(x, "router", experts.n_experts, config.block.expert_bias)
+        rows, bias = routed or x, config.block.expert_bias
+        logits = self._linear(rows, "router", experts.n_experts, bias)
         ids, weights = self._value("ids"), self._value("shares")
-        bias = (self._weight("choice_bias", (experts.n_experts,)),) if experts.has_bias else ()
+        choice = (self._weight("choice_bias", (experts.n_experts,)),) if experts.has_bias else ()
         self.builder.ops(
             "route",
             (logits,),
             (ids, weights),
-            bias,
+            choice,
             n_experts=experts.n_experts,
             top_k=experts.top_k,
             score=experts.score,
@@ -239,6 +279,9 @@ class _Block:
             normalize=experts.normalize,
             scale=experts.scale,
         )
+        if config.block.beside:
+            factors, out = self._weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
+            weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
         k, act, out = experts.top_k, config.block.act, self._value("experts")
         matrices = self._expert_weights(experts.n_experts)
         return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
@@ -257,24 +300,11 @@ class _Block:
 
     def _norm(self, x: str, name: str, out: str = "") -> str:
         weight, out = f"layers.{self.layer}.{name}", out or self._value(name)
-        return _norm(self.builder, self.config, x, weight, out)
+        return record_norm(self.builder, self.config, x, weight, out)
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
-        weights = [self._weight(name, (n, self.builder.columns(x)))]
-        if bias:
-            weights.append(self._weight(f"{name}.bias", (n,)))
-        return self.builder.op(
-            "linear",
-            (x,),
-            self._value(name),
-            tuple(weights),
-            n_segments=1,
-            bias=bias,
-            epilogue="none",
-            act="none",
-            to="f32",
-            block=0,
-        )
+        weight, out = f"layers.{self.layer}.{name}", self._value(name)
+        return record_linear(self.builder, x, weight, out, n, bias)
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> str:
         return self.builder.weight(f"layers.{self.layer}.{name}", shape)

@@ -33,6 +33,13 @@ class Fields:
             return default
         return self.keys.integer(key, None, least, most)
 
+    def integers(self, name: str, n_layers: int, least: int = 1) -> tuple[int, ...]:
+        """Of each layer, where files may say it of each or of all."""
+        key, _ = self._known(name)
+        if not self._says(key) or not isinstance(self.keys.raw(key), list | tuple):
+            return (self.integer(name, least),) * n_layers
+        return self.keys.integers(key, n_layers, least)
+
     def number(self, name: str, least: float = 0.0, most: float = LARGEST) -> float:
         key, default = self._known(name)
         if isinstance(default, int | float) and not self._says(key):

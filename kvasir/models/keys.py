@@ -92,6 +92,15 @@ class Keys:
             raise self.error(name, value, f"{length} entries, each one of {words}")
         return tuple(value)
 
+    def integers(
+        self, name: str, length: int, least: int = 1, most: int = 1 << 24
+    ) -> tuple[int, ...]:
+        value = self._get(name, None)
+        fits = isinstance(value, list | tuple) and len(value) == length
+        if not fits or not all(type(x) is int and least <= x <= most for x in value):
+            raise self.error(name, value, f"{length} whole numbers from {least} to {most}")
+        return tuple(value)
+
     def numbers(self, name: str, length: int) -> tuple[float, ...]:
         """Positive ones, by which something may be divided."""
         value, kinds = self._get(name, None), (int, float)

@@ -42,7 +42,6 @@ def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
     config, table = model.config, model.source.tensors
     tensors = [table[name] for name in table if not is_ignorable(config, name)]
-    attending = [layer for layer in config.layers if not layer.n_taps]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(
@@ -53,12 +52,15 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         name=model.source.name,
         vocab_size=config.vocab_size,
         context_length=config.max_positions,
-        kv_values_per_token=sum(2 * x.n_kv_heads * x.head_dim for x in attending),
+        kv_values_per_token=sum(2 * x.n_kv_heads * x.head_dim for x in config.kv_layers),
         weight_bytes=sum(info.data.nbytes for info in tensors),
         weight_dtype=_weight_dtype(formats),
-        kv_vectors_per_token=sum(2 * x.n_kv_heads for x in attending),
+        kv_vectors_per_token=sum(2 * x.n_kv_heads for x in config.kv_layers),
         windows=config.windows,
         state_bytes=config.state_bytes,
+        kv_layers=tuple((2 * x.n_kv_heads * x.head_dim, 2 * x.n_kv_heads) for x in config.kv_layers)
+        if config.windows
+        else (),
         vectors=vector_facts(model.source, config),
         whole_prompts=config.block.both_ways,
     )

@@ -12,6 +12,7 @@ from kvasir.models.fields import Fields
 from kvasir.models.keys import listed
 from kvasir.models.qkv import is_fused
 from kvasir.models.read_experts import read_mlps
+from kvasir.models.read_kv import with_kv
 from kvasir.models.read_mixers import read_kv_heads, read_taps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
@@ -60,8 +61,8 @@ def config_from(source: ModelSource) -> ModelConfig:
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields = chosen.fields
     fields.refuse_others()
-    layers = _layers(fields)
-    ropes = read_ropes(fields, tensors, layers[0].head_dim)
+    layers = with_kv(fields, tensors, _layers(fields))
+    ropes = read_ropes(fields, tensors, layers)
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     first = fields.integer("padding_id", least=-1) + 1
@@ -85,7 +86,20 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         learned_positions=fields.flag("learned_positions"),
         first_position=first,
         token_types=_token_types(fields, tensors),
+        layer_embed=fields.integer("layer_embed", least=0),
+        layer_vocab=_layer_vocab(fields, tensors),
     )
+
+
+def _layer_vocab(fields: Fields, tensors: TensorTable) -> int:
+    """Tokens of the embeddings that each layer has of its own: those of the model, or more."""
+    vocab = _vocab_size(fields, tensors)
+    if not fields.integer("layer_embed", least=0):
+        return 0
+    found = fields.integer("layer_vocab") or vocab
+    if found < vocab:
+        raise fields.error("layer_vocab", found, f"at least the vocabulary of {vocab}")
+    return found
 
 
 def _token_types(fields: Fields, tensors: TensorTable) -> int:
@@ -112,13 +126,13 @@ def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
 
 
 def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
-    heads, kv_heads, dim = _heads(fields)
     n_layers = _n_layers(fields)
+    heads, kv_heads, dim = _heads(fields, n_layers)
     mlps, windows = read_mlps(fields, n_layers), _windows(fields, n_layers)
-    taps = read_taps(fields, n_layers)
+    each = zip(kv_heads, mlps, windows, read_taps(fields, n_layers), strict=True)
     return tuple(
-        LayerSpec(heads, kv_heads, dim, size, window, experts=experts, n_taps=n_taps)
-        for (size, experts), window, n_taps in zip(mlps, windows, taps, strict=True)
+        LayerSpec(heads, n_kv, dim, size, window, experts=experts, n_taps=n_taps)
+        for n_kv, (size, experts), window, n_taps in each
     )
 
 
@@ -130,15 +144,17 @@ def _n_layers(fields: Fields) -> int:
     return n - drafts if fields.kind == "gguf" else n
 
 
-def _heads(fields: Fields) -> tuple[int, int, int]:
-    """Query heads, KV heads, size of a head. Where the file says nothing there are as many KV heads
-    as query heads, which share the width of a token."""
+def _heads(fields: Fields, n_layers: int) -> tuple[int, tuple[int, ...], int]:
+    """Query heads, KV heads of each layer, size of a head. Where the file says nothing there are as
+    many KV heads as query heads, which share the width of a token."""
     hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
     one_kv_head = fields.flag("multi_query") and not fields.flag("grouped_query")
-    kv_heads = 1 if one_kv_head else read_kv_heads(fields) or heads
+    said = (1,) * n_layers if one_kv_head else read_kv_heads(fields, n_layers)
+    kv_heads = tuple(n or heads for n in said)
     of_heads = f"{fields.key('n_heads')} = {heads}"
-    if heads % kv_heads:
-        raise fields.error("n_kv_heads", kv_heads, f"a divisor of {of_heads}")
+    for n in kv_heads:
+        if heads % n:
+            raise fields.error("n_kv_heads", n, f"a divisor of {of_heads}")
     dim = fields.integer("head_dim", most=MAX_HEAD_DIM)
     if not dim and hidden % heads:
         raise fields.error("hidden_size", hidden, f"a multiple of {of_heads}")
@@ -146,7 +162,7 @@ def _heads(fields: Fields) -> tuple[int, int, int]:
     if dim % 2 or dim > MAX_HEAD_DIM:
         expected = "an even number" if dim % 2 else f"at most {MAX_HEAD_DIM}"
         raise fields.error("head_dim", dim, expected)
-    name = "attention.value_length"
+    name = (fields.key("head_dim") or "attention.key_length").replace("key", "value")
     if fields.kind == "gguf" and fields.keys.integer(name, dim) != dim:
         raise fields.keys.error(name, fields.keys.raw(name), f"the head size {dim}")
     return heads, kv_heads, dim

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvasir.ir.ops.moe import MAX_EXPERTS
 from kvasir.models.fields import Fields
 from kvasir.models.spec import MAX_LAYERS, ExpertConfig
@@ -10,19 +12,32 @@ from kvasir.models.spec import MAX_LAYERS, ExpertConfig
 def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | None]]:
     """Of each layer: the inner size of its MLP, by default four times its width, or of an expert,
     and the experts if it has any."""
-    size = _adjusted(fields) or 4 * fields.integer("hidden_size")
+    sizes = _sizes(fields, n_layers)
     experts = _experts(fields)
     if experts is None:
-        return [(size, None)] * n_layers
+        return [(size, None) for size in sizes]
     sparse = _sparse_layers(fields, n_layers)
-    inner = fields.integer("expert_size", least=0) or size
-    return [(inner, experts) if i in sparse else (size, None) for i in range(n_layers)]
+    inner = fields.integer("expert_size", least=0)
+    return [
+        (inner or size, _beside(fields, experts, size)) if i in sparse else (size, None)
+        for i, size in enumerate(sizes)
+    ]
 
 
-def _adjusted(fields: Fields) -> int:
-    """The inner size of an MLP; by some files two thirds of what they say, times a factor, rounded
-    up."""
-    size = fields.integer("other_ffn_size", least=0) or fields.integer("ffn_size")
+def _beside(fields: Fields, experts: ExpertConfig, size: int) -> ExpertConfig:
+    """Where the family has experts beside its MLP, that sees every token."""
+    return replace(experts, shared_size=size) if fields.family.block.beside else experts
+
+
+def _sizes(fields: Fields, n_layers: int) -> list[int]:
+    """Inner sizes of MLPs, by default four times the width."""
+    other = fields.integer("other_ffn_size", least=0)
+    said = (other,) * n_layers if other else fields.integers("ffn_size", n_layers)
+    return [_adjusted(fields, size) or 4 * fields.integer("hidden_size") for size in said]
+
+
+def _adjusted(fields: Fields, size: int) -> int:
+    """By some files two thirds of what they say, times a factor, rounded up."""
     if not fields.flag("ffn_adjusts"):
         return size
     size = int(2 * size / 3)
@@ -34,7 +49,7 @@ def _adjusted(fields: Fields) -> int:
 
 def _experts(fields: Fields) -> ExpertConfig | None:
     n_experts = fields.integer("n_experts", most=MAX_EXPERTS)
-    if not n_experts:
+    if not n_experts or not fields.flag("has_experts"):
         return None
     groups, top_groups = _groups(fields, n_experts)
     kept, top_k = n_experts // groups * top_groups, fields.integer("top_k")

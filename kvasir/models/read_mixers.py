@@ -17,10 +17,17 @@ def read_taps(fields: Fields, n_layers: int) -> tuple[int, ...]:
     return tuple(0 if attends else n_taps for attends in _attends(fields, n_layers))
 
 
-def read_kv_heads(fields: Fields) -> int:
+def read_kv_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
+    """Of each layer; one that has a convolution is said to have as many as the others."""
+    if not fields.has("n_taps"):
+        return fields.integers("n_kv_heads", n_layers)
+    return (_kv_heads(fields),) * n_layers
+
+
+def _kv_heads(fields: Fields) -> int:
     """Of the layers that have any: GGUF files list them for each, none where a convolution is."""
     key = fields.key("n_kv_heads")
-    listed = fields.keys.raw(key) if key and fields.has("n_taps") else None
+    listed = fields.keys.raw(key) if key else None
     if not isinstance(listed, list | tuple):
         return fields.integer("n_kv_heads")
     counts = {count for count in listed if count != 0}
@@ -46,7 +53,7 @@ def _attends(fields: Fields, n_layers: int) -> list[bool]:
 
 def _listed_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """One number stands for all layers."""
-    key, count = fields.key("n_kv_heads"), read_kv_heads(fields)
+    key, count = fields.key("n_kv_heads"), _kv_heads(fields)
     if not isinstance(fields.keys.raw(key), list | tuple):
         return (count,) * n_layers
     return fields.keys.items(key, (0, count), n_layers)

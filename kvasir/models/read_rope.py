@@ -9,7 +9,7 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.rope import ln, ntk_theta
-from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_WINDOW, LayerSpec, RopeConfig
 
 _FACTORS = "rope_freqs.weight"
 _MOST = 1e3
@@ -20,9 +20,12 @@ _MOST_STEPS = 1 << 16
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
-def read_ropes(fields: Fields, tensors: TensorTable, head_dim: int) -> dict[str, RopeConfig]:
+def read_ropes(
+    fields: Fields, tensors: TensorTable, layers: tuple[LayerSpec, ...]
+) -> dict[str, RopeConfig]:
     """By name; that of windowed layers where the family gives them one of their own."""
-    is_hf = fields.kind == "hf"
+    sizes = {bool(layer.window): layer.head_dim for layer in layers}
+    head_dim, is_hf = sizes.get(False, layers[0].head_dim), fields.kind == "hf"
     rope = _of_folder(fields, head_dim) if is_hf else _of_gguf(fields, tensors, head_dim)
     ropes = {ROPE: rope}
     steps = fields.integer("max_positions") / rope.original_max_positions
@@ -30,7 +33,7 @@ def read_ropes(fields: Fields, tensors: TensorTable, head_dim: int) -> dict[str,
         expected = f"at most {_MOST_STEPS} times the original {rope.original_max_positions}"
         raise fields.error("max_positions", fields.integer("max_positions"), expected)
     if fields.has("window_theta"):
-        ropes[ROPE_WINDOW] = _of_windows(fields, rope, head_dim)
+        ropes[ROPE_WINDOW] = _of_windows(fields, rope, sizes.get(True, head_dim))
     return ropes
 
 
@@ -52,11 +55,21 @@ class _RopeTable:
 
     def rope(self, theta: float) -> RopeConfig:
         name = "rope_type" if self.keys.has("rope_type") else "type"
+        if self.keys.raw(name) == "proportional":
+            return self.proportional(theta)
         base = RopeConfig(theta, rotary_dim=self._rotary_dim(), query_beta=self._query_beta())
         kind = self.keys.word(name, _SCALINGS, "default")
         if base.query_beta or kind in _OF_ORIGINAL:
             base = replace(base, original_max_positions=self._original())
         return _SCALINGS[kind](self, base)
+
+    def proportional(self, theta: float) -> RopeConfig:
+        """Pairs of the whole head, of which the last ones do not turn (Gemma 4)."""
+        share = self.keys.number("partial_rotary_factor", 1.0, most=1.0)
+        factor, n_pairs = self.keys.number("factor", 1.0, _LEAST), self.head_dim // 2
+        turned = int(share * self.head_dim // 2)
+        factors = (factor,) * turned + (float("inf"),) * (n_pairs - turned)
+        return RopeConfig(theta, scaling="factors", factors=factors)
 
     def linear(self, base: RopeConfig) -> RopeConfig:
         return replace(base, scaling="linear", factor=self.keys.number("factor", least=1.0))
@@ -174,6 +187,8 @@ def _of_windows(fields: Fields, rope: RopeConfig, head_dim: int) -> RopeConfig:
     if nested is not None:
         theta = nested.number("rope_theta", 1e4, least=1.0)
         return _RopeTable(fields, nested, head_dim).rope(theta)
+    if fields.kind == "gguf" and fields.has("full_head_dim"):
+        fields.keys.integer("rope.dimension_count_swa", head_dim, head_dim, head_dim)
     return RopeConfig(theta, rotary_dim=rope.rotary_dim)
 
 

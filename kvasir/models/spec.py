@@ -36,7 +36,7 @@ class BlockSpec:
     """Rope turns neighbours, not each half with the other."""
     qk_norm: str = "none"
     """RMS norm of queries and keys: "heads", of each head; "width", of all heads as one row;
-    "turned", of each head after rope."""
+    "turned", of each head after rope; "all", of each head and, without a weight, of each value."""
     pre_norms: bool = True
     """A norm before attention and before the MLP."""
     post_norms: bool = False
@@ -58,6 +58,11 @@ class BlockSpec:
     """Shared experts are weighed by the sigmoid of a gate."""
     head_bias: bool = False
     """Of the LM head."""
+    beside: bool = False
+    """Experts and MLP read the block's rows side by side, each with norms of its own; the router
+    norms them, too, and each expert has a factor."""
+    layer_scale: bool = False
+    """What a block gives has a factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,10 @@ class LayerSpec:
     n_taps: int = 0
     """Of the short convolution that stands in place of attention, the newest token included; 0:
     there is attention."""
+    source: int | None = None
+    """The layer whose keys and values it reads; None: it writes its own."""
+    keys_are_values: bool = False
+    """Before norms and rope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,10 @@ class ModelConfig:
     """A vector for each position is added to its token's; there are ``max_positions``."""
     first_position: int = 0
     """Row of that table in a folder that belongs to the first token."""
+    layer_embed: int = 0
+    """Width of the embeddings of tokens that each layer has of its own; 0: none."""
+    layer_vocab: int = 0
+    """Their tokens."""
     headless: bool = False
     """It gives vectors or labels: there is no LM head, and ``tied`` stands in."""
     base: str = ""
@@ -188,9 +201,14 @@ class ModelConfig:
         return not (self.headless or self.block.both_ways)
 
     @property
+    def kv_layers(self) -> tuple[LayerSpec, ...]:
+        """Those that write keys and values."""
+        return tuple(x for x in self.layers if x.source is None and not x.n_taps)
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """Of keys and values that each layer keeps; empty: all keep everything, as do encoders."""
-        windows = tuple(layer.window for layer in self.layers if not layer.n_taps)
+        windows = tuple(layer.window for layer in self.kv_layers)
         return windows if any(windows) and not self.block.both_ways else ()
 
     @property

@@ -15,8 +15,12 @@ from kvasir.weights.transforms import GROUPED_QKV, QKV
 
 CLASSIFIERS = ("score.weight", "cls.output.weight")
 """Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
-_TOP = ("embed", "types", "positions", "embed_norm", "final_norm", "lm_head")
+_TOP = (
+    *("embed", "types", "positions", "embed_norm", "final_norm", "lm_head"),
+    *("layer_embed", "layer_proj", "layer_proj_norm"),
+)
 """Weights of the whole model, not of a layer."""
+_WRITTEN = ("k", "v", "k_norm")
 _DRAFTS = "model.mtp_"
 """Begins names of tensors that guess further tokens."""
 _MASKS = tuple(f".{x}.{y}" for x in ("attn", "attention") for y in ("bias", "masked_bias"))
@@ -46,7 +50,16 @@ def is_ignorable(config: ModelConfig, tensor: str) -> bool:
     head = tensor_name(_family(config), config.kind, "lm_head", config.base)
     is_copy = config.tied and tensor == head
     is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, tensor)
+    is_draft = is_draft or _is_unwritten(config, tensor)
     return is_copy or is_draft or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
+
+
+def _is_unwritten(config: ModelConfig, tensor: str) -> bool:
+    """Of keys or values in a layer that reads those of another one."""
+    readers = [i for i, layer in enumerate(config.layers) if layer.source is not None]
+    family, base = _family(config), config.base
+    names = (f"layers.{i}.{x}{end}" for i in readers for x in _WRITTEN for end in ("", ".bias"))
+    return any(tensor == tensor_name(family, config.kind, name, base) for name in names)
 
 
 def _is_draft_layer(config: ModelConfig, tensor: str) -> bool:
@@ -126,6 +139,8 @@ def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ..
 
 def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int, ...]:
     """Of a step to a weight of so many rows."""
+    if step == "repeated":
+        return (rows,)
     if step == "last_rows":
         return config.first_position, rows, config.first_position + rows
     if step in QKV:

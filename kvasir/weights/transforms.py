@@ -136,6 +136,11 @@ def from_floats(values: Floats) -> RawTensor:
     )
 
 
+def repeated(tensor: RawTensor, n: int) -> RawTensor:
+    """One number ``n`` times, as F32."""
+    return from_floats(np.repeat(tensor.decode().reshape(-1)[:1], n))
+
+
 QKV = (
     *("q_of_qkv", "k_of_qkv", "v_of_qkv"),
     *("q_of_columns", "k_of_columns", "v_of_columns"),
@@ -156,6 +161,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "last_rows": part,
         "conv_taps": taps,
         "taps": taps,
+        "repeated": repeated,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(GROUPED_QKV, group_part),
@@ -173,6 +179,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (*many[:-1], k, many[-1])
         elif name.endswith("_outputs"):
             shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
+        elif name == "repeated":
+            shape = (1,)
         elif name in (*QKV, "last_rows"):
             shape = (args[2], *shape[1:])
         elif name in GROUPED_QKV:

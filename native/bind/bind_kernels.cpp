@@ -208,8 +208,10 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
   require_range(m0, m1, step.rows.n_tokens);
   require_range(m0, m1, qkv.shape(0));
   require_range(m0, m1, q.shape(0));
-  require(int64_t(qkv.shape(1)) == (n_heads + 2 * n_kv) * hd && int64_t(q.shape(1)) == n_heads * hd,
-          "qkv is [T, (H + 2 KV) head_dim], q [T, H head_dim]");
+  const bool shares = QkNorm(norm) == QkNorm::all && int64_t(qkv.shape(1)) == (n_heads + n_kv) * hd;
+  require(
+      (shares || int64_t(qkv.shape(1)) == (n_heads + 2 * n_kv) * hd) && int64_t(q.shape(1)) == n_heads * hd,
+      "qkv is [T, (H + 2 KV) head_dim], q [T, H head_dim]");
   require(table.shape(1) % 2 == 0 && int(table.shape(1)) <= hd, "rotary_dim is even and at most head_dim");
   require(q_table.shape(0) == table.shape(0) && q_table.shape(1) == table.shape(1),
           "the tables of q and k are as large");
@@ -317,6 +319,15 @@ void gate_rows(const Kernels& k, ConstMatrix x, ConstMatrix gate, Matrix out, in
   k.gate_rows({x.data(), gate.data(), out.data(), int32_t(N), N, m0, m1});
 }
 
+void mul(const Kernels& k, ConstMatrix x, ConstMatrix y, Matrix out, int64_t m0, int64_t m1) {
+  const int64_t N = out.shape(1);
+  require(int64_t(x.shape(1)) == N && int64_t(y.shape(1)) >= N, "x and out share N, y has as many columns");
+  for (int64_t n : {x.shape(0), out.shape(0)}) require_range(m0, m1, n);
+  if (y.shape(0) != 1) require_range(m0, m1, y.shape(0));
+  const int64_t ldy = y.shape(0) == 1 ? 0 : int64_t(y.shape(1));
+  k.mul({x.data(), y.data(), ldy, out.data(), int32_t(N), N, m0, m1});
+}
+
 void route(const Kernels& k, ConstMatrix logits, MaybeVector<float> bias, bool normalize,
            Array<int32_t, 2> ids, Matrix weights, int64_t m0, int64_t m1, int score, int n_groups,
            int top_groups, int group_score, float scale) {
@@ -378,6 +389,7 @@ void bind_kernels(nb::module_& m) {
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)
       .def("gate_rows", &gate_rows, "x"_a, "gate"_a, "out"_a, "m0"_a, "m1"_a)
+      .def("mul", &mul, "x"_a, "y"_a, "out"_a, "m0"_a, "m1"_a)
       .def("route", &route, "logits"_a, "bias"_a.none(), "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a,
            "score"_a = 0, "n_groups"_a = 1, "top_groups"_a = 1, "group_score"_a = 0, "scale"_a = 1.0f)
       .def("combine", &combine, "y"_a, "row"_a.none(), "weights"_a, "out"_a, "m0"_a, "m1"_a);

@@ -1,4 +1,4 @@
-// add, scale, gate_rows, combine: independent elements. Include after vec.h.
+// add, scale, gate_rows, mul, combine: independent elements. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
 #include "generic/math.inl"
@@ -41,6 +41,14 @@ void gate_rows(const GateRowsArgs& a) {
     const float* x = a.x + m * a.ld;
     each_column(a.out + m * a.ld, a.N,
                 [&](int n, int count) { return sigmoid_times(load_n(x + n, count), gate); });
+  }
+}
+
+void mul_rows(const MulArgs& a) {
+  for (int64_t m = a.m0; m < a.m1; m++) {
+    const float *x = a.x + m * a.ld, *y = a.y + m * a.ldy;
+    each_column(a.out + m * a.ld, a.N,
+                [&](int n, int count) { return mul(load_n(x + n, count), load_n(y + n, count)); });
   }
 }
 

@@ -56,7 +56,7 @@ KVASIR_INLINE void prepare_head(const RopeWriteArgs& a, const float* x, const He
                                 float* to) {
   const int half = a.rotary_dim / 2;
   const float *cos = rule.angles, *sin = rule.angles + half;
-  const bool first = a.norm == QkNorm::heads || a.norm == QkNorm::width;
+  const bool first = a.norm != QkNorm::none && a.norm != QkNorm::turned;
   if (a.neox && !first && a.rotary_dim == a.head_dim) {
     rotate_neox(x, cos, sin, half, to);
   } else {
@@ -81,27 +81,45 @@ KVASIR_INLINE void write_k(const float* head, int head_dim, const SubTile<T>& su
   for (int d = 0; d < head_dim; d++) sub.k[d * kSub + lane] = codes[d];
 }
 
+KVASIR_INLINE void rope_queries(const RopeWriteArgs& a, int64_t t) {
+  const float* q = a.qkv + t * a.ldqkv;
+  const HeadRule rule =
+      head_rule(a, q, a.n_heads, a.q_norm, a.q_table + int64_t(a.rows->pos[t]) * a.rotary_dim);
+  for (int h = 0; h < a.n_heads; h++)
+    prepare_head(a, q + h * a.head_dim, rule, h, a.q + t * a.ldq + h * a.head_dim);
+}
+
+// Where the values of a token are that are written: normed in `to`, or where they were.
+KVASIR_INLINE const float* prepare_value(const RopeWriteArgs& a, const float* x, float* to) {
+  if (a.norm != QkNorm::all) return x;
+  const vf inverse = set1(inverse_rms(x, a.head_dim, a.eps));
+  for (int d = 0; d < a.head_dim; d += 16) store(to + d, mul(load(x + d), inverse));
+  return to;
+}
+
 template <class T>
 static void rope_write_token(const RopeWriteArgs& a, int64_t t) {
   const int hd = a.head_dim;
   const int64_t angles = int64_t(a.rows->pos[t]) * a.rotary_dim;
-  const float* q = a.qkv + t * a.ldqkv;
-  const float* k = q + a.n_heads * hd;
-  const float* v = k + a.n_kv_heads * hd;
-  const HeadRule of_q = head_rule(a, q, a.n_heads, a.q_norm, a.q_table + angles);
+  rope_queries(a, t);
+  const float* k = a.qkv + t * a.ldqkv + a.n_heads * hd;
+  const float* v = a.qkv + (t + 1) * a.ldqkv - a.n_kv_heads * hd;
   const HeadRule of_k = head_rule(a, k, a.n_kv_heads, a.k_norm, a.table + angles);
-  for (int h = 0; h < a.n_heads; h++) prepare_head(a, q + h * hd, of_q, h, a.q + t * a.ldq + h * hd);
   const int64_t index = a.rows->store[t], lane = index % kSub;
   for (int h = 0; h < a.n_kv_heads; h++) {
     float head[kMaxHeadDim];
     prepare_head(a, k + h * hd, of_k, h, head);
     const SubTile<T> sub = sub_tile<T>(*a.kv, *a.rows, a.rows->seq[t], index, h);
     write_k(head, hd, sub, lane);
-    encode_head(v + h * hd, hd, sub.v + lane * hd, sub.v_scale, lane);
+    encode_head(prepare_value(a, v + h * hd, head), hd, sub.v + lane * hd, sub.v_scale, lane);
   }
 }
 
 void rope_write(const RopeWriteArgs& a) {
+  if (!a.kv) {
+    for (int64_t t = a.m0; t < a.m1; t++) rope_queries(a, t);
+    return;
+  }
   with_element(a.kv->dtype, [&](auto element) {
     for (int64_t t = a.m0; t < a.m1; t++) rope_write_token<decltype(element)>(a, t);
   });

@@ -7,6 +7,7 @@
 #include "program/ops/linear.h"
 #include "program/ops/moe.h"
 #include "program/ops/pool_rows.h"
+#include "program/ops/products.h"
 #include "program/ops/rows.h"
 #include "program/ops/sample.h"
 #include "program/ops/short_conv.h"
@@ -16,7 +17,7 @@ namespace kvasir {
 // A record's kind is the index here; Python looks it up by name.
 using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
                         Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
-                        Sample, PoolRows, ShortConv>;
+                        Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

@@ -36,6 +36,7 @@ from tests.diff.kernel_case import (
     rng_of,
 )
 from tests.diff.norm_case import EPS, ROWS, layer_norm_case, norm_case
+from tests.diff.product_case import mul_case
 from tests.kv_codes import to_bf16
 
 SILU, GELU_TANH, GELU = (ACT_CODES[name] for name in ("silu", "gelu_tanh", "gelu"))
@@ -287,7 +288,7 @@ def rope_reference(
         scale = np.ones(1) if weight is None else weight.reshape(-1, x.shape[2])
         return y / np.sqrt((y**2).mean(axes, keepdims=True) + 1e-6) * scale
 
-    y = normed(x) if kind in ("heads", "width") else x.copy()
+    y = normed(x) if kind in ("heads", "width", "all") else x.copy()
     half = table.shape[1] // 2
     cos, sin = (t[:, None].astype(np.float64) for t in (table[:, :half], table[:, half:]))
     first = np.arange(half) if neox else 2 * np.arange(half)
@@ -306,10 +307,11 @@ def kv_bound(values: Floats, dtype: str) -> NDArray[np.float32] | float:
 
 
 def rope_case(head_dim: int, rotary: int, neox: bool, kind: str, dtype: str) -> Case:
-    """Queries turn by tables of their own, 1.5 times as long."""
+    """Queries turn by tables of their own, 1.5 times as long. "keys": "all" without values."""
+    n_values, kind = int(kind != "keys"), kind.replace("keys", "all")
     shape = Shape(head_dim=head_dim, group=2, n_kv_heads=2, dtype=dtype, block_size=32)
     rng, start = rng_of(head_dim, rotary), 27
-    qkv = normal(rng, ROWS, (shape.n_heads + 2 * shape.n_kv_heads) * head_dim)
+    qkv = normal(rng, ROWS, (shape.n_heads + (1 + n_values) * shape.n_kv_heads) * head_dim)
     angle = rng.uniform(-3, 3, (64, rotary // 2))
     table = np.concatenate([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
     wide = (shape.n_heads, shape.n_kv_heads) if kind == "width" else (1, 1)
@@ -329,7 +331,9 @@ def rope_case(head_dim: int, rotary: int, neox: bool, kind: str, dtype: str) -> 
 
     def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic] | float], ...]:
         x = qkv.astype(np.float64).reshape(ROWS, -1, head_dim)
-        q, kk, v = np.split(x, [shape.n_heads, shape.n_heads + shape.n_kv_heads], axis=1)
+        q, kk = x[:, : shape.n_heads], x[:, shape.n_heads : shape.n_heads + shape.n_kv_heads]
+        v = x[:, -shape.n_kv_heads :]
+        v = v / np.sqrt((v**2).mean(2, keepdims=True) + 1e-6) if kind == "all" else v
         angles = table[start : start + ROWS]
         pages = Pages(shape, start + ROWS, order)
         pages.memory[:] = 0
@@ -363,6 +367,7 @@ def row_cases() -> dict[str, Case]:
     every("add", add_case, (576, 19))
     every("scale", scale_case, (600, 15), (0.0, 30.0))
     every("gate_rows", gate_rows_case, (576, 19))
+    every("mul", mul_case, (576, 19), (-1, 5))
     plain = [(4, 1), (8, 2), (60, 4), (128, 8), (6, 6), (1024, 8)]
     kinds = [Routing(n, top) for n, top in plain]
     kinds += [
@@ -380,6 +385,7 @@ def row_cases() -> dict[str, Case]:
     heads = [(64, 64), (16, 16), (80, 32), (256, 256), (48, 44)]
     kinds = [("none", "bf16"), ("heads", "f32"), ("width", "f32"), ("turned", "f32")]
     every("rope", rope_case, heads, both, kinds)
+    every("rope", rope_case, [(64, 64), (512, 128)], [True], ["all", "keys"], ["f32"])
     every(
         "rope", rope_case, [(64, 64), (48, 44)], [(True, "heads")], ("int8", "fp8_e4m3", "fp8_e5m2")
     )

@@ -37,6 +37,7 @@ SHAPES = {
     "hd128": Shape(head_dim=128, group=5, n_kv_heads=1, dtype="f32"),
     "f32-all": Shape(dtype="f32", window=70, softcap=20.0, block_size=64, has_sinks=True),
     "hd256": Shape(head_dim=256, group=2, n_kv_heads=1),
+    "hd512": Shape(head_dim=512, group=2, n_kv_heads=1),
     "window": Shape(window=37),
     "window-of-one": Shape(window=1, group=1),
     "long-window": Shape(window=1000, group=1, n_kv_heads=1),

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope, tiny_state
+from tests import (
+    tiny,
+    tiny_encoders,
+    tiny_gemma,
+    tiny_kin,
+    tiny_layer_norms,
+    tiny_moe,
+    tiny_rope,
+    tiny_state,
+)
 from tests.tiny import TinyModel
 
 KIN: tuple[Callable[[], TinyModel], ...] = (
@@ -19,6 +28,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.falcon, tiny_layer_norms.falcon_two_norms),
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
+    *(tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -30,6 +40,7 @@ GGUF_MODELS = (
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
+    *("tiny_gemma4", "tiny_gemma4_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -107,6 +118,13 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "glm4_moe_shares": lambda: tiny_moe.glm4_moe(norm_topk_prob=False, attention_bias=False),
     "granite_moe_bias": lambda: tiny_moe.granite_moe(attention_bias=True),
     "qwen3_bias": lambda: tiny.qwen3(attention_bias=True),
+    "gemma4_plain": lambda: tiny_gemma.gemma4_moe(
+        hidden_size_per_layer_input=0,
+        num_kv_shared_layers=0,
+        attention_bias=True,
+        num_global_key_value_heads=None,
+    ),
+    "gemma4_saved": tiny_gemma.gemma4_saved,
     "gemma3_plain": lambda: tiny.gemma3(attn_logit_softcapping=None, final_logit_softcapping=None),
     "gemma3_nested_rope": lambda: tiny.gemma3(
         rope_scaling=None,

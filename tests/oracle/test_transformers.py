@@ -33,8 +33,11 @@ _EXACT = (
     "bias",
 )
 _EXACT += ("block_sparse_moe.gate.weight", "conv.conv.weight", "feed_forward.gate.weight")
+_EXACT += ("router.proj.weight",)
 """Ends of names of what no format rounds: routers, gates, convolutions, biases."""
-_TURNED = ("experts.gate_up_proj", "experts.down_proj")
+_TURNED = tuple(
+    f"{part}.experts.{x}_proj" for part in ("mlp", "feed_forward") for x in ("gate_up", "down")
+)
 """Input by output, the other way round in GGUF."""
 Logits = Callable[[Path, tuple[int, ...]], NDArray[np.float32]]
 

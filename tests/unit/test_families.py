@@ -21,7 +21,16 @@ from kvasir.models.loaded import load_model
 from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
-from tests import tiny, tiny_encoders, tiny_kin, tiny_layer_norms, tiny_moe, tiny_rope, tiny_state
+from tests import (
+    tiny,
+    tiny_encoders,
+    tiny_gemma,
+    tiny_kin,
+    tiny_layer_norms,
+    tiny_moe,
+    tiny_rope,
+    tiny_state,
+)
 from tests.tiny import TinyModel
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
@@ -64,6 +73,9 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
+    "gemma4": lambda: tiny_gemma.gemma4_moe(
+        attention_bias=True, num_hidden_layers=4, layer_types=tiny_gemma.TYPES[:4]
+    ),
     "olmo2": lambda: tiny_rope.olmo2(attention_bias=True),
     "olmo3": lambda: tiny_rope.olmo3(attention_bias=True),
     "ministral3": tiny_rope.ministral3,

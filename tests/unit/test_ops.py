@@ -73,7 +73,8 @@ def expect_layer_norm(case: OpCase) -> FloatArray:
 
 def expect_head_norm(case: OpCase) -> FloatArray:
     heads = x_of(case).reshape(-1, case.op.integer("head_dim"))
-    return rms(heads, w_of(case), case.op.number("eps")).reshape(T, -1)
+    weight = w_of(case) if case.weights else np.ones(heads.shape[1])
+    return rms(heads, weight, case.op.number("eps")).reshape(T, -1)
 
 
 def expect_linear(case: OpCase) -> FloatArray:
@@ -110,12 +111,18 @@ def expect_rope(case: OpCase) -> FloatArray:
 def expect_rope_write(case: OpCase) -> FloatArray:
     q, kind = x_of(case)[:, :64].reshape(T, 4, 16), case.op.word("qk_norm")
     n = 64 if kind == "width" else 16
-    if kind in ("heads", "width"):
+    if kind in ("heads", "width", "all"):
         q = rms(q.reshape(-1, n), w_of(case), 1e-6).reshape(q.shape)
     q = turned(case, q, "q_table")
     if kind == "turned":
         q = rms(q.reshape(-1, n), w_of(case), 1e-6)
     return q.reshape(T, -1)
+
+
+def expect_rope_heads(case: OpCase) -> FloatArray:
+    q = x_of(case).reshape(T, 4, 16)
+    q = rms(q.reshape(-1, 16), w_of(case), 1e-6).reshape(q.shape) if case.weights else q
+    return turned(case, q).reshape(T, -1)
 
 
 def expect_attention(case: OpCase) -> FloatArray:
@@ -234,7 +241,11 @@ EXPECT: Mapping[str, Expect] = {
     "sample": lambda case: np.array([max(range(50), key=lambda i: row[i]) for row in x_of(case)]),
     "rope": expect_rope,
     "rope_write": expect_rope_write,
+    "rope_heads": expect_rope_heads,
     "attention": expect_attention,
+    "mul_columns": lambda case: x_of(case) * x_of(case, 1)[:, 7:16],
+    "weigh": lambda case: np.array([row * w_of(case) for row in x_of(case)]),
+    "weigh_experts": lambda case: x_of(case) * w_of(case)[x_of(case, 1).astype(int)],
     "route": expect_route,
     "experts": expect_experts,
     "expert_linear": expect_expert_linear,

@@ -138,6 +138,11 @@ class _Lowering:
             "route": self._route,
             "expert_linear": self._expert_linear,
             "combine": self._combine,
+            "mul_columns": lambda op, base: [replace(base, numbers=_integers(op, "column"))],
+            "weigh": lambda op, base: [self._weighed(op, base)],
+            "weigh_experts": self._weigh_experts,
+            "head_norm": self._head_norm,
+            "rope_heads": self._rope_heads,
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
@@ -210,6 +215,28 @@ class _Lowering:
             "qk_norm": QK_NORM_CODES[op.word("qk_norm")],
         }
         return [replace(base, weights=norms, numbers=numbers)]
+
+    def _rope_heads(self, op: Op, base: Record) -> list[Record]:
+        numbers = {
+            **_integers(op, "n_heads", "rotary_dim"),
+            **_numbers(op, "eps"),
+            "neox": int(op.word("style") == "neox"),
+            "table": self.tables.setdefault(op.word("table"), len(self.tables)),
+            "qk_norm": QK_NORM_CODES[op.word("qk_norm")],
+        }
+        return [replace(self._weighed(op, base), numbers=numbers)]
+
+    def _head_norm(self, op: Op, base: Record) -> list[Record]:
+        numbers = _integers(op, "n_heads") | _numbers(op, "eps")
+        return [replace(self._weighed(op, base), numbers=numbers)]
+
+    def _weigh_experts(self, op: Op, base: Record) -> list[Record]:
+        self.groups[op.outs[0]] = self.groups[op.ins[1]]
+        return [self._weighed(op, base)]
+
+    def _weighed(self, op: Op, base: Record) -> Record:
+        """With its vectors."""
+        return replace(base, weights=tuple(self._weight("vector", name) for name in op.weights))
 
     def _route(self, op: Op, base: Record) -> list[Record]:
         experts, pairs = op.integer("n_experts"), self.maxima["P"]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvasir.ir.ops import attention, linear, moe, rows, state
+from kvasir.ir.ops import attention, linear, moe, products, rows, state
 from kvasir.ir.ops.base import OpDef
 from kvasir.ir.ops.checks import ShapeError
 from kvasir.ir.ops.types import Call, Cost, Env, KvView, Rows, Sizes
 
 OPS: Mapping[str, OpDef] = MappingProxyType(
-    {op.kind: op for module in (linear, rows, attention, moe, state) for op in module.DEFS}
+    {
+        op.kind: op
+        for module in (linear, rows, attention, moe, products, state)
+        for op in module.DEFS
+    }
 )
 
 __all__ = ["OPS", "Call", "Cost", "Env", "KvView", "OpDef", "Rows", "ShapeError", "Sizes"]

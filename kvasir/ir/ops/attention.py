@@ -14,11 +14,13 @@ from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, KvView, Outputs, Type
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ROPE_STYLES = ("neox", "interleaved")
-QK_NORMS = ("none", "heads", "width", "turned")
-"""Of each head, of all heads as one row, or of each head after rope."""
+QK_NORMS = ("none", "heads", "width", "turned", "all")
+"""Of each head, of all heads as one row, of each head after rope, or of each head and, without a
+weight, of each value."""
 _ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
 _KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
 _ROPE_WRITE = _KV | _ROPE | attrs_of(q_table=str, qk_norm=str, eps=float)
+_ROPE_HEADS = _ROPE | attrs_of(qk_norm=str, eps=float)
 _ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
 
 
@@ -100,9 +102,10 @@ def kv_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
-    require_heads(ins[0], heads + 2 * kv_heads, dim)
-    _check_rope(op, ins[1], dim)
     kind = op.word("qk_norm")
+    shares = kind == "all" and ins[0].shape[1] == (heads + kv_heads) * dim
+    require_heads(ins[0], heads + (1 if shares else 2) * kv_heads, dim)
+    _check_rope(op, ins[1], dim)
     require(kind in QK_NORMS, f"qk_norm={kind!r}, expected one of {', '.join(QK_NORMS)}")
     expected = 0 if kind == "none" else 2
     require(len(weights) == expected, f"{len(weights)} weights with qk_norm={kind}")
@@ -121,19 +124,48 @@ def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     extra_bytes=lambda call: _entry_bytes(call) * call.sizes.tokens,
 )
 def rope_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """Splits q | k | v, norms and rotates q and k, writes k and v, gives q."""
+    """Splits q | k | v, norms and rotates q and k, writes k and v, gives q. Where values are normed
+    rows may end with k, which are then v, too."""
     heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
-    x = ins[0].reshape(len(ins[0]), heads + 2 * kv_heads, dim)
+    x = ins[0].reshape(len(ins[0]), -1, dim)
     parts, tables = (x[:, :heads], x[:, heads : heads + kv_heads]), ("q_table", "table")
     turned = []
     for index, (part, name) in enumerate(zip(parts, tables, strict=True)):
         y, kind = part, op.word("qk_norm")
-        if kind in ("heads", "width"):
+        if kind in ("heads", "width", "all"):
             y = _normed(y, weights[index], op)
         y = rotate(y, ins[1], env.constants[op.word(name)], op.word("style"))
         turned.append(_normed(y, weights[index], op) if kind == "turned" else y)
-    env.write_kv(op.integer("layer"), turned[1], x[:, heads + kv_heads :])
+    v = x[:, -kv_heads:]
+    if op.word("qk_norm") == "all":
+        v = f32(rms_norm(v.astype(np.float64), 1.0, op.number("eps")))
+    env.write_kv(op.integer("layer"), turned[1], v)
     return (turned[0].reshape(len(x), heads * dim),)
+
+
+def _rope_heads_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    kind = op.word("qk_norm")
+    require(kind in ("none", "heads"), f"qk_norm={kind!r}, expected none or heads")
+    require(len(weights) == (kind == "heads"), f"{len(weights)} weights with qk_norm={kind}")
+    for weight in weights:
+        require_shape(weight, (op.integer("head_dim"),))
+    return _rope_infer(op, ins, weights)
+
+
+@defines(
+    LOWERED,
+    _rope_heads_infer,
+    n_ins=(2, 2),
+    n_weights=(0, 1),
+    attrs=_ROPE_HEADS,
+    flops=per_element(7),
+)
+def rope_heads(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Norms and rotates queries of a layer that reads what another one wrote."""
+    x = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
+    x = _normed(x, weights[0], op) if weights else x
+    table = env.constants[op.word("table")]
+    return (rotate(x, ins[1], table, op.word("style")).reshape(ins[0].shape),)
 
 
 def _normed(x: FloatArray, weight: FloatArray, op: Op) -> FloatArray:
@@ -210,4 +242,4 @@ def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 
 
-DEFS = (rope, kv_write, rope_write, attention)
+DEFS = (rope, kv_write, rope_write, rope_heads, attention)

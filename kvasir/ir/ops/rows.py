@@ -61,7 +61,7 @@ def as_type(x: FloatArray, dtype: str, block: int) -> Rows:
     return round_bf16(x) if dtype == "bf16" else x
 
 
-def rms_norm(x: NDArray[np.float64], weight: FloatArray, eps: float) -> NDArray[np.float64]:
+def rms_norm(x: NDArray[np.float64], weight: FloatArray | float, eps: float) -> NDArray[np.float64]:
     """Over the last axis (Zhang & Sennrich 2019)."""
     mean = (x * x).mean(axis=-1, keepdims=True)
     return np.asarray(x / np.sqrt(mean + eps) * weight)
@@ -126,15 +126,16 @@ def layer_norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 def _head_norm_infer(op: Op, ins: Values, weights: Weights) -> Types:
     heads, dim = op.integers("n_heads", "head_dim")
     require_heads(ins[0], heads, dim)
-    require_shape(weights[0], (dim,))
+    for weight in weights:
+        require_shape(weight, (dim,))
     return _same(op, ins, weights)
 
 
-@defines(RAW, _head_norm_infer, n_weights=(1, 1), attrs=_HEADS, flops=per_element(4))
+@defines(BOTH, _head_norm_infer, n_weights=(0, 1), attrs=_HEADS, flops=per_element(4))
 def head_norm(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """RMS norm of each head of a row."""
+    """RMS norm of each head of a row; without a weight, of ones."""
     x = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
-    y = rms_norm(x.astype(np.float64), weights[0], op.number("eps"))
+    y = rms_norm(x.astype(np.float64), weights[0] if weights else 1.0, op.number("eps"))
     return (f32(y.reshape(ins[0].shape)),)
 
 

@@ -11,6 +11,7 @@ from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.gemma4 import GEMMA4
 from kvasir.models.families.gemma_embedding import GEMMA_EMBEDDING
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.glm4 import GLM4
@@ -53,7 +54,7 @@ FAMILIES = (
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(OLMOE, GLM4_MOE, MINIMAX_M2),
-    *(GEMMA, GEMMA2, GEMMA3),
+    *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
     *(LFM2, LFM2_MOE),

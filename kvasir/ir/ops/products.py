@@ -1,0 +1,58 @@
+"""Products of rows: with columns of other rows, with a vector, and of routing weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvasir.ir.ops.base import BOTH, attrs_of, defines, f32, per_element
+from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
+from kvasir.ir.ops.types import Arrays, Env, Inputs, Outputs, Types, Values, Weights
+from kvasir.ir.program import Op, TensorType
+
+
+def _mul_columns_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    first, end = op.integer("column"), op.integer("column") + width(ins[0])
+    for value in ins:
+        require_type(value, "f32")
+    require(ins[0].shape[0] == ins[1].shape[0], f"rows of {ins[0].name} and {ins[1].name} differ")
+    require(first >= 0 and end <= width(ins[1]), f"columns {first} … {end} of {width(ins[1])}")
+    return (TensorType(ins[0].shape),)
+
+
+@defines(BOTH, _mul_columns_infer, n_ins=(2, 2), attrs=attrs_of(column=int), flops=per_element(1))
+def mul_columns(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows times as many columns of other rows, from ``column`` on."""
+    first = op.integer("column")
+    return (f32(ins[0] * ins[1][:, first : first + ins[0].shape[1]]),)
+
+
+def _weigh_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_type(ins[0], "f32")
+    require_columns(weights[0], width(ins[0]), rank=1)
+    return (TensorType(ins[0].shape),)
+
+
+@defines(BOTH, _weigh_infer, n_weights=(1, 1), flops=per_element(1))
+def weigh(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Each column of rows times its own factor."""
+    return (f32(ins[0] * weights[0]),)
+
+
+def _weigh_experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    shares, ids = ins
+    require_type(ids, "i32")
+    require_type(shares, "f32")
+    require_shape(shares, ids.shape)
+    require(
+        len(weights[0].shape) == 1, f"{weights[0].name} is {weights[0].shape}, expected a vector"
+    )
+    return (TensorType(shares.shape),)
+
+
+@defines(BOTH, _weigh_experts_infer, n_ins=(2, 2), n_weights=(1, 1), flops=per_element(1))
+def weigh_experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Routing weights times a factor of the expert that each belongs to."""
+    return (f32(ins[0] * weights[0][ins[1].astype(np.int64)]),)
+
+
+DEFS = (mul_columns, weigh, weigh_experts)

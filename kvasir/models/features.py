@@ -1,0 +1,92 @@
+"""What families have beyond norm, attention to all that came before, rope and a gated MLP; and what
+tests compare of each. ``kvasir inspect families`` prints both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from kvasir.models.family import Family
+
+Rule = Callable[[Family], bool]
+
+
+def _has(*fields: str) -> Rule:
+    """Any of the fields, but one that is always as if it were not there."""
+    return lambda family: any(
+        family.fields[name].default not in (False, 0, None) or any(family.fields[name][:2])
+        for name in fields
+        if name in family.fields
+    )
+
+
+def _is(flag: str, value: object = True) -> Rule:
+    return lambda family: getattr(family.block, flag) == value
+
+
+FEATURES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "encoder": _is("both_ways"),
+        "layer norm": lambda family: family.block.norm != "rms",
+        "QK norm": lambda family: family.block.qk_norm != "none",
+        "biases": _has("qkv_bias", "o_bias", "mlp_bias", "head_bias"),
+        "parallel": _has("parallel"),
+        "post-norms": lambda family: family.block.post_norms or family.block.sum_norms,
+        "ungated": _is("gated", False),
+        "windows": _has("window"),
+        "own rope of windows": _has("window_theta"),
+        "partial rope": _has("rotary_share", "rotary_dim"),
+        "rope of neighbours": _is("interleaved_rope"),
+        "layers without rope": lambda family: (
+            family.full_without_rope or _has("no_rope_every", "rope_layers")(family)
+        ),
+        "learned positions": _has("learned_positions"),
+        "sinks": _is("sinks"),
+        "soft caps": _has("attention_softcap", "final_softcap"),
+        "multipliers": _has("embed_scale", "residual_scale", "residual_depth", "logit_divisor"),
+        "own size of full heads": _has("full_head_dim"),
+        "shared KV": _has("shared_layers"),
+        "layer embeddings": _has("layer_embed"),
+        "experts": _has("n_experts"),
+        "shared experts": _has("shared_size", "n_shared"),
+        "routing bias": _has("choice_bias"),
+    }
+)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "logits": _names(
+            """bert cohere cohere2 ernie4_5 ernie4_5_moe exaone4 falcon falcon_two_norms gemma
+            gemma2 gemma3 gemma4 gemma_embedding glm glm4 glm4_moe gpt2 gpt_neox gpt_oss gptj
+            granite granite_moe hunyuan_v1_dense llama minicpm minimax_m2 ministral ministral3
+            mistral mixtral modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe
+            qwen3 qwen3_moe roberta seed_oss smollm3 stablelm starcoder2"""
+        ),
+        "file": _names(
+            """bert cohere cohere2 ernie4_5 ernie4_5_moe exaone4 falcon falcon_two_norms gemma
+            gemma4 gemma_embedding glm glm4 glm4_moe gpt2 gpt_neox gpt_oss granite granite_moe
+            hunyuan_v1_dense llama minicpm minimax_m2 ministral3 mixtral modern_bert nomic_bert
+            olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta seed_oss smollm3
+            stablelm starcoder2"""
+        ),
+        "exact": _names("gemma3 gemma4 glm4_moe gpt2 gpt_oss llama ministral3 mixtral"),
+    }
+)
+"""By families. "logits": goldens by ``transformers``, of vectors where a family writes nothing;
+"file": the same from the file that llama.cpp's converter makes; "exact": the exactness harness, on
+the native executor. ``tests/unit/test_features.py`` compares this with what the tests run."""
+
+
+def features(family: Family) -> list[str]:
+    """Words of ``FEATURES``."""
+    return [word for word, rule in FEATURES.items() if rule(family)]
+
+
+def checks(family: Family) -> list[str]:
+    """Words of ``CHECKS``."""
+    return [word for word, names in CHECKS.items() if family.name in names]

@@ -1,0 +1,59 @@
+"""Linears and norms as the builder records them, and embeddings that layers have of their own."""
+
+from __future__ import annotations
+
+from kvasir.ir.builder import Builder
+from kvasir.models.spec import ModelConfig
+
+
+def record_norm(builder: Builder, config: ModelConfig, x: str, weight: str, out: str) -> str:
+    """``out``: ``x`` after the family's norm of rows, with the weight of that name."""
+    names = [weight, f"{weight}.bias"] if config.block.norm == "layer_bias" else [weight]
+    kind = "norm" if config.block.norm == "rms" else "layer_norm"
+    weights = tuple(builder.weight(name, (builder.columns(x),)) for name in names)
+    return builder.op(kind, (x,), out, weights, eps=config.norm_eps, to="f32", block=0)
+
+
+def record_linear(
+    builder: Builder, x: str, weight: str, out: str, n: int, bias: bool = False
+) -> str:
+    """``out``: ``x`` times a matrix of ``n`` rows of that name, plus a bias or not."""
+    weights = [builder.weight(weight, (n, builder.columns(x)))]
+    if bias:
+        weights.append(builder.weight(f"{weight}.bias", (n,)))
+    return builder.op(
+        "linear",
+        (x,),
+        out,
+        tuple(weights),
+        n_segments=1,
+        bias=bias,
+        epilogue="none",
+        act="none",
+        to="f32",
+        block=0,
+    )
+
+
+def layer_embeddings(builder: Builder, config: ModelConfig, tokens: str, x: str) -> str:
+    """Of all layers side by side, ``layer_embed`` columns each: a table of their own and a
+    projection of the rows ``x``, normed, half of the variance each. Empty where there are none."""
+    width, n_layers = config.layer_embed, len(config.layers)
+    if not width:
+        return ""
+    table = builder.weight("layer_embed", (config.layer_vocab, n_layers * width))
+    own = builder.op("embed", (tokens,), "e.own", (table,), scale=width**0.5)
+    y = record_linear(builder, x, "layer_proj", "e.proj", n_layers * width)
+    factor = config.hidden_size**-0.5
+    y = builder.op("scale", (y,), "e.scaled", factor=factor, softcap=0.0)
+    y = builder.op(
+        "head_norm",
+        (y,),
+        "e.norm",
+        (builder.weight("layer_proj_norm", (width,)),),
+        n_heads=n_layers,
+        head_dim=width,
+        eps=config.norm_eps,
+    )
+    both = builder.op("add", (y, own), "e.sum")
+    return builder.op("scale", (both,), "e", factor=2.0**-0.5, softcap=0.0)
