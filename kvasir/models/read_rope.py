@@ -55,7 +55,7 @@ class _RopeTable:
 
     def rope(self, theta: float) -> RopeConfig:
         name = "rope_type" if self.keys.has("rope_type") else "type"
-        if self.keys.raw(name) == "proportional":
+        if self.fields.has("full_head_dim") and self.keys.raw(name) == "proportional":
             return self.proportional(theta)
         base = RopeConfig(theta, rotary_dim=self._rotary_dim(), query_beta=self._query_beta())
         # Gemma 4's class has other ropes where its files say nothing, and they always do.
