@@ -55,10 +55,12 @@ class _RopeTable:
 
     def rope(self, theta: float) -> RopeConfig:
         name = "rope_type" if self.keys.has("rope_type") else "type"
-        if self.keys.raw(name) == "proportional":
+        if self.fields.has("full_head_dim") and self.keys.raw(name) == "proportional":
             return self.proportional(theta)
         base = RopeConfig(theta, rotary_dim=self._rotary_dim(), query_beta=self._query_beta())
-        kind = self.keys.word(name, _SCALINGS, "default")
+        # Gemma 4's class has other ropes where its files say nothing, and they always do.
+        default = None if self.fields.has("full_head_dim") else "default"
+        kind = self.keys.word(name, _SCALINGS, default)
         if base.query_beta or kind in _OF_ORIGINAL:
             base = replace(base, original_max_positions=self._original())
         return _SCALINGS[kind](self, base)
@@ -173,7 +175,7 @@ _SCALINGS: Mapping[str, Callable[[_RopeTable, RopeConfig], RopeConfig]] = {
 
 def _of_folder(fields: Fields, head_dim: int) -> RopeConfig:
     older, newer = fields.keys.table("rope_scaling"), fields.keys.table("rope_parameters")
-    table = newer or older or Keys({}, "")
+    table = newer or older or Keys({}, "config.json: rope_parameters")
     table = table.table("full_attention") or table
     own = table.number("rope_theta", 0.0)
     return _RopeTable(fields, table, head_dim).rope(own or fields.number("theta", least=1.0))

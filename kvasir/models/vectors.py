@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kvasir.core.errors import ModelError
 from kvasir.core.vectors import VectorFacts
+from kvasir.models.keys import listed
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import CLASSIFIERS
 from kvasir.weights.source import ModelSource
@@ -67,8 +68,17 @@ def _of_gguf(source: ModelSource) -> str:
 
 
 def _of_folder(source: ModelSource) -> str:
-    modes: Mapping[str, object] = source.read_json(_POOLING_FILE)
-    return "+".join(name for field, name in _MODES.items() if modes.get(field) is True)
+    said: Mapping[str, object] = source.read_json(_POOLING_FILE)
+    modes = {x: value for x, value in said.items() if x.startswith("pooling_mode")}
+    asked = {x for x, value in modes.items() if value not in (False, None)}
+    found = [field for field in _MODES if field in asked and said[field] is True]
+    if said and (not found or asked != set(found)):
+        raise ModelError(
+            f"{source.path}: {_POOLING_FILE} asks for {listed(sorted(asked)) or 'no mode'}, "
+            f"expected true of one of {', '.join(_MODES)}",
+            code="unsupported_model",
+        )
+    return "+".join(_MODES[field] for field in found)
 
 
 def _lengths(source: ModelSource, lengths: object, size: int) -> tuple[int, ...]:

@@ -27,10 +27,21 @@ SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
     "ministral3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     "glm4_moe": {"head_dim": 128},
+    "gemma4_text": {
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "proportional",
+                "partial_rotary_factor": 0.25,
+                "rope_theta": 1e6,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        }
+    },
     "Gemma3TextModel": {"use_bidirectional_attention": True},
 }
-"""What every file of a kind or an architecture says, too: two classes stretch ropes of which
-nothing is said, another's 96 heads do not share its 4096 columns, an encoder sees both sides."""
+"""What every file of a kind or an architecture says, too: three classes have ropes of their own
+where nothing is said, another's 96 heads do not share its 4096 columns, an encoder sees both
+sides."""
 FOREIGN = ("minicpm",)
 """Whose class is in the models' folders, not in ``transformers``."""
 

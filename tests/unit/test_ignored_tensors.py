@@ -77,3 +77,26 @@ def test_nobody_chats_with_an_encoder(tmp_path: Path) -> None:
     folder = tiny.write_hf(tiny_encoders.bert(), tmp_path)
     with pytest.raises(ModelError, match="makes vectors or labels of texts and writes none"):
         start_local(EngineOptions(model=str(folder), dtype="float32", threads=1))
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ({"word_embedding_dimension": 64}, "no mode"),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode_best_token": True}, "pooling_mode_best"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_best_token": True}, "pooling_mode_best"),
+        ({"pooling_mode": "best"}, "pooling_mode"),
+    ],
+)
+def test_a_pooling_file_of_no_known_mode_is_refused(
+    said: dict[str, object], asked: str, tmp_path: Path
+) -> None:
+    """Any other pooling would make other vectors."""
+    folder = tiny.write_hf(tiny.llama(), tmp_path)
+    (folder / "1_Pooling").mkdir()
+    file = folder / "1_Pooling" / "config.json"
+    file.write_text(json.dumps(said))
+    with pytest.raises(ModelError, match=f"1_Pooling/config.json asks for {asked}.*, expected"):
+        model_facts(load_model(str(folder)))
+    file.write_text('{"pooling_mode_cls_token": false, "pooling_mode_lasttoken": true}')
+    assert model_facts(load_model(str(folder))).vectors.trained == "last"
