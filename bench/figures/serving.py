@@ -99,6 +99,23 @@ KEYS = (
             lambda d: d["results"]["known_to_another_key"]["cached_tokens"][1], 0, "{:.0f}"),
 )  # fmt: skip
 
+DRAWN = tuple(
+    Target(what, "schemathesis", results(part, "test_cases", "generated"), 10_000, "{:,.0f}",
+           is_timed=False)
+    for part, what in (
+        ("every operation", "requests drawn from the OpenAPI document, without an answer outside "
+         "of it"),
+        ("what is kept", "the same, of routes of the state and of batches"),
+    )
+)  # fmt: skip
+
+
+def went_on(document: dict[str, Any]) -> float:
+    """Seconds."""
+    found = document["results"]
+    return float(found["seconds"] - found["seconds_stopped_as_a_whole"])
+
+
 PAUSE = "survival-pause-2cores"
 DEATHS = (
     Target(
@@ -108,6 +125,14 @@ DEATHS = (
         results("availability"),
         0.999,
         "{:.1%}",
+        is_timed=False,
+    ),
+    Target(
+        "the same: seconds of it in which the run was not stopped as a whole",
+        "endurance-kills",
+        went_on,
+        3600,
+        "{:.0f}",
         is_timed=False,
     ),
     counted(
@@ -158,6 +183,7 @@ SERVING = (
     *DEATHS,
     growth("api"),
     growth("engine"),
+    *DRAWN,
     *METRICS,
     *EVENTS,
     *LOADS,

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from kvasir.core.errors import ConfigError
 from kvasir.serve.peer import peer_uid
 
@@ -24,6 +26,8 @@ READY = b"ready"
 DONE = b"done"
 MAX_BYTES = 4096
 MAX_SOCKETS = 8
+GIVE_SECONDS = 10.0
+"""For a predecessor that does not answer."""
 
 
 class Taken(NamedTuple):
@@ -49,13 +53,18 @@ def take(path: str) -> Taken | None:
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         return None
+    connection.settimeout(GIVE_SECONDS)
+    found: list[socket.socket] = []
     try:
         data, fds, _, _ = socket.recv_fds(connection, MAX_BYTES, MAX_SOCKETS)
-        names = json.loads(data)
+        found += [socket.socket(fileno=fd) for fd in fds]
+        names = msgspec.json.decode(data, type=list[str])
+        sockets = dict(zip(names, found, strict=True))
     except (OSError, ValueError) as error:
-        connection.close()
+        for each in (connection, *found):
+            each.close()
         raise ConfigError(f"the server at {path} gives no sockets: {error}") from None
-    sockets = {name: socket.socket(fileno=fd) for name, fd in zip(names, fds, strict=True)}
+    connection.settimeout(None)
     return Taken(sockets, connection)
 
 

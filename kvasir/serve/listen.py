@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import stat
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from kvasir.config.serving import ServeOptions
@@ -15,7 +16,6 @@ from kvasir.serve.handover import Taken, take
 from kvasir.serve.systemd import take_sockets
 
 BACKLOG = 2048
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 OTHER_FILES = 192
 """Descriptors for everything but client connections: those in reserve, the operator's, files."""
 
@@ -127,6 +127,14 @@ def limit_connections(asked: int) -> int:
         soft = min(asked + OTHER_FILES, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(1, min(asked, soft - OTHER_FILES))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody reaches it from another machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def address(listener: socket.socket) -> str:

@@ -33,7 +33,7 @@ from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.lag import measure_lag
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
-from kvasir.serve.listen import LOOPBACK, Listeners, address, limit_connections
+from kvasir.serve.listen import Listeners, address, is_loopback, limit_connections
 from kvasir.serve.metrics import Metrics
 from kvasir.serve.origins import with_cors
 from kvasir.serve.reload import Current
@@ -297,7 +297,7 @@ class _Main:
             logger.info("%s: %s", name, reason)
         for warning in info.warnings:
             logger.warning("%s", warning)
-        if self._options.host not in LOOPBACK and self._keys.is_open:
+        if not is_loopback(self._options.host) and self._keys.is_open:
             logger.warning("anyone who reaches %s may use it: set --api-key", self._options.host)
         for listener in self._listeners.admins.values():
             if listener is not None:

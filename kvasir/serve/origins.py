@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import RequestError
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.listen import LOOPBACK
+from kvasir.serve.listen import is_loopback
 from kvasir.validation.warn import escaped
 
 Guard = Callable[[Exchange], None]
@@ -39,7 +39,7 @@ def guards(options: ServeOptions) -> tuple[Guard, ...]:
     names: there only those of the option count."""
     names = _listed(options.allowed_hosts)
     site = partial(check_site, origins=_listed(options.allowed_origins))
-    is_private = options.uds is None and options.host in LOOPBACK
+    is_private = options.uds is None and is_loopback(options.host)
     if ANY in names or not (names or is_private):
         return (site,)
     return (partial(check_host, names=names | {options.host.lower()}), site)

@@ -147,6 +147,8 @@ def is_taken(found: tuple[Guard, ...], **headers: str) -> bool:
         ({"host": "0.0.0.0", "allowed_hosts": "vllm"}, "vllm.cluster", False),
         ({"api_key": "secret"}, "llm.example", False),
         ({"host": "0.0.0.0", "api_key": "secret"}, "llm.example", True),
+        ({"host": "127.0.0.2"}, "evil.example", False),
+        ({"host": "Localhost"}, "evil.example", False),
         ({"uds": "/tmp/x"}, "anything", True),
     ],
 )
