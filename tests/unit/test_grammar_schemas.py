@@ -142,6 +142,15 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [0.5, 1],
         [0, 1.5],
     ),
+    "an open bound of whole numbers alone": (
+        {
+            "properties": {"a": {"type": "integer", "exclusiveMinimum": 0, "maximum": 0.5}},
+            "type": "object",
+            "additionalProperties": False,
+        },
+        [{}],
+        [{"a": 0}, {"a": 1}],
+    ),
     "many alternatives and their discriminator": (
         {"oneOf": [{"$ref": f"#/kinds/{i}"} for i in range(300)], "kinds": MANY_KINDS},
         [{"k": 0}, {"k": 299, "b": 1}],
@@ -227,6 +236,19 @@ def test_exact(case: str) -> None:
         ({"type": "array", "uniqueItems": True}, "#/uniqueItems"),
         ({"properties": {"a/b": {"not": {"minimum": 3}}}}, "#/properties/a~1b/not"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"),
+        (
+            {
+                "oneOf": [
+                    {"type": "object", "properties": {"k": {"enum": own}}, "required": ["k"]}
+                    for own in ([1, 2], [2.0, 3])
+                ]
+            },
+            "#/oneOf",
+        ),
+        (
+            {"oneOf": [{"properties": {"k": {"const": i}}, "required": ["k"]} for i in (1, 2)]},
+            "#/oneOf",
+        ),
         ({"type": "array", "contains": {"const": 1}}, "#/contains"),
         ({"if": {"minimum": 3}, "then": {"maximum": 5}}, "#/if"),
         (
