@@ -47,8 +47,8 @@ def body(entry: Entry, choice: str) -> Json:
 
 
 def judged(asked: Sequence[Entry], said: Sequence[Said]) -> Json:
-    """Shares of valid answers (of those finished) and of right ones (of all), and everything that is
-    not valid."""
+    """Shares of valid answers, of those finished, and of right ones, of all; everything that is not
+    valid."""
     finished = [
         (entry, one)
         for entry, one in zip(asked, said, strict=True)
