@@ -47,7 +47,8 @@ def body(entry: Entry, choice: str) -> Json:
 
 
 def judged(asked: Sequence[Entry], said: Sequence[Said]) -> Json:
-    """Shares of valid and of right answers, and everything that is not valid."""
+    """Shares of valid answers, of those finished, and of right ones, of all; everything that is not
+    valid."""
     finished = [
         (entry, one)
         for entry, one in zip(asked, said, strict=True)
@@ -64,7 +65,7 @@ def judged(asked: Sequence[Entry], said: Sequence[Said]) -> Json:
         "asked": len(asked),
         "finished": len(finished),
         "without_call": sum(not one.calls for _, one in finished),
-        "valid_share": round(1 - len(faults) / max(len(finished), 1), 4),
+        "valid_share": round(1 - len(faults) / len(finished), 4) if finished else None,
         "right_share": round(n_right / len(asked), 4),
         "faults": faults,
         "failed": {

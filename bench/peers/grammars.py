@@ -76,6 +76,8 @@ def _point(cases: Sequence[Case], n_streams: int, n_asked: int) -> Json:
     free, free_seconds = ask_all(
         [body(case, n, is_held=False) for case, n in zip(chosen, lengths, strict=True)], n_streams
     )
+    if failed := [one.error for one in free if one.error]:
+        sys.exit(f"{len(failed)} requests without a schema failed: {failed[0]}")
     return {
         "streams": n_streams,
         **outcomes(chosen, held),
@@ -90,7 +92,7 @@ def rates(held: Sequence[Said], seconds: float, free: Sequence[Said], free_secon
     return {
         "tokens_per_second": round(rate, 1),
         "free_tokens_per_second": round(free_rate, 1),
-        "lost": round(1 - rate / free_rate, 4) if free_rate else None,
+        "lost": round(1 - rate / free_rate, 4),
     }
 
 
