@@ -90,7 +90,7 @@ def lfm2_moe(**overrides: object) -> TinyModel:
         tensors[f"{part}.gate.weight"] = uniform(f"{name}/{part}/gate", (n_experts, 64), 0.8)
         if not config["use_expert_bias"]:
             continue
-        tensors[f"{part}.expert_bias"] = uniform(f"{name}/{part}/bias", (n_experts,), 0.5)
+        tensors[f"{part}.expert_bias"] = uniform(f"{name}/{part}/bias", (n_experts,), 1.0)
     return TinyModel(name, config, tensors)
 
 
@@ -103,7 +103,7 @@ def _tensor(name: str, shape: tuple[int, ...]) -> tiny.Array:
     """A norm, or what gives outputs of about the size of its inputs, and more."""
     if len(shape) == 1:
         return uniform(name, shape, 0.3, 1.0)
-    return uniform(name, shape, 1.5 * (3.0 / shape[-1]) ** 0.5)
+    return uniform(name, shape, 1.2 * (3.0 / shape[-1]) ** 0.5)
 
 
 def lfm2_by_number(**overrides: object) -> TinyModel:

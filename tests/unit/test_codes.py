@@ -188,3 +188,18 @@ def test_kv_memory_that_kernels_read_otherwise_is_refused(bad: Any, message: str
     program(record(), place())
     with pytest.raises(ValueError, match=message):
         program(record(), bad)
+
+
+def test_a_convolution_needs_a_state_of_its_size() -> None:
+    """Two products of each of 16 channels, in a layer without heads."""
+    state = place(n_kv_heads=0, head_dim=0, layer_bytes=128)
+    program(record("short_conv", n_taps=3), state)
+    for bad, kept in (
+        (record("short_conv", n_taps=4), state),
+        (record("short_conv", n_taps=3), place()),
+    ):
+        with pytest.raises(ValueError, match=r"layer 0 keeps no state of \d+ bytes"):
+            program(bad, kept)
+    for n_taps in (1, 9):
+        with pytest.raises(ValueError, match="the kernels take 2 to 8"):
+            program(record("short_conv", n_taps=n_taps), state)
