@@ -186,9 +186,9 @@ def test_a_flood_of_the_highest_class_and_priority_keeps_no_other_key_waiting(
 ) -> None:
     """Its choices, many times as many as there are slots, have their share of these."""
     server = keyed.server
-    song = sing_beside(keyed, choirs, server.url, server.model)[0]
-    assert song.n_waited <= 48, "a few rounds of choices of 16 tokens"
-    assert song.n_own >= 0.95 * song.n_all
+    for song in sing_beside(keyed, choirs, server.url, server.model):
+        assert song.n_waited <= 48, "a few rounds of choices of 16 tokens"
+        assert song.n_own >= 0.95 * song.n_all
 
 
 @pytest.mark.skipif(not JUDGES_TIMES, reason="times of a quiet machine: make test-quiet")
