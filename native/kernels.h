@@ -162,6 +162,14 @@ struct CastArgs {
 // Sizes of a head that the kernels take.
 constexpr int kMaxHeadDim = 256;
 constexpr bool is_head_dim(int64_t size) { return size > 0 && size <= kMaxHeadDim && size % 16 == 0; }
+// And of an entry of latent attention, of which a first part is the latent.
+constexpr int kMaxLatentDim = 1024;
+constexpr bool is_latent_dim(int64_t size, int64_t latent) {
+  return latent < size && size <= kMaxLatentDim && size % 16 == 0 && latent % 16 == 0;
+}
+// Query heads of one item of latent attention, at most: the entries that it has brought into the cache serve
+// all of them.
+constexpr int kLatentHeads = 16;
 
 // Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). Types with scales have a bf16 one
 // per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
@@ -174,6 +182,8 @@ constexpr KvTypeSize kKvTypeSizes[kKvTypes] = {{4, 0}, {2, 0}, {1, 2}, {1, 2}, {
 // KV memory of one layer. A block holds `block_size` tokens (multiple of 16) of all KV heads:
 //  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; after V of all
 //  heads, for types with scales, K's scales [heads][block_size], then V's.
+// With latents a block has entries alone, [block_size][head_dim], then scales: an entry is a key, its first
+// `latent` numbers a value, of all query heads. n_kv_heads says into how many parts items cut these heads.
 struct KvLayer {
   uint8_t* base;        // block 0 of this layer
   int64_t block_bytes;  // distance between blocks
@@ -181,7 +191,9 @@ struct KvLayer {
   int64_t head_bytes;   // bytes of one head's K (= one head's V) inside a block
   int32_t block_size, n_kv_heads, head_dim;
   KvType dtype;
+  int32_t latent;  // 0: keys and values
 };
+constexpr int32_t value_dim(const KvLayer& kv) { return kv.latent ? kv.latent : kv.head_dim; }
 
 // The rows of one step. Token i belongs to sequence seq[i]; its KV storage index is store[i], its logical
 // position pos[i] (equal but for tree rows).
@@ -223,6 +235,24 @@ struct RopeWriteArgs {
   int64_t m0, m1;  // tokens
 };
 
+// Of latent | key rows: norms the latent (RMS), rotates the key as rope_write does, writes both as the entry
+// of the token; rotates the heads of `q`, of rotary_dim elements each, to `out`.
+struct LatentWriteArgs {
+  const float* x;
+  int64_t ldx;
+  const float* q;
+  float* out;
+  int64_t ldq;  // of both
+  int32_t n_heads, rotary_dim;
+  bool neox;
+  const float* table;
+  const float* norm;  // [latent]
+  float eps;
+  const KvLayer* kv;
+  const StepRows* rows;
+  int64_t m0, m1;  // tokens
+};
+
 // Positions [low, high) of a tile of one sequence and KV head that will be wanted soon; none where high is 0.
 struct ComingKv {
   int64_t seq, low, high;
@@ -243,6 +273,8 @@ struct ComingKv {
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
+  const float* turned;  // with latents: heads of what they do not hold, behind those of q; else null
+  int64_t ldt;
   float* out;  // of token t0 and the first of the KV head's query heads
   int64_t ldo;
   int32_t n_heads;
@@ -265,8 +297,8 @@ constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_
 }
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
   // accumulators of two segments, the rounded query, max and sum per query vector, the scores of at most 16
-  // of them, one gathered or packed K and V tile, and the scales of a tile
-  return tokens * group * (3 * head_dim + kAttnState) + 16 * kAttnTile + 2 * kAttnTile * head_dim +
+  // of them, one gathered or packed K and V tile, the scales of a tile, and the keys of one of latents
+  return tokens * group * (3 * head_dim + kAttnState) + 16 * kAttnTile + 3 * kAttnTile * head_dim +
          2 * kAttnTile + 64;
 }
 
@@ -352,6 +384,7 @@ struct Kernels {
   void (*layer_norm)(const NormArgs&);
   void (*cast)(const CastArgs&);
   void (*rope_write)(const RopeWriteArgs&);
+  void (*latent_write)(const LatentWriteArgs&);
   void (*attention)(const AttentionArgs&);
   void (*attention_combine)(const AttentionArgs&);
   void (*embed)(const EmbedArgs&);

@@ -30,7 +30,9 @@ def _typed(value: Value) -> str:
 
 def _kv(spec: KVSpec) -> str:
     kind = f"window {spec.window}" if spec.window else spec.kind
-    return f"kv {spec.layer}: {kind}, {spec.n_kv_heads} heads of {spec.head_dim}, {spec.dtype}"
+    heads = f"{spec.n_kv_heads} heads of {spec.head_dim}"
+    heads += f" with latents of {spec.latent}" if spec.latent else ""
+    return f"kv {spec.layer}: {kind}, {heads}, {spec.dtype}"
 
 
 def _constant(name: str, array: FloatArray) -> str:

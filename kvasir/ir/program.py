@@ -22,8 +22,10 @@ FloatArray = NDArray[np.float32]
 
 SYMBOLS = ("T", "R", "P")
 DTYPES = ("f32", "bf16", "q8", "i32")
-KV_WRITERS = ("kv_write", "rope_write")
+KV_WRITERS = ("kv_write", "rope_write", "latent_write")
 """Kinds of ops that write a layer's keys and values."""
+KV_READERS = ("attention", "latent_attention")
+"""Kinds of ops that read them."""
 
 
 class TensorType(NamedTuple):
@@ -127,6 +129,13 @@ class KVSpec:
     n_kv_heads: int
     head_dim: int
     dtype: str = "f32"
+    latent: int = 0
+    """So many first numbers of a key are its value, and no other is kept; 0: keys and values."""
+
+    @property
+    def n_vectors(self) -> int:
+        """That a token keeps: a key and a value for each head, or a key alone."""
+        return (1 if self.latent else 2) * self.n_kv_heads
 
 
 @dataclass(frozen=True, slots=True)

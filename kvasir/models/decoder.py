@@ -10,7 +10,7 @@ import numpy as np
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import KVSpec, Program
 from kvasir.models.rope import rope_table
-from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.spec import NO_ROPE, ExpertConfig, LatentSpec, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
 _OF_QUERIES = "queries_"
@@ -30,7 +30,7 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     if config.block.both_ways:
         builder.input("ends", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
-    dims = {layer.rope: layer.head_dim for layer in config.layers}
+    dims = {layer.rope: layer.turned_dim for layer in config.layers}
     for name, rope in config.ropes.items():
         dim = rope.rotary_dim or dims[name]
         builder.constant(name, rope_table(rope, dim, rows))
@@ -77,12 +77,15 @@ def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tup
     return logits, drawn
 
 
-def _norm(builder: Builder, config: ModelConfig, x: str, weight: str, out: str) -> str:
-    """``out``: ``x`` after the family's norm of rows, with the weight of that name."""
+def _norm(
+    builder: Builder, config: ModelConfig, x: str, weight: str, out: str, eps: float = 0.0
+) -> str:
+    """``out``: ``x`` after the family's norm of rows, with the weight of that name; ``eps`` in
+    place of the model's."""
     names = [weight, f"{weight}.bias"] if config.block.norm == "layer_bias" else [weight]
     kind = "norm" if config.block.norm == "rms" else "layer_norm"
     weights = tuple(builder.weight(name, (builder.columns(x),)) for name in names)
-    return builder.op(kind, (x,), out, weights, eps=config.norm_eps, to="f32", block=0)
+    return builder.op(kind, (x,), out, weights, eps=eps or config.norm_eps, to="f32", block=0)
 
 
 class _Block:
@@ -126,6 +129,8 @@ class _Block:
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _attention(self, x: str) -> str:
+        if self.spec.latent is not None:
+            return self._latent_attention(x, self.spec.latent)
         config, layer, spec = self.config, self.layer, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         kept = 0 if config.block.both_ways else window
@@ -152,6 +157,53 @@ class _Block:
             block=0,
         )
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
+
+    def _latent_attention(self, x: str, spec: LatentSpec) -> str:
+        """Absorbed, prefill too: matrices of keys meet the queries, those of values the result."""
+        config, heads = self.config, self.spec.n_heads
+        entry: dict[str, int] = {
+            "layer": self.layer,
+            "n_heads": heads,
+            "n_kv_heads": 1,
+            "head_dim": self.spec.head_dim,
+        }
+        self.builder.kv(KVSpec(self.layer, "full", 0, 1, self.spec.head_dim, latent=spec.rank))
+        source, q = x, "q"
+        if spec.query_rank:
+            low = self._linear(x, "q_a", spec.query_rank, config.block.qkv_bias)
+            source, q = self._norm(low, "q_a_norm", eps=spec.norm_eps), "q_b"
+        plain = self._linear(source, f"{q}_plain", heads * spec.key_dim, False)
+        turned = self._linear(source, f"{q}_turned", heads * spec.rope_dim, False)
+        kept = self._linear(x, "kv_a", self.spec.head_dim, config.block.qkv_bias)
+        turned = self.builder.op(
+            "latent_write",
+            (kept, turned, "positions"),
+            f"{turned}.rope",
+            (self._weight("kv_a_norm", (spec.rank,)),),
+            **entry,
+            rotary_dim=spec.rope_dim,
+            style="interleaved" if config.block.interleaved_rope else "neox",
+            table=self.spec.rope,
+            eps=spec.norm_eps,
+        )
+        out = self.builder.op(
+            "latent_attention",
+            (self._head_linear(plain, "k_up", spec.rank, spec.key_dim), turned),
+            self._value("attn"),
+            (),
+            **entry,
+            latent=spec.rank,
+            scale=config.attention_scale,
+            window=0,
+        )
+        values = self._head_linear(out, "v_up", spec.value_dim, spec.rank)
+        return self._linear(values, "o", config.hidden_size, config.block.o_bias)
+
+    def _head_linear(self, x: str, name: str, n: int, k: int) -> str:
+        weight = self._weight(name, (self.spec.n_heads, n, k))
+        return self.builder.op(
+            "head_linear", (x,), self._value(name), (weight,), n_heads=self.spec.n_heads
+        )
 
     def _head(self, x: str, name: str, n_heads: int, table: str) -> str:
         """Queries or keys: linear, norm, rope."""
@@ -246,9 +298,9 @@ class _Block:
             shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}
         return tuple(self._weight(f"experts.{name}", shape) for name, shape in shapes.items())
 
-    def _norm(self, x: str, name: str, out: str = "") -> str:
+    def _norm(self, x: str, name: str, out: str = "", eps: float = 0.0) -> str:
         weight, out = f"layers.{self.layer}.{name}", out or self._value(name)
-        return _norm(self.builder, self.config, x, weight, out)
+        return _norm(self.builder, self.config, x, weight, out, eps)
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
         weights = [self._weight(name, (n, self.builder.columns(x)))]

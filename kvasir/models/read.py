@@ -11,6 +11,7 @@ from kvasir.models.choose import HARMLESS, Chosen, choose
 from kvasir.models.fields import Fields
 from kvasir.models.keys import listed
 from kvasir.models.read_experts import read_mlps
+from kvasir.models.read_latent import latent_heads, read_latent
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
@@ -57,8 +58,8 @@ def config_from(source: ModelSource) -> ModelConfig:
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields = chosen.fields
     fields.refuse_others()
-    layers = _layers(fields)
-    ropes = read_ropes(fields, tensors, layers[0].head_dim)
+    layers = _layers(fields, tensors)
+    ropes = read_ropes(fields, tensors, layers[0].turned_dim)
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     first = fields.integer("padding_id", least=-1) + 1
@@ -71,7 +72,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layers=layers,
         max_positions=ropes[ROPE].stretched(fields.integer("max_positions", first + 1)) - first,
         norm_eps=fields.number("norm_eps"),
-        attention_scale=_attention_scale(fields, layers[0], len(layers)),
+        attention_scale=_attention_scale(fields, layers[0], len(layers)) * ropes[ROPE].score_scale,
         ropes={name: rope for name, rope in ropes.items() if name in used},
         attention_softcap=fields.number("attention_softcap"),
         final_softcap=fields.number("final_softcap"),
@@ -108,12 +109,13 @@ def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
     )
 
 
-def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
-    heads, kv_heads, dim = _heads(fields)
+def _layers(fields: Fields, tensors: TensorTable) -> tuple[LayerSpec, ...]:
+    latent = read_latent(fields, tensors)
+    heads, kv_heads, dim = _heads(fields) if latent is None else latent_heads(fields, latent)
     n_layers = _n_layers(fields)
     both = zip(read_mlps(fields, n_layers), _windows(fields, n_layers), strict=True)
     return tuple(
-        LayerSpec(heads, kv_heads, dim, size, window, experts=experts)
+        LayerSpec(heads, kv_heads, dim, size, window, experts=experts, latent=latent)
         for (size, experts), window in both
     )
 
@@ -196,7 +198,8 @@ def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
 
 def _attention_scale(fields: Fields, layer: LayerSpec, n_layers: int) -> float:
     """One over the root of what the file says, or else of the head size."""
-    size = fields.number("query_scalar", least=1.0) or layer.head_dim
+    dim = layer.head_dim if layer.latent is None else layer.latent.query_dim
+    size = fields.number("query_scalar", least=1.0) or dim
     if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
         size = fields.integer("hidden_size") // layer.n_heads
     return fields.number("attention_scale") or float(size**-0.5)

@@ -134,6 +134,9 @@ class _Lowering:
             "lm_head": self._lm_head,
             "rope_write": self._rope_write,
             "attention": self._attention,
+            "head_linear": self._head_linear,
+            "latent_write": self._latent_write,
+            "latent_attention": self._latent_attention,
             "route": self._route,
             "expert_linear": self._expert_linear,
             "combine": self._combine,
@@ -168,6 +171,22 @@ class _Lowering:
         numbers |= {"has_ends": int(len(op.ins) > 1)}
         sinks = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=sinks, numbers=numbers)]
+
+    def _head_linear(self, op: Op, base: Record) -> list[Record]:
+        weight = self._weight("matrix", op.weights[0])
+        return [replace(base, weights=(weight,), numbers=_integers(op, "n_heads"))]
+
+    def _latent_write(self, op: Op, base: Record) -> list[Record]:
+        numbers = {
+            **_integers(op, "layer", "n_heads", "rotary_dim"),
+            **_numbers(op, "eps"),
+            "neox": int(op.word("style") == "neox"),
+            "table": self.tables.setdefault(op.word("table"), len(self.tables)),
+        }
+        return [replace(base, weights=(self._weight("vector", op.weights[0]),), numbers=numbers)]
+
+    def _latent_attention(self, op: Op, base: Record) -> list[Record]:
+        return [replace(base, numbers=_integers(op, "layer", "n_heads") | _numbers(op, "scale"))]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)

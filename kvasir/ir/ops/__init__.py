@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvasir.ir.ops import attention, linear, moe, rows
+from kvasir.ir.ops import attention, latent, linear, moe, rows
 from kvasir.ir.ops.base import OpDef
 from kvasir.ir.ops.checks import ShapeError
 from kvasir.ir.ops.types import Call, Cost, Env, KvView, Rows, Sizes
 
 OPS: Mapping[str, OpDef] = MappingProxyType(
-    {op.kind: op for module in (linear, rows, attention, moe) for op in module.DEFS}
+    {op.kind: op for module in (linear, rows, attention, latent, moe) for op in module.DEFS}
 )
 
 __all__ = ["OPS", "Call", "Cost", "Env", "KvView", "OpDef", "Rows", "ShapeError", "Sizes"]

@@ -55,7 +55,7 @@ def rotate(
     return out
 
 
-def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
+def check_rope(op: Op, positions: Value, head_dim: int) -> None:
     rotary, style = op.integer("rotary_dim"), op.word("style")
     require(style in ROPE_STYLES, f"style={style!r}, expected one of {', '.join(ROPE_STYLES)}")
     require(
@@ -66,7 +66,7 @@ def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
 
 def _rope_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_heads(ins[0], *op.integers("n_heads", "head_dim"))
-    _check_rope(op, ins[1], op.integer("head_dim"))
+    check_rope(op, ins[1], op.integer("head_dim"))
     return (ins[0].type,)
 
 
@@ -101,7 +101,7 @@ def kv_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     heads, kv_heads, dim = op.integers("n_heads", "n_kv_heads", "head_dim")
     require_heads(ins[0], heads + 2 * kv_heads, dim)
-    _check_rope(op, ins[1], dim)
+    check_rope(op, ins[1], dim)
     kind = op.word("qk_norm")
     require(kind in QK_NORMS, f"qk_norm={kind!r}, expected one of {', '.join(QK_NORMS)}")
     expected = 0 if kind == "none" else 2
@@ -169,7 +169,7 @@ def attend(
     weights = np.exp(scores - top)
     total = weights.sum(axis=-1, keepdims=True) + np.exp(extra - top)
     out = np.einsum("hgn,nhd->hgd", weights, v) / total
-    return f32(out.reshape(q.shape))
+    return f32(out.reshape(len(q), -1))
 
 
 def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
