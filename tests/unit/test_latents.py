@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from kvasir.core.errors import ModelError
 from kvasir.core.kvtypes import KV_TYPES
@@ -21,6 +21,7 @@ from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.source import open_model
 from tests import tiny, tiny_latent
 from tests.loading import load
+from tests.op_cases import LATENT_LAYER, OP_CASES, POSITIONS, environment
 
 BLOCK, RANK, DIM = 16, 512, 576
 
@@ -54,6 +55,20 @@ def test_a_copied_entry_is_whole(dtype: str) -> None:
     scales[0, 3] = scales[2, 5]
     kv.copy(0, (2, 5), (0, 3))
     assert_array_equal(blocks, expected)
+
+
+def test_a_latent_is_normed_and_its_key_turned() -> None:
+    case, env = next(x for x in OP_CASES if x.name == "latent-write-interleaved"), environment()
+    case.run(env)
+    x, weight = case.inputs[0][1], case.weights[0][1]
+    assert isinstance(x, np.ndarray)
+    root = np.sqrt((x[:, :8].astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-6)
+    entry, latent = env.written[LATENT_LAYER]
+    assert_allclose(latent[:, 0], x[:, :8] / root * weight, rtol=1e-5)
+    assert_array_equal(entry[:, 0, :8], latent[:, 0])
+    table = env.constants["rope8"][POSITIONS]
+    turned = (x[:, 8::2] + 1j * x[:, 9::2]) * (table[:, :4] + 1j * table[:, 4:])
+    assert_allclose(entry[:, 0, 8::2] + 1j * entry[:, 0, 9::2], turned, rtol=1e-5, atol=1e-6)
 
 
 def test_planning_counts_one_entry_of_a_layer(tmp_path: Path) -> None:
