@@ -25,6 +25,11 @@ def with_latents(tensors: Mapping[str, Array]) -> dict[str, Array]:
     return found
 
 
+def joined(keys: Array, values: Array) -> Array:
+    """The tensor that ``with_latents`` took apart."""
+    return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(-1, RANK)
+
+
 def as_older(
     metadata: Mapping[str, object], tensors: Mapping[str, tuple[str, Array]]
 ) -> tuple[dict[str, object], dict[str, tuple[str, Array]]]:
@@ -40,9 +45,8 @@ def as_older(
     found: dict[str, tuple[str, Array]] = {}
     for name, (format, tensor) in tensors.items():
         if "attn_v_b" in name:
-            keys = tensors[name.replace("attn_v_b", "attn_k_b")][1].swapaxes(1, 2)
-            whole = np.concatenate([keys, tensor], axis=1).reshape(-1, RANK)
-            found[name.replace("attn_v_b", "attn_kv_b")] = (format, whole)
+            keys = tensors[name.replace("attn_v_b", "attn_k_b")][1]
+            found[name.replace("attn_v_b", "attn_kv_b")] = (format, joined(keys, tensor))
         elif "attn_k_b" not in name:
             found[name] = (format, tensor)
     return kept, found

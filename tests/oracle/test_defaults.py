@@ -27,10 +27,12 @@ SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
     "ministral3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     "glm4_moe": {"head_dim": 128},
+    "deepseek_v2": {"num_experts_per_tok": 6},
     "Gemma3TextModel": {"use_bidirectional_attention": True},
 }
 """What every file of a kind or an architecture says, too: two classes stretch ropes of which
-nothing is said, another's 96 heads do not share its 4096 columns, an encoder sees both sides."""
+nothing is said, another's 96 heads do not share its 4096 columns, one says no number of experts, an encoder sees
+both sides."""
 FOREIGN = ("minicpm",)
 """Whose class is in the models' folders, not in ``transformers``."""
 
