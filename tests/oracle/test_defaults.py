@@ -31,8 +31,8 @@ SAID: Mapping[str, Mapping[str, object]] = {
     "Gemma3TextModel": {"use_bidirectional_attention": True},
 }
 """What every file of a kind or an architecture says, too: two classes stretch ropes of which
-nothing is said, another's 96 heads do not share its 4096 columns, one says no number of experts, an encoder sees
-both sides."""
+nothing is said, another's 96 heads do not share its 4096 columns, one says no number of experts, an
+encoder sees both sides."""
 FOREIGN = ("minicpm",)
 """Whose class is in the models' folders, not in ``transformers``."""
 
