@@ -166,6 +166,7 @@ class KvBlocks:
         n_kv_heads: int,
         head_dim: int,
         dtype: int,
+        latent: int = 0,
     ) -> None:
         """``dtype``: KvType of native/kernels.h."""
 
@@ -356,6 +357,7 @@ LAYOUT_VERSION: int
 MAX_EXPERTS: int
 """Of a layer."""
 MAX_HEAD_DIM: int
+MAX_LATENT_DIM: int
 """Kernels take heads of multiples of 16 up to it; ``Program`` raises ValueError for others, and for
 int8 rows in blocks of more than 512."""
 

@@ -8,11 +8,14 @@
 //    an exact zero.
 //  * Explicit FMA where written, none elsewhere (-ffp-contract=off); exp, tanh and log are our own.
 //  * No kernel allocates, locks or throws. Scratch comes from the caller.
-// ISA files include only this header, vec.h and <immintrin.h>: no STL, so that no shared inline function can
-// be compiled twice with different flags.
+// ISA files include only this header and what it includes, vec.h and <immintrin.h>: no STL, so that no shared
+// inline function can be compiled twice with different flags.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+
+#include "enums.h"
+#include "kv.h"
 
 namespace kvasir {
 
@@ -21,18 +24,6 @@ constexpr int kGroup = 32;     // elements of one quantization group of the weig
 constexpr int kAttnTile = 64;  // logical KV positions of one online-softmax tile
 // Logical positions of one attention segment; segments are combined in order.
 constexpr int kAttnSplit = 1024;
-
-// An enumeration that counts from 0, its names in that order and how many they are. Python looks numbers up
-// by name, so that each stands here alone.
-constexpr int count_names(const char* names) {
-  int n = 1;
-  for (; *names; names++) n += *names == ',';
-  return n;
-}
-#define KVASIR_ENUM(Name, ...)                         \
-  enum class Name : int32_t { __VA_ARGS__ };           \
-  constexpr const char* k##Name##Names = #__VA_ARGS__; \
-  constexpr int k##Name##s = count_names(k##Name##Names)
 
 // Of values. i32: ids and places, which no kernel casts to.
 KVASIR_ENUM(DType, f32, bf16, q8, i32);
@@ -159,47 +150,6 @@ struct CastArgs {
   int32_t column;
 };
 
-// Sizes of a head that the kernels take.
-constexpr int kMaxHeadDim = 512;
-constexpr bool is_head_dim(int64_t size) { return size > 0 && size <= kMaxHeadDim && size % 16 == 0; }
-
-// Types of cache entries (kvasir/ir/kvtypes.py says how they are rounded). Types with scales have a bf16 one
-// per (token, head), K and V each: value = code * scale; a head that is not finite has the scale NaN.
-KVASIR_ENUM(KvType, f32, bf16, int8, fp8_e4m3, fp8_e5m2);
-struct KvTypeSize {
-  int element, scale;  // bytes; no scale: 0
-};
-constexpr KvTypeSize kKvTypeSizes[kKvTypes] = {{4, 0}, {2, 0}, {1, 2}, {1, 2}, {1, 0}};
-
-// KV memory of one layer. A block holds `block_size` tokens (multiple of 16) of all KV heads:
-//  K of head h: [block_size/16][head_dim][16 tokens], V of head h: [block_size][head_dim]; after V of all
-//  heads, for types with scales, K's scales [heads][block_size], then V's.
-// Of a layer with a state a block holds that alone, in f32, and there are no KV heads.
-struct KvLayer {
-  uint8_t* base;        // block 0 of this layer
-  int64_t block_bytes;  // distance between blocks
-  int64_t v_offset;     // bytes from K to V inside a block
-  int64_t head_bytes;   // bytes of one head's K (= one head's V) inside a block, or of a state
-  int32_t block_size, n_kv_heads, head_dim;
-  KvType dtype;
-  bool is_state() const { return n_kv_heads == 0; }
-};
-
-// The rows of one step. Token i belongs to sequence seq[i]; its KV storage index is store[i], its logical
-// position pos[i] (equal but for tree rows).
-struct StepRows {
-  int64_t n_tokens, n_seqs;
-  const int32_t* seq;        // [T]
-  const int32_t* pos;        // [T]
-  const int32_t* store;      // [T]
-  const int32_t* parent;     // [T] index of the parent token in this step for tree rows, else -1
-  const int32_t* seq_begin;  // [S + 1] token range of each sequence
-  const int32_t* seq_start;  // [S] storage index of the sequence's first token of this step
-  const uint8_t* seq_tree;   // [S] 1 where the row is a tree
-  const int32_t* tables;     // [S, max_blocks]
-  int64_t max_blocks;
-};
-
 // RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope;
 // of each head and, without a weight, of each head of v.
 KVASIR_ENUM(QkNorm, none, heads, width, turned, all);
@@ -227,6 +177,24 @@ struct RopeWriteArgs {
   int64_t m0, m1;  // tokens
 };
 
+// Of latent | key rows: norms the latent (RMS), rotates the key as rope_write does, writes both as the entry
+// of the token; rotates the heads of `q`, of rotary_dim elements each, to `out`.
+struct LatentWriteArgs {
+  const float* x;
+  int64_t ldx;
+  const float* q;
+  float* out;
+  int64_t ldq;  // of both
+  int32_t n_heads, rotary_dim;
+  bool neox;
+  const float* table;
+  const float* norm;  // [latent]
+  float eps;
+  const KvLayer* kv;
+  const StepRows* rows;
+  int64_t m0, m1;  // tokens
+};
+
 // Positions [low, high) of a tile of one sequence and KV head that will be wanted soon; none where high is 0.
 struct ComingKv {
   int64_t seq, low, high;
@@ -247,6 +215,8 @@ struct ComingKv {
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
+  const float* turned;  // with latents: heads of what they do not hold, behind those of q; else null
+  int64_t ldt;
   float* out;  // of token t0 and the first of the KV head's query heads
   int64_t ldo;
   int32_t n_heads;
@@ -269,8 +239,8 @@ constexpr int64_t attention_partial(int64_t tokens, int64_t group, int64_t head_
 }
 constexpr int64_t attention_scratch(int64_t tokens, int64_t group, int64_t head_dim) {
   // accumulators of two segments, the rounded query, max and sum per query vector, the scores of at most 16
-  // of them, one gathered or packed K and V tile, and the scales of a tile
-  return tokens * group * (3 * head_dim + kAttnState) + 16 * kAttnTile + 2 * kAttnTile * head_dim +
+  // of them, one gathered or packed K and V tile, the scales of a tile, and the keys of one of latents
+  return tokens * group * (3 * head_dim + kAttnState) + 16 * kAttnTile + 3 * kAttnTile * head_dim +
          2 * kAttnTile + 64;
 }
 
@@ -384,6 +354,7 @@ struct Kernels {
   void (*layer_norm)(const NormArgs&);
   void (*cast)(const CastArgs&);
   void (*rope_write)(const RopeWriteArgs&);
+  void (*latent_write)(const LatentWriteArgs&);
   void (*attention)(const AttentionArgs&);
   void (*attention_combine)(const AttentionArgs&);
   void (*embed)(const EmbedArgs&);

@@ -14,6 +14,7 @@ _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ern
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
+_ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
@@ -97,6 +98,14 @@ _LAYER = {
     "ln_mlp": "attn_norm",
     "ln_1": "attn_norm",
     "ln_2": "ffn_norm",
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.k_b_proj": "attn_k_b",
+    "self_attn.v_b_proj": "attn_v_b",
+    "self_attn.kv_b_proj": "attn_kv_b",
     "input_layernorm": "attn_norm",
     "operator_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
@@ -196,6 +205,10 @@ _FIELDS = {
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "shared_intermediate_size": "expert_shared_feed_forward_length",
     "rope_local_base_freq": "rope.freq_base_swa",
+    "q_lora_rank": "attention.q_lora_rank",
+    "kv_lora_rank": "attention.kv_lora_rank",
+    "v_head_dim": "attention.value_length_mla",
+    "qk_rope_head_dim": "rope.dimension_count",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
     "attention_multiplier": "attention.scale",
@@ -234,9 +247,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
         fields |= {f"attention.{part}_length": said["head_dim"] for part in ("key", "value")}
     if config.get("sliding_window") and gguf_arch(config) != "starcoder2":
         fields["attention.sliding_window"] = config["sliding_window"]
+    fields |= _block_count(config)
     if gguf_arch(config) == "glm4moe":
-        layers = ("num_hidden_layers", "num_nextn_predict_layers")
-        fields["block_count"] = int(sum(gguf_rope.number(config, name) for name in layers))
         fields["expert_weights_norm"] = config["norm_topk_prob"]
         fields["expert_gating_func"] = 2
     if gguf_arch(config) in ("gpt-oss", "minimax-m2"):
@@ -282,9 +294,31 @@ def _of_lfm2(config: Config) -> dict[str, object]:
     return fields | {"feed_forward_length": -(-inner // multiple) * multiple}
 
 
+def _latent_fields(config: Config) -> dict[str, object]:
+    """What is kept of a token is one key, and a part of it its value."""
+    names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim")
+    rank, rope, key = (int(gguf_rope.number(config, name)) for name in names)
+    return {
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + rope,
+        "attention.value_length": rank,
+        "attention.key_length_mla": key + rope,
+        "expert_weights_norm": config["norm_topk_prob"],
+        "expert_gating_func": 2 if config["model_type"] == "deepseek_v3" else 1,
+    }
+
+
+def _block_count(config: Config) -> dict[str, object]:
+    """Layers that guess further tokens are counted, too."""
+    drafts = int(gguf_rope.number(config, "num_nextn_predict_layers"))
+    n = int(gguf_rope.number(config, "num_hidden_layers"))
+    return {"block_count": n + drafts} if drafts else {}
+
+
 _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "lfm2": _of_lfm2,
     "lfm2moe": _of_lfm2,
     "gemma4": gguf_gemma4.fields,
+    "deepseek2": _latent_fields,
 }
 """By architecture; None: not that field."""

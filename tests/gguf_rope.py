@@ -48,6 +48,8 @@ def fields(config: Config) -> dict[str, object]:
     if model == "ministral3":
         found["rope.scaling.yarn_log_multiplier"] = rope["mscale_all_dim"]
         found["attention.temperature_scale"] = rope["llama_4_scaling_beta"]
+    if "kv_lora_rank" in config and "mscale_all_dim" in rope:
+        found["rope.scaling.yarn_log_multiplier"] = 0.1 * number(rope, "mscale_all_dim")
     if "alpha" in rope:
         dim = number(config, "head_dim")
         grown = number(rope, "alpha") ** (dim / (dim - 2))

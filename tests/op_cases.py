@@ -17,6 +17,8 @@ POSITIONS = np.array([0, 1, 7, 7, 30], np.int32)
 TABLE_ROWS = 32
 STATE_SIZE = 18
 """Of two products of each of nine channels."""
+LATENT_LAYER = 3
+"""Of one KV head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class CaseEnv:
 
     def view(self, layer: int, token: int, end: int = 0) -> KvView:
         n = end or int(POSITIONS[token]) + 1
-        shape = (TABLE_ROWS, self.n_kv_heads, self.head_dim)
+        heads = 1 if layer == LATENT_LAYER else self.n_kv_heads
+        shape = (TABLE_ROWS, heads, self.head_dim)
         k, v = uniform("case/k", shape, 1.0), uniform("case/v", shape, 1.0)
         return KvView(np.arange(n, dtype=np.int64), k[:n], v[:n])
 
@@ -223,6 +226,22 @@ def _attention_cases() -> Iterator[OpCase]:
         yield case(f"attention-sinks-{to}", "attention", [q], [sinks], **typed)
 
 
+def _latent_cases() -> Iterator[OpCase]:
+    positions = ids("positions", POSITIONS.tolist(), "T")
+    entry: dict[str, Attr] = {"layer": LATENT_LAYER, "n_heads": 4, "n_kv_heads": 1, "head_dim": 16}
+    for dtype in ("f32", "bf16"):
+        x, matrices = rows("x", "T", 4 * 24, dtype), weight("heads", 4, 20, 24)
+        yield case(f"head-linear-{dtype}", "head_linear", [x], [matrices], n_heads=4)
+    both = [rows("x", "T", 16), rows("q", "T", 32), positions]
+    for style in ("neox", "interleaved"):
+        rope: dict[str, Attr] = {"rotary_dim": 8, "style": style, "table": "rope8", "eps": 1e-6}
+        norm = [weight("norm", 8)]
+        yield case(f"latent-write-{style}", "latent_write", both, norm, **entry, **rope)
+    attrs = entry | {"latent": 8, "scale": 0.25, "window": 0}
+    queries = [rows("q", "T", 32), rows("r", "T", 32)]
+    yield case("latent-attention", "latent_attention", queries, **attrs)
+
+
 def _expert_cases() -> Iterator[OpCase]:
     chosen = ids("ids", [[0, 3], [3, 1], [2, 0], [1, 0], [3, 2]], "T")
     shares = rows("shares", "T", 2)
@@ -277,5 +296,6 @@ OP_CASES: tuple[OpCase, ...] = (
     *_row_cases(),
     *_linear_cases(),
     *_attention_cases(),
+    *_latent_cases(),
     *_expert_cases(),
 )

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tests import gguf_gemma4, gguf_rope
 from tests.gguf_experts import with_experts
+from tests.gguf_latents import with_latents
 from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
 from tests.gguf_writer import write_gguf, write_safetensors
 
@@ -285,7 +286,7 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     factors = gguf_rope.factors(model.config) | gguf_gemma4.factors(model.config)
     plain = {name: ("F32", values) for name, values in factors.items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
-    for name, values in with_experts(model.tensors).items():
+    for name, values in with_experts(with_latents(model.tensors)).items():
         if name.startswith("pooler."):
             continue
         target = gguf_name(name, arch)

@@ -62,7 +62,7 @@ def _lowered_text(loaded: LoadedModel, dtype: str) -> str:
     config = resolve_options(EngineOptions(dtype=dtype), model_facts(loaded))
     program = with_pool(CPU.program(loaded, config)[0]).target
     n_phases = len(set(phases(program)))
-    layers = sum(op.kind == "attention" for op in program.ops)
+    layers = len(program.kv)
     return f"{render(program)}phases {n_phases}, {n_phases / max(1, layers):.1f} a layer\n"
 
 

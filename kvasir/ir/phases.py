@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvasir.ir.program import KV_WRITERS, Program
+from kvasir.ir.program import KV_READERS, KV_WRITERS, Program
 
 
 def phases(program: Program) -> tuple[int, ...]:
@@ -12,7 +12,7 @@ def phases(program: Program) -> tuple[int, ...]:
     result: list[int] = []
     for op in program.ops:
         needs = [made[name] for name in op.ins if name in made]
-        if op.kind == "attention":
+        if op.kind in KV_READERS:
             needs.append(written[op.integer("layer")])
         phase = max(needs, default=-1) + 1
         if op.kind in KV_WRITERS:

@@ -32,7 +32,9 @@ def _kv(spec: KVSpec) -> str:
     if spec.state_size:
         return f"kv {spec.layer}: state of {spec.state_size}, {spec.dtype}"
     kind = f"window {spec.window}" if spec.window else spec.kind
-    return f"kv {spec.layer}: {kind}, {spec.n_kv_heads} heads of {spec.head_dim}, {spec.dtype}"
+    heads = f"{spec.n_kv_heads} heads of {spec.head_dim}"
+    heads += f" with latents of {spec.latent}" if spec.latent else ""
+    return f"kv {spec.layer}: {kind}, {heads}, {spec.dtype}"
 
 
 def _constant(name: str, array: FloatArray) -> str:

@@ -22,8 +22,10 @@ FloatArray = NDArray[np.float32]
 
 SYMBOLS = ("T", "R", "P")
 DTYPES = ("f32", "bf16", "q8", "i32")
-KV_WRITERS = ("kv_write", "rope_write")
+KV_WRITERS = ("kv_write", "rope_write", "latent_write")
 """Kinds of ops that write a layer's keys and values."""
+KV_READERS = ("attention", "latent_attention")
+"""Kinds of ops that read them."""
 STATE_OPS = ("short_conv",)
 """Kinds of ops that read and write the state of a layer."""
 STATE_ITEM_BYTES = 4
@@ -133,11 +135,18 @@ class KVSpec:
     head_dim: int
     dtype: str = "f32"
     state_size: int = 0
+    latent: int = 0
+    """So many first numbers of a key are its value, and no other is kept; 0: keys and values."""
 
     @property
     def state_bytes(self) -> int:
         """Of a sequence; 0 for keys and values."""
         return STATE_ITEM_BYTES * self.state_size
+
+    @property
+    def n_vectors(self) -> int:
+        """That a token keeps: a key and a value for each head, or a key alone."""
+        return (1 if self.latent else 2) * self.n_kv_heads
 
 
 def state_spec(layer: int, size: int) -> KVSpec:

@@ -8,7 +8,16 @@ from kvasir.core.errors import KvasirError
 from kvasir.ir.builder import output_types
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops import OPS, ShapeError
-from kvasir.ir.program import DTYPES, KV_WRITERS, STATE_OPS, SYMBOLS, Op, Program, Value
+from kvasir.ir.program import (
+    DTYPES,
+    KV_READERS,
+    KV_WRITERS,
+    STATE_OPS,
+    SYMBOLS,
+    Op,
+    Program,
+    Value,
+)
 
 STAGES = ("raw", "lowered")
 
@@ -124,7 +133,7 @@ def _check_kv(program: Program) -> None:
     _need(len(specs) == len(program.kv), f"{program.name}: two KV specs for one layer")
     written: Counter[int] = Counter()
     for index, op in enumerate(program.ops):
-        if op.kind not in (*KV_WRITERS, *STATE_OPS, "attention"):
+        if op.kind not in (*KV_WRITERS, *KV_READERS, *STATE_OPS):
             continue
         layer, where = op.integer("layer"), f"{program.name}: op {index} ({op.kind})"
         spec = specs.get(layer)
@@ -148,7 +157,9 @@ def _check_kv(program: Program) -> None:
         )
         window = op.integer("window")
         # What a token sees on both sides is computed with it: nothing leaves.
-        kept = 0 if len(op.ins) > 1 else window
+        kept = 0 if op.kind == "attention" and len(op.ins) > 1 else window
+        latent = op.integer("latent") if op.kind == "latent_attention" else 0
+        _need(latent == spec.latent, f"{where}: latents differ from the KV spec: {spec}")
         same = kept == spec.window and (spec.kind == "window") == (spec.window > 0)
         _need(same, f"{where}: window {window} differs from the KV spec: {spec}")
     for layer in specs:

@@ -10,6 +10,7 @@ import numpy as np
 from kvasir.ir.builder import Builder
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import KVSpec, Program, state_spec
+from kvasir.models.latent_attention import latent_attention
 from kvasir.models.parts import layer_embeddings, record_linear, record_norm
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
@@ -32,7 +33,7 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     if config.block.both_ways:
         builder.input("ends", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
-    dims = {layer.rope: layer.head_dim for layer in config.layers}
+    dims = {layer.rope: layer.turned_dim for layer in config.layers}
     for name, rope in config.ropes.items():
         dim = rope.rotary_dim or dims[name]
         builder.constant(name, rope_table(rope, dim, rows))
@@ -139,6 +140,9 @@ class _Block:
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _attention(self, x: str) -> str:
+        if self.spec.latent is not None:
+            latent = self.spec.latent
+            return latent_attention(self.builder, self.config, self.layer, latent, x)
         config, layer, spec = self.config, self.layer, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         kept = 0 if config.block.both_ways else window

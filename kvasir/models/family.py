@@ -83,6 +83,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "normalize": True,
         "expert_score": "softmax",
         "choice_bias": False,
+        "group_rule": "group_limited_greedy",
         "n_groups": 1,
         "top_groups": 1,
         "expert_scale": 1.0,

@@ -52,13 +52,13 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         name=model.source.name,
         vocab_size=config.vocab_size,
         context_length=config.max_positions,
-        kv_values_per_token=sum(2 * x.n_kv_heads * x.head_dim for x in config.kv_layers),
+        kv_values_per_token=sum(x.kv_vectors * x.head_dim for x in config.kv_layers),
         weight_bytes=sum(info.data.nbytes for info in tensors),
         weight_dtype=_weight_dtype(formats),
-        kv_vectors_per_token=sum(2 * x.n_kv_heads for x in config.kv_layers),
+        kv_vectors_per_token=sum(x.kv_vectors for x in config.kv_layers),
         windows=config.windows,
         state_bytes=config.state_bytes,
-        kv_layers=tuple((2 * x.n_kv_heads * x.head_dim, 2 * x.n_kv_heads) for x in config.kv_layers)
+        kv_layers=tuple((x.kv_vectors * x.head_dim, x.kv_vectors) for x in config.kv_layers)
         if config.windows
         else (),
         vectors=vector_facts(model.source, config),

@@ -6,12 +6,15 @@ from kvasir.ir.builder import Builder
 from kvasir.models.spec import ModelConfig
 
 
-def record_norm(builder: Builder, config: ModelConfig, x: str, weight: str, out: str) -> str:
-    """``out``: ``x`` after the family's norm of rows, with the weight of that name."""
+def record_norm(
+    builder: Builder, config: ModelConfig, x: str, weight: str, out: str, eps: float = 0.0
+) -> str:
+    """``out``: ``x`` after the family's norm of rows, with the weight of that name; ``eps`` in
+    place of the model's."""
     names = [weight, f"{weight}.bias"] if config.block.norm == "layer_bias" else [weight]
     kind = "norm" if config.block.norm == "rms" else "layer_norm"
     weights = tuple(builder.weight(name, (builder.columns(x),)) for name in names)
-    return builder.op(kind, (x,), out, weights, eps=config.norm_eps, to="f32", block=0)
+    return builder.op(kind, (x,), out, weights, eps=eps or config.norm_eps, to="f32", block=0)
 
 
 def record_linear(

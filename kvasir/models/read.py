@@ -13,6 +13,7 @@ from kvasir.models.keys import listed
 from kvasir.models.qkv import is_fused
 from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_kv import with_kv
+from kvasir.models.read_latent import latent_heads, read_latent
 from kvasir.models.read_mixers import read_kv_heads, read_taps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
@@ -61,7 +62,7 @@ def config_from(source: ModelSource) -> ModelConfig:
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields = chosen.fields
     fields.refuse_others()
-    layers = with_kv(fields, tensors, _layers(fields))
+    layers = with_kv(fields, tensors, _layers(fields, tensors))
     ropes = read_ropes(fields, tensors, layers)
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
@@ -75,7 +76,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layers=layers,
         max_positions=ropes[ROPE].stretched(fields.integer("max_positions", first + 1)) - first,
         norm_eps=fields.number("norm_eps"),
-        attention_scale=_attention_scale(fields, layers[0], len(layers)),
+        attention_scale=_attention_scale(fields, layers[0], len(layers)) * ropes[ROPE].score_scale,
         ropes={name: rope for name, rope in ropes.items() if name in used},
         attention_softcap=fields.number("attention_softcap"),
         final_softcap=fields.number("final_softcap"),
@@ -125,13 +126,16 @@ def _block(fields: Fields, tensors: TensorTable) -> BlockSpec:
     )
 
 
-def _layers(fields: Fields) -> tuple[LayerSpec, ...]:
+def _layers(fields: Fields, tensors: TensorTable) -> tuple[LayerSpec, ...]:
+    latent = read_latent(fields, tensors)
     n_layers = _n_layers(fields)
-    heads, kv_heads, dim = _heads(fields, n_layers)
+    heads, kv_heads, dim = (
+        _heads(fields, n_layers) if latent is None else latent_heads(fields, latent, n_layers)
+    )
     mlps, windows = read_mlps(fields, n_layers), _windows(fields, n_layers)
     each = zip(kv_heads, mlps, windows, read_taps(fields, n_layers), strict=True)
     return tuple(
-        LayerSpec(heads, n_kv, dim, size, window, experts=experts, n_taps=n_taps)
+        LayerSpec(heads, n_kv, dim, size, window, experts=experts, n_taps=n_taps, latent=latent)
         for n_kv, (size, experts), window, n_taps in each
     )
 
@@ -216,7 +220,8 @@ def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
 
 def _attention_scale(fields: Fields, layer: LayerSpec, n_layers: int) -> float:
     """One over the root of what the file says, or else of the head size."""
-    size = fields.number("query_scalar", least=1.0) or layer.head_dim
+    dim = layer.head_dim if layer.latent is None else layer.latent.query_dim
+    size = fields.number("query_scalar", least=1.0) or dim
     if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
         size = fields.integer("hidden_size") // layer.n_heads
     return fields.number("attention_scale") or float(size**-0.5)

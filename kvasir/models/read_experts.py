@@ -72,6 +72,8 @@ def _experts(fields: Fields) -> ExpertConfig | None:
 
 def _groups(fields: Fields, n_experts: int) -> tuple[int, int]:
     """Groups of experts, and how many of them a token may choose from."""
+    if fields.word("group_rule", ("greedy", "group_limited_greedy")) == "greedy":
+        return 1, 1
     groups, top = fields.integer("n_groups"), fields.integer("top_groups")
     if n_experts % groups or (groups > 1 and n_experts == groups):
         expected = f"groups of two or more of {fields.key('n_experts')} = {n_experts}"

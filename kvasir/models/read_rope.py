@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
+from kvasir.models.read_latent import of_latents
 from kvasir.models.rope import ln, ntk_theta
 from kvasir.models.spec import ROPE, ROPE_WINDOW, LayerSpec, RopeConfig
 
@@ -24,8 +25,8 @@ def read_ropes(
     fields: Fields, tensors: TensorTable, layers: tuple[LayerSpec, ...]
 ) -> dict[str, RopeConfig]:
     """By name; that of windowed layers where the family gives them one of their own."""
-    sizes = {bool(layer.window): layer.head_dim for layer in layers}
-    head_dim, is_hf = sizes.get(False, layers[0].head_dim), fields.kind == "hf"
+    sizes = {bool(layer.window): layer.turned_dim for layer in layers}
+    head_dim, is_hf = sizes.get(False, layers[0].turned_dim), fields.kind == "hf"
     rope = _of_folder(fields, head_dim) if is_hf else _of_gguf(fields, tensors, head_dim)
     ropes = {ROPE: rope}
     steps = fields.integer("max_positions") / rope.original_max_positions
@@ -43,6 +44,13 @@ def yarn_attention(factor: float, mscale: float = 1.0, mscale_all: float = 0.0) 
     if factor <= 1.0:
         return 1.0
     return (0.1 * mscale * ln(factor) + 1) / (0.1 * mscale_all * ln(factor) + 1)
+
+
+def _score_scale(fields: Fields, factor: float, growth: float) -> float:
+    """Of latent attention: mscale squared, which other models' files have in cos and sin or not at
+    all. GGUF files of such models say ``growth`` itself, and that cos and sin are as they are."""
+    grown = of_latents(fields) and growth > 0 and factor > 1
+    return (growth * ln(factor) + 1) ** 2 if grown else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,7 @@ class _RopeTable:
             beta_fast=keys.number("beta_fast", 32.0, _LEAST, _MOST),
             beta_slow=keys.number("beta_slow", 1.0, _LEAST, _MOST),
             truncate=keys.flag("truncate", self.fields.flag("yarn_truncate")),
+            score_scale=_score_scale(self.fields, factor, 0.1 * mscale_all),
         )
 
     def longrope(self, base: RopeConfig) -> RopeConfig:
@@ -221,11 +230,12 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
     if scaling == "linear":
         return replace(base, scaling="linear", factor=factor)
     mscale_all = keys.number("rope.scaling.yarn_log_multiplier", 0.0, most=_MOST)
-    own = yarn_attention(factor, 1.0, mscale_all)
+    own = 1.0 if of_latents(fields) else yarn_attention(factor, 1.0, mscale_all)
     return replace(
         base,
         scaling="yarn",
         factor=factor,
+        score_scale=_score_scale(fields, factor, mscale_all),
         attention_factor=attention * keys.number("rope.scaling.yarn_attn_factor", own, most=_MOST),
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, _LEAST, _MOST),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, _LEAST, _MOST),

@@ -129,7 +129,7 @@ def rope_digest(config: ModelConfig, positions: int) -> str:
     """Names the bits of the first rows of a model's tables, which its frequencies decide, and what
     cos and sin are multiplied with."""
     digest = blake2b(digest_size=16)
-    dims = {layer.rope: layer.head_dim for layer in config.layers}
+    dims = {layer.rope: layer.turned_dim for layer in config.layers}
     for name in (ROPE, ROPE_WINDOW):
         rope, bits = config.ropes.get(name), b""
         if rope is not None:

@@ -97,6 +97,8 @@ class RopeConfig:
     """Elements of a head that turn, from its first on; 0: all."""
     query_beta: float = 0.0
     """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original context))."""
+    score_scale: float = 1.0
+    """Of scores, beside the model's own: YaRN's in latent attention."""
 
     def stretched(self, positions: int) -> int:
         """The longest context of a model for ``positions`` that this rope makes longer."""
@@ -129,9 +131,32 @@ class ExpertConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """Sizes of latent attention (MLA): a token keeps ``rank`` numbers that stand for its keys and
+    values in all heads, and one key of ``rope_dim`` that turns."""
+
+    rank: int
+    rope_dim: int
+    key_dim: int
+    """Of a head's key, the part that does not turn."""
+    value_dim: int
+    query_rank: int
+    """Of what queries are made from; 0: from the rows themselves."""
+    norm_eps: float
+    """Of the norms of both."""
+    whole: bool
+    """A GGUF file has the matrices of keys and values in one tensor."""
+
+    @property
+    def query_dim(self) -> int:
+        """Of a head."""
+        return self.key_dim + self.rope_dim
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
     """What one layer computes: attention or a short convolution, then a gated MLP of ``ffn_size``
-    or experts of it."""
+    or experts of it. With latents there is one KV head, of the size of what a token keeps."""
 
     n_heads: int
     n_kv_heads: int
@@ -149,6 +174,17 @@ class LayerSpec:
     """The layer whose keys and values it reads; None: it writes its own."""
     keys_are_values: bool = False
     """Before norms and rope."""
+    latent: LatentSpec | None = None
+
+    @property
+    def turned_dim(self) -> int:
+        """Of a head that rope turns as a whole."""
+        return self.head_dim if self.latent is None else self.latent.rope_dim
+
+    @property
+    def kv_vectors(self) -> int:
+        """That a token keeps: a key and a value for each KV head, or its latent."""
+        return 2 * self.n_kv_heads if self.latent is None else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
-from kvasir.models.family import Family
+from kvasir.models.family import Family, TensorNames
 from kvasir.models.qkv import with_qkv
+from kvasir.models.read_latent import HEAD_PARTS
 from kvasir.models.spec import LayerSpec, ModelConfig
 from kvasir.weights.transforms import GROUPED_QKV, QKV
 
@@ -33,6 +35,11 @@ _IGNORABLE = (
 """Ends of names of tensors that hold nothing the program needs."""
 
 
+_WHOLE_KV = {
+    "k_up": TensorNames("", "attn_kv_b", gguf_step="head_keys"),
+    "v_up": TensorNames("", "attn_kv_b", gguf_step="head_values"),
+}
+"""Names in GGUF files that have the matrices of keys and values of latents in one tensor."""
 _BASES = ("", "model.", "bert.", "roberta.", "language_model.model.", "model.language_model.")
 """What stands before names of tensors of a model without its head, in folders of one with a head
 and without, alone or as a part of one that sees."""
@@ -146,10 +153,16 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
     if step in QKV:
         q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
         return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv
+    if step in HEAD_PARTS and spec.latent is not None:
+        return HEAD_PARTS[step](spec.latent)
     if step in GROUPED_QKV:
         return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
     return (rows // spec.head_dim,) if step == "permute_rope" else ()
 
 
 def _family(config: ModelConfig) -> Family:
-    return with_qkv(next(x for x in FAMILIES if x.name == config.family), config.fused_qkv)
+    family = with_qkv(next(x for x in FAMILIES if x.name == config.family), config.fused_qkv)
+    latent = config.layers[0].latent
+    if latent is not None and latent.whole:
+        family = replace(family, tensors={**family.tensors, **_WHOLE_KV})
+    return family

@@ -58,6 +58,26 @@ def group_part(tensor: RawTensor, index: int, n_heads: int, n_kv_heads: int, dim
     return replace(tensor, shape=(len(rows), *tensor.shape[1:]), data=data)
 
 
+def head_rows(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
+    """Rows ``start`` … of the ``whole`` of each head."""
+    heads = tensor.shape[0] // whole
+    rows = tensor.rows().reshape(heads, whole, -1)[:, start : start + n]
+    data = np.ascontiguousarray(rows).reshape(-1)
+    return replace(tensor, shape=(heads * n, *tensor.shape[1:]), data=data)
+
+
+def head_values(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
+    """The same as a matrix [n, K] of each head."""
+    found = head_rows(tensor, start, n, whole)
+    return replace(found, shape=(found.shape[0] // n, n, found.shape[1]))
+
+
+def head_keys(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
+    """Those transposed, [K, n] of each head, as F32: rows of blocks have no columns."""
+    values = head_values(tensor, start, n, whole).decode()
+    return from_floats(np.ascontiguousarray(values.swapaxes(1, 2)))
+
+
 def transposed(tensor: RawTensor) -> RawTensor:
     """Columns as rows; a vector stays as it is. Raises ModelError where columns share blocks."""
     if len(tensor.shape) == 1:
@@ -158,6 +178,10 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "even_outputs": even_outputs,
         "odd_outputs": odd_outputs,
         "transposed": transposed,
+        "head_first": head_rows,
+        "head_last": head_rows,
+        "head_keys": head_keys,
+        "head_values": head_values,
         "last_rows": part,
         "conv_taps": taps,
         "taps": taps,
@@ -183,6 +207,10 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (1,)
         elif name in (*QKV, "last_rows"):
             shape = (args[2], *shape[1:])
+        elif name in ("head_first", "head_last"):
+            shape = (shape[0] // args[1] * args[2], *shape[1:])
+        elif name in ("head_keys", "head_values"):
+            shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
         elif name in GROUPED_QKV:
             shape = ((args[1] + 2 * args[2]) * args[3], *shape[1:])
         elif name == "conv_taps":

@@ -86,8 +86,8 @@ struct BoundKv {
 };
 
 void make_kv(BoundKv* self, Bytes memory, int64_t n_blocks, int block_size, int n_kv_heads, int head_dim,
-             int dtype) {
-  KvLayer layer = kv_layer(memory.data(), {0, 0, 0, block_size, n_kv_heads, head_dim, dtype, 0});
+             int dtype, int latent) {
+  KvLayer layer = kv_layer(memory.data(), {0, 0, 0, block_size, n_kv_heads, head_dim, dtype, 0, latent});
   layer.block_bytes = layer_bytes(layer);
   require(int64_t(memory.size()) >= n_blocks * layer.block_bytes, "memory is shorter than its blocks");
   new (self) BoundKv{memory, layer, n_blocks};
@@ -256,6 +256,8 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
   const AlignedFloats scratch = aligned_floats(attention_scratch(t1 - t0, group, hd));
   AttentionArgs args{q.data(),
                      int64_t(q.shape(1)),
+                     nullptr,
+                     0,
                      out.data() + t0 * int64_t(out.shape(1)) + kv_head * group * hd,
                      int64_t(out.shape(1)),
                      n_heads,
@@ -364,7 +366,7 @@ void bind_kernels(nb::module_& m) {
       .def("__init__", &make_rows, "data"_a, "block"_a = 0, "scales"_a = nb::none(), "sums"_a = nb::none());
   nb::class_<BoundKv>(m, "KvBlocks", "KV blocks of one layer.")
       .def("__init__", &make_kv, "memory"_a, "n_blocks"_a, "block_size"_a, "n_kv_heads"_a, "head_dim"_a,
-           "dtype"_a);
+           "dtype"_a, "latent"_a = 0);
   nb::class_<BoundStep>(m, "StepRows", "The rows of one step; see native/kernels.h.")
       .def("__init__", &make_step, "seq"_a, "pos"_a, "store"_a, "parent"_a, "seq_begin"_a, "seq_start"_a,
            "seq_tree"_a, "tables"_a);

@@ -96,6 +96,7 @@ void bind_tables(nb::module_& m) {
   m.attr("LAYOUT_VERSION") = kLayoutVersion;
   m.attr("MAX_EXPERTS") = kMaxExperts;
   m.attr("MAX_HEAD_DIM") = kMaxHeadDim;
+  m.attr("MAX_LATENT_DIM") = kMaxLatentDim;
 }
 
 }  // namespace kvasir

@@ -12,7 +12,7 @@
 // alone, so that neither chunks, blocks of queries, other rows of the step nor the threads that
 // compute the segments can change a bit.
 #pragma once
-#include "generic/attention_source.inl"
+#include "generic/attention_latent.inl"
 #include "generic/flush.inl"
 #include "generic/level.inl"
 
@@ -27,7 +27,7 @@ KVASIR_INLINE void set_vectors(const Item& item, int64_t i, int64_t n, Stripe<T>
     if constexpr (Sum<T>::kPairs) {
       stripe.q[r] = item.q_of(i + r);
     } else {
-      stripe.q[r] = query(item, i + r);
+      stripe.q[r] = item.a->turned ? item.q + (i + r) * item.head_dim : query(item, i + r);
     }
     stripe.o[r] = item.o_of(i + r);
     stripe.l[r] = state;
@@ -73,7 +73,8 @@ KVASIR_INLINE void run_tile(const Item& item, int64_t start, int64_t low, int64_
         attend_tile(item, gathered_tile<T>(item, start, t), start, t, t + 1);
     return;
   }
-  const Tile<T> tile = paged_tile<T>(item, start, low, high);
+  const Tile<T> tile =
+      a.turned ? latent_tile<T>(item, start, low, high) : paged_tile<T>(item, start, low, high);
   if constexpr (Sum<T>::kPairs) {
     if (item.n_vectors >= 2 * kBlockRows) {
       attend_tile(item, packed_tile(item, tile, start, low, high), start, a.t0, a.t1);
@@ -88,7 +89,7 @@ KVASIR_INLINE void clear_segment(const Item& item) {
     float* state = item.state_of(i);
     store(state, zero());
     state[kMax] = -__builtin_inff();
-    for (int d = 0; d < item.head_dim; d += 16) store(item.o_of(i) + d, zero());
+    for (int d = 0; d < item.value_dim; d += 16) store(item.o_of(i) + d, zero());
   }
 }
 
@@ -97,7 +98,7 @@ KVASIR_INLINE void clear_total(const Item& item) {
     float* state = item.total_state_of(i);
     state[kTotalMax] = -__builtin_inff();
     state[kTotalSum] = 0.0f;
-    for (int d = 0; d < item.head_dim; d += 16) store(item.total_of(i) + d, zero());
+    for (int d = 0; d < item.value_dim; d += 16) store(item.total_of(i) + d, zero());
   }
 }
 
@@ -112,7 +113,7 @@ KVASIR_INLINE void add_vector(const Item& item, int64_t i) {
   state[kTotalMax] = now;
   state[kTotalSum] = sum[0];
   float *o = item.o_of(i), *total = item.total_of(i);
-  for (int d = 0; d < item.head_dim; d += 16) store(total + d, fma(load(o + d), b, mul(load(total + d), a)));
+  for (int d = 0; d < item.value_dim; d += 16) store(total + d, fma(load(o + d), b, mul(load(total + d), a)));
 }
 
 // Scales the total as the sink demands, and gives the sum with it.
@@ -121,7 +122,7 @@ KVASIR_INLINE vf add_sink(const Item& item, int64_t i, float sink) {
   const float now = before > last ? before : last;
   const vf a = exp2_bounded(set1(before - now)), b = exp2_bounded(set1(last - now));
   float* total = item.total_of(i);
-  for (int d = 0; d < item.head_dim; d += 16) store(total + d, mul(load(total + d), a));
+  for (int d = 0; d < item.value_dim; d += 16) store(total + d, mul(load(total + d), a));
   return fma(set1(state[kTotalSum]), a, b);
 }
 
@@ -131,8 +132,8 @@ KVASIR_INLINE void finish(const Item& item) {
     vf sum = set1(item.total_state_of(i)[kTotalSum]);
     float* total = item.total_of(i);
     if (a.sinks) sum = add_sink(item, i, a.sinks[a.kv_head * item.group + i % item.group]);
-    float* out = a.out + i / item.group * a.ldo + i % item.group * item.head_dim;
-    for (int d = 0; d < item.head_dim; d += 16) store(out + d, div(add(load(total + d), zero()), sum));
+    float* out = a.out + i / item.group * a.ldo + i % item.group * item.value_dim;
+    for (int d = 0; d < item.value_dim; d += 16) store(out + d, div(add(load(total + d), zero()), sum));
   }
 }
 
@@ -169,7 +170,11 @@ KVASIR_INLINE void take_segment(const Item& item) {
 template <class T>
 static void run_item(const Item& item) {
   const Span span = visible(*item.a);
-  if constexpr (Sum<T>::kPairs) round_queries(item);
+  if (item.a->turned) {
+    join_queries<T>(item);
+  } else if constexpr (Sum<T>::kPairs) {
+    round_queries(item);
+  }
   if (item.a->partial) return run_segment<T>(item, item.a->segment, span);
   if (span.low / kAttnSplit == (span.high - 1) / kAttnSplit) {
     Item only = item;

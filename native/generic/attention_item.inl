@@ -8,10 +8,10 @@ namespace kvasir::KVASIR_ISA {
 // Where the item keeps its query vectors' state in the scratch, and what it can see.
 struct Item {
   const AttentionArgs* a;
-  int group, head_dim;
+  int group, head_dim, value_dim;
   int64_t n_vectors;
   float *o, *state;  // of the segment at hand
-  float *total, *total_state, *q, *s, *gathered, *scales;
+  float *total, *total_state, *q, *s, *gathered, *scales, *keys;
   ScoreRule rule;
   float* o_of(int64_t i) const { return o + i * head_dim; }
   Rounded* q_of(int64_t i) const { return reinterpret_cast<Rounded*>(q + i * head_dim); }
@@ -27,6 +27,7 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.a = &a;
   item.group = a.n_heads / a.kv->n_kv_heads;
   item.head_dim = a.kv->head_dim;
+  item.value_dim = value_dim(*a.kv);
   item.n_vectors = (a.t1 - a.t0) * item.group;
   item.o = a.scratch;
   item.total = item.o + item.n_vectors * item.head_dim;
@@ -36,7 +37,8 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
   item.total_state = item.state;
   item.gathered = item.state + item.n_vectors * kAttnState;
   item.scales = item.gathered + 2 * kAttnTile * item.head_dim;
-  item.rule = score_rule(item.head_dim, a.scale, a.softcap);
+  item.keys = item.scales + 2 * kAttnTile;
+  item.rule = score_rule(item.head_dim, item.value_dim, a.scale, a.softcap);
   return item;
 }
 
@@ -71,6 +73,28 @@ KVASIR_INLINE int clamp_to_tile(int64_t x) { return x < 0 ? 0 : x > kAttnTile ? 
 KVASIR_INLINE const float* query(const Item& item, int64_t i) {
   const int64_t head = item.a->kv_head * item.group + i % item.group;
   return item.a->q + (item.a->t0 + i / item.group) * item.a->ldq + head * item.head_dim;
+}
+
+// Of latents: what was absorbed, then what turns, as floats in the place of rounded queries.
+KVASIR_INLINE float* joined_query(const Item& item, int64_t i) {
+  const AttentionArgs& a = *item.a;
+  const int rest = item.head_dim - item.value_dim;
+  const int64_t t = a.t0 + i / item.group, head = a.kv_head * item.group + i % item.group;
+  const float *q = a.q + t * a.ldq + head * item.value_dim, *turned = a.turned + t * a.ldt + head * rest;
+  float* to = item.q + i * item.head_dim;
+  for (int d = 0; d < item.value_dim; d += 16) store(to + d, load(q + d));
+  for (int d = 0; d < rest; d += 16) store(to + item.value_dim + d, load(turned + d));
+  return to;
+}
+
+// In ascending order: a rounded number is no larger than the float that it is made of.
+template <class T>
+KVASIR_INLINE void join_queries(const Item& item) {
+  for (int64_t i = 0; i < item.n_vectors; i++) {
+    const float* q = joined_query(item, i);
+    if constexpr (Sum<T>::kPairs)
+      for (int d = 0; d < item.head_dim; d += 16) store_rounded(item.q_of(i) + d, load(q + d));
+  }
 }
 
 KVASIR_INLINE void round_queries(const Item& item) {

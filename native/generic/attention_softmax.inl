@@ -89,11 +89,11 @@ constexpr float kLog2E = 0x1.715476p+0f;
 
 // softcap: 0 for none. unit: of scores, in powers of two.
 struct ScoreRule {
-  int head_dim;
+  int head_dim, value_dim;
   float scale, softcap, unit;
 };
-KVASIR_INLINE ScoreRule score_rule(int head_dim, float scale, float softcap) {
-  return {head_dim, scale, softcap, softcap > 0.0f ? kLog2E : scale * kLog2E};
+KVASIR_INLINE ScoreRule score_rule(int head_dim, int value_dim, float scale, float softcap) {
+  return {head_dim, value_dim, scale, softcap, softcap > 0.0f ? kLog2E : scale * kLog2E};
 }
 
 // The larger ones of all subtiles of a tile.

@@ -100,7 +100,8 @@ KVASIR_INLINE void gather_position(const Item& item, int within, int64_t index) 
   const int64_t lane = index % kSub;
   T* k = reinterpret_cast<T*>(item.gathered) + within / kSub * kSub * hd + within % kSub;
   T* v = reinterpret_cast<T*>(item.gathered) + kAttnTile * hd + within * hd;
-  for (int d = 0; d < hd; d++) k[d * kSub] = from.k[d * kSub + lane];
+  const T* key = from.k ? from.k + lane : from.v + lane * hd;
+  for (int d = 0; d < hd; d++) k[d * kSub] = key[from.k ? d * kSub : d];
   for (int d = 0; d < hd; d++) v[d] = from.v[lane * hd + d];
   if constexpr (Element<T>::kScaled) {
     const vf unit = set1(Element<T>::kUnit);

@@ -195,21 +195,21 @@ KVASIR_INLINE void mix_columns(float* const* o, const float* scale, const Factor
 
 template <int R, int C, class T>
 KVASIR_INLINE void mix(float* const* o, const float* scale, const Factor<T>* p, const Tile<T>& tile,
-                       int head_dim, int column, int begin, int end) {
-  for (; column + C * 16 <= head_dim; column += C * 16)
-    mix_columns<R, C>(o, scale, p, tile, head_dim, column, begin, end);
-  if constexpr (C > 1) mix<R, C / 2>(o, scale, p, tile, head_dim, column, begin, end);
+                       const ScoreRule& rule, int column, int begin, int end) {
+  for (; column + C * 16 <= rule.value_dim; column += C * 16)
+    mix_columns<R, C>(o, scale, p, tile, rule.head_dim, column, begin, end);
+  if constexpr (C > 1) mix<R, C / 2>(o, scale, p, tile, rule, column, begin, end);
 }
 
 // The positions visible to all R query vectors from r0 on, in whole pairs, are mixed together, what comes
 // before and after one by one: the order of each stays ascending.
 template <int R, class T>
-static void mix_block(Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_dim) {
+static void mix_block(Stripe<T>& stripe, int r0, const Tile<T>& tile, const ScoreRule& rule) {
   constexpr int kWhole = Sum<T>::kPairs ? 2 : 1;
   const int *first = stripe.begin + r0, *last = stripe.end + r0;
   float *c = stripe.c + r0, **o = stripe.o + r0;
   const Factor<T>* p = factors<T>(stripe.s) + r0 * kFactorRow<T>;
-  if (stripe.whole) return mix<R, kBlockCols>(o, c, p, tile, head_dim, 0, 0, kAttnTile);
+  if (stripe.whole) return mix<R, kBlockCols>(o, c, p, tile, rule, 0, 0, kAttnTile);
   int begin = first[0], end = last[0];
   for (int r = 0; r < R; r++) {
     begin = first[r] > begin ? first[r] : begin;
@@ -223,15 +223,14 @@ static void mix_block(Stripe<T>& stripe, int r0, const Tile<T>& tile, int head_d
   for (int r = 0; r < R; r++) {
     const int stop = together ? begin : last[r];
     if (first[r] >= stop) continue;
-    mix<1, kBlockCols>(o + r, c + r, p + r * kFactorRow<T>, tile, head_dim, 0, first[r], stop);
+    mix<1, kBlockCols>(o + r, c + r, p + r * kFactorRow<T>, tile, rule, 0, first[r], stop);
     c[r] = 1.0f;
   }
   if (!together) return;
-  mix<R, kBlockCols>(o, c, p, tile, head_dim, 0, begin, end);
+  mix<R, kBlockCols>(o, c, p, tile, rule, 0, begin, end);
   const float one = 1.0f;
   for (int r = 0; r < R; r++)
-    if (end < last[r])
-      mix<1, kBlockCols>(o + r, &one, p + r * kFactorRow<T>, tile, head_dim, 0, end, last[r]);
+    if (end < last[r]) mix<1, kBlockCols>(o + r, &one, p + r * kFactorRow<T>, tile, rule, 0, end, last[r]);
 }
 
 template <int N>
@@ -253,7 +252,7 @@ KVASIR_INLINE void attend_stripe(Stripe<T>& stripe, int n, const Tile<T>& tile, 
     with_rows(n - r, [&](auto rows) { score_block<rows.value>(stripe, r, tile, rule.head_dim); });
   soften(stripe, n, tile.scales, rule);
   for (int r = 0; r < n; r += kBlockRows)
-    with_rows(n - r, [&](auto rows) { mix_block<rows.value>(stripe, r, tile, rule.head_dim); });
+    with_rows(n - r, [&](auto rows) { mix_block<rows.value>(stripe, r, tile, rule); });
 }
 
 }  // namespace kvasir::KVASIR_ISA

@@ -12,6 +12,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.layer_norm = layer_norm;
   k.cast = cast;
   k.rope_write = rope_write;
+  k.latent_write = latent_write;
   k.attention = attention;
   k.attention_combine = attention_combine;
   k.embed = embed;

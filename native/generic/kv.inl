@@ -113,7 +113,8 @@ KVASIR_INLINE void encode_head(const float* x, int head_dim, T* out, uint16_t* s
 }
 
 // First element of the subtile (K) and of the 16 rows (V) that hold storage index `index` of a sequence, and
-// their scales. Both have 16 * head_dim elements: K [head_dim][16], V [16][head_dim].
+// their scales. Both have 16 * head_dim elements: K [head_dim][16], V [16][head_dim]. Entries of latents lie
+// as V does, and have no K.
 template <class T>
 struct SubTile {
   T* k;
@@ -126,6 +127,10 @@ KVASIR_INLINE SubTile<T> sub_tile(const KvLayer& kv, const StepRows& rows, int64
   const int64_t block = rows.tables[seq * rows.max_blocks + index / kv.block_size];
   const int64_t within = index % kv.block_size / kSub * kSub;
   uint8_t* base = kv.base + block * kv.block_bytes;
+  if (kv.latent) {
+    uint16_t* scales = reinterpret_cast<uint16_t*>(base + kv.head_bytes) + within;
+    return {nullptr, reinterpret_cast<T*>(base) + within * kv.head_dim, scales, scales};
+  }
   T* k = reinterpret_cast<T*>(base + head * kv.head_bytes) + within * kv.head_dim;
   T* v = reinterpret_cast<T*>(base + kv.v_offset + head * kv.head_bytes) + within * kv.head_dim;
   if constexpr (!Element<T>::kScaled) return {k, v, nullptr, nullptr};

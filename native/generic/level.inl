@@ -13,6 +13,7 @@ void norm(const NormArgs& a);
 void layer_norm(const NormArgs& a);
 void cast(const CastArgs& a);
 void rope_write(const RopeWriteArgs& a);
+void latent_write(const LatentWriteArgs& a);
 void attention(const AttentionArgs& a);
 void attention_combine(const AttentionArgs& a);
 void embed(const EmbedArgs& a);

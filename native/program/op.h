@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "program/ops/attention.h"
+#include "program/ops/latent.h"
 #include "program/ops/linear.h"
 #include "program/ops/moe.h"
 #include "program/ops/pool_rows.h"
@@ -17,7 +18,8 @@ namespace kvasir {
 // A record's kind is the index here; Python looks it up by name.
 using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
                         Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
-                        Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv>;
+                        Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv,
+                        HeadLinear, LatentWrite, LatentAttention>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

@@ -78,7 +78,8 @@ struct KvPlace {
   int64_t offset;                    // of block 0, from the start of the memory
   int64_t block_bytes, layer_bytes;  // of a block: all layers of the group, and this one
   int32_t block_size, n_kv_heads, head_dim, dtype;
-  int64_t group;  // which of a step's tables finds its blocks
+  int64_t group;   // which of a step's tables finds its blocks
+  int64_t latent;  // numbers of an entry that are its value; 0: keys and values
 
   template <class Read>
   void each(Read read) {
@@ -90,6 +91,7 @@ struct KvPlace {
     read("head_dim", head_dim);
     read("dtype", dtype);
     read("group", group);
+    read("latent", latent);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "program/ops/latent.h"
 #include "program/ops/tiles.h"
 
 namespace kvasir {
@@ -24,7 +25,7 @@ Workspace::Workspace(int n_threads, const Kernels& kernels, const Sampler& sampl
     : n_threads(n_threads),
       kernels(kernels),
       sampler(sampler),
-      spec(std::move(spec)),
+      spec(with_latent_heads(std::move(spec))),
       arrays(arrays),
       cut(this->spec, arrays, n_threads),
       arena_(arena) {

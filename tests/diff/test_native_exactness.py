@@ -13,7 +13,7 @@ from kvasir.config.affinity import Affinity
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
-from tests import tiny, tiny_gemma, tiny_layer_norms, tiny_moe, tiny_rope
+from tests import tiny, tiny_gemma, tiny_latent, tiny_layer_norms, tiny_moe, tiny_rope
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import (
     CACHE_VARIANTS,
@@ -45,6 +45,11 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda p: tiny.write_gguf_model(tiny_moe.glm4_moe(), p / "m.gguf", "Q8_0"),
         "auto",
     ),
+    "deepseek_v2 Q8_0": (
+        lambda p: tiny.write_gguf_model(tiny_latent.deepseek_v2(), p / "m.gguf", "Q8_0"),
+        "auto",
+    ),
+    "deepseek_v3 float32": (lambda p: tiny.write_hf(tiny_latent.deepseek_v3(), p), "float32"),
     "gpt2 Q8_0": (
         lambda p: tiny.write_gguf_model(tiny_layer_norms.gpt2(), p / "m.gguf", "Q8_0"),
         "auto",

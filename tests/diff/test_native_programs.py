@@ -13,7 +13,7 @@ import pytest
 from kvasir.exec.cpu import place_weights
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.ir.program import Op
-from tests import tiny, tiny_layer_norms
+from tests import tiny, tiny_latent, tiny_layer_norms
 from tests.loading import Loaded, load, reference_logits
 from tests.native import LEVELS, native_logits
 from tests.tiny import TinyModel
@@ -21,6 +21,7 @@ from tests.tiny import TinyModel
 FAMILIES = (
     *(tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3),
     *(tiny_layer_norms.starcoder2, tiny_layer_norms.phi, tiny_layer_norms.gpt2),
+    *(tiny_latent.deepseek_v2, tiny_latent.deepseek_v3),
 )
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(40))
 

@@ -9,7 +9,7 @@ import pytest
 
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from tests import tiny
+from tests import tiny, tiny_latent
 from tests.exactness import VARIANTS, Sizes, baseline, run
 from tests.loading import load
 from tests.request_sets import make_requests
@@ -26,7 +26,10 @@ NAMES = (
 
 @pytest.mark.parametrize(
     "family",
-    [tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3],
+    [
+        *(tiny.llama, tiny.mistral, tiny.mixtral, tiny.gemma3, tiny.qwen2, tiny.qwen3),
+        tiny_latent.deepseek_v3,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_tokens_do_not_depend_on_how_they_are_computed(

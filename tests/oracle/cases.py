@@ -9,6 +9,7 @@ from tests import (
     tiny_encoders,
     tiny_gemma,
     tiny_kin,
+    tiny_latent,
     tiny_layer_norms,
     tiny_moe,
     tiny_rope,
@@ -21,6 +22,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
     *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
+    *(tiny_latent.deepseek_v2, tiny_latent.deepseek_v3),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
     *(tiny_layer_norms.starcoder2, tiny_layer_norms.cohere, tiny_layer_norms.cohere2),
@@ -35,6 +37,7 @@ GGUF_MODELS = (
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
     *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe"),
+    *("tiny_deepseek_v2", "tiny_deepseek_v3"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
@@ -116,6 +119,12 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),
     "glm4_moe_shares": lambda: tiny_moe.glm4_moe(norm_topk_prob=False, attention_bias=False),
+    "deepseek_v2_lite": lambda: tiny_latent.deepseek_v2(topk_method="greedy", n_group=1),
+    "deepseek_v2_queries": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
+    "deepseek_v3_scales": lambda: tiny_latent.deepseek_v3(
+        rope_scaling={**tiny_latent.YARN, "mscale": 1.3}, norm_topk_prob=False
+    ),
+    "deepseek_v3_plain": lambda: tiny_latent.deepseek_v3(rope_scaling=None, q_lora_rank=None),
     "granite_moe_bias": lambda: tiny_moe.granite_moe(attention_bias=True),
     "qwen3_bias": lambda: tiny.qwen3(attention_bias=True),
     "gemma4_plain": lambda: tiny_gemma.gemma4_moe(

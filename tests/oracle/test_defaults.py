@@ -37,11 +37,12 @@ SAID: Mapping[str, Mapping[str, object]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         }
     },
+    "deepseek_v2": {"num_experts_per_tok": 6},
     "Gemma3TextModel": {"use_bidirectional_attention": True},
 }
 """What every file of a kind or an architecture says, too: three classes have ropes of their own
-where nothing is said, another's 96 heads do not share its 4096 columns, an encoder sees both
-sides."""
+where nothing is said, another's 96 heads do not share its 4096 columns, one says no number of
+experts, an encoder sees both sides."""
 FOREIGN = ("minicpm",)
 """Whose class is in the models' folders, not in ``transformers``."""
 

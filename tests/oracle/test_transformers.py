@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kvasir.formats.types import FORMATS
 from tests import tiny, tiny_kin
+from tests.gguf_latents import joined, with_latents
 from tests.gguf_writer import ENCODERS
 from tests.loading import load, reference_logits
 from tests.oracle.cases import GGUF_MODELS, GOLDEN_MODELS, PROMPTS, VARIANTS
@@ -75,6 +76,8 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
     def stored(name: str, values: tiny.Array) -> tiny.Array:
         if values.ndim == 1 or name.endswith(_EXACT):
             return values
+        if "kv_b_proj" in name:
+            return joined(*(stored(part, x) for part, x in with_latents({name: values}).items()))
         is_turned = name.endswith(_TURNED) or (".c_" in name and model.name.startswith("tiny-gpt2"))
         if is_turned and not name.endswith(".turned"):
             return stored(f"{name}.turned", values.swapaxes(-1, -2)).swapaxes(-1, -2)

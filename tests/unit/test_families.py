@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from kvasir.core.errors import ModelError
 from kvasir.ir.ops.attention import QK_NORMS
@@ -26,12 +28,16 @@ from tests import (
     tiny_encoders,
     tiny_gemma,
     tiny_kin,
+    tiny_latent,
     tiny_layer_norms,
     tiny_moe,
     tiny_rope,
     tiny_state,
 )
-from tests.tiny import TinyModel
+from tests.gguf_latents import as_older
+from tests.gguf_writer import write_gguf
+from tests.loading import load
+from tests.tiny import TinyModel, gguf_parts
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
@@ -70,6 +76,10 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         norm_topk_prob=False,
         partial_rotary_factor=0.25,
         num_nextn_predict_layers=1,
+    ),
+    "deepseek_v2": tiny_latent.deepseek_v2,
+    "deepseek_v3": lambda: tiny_latent.deepseek_v3(
+        norm_topk_prob=False, num_nextn_predict_layers=1
     ),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
@@ -117,12 +127,19 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "lfm2_moe": tiny_state.lfm2_moe,
+    "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
     "minimax_m2": tiny_moe.minimax_m2,
     "glm4_moe": lambda: tiny_moe.glm4_moe(num_nextn_predict_layers=1),
 }
-_LACKING = {("qwen2_moe", "gguf"): ("gate", "up", "down")}
-"""Weights of dense layers, of which these files cannot speak."""
+_LACKING = {
+    ("qwen2_moe", "gguf"): ("gate", "up", "down"),
+    ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
+    ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
+    ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
+    ("deepseek_v3", "gguf"): ("q_plain", "q_turned"),
+}
+"""Weights of dense layers, of which these files cannot speak; those of the other way to queries."""
 WRITERS: Mapping[str, Callable[[TinyModel, Path], Path]] = {
     "hf": tiny.write_hf,
     "gguf": lambda model, folder: tiny.write_gguf_model(model, folder / "m.gguf"),
@@ -162,13 +179,15 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
         if field == always("sigmoid"):
             fields = {**family.fields, name: always("softmax")}
             yield f"always {name}", replace(family, fields=fields)
-    for norm in set(QK_NORMS) - {family.block.qk_norm}:
+    has_keys = "latent_size" not in family.fields
+    for norm in (set(QK_NORMS) - {family.block.qk_norm}) if has_keys else ():
         yield f"qk_norm {norm}", replace(family, block=replace(family.block, qk_norm=norm))
     flags = ["one_norm"] if "parallel" in family.fields else ["pre_norms", "post_norms"]
     flags = ["sum_norms", "both_ways"] if family.block.both_ways else flags
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
-    for flag in ("interleaved_rope", "sinks", *flags, *({"gated"} - unused)):
+    flags += ["sinks"] * has_keys
+    for flag in ("interleaved_rope", *flags, *({"gated"} - unused)):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}
         block = replace(family.block, **change)
         yield flag, replace(family, block=block)
@@ -210,9 +229,29 @@ def test_of_families_of_one_name_the_tensors_choose(name: str, kind: str, tmp_pa
     assert config_from(open_model(WRITERS[kind](MODELS[name](), tmp_path))).family == name
 
 
+@pytest.mark.parametrize("make", [tiny_latent.deepseek_v2, tiny_latent.deepseek_v3])
+@pytest.mark.parametrize("format", ["F32", "Q8_0"])
+def test_latents_of_older_gguf_files(
+    make: Callable[[], TinyModel], format: str, tmp_path: Path
+) -> None:
+    """Matrices of keys and values in one tensor are those of two: the same numbers and program."""
+    write_gguf(tmp_path / "older.gguf", *as_older(*gguf_parts(make(), format)))
+    write_gguf(tmp_path / "new.gguf", *gguf_parts(make(), "F32"))
+    found = [load(tmp_path / f"{name}.gguf") for name in ("older", "new")]
+    assert found[0].config.family == found[1].config.family == make().config["model_type"]
+    assert found[0].program.ops == found[1].program.ops
+    step = {"F32": 0.0, "Q8_0": 0.02}[format]
+    for name in ("layers.1.k_up", "layers.1.v_up"):
+        older_values, values = (each.binding[name].dequantize() for each in found)
+        assert_allclose(older_values, values, rtol=0, atol=step * float(np.abs(values).max()))
+
+
 @pytest.mark.parametrize(
     ("make", "field"),
     [
+        (tiny_latent.deepseek_v3, {"rope_interleave": False}),
+        (tiny_latent.deepseek_v3, {"scoring_func": "softmax"}),
+        (tiny_latent.deepseek_v2, {"norm_topk_prob": True}),
         (tiny_layer_norms.falcon, {"alibi": True}),
         (tiny_layer_norms.falcon, {"parallel_attn": False}),
         (tiny_layer_norms.cohere, {"use_qk_norm": True}),

@@ -233,10 +233,11 @@ def _refuse_heads(bundle: Bundle) -> None:
     for kv in bundle.kv:
         if kv.state_size:
             continue
-        if kv.head_dim % 16 or kv.head_dim > _native.MAX_HEAD_DIM:
+        most = _native.MAX_LATENT_DIM if kv.latent else _native.MAX_HEAD_DIM
+        if kv.head_dim % 16 or kv.latent % 16 or kv.head_dim > most:
             raise ModelError(
                 f"layer {kv.layer} has heads of {kv.head_dim} numbers; the cpu executor takes "
-                f"multiples of 16 up to {_native.MAX_HEAD_DIM}, --executor reference any"
+                f"multiples of 16 up to {most}, --executor reference any"
             )
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.groups import group_of, state_group
-from kvasir.core.kvtypes import KV_TYPES
+from kvasir.core.kvtypes import KV_TYPES, KVType
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.codes import KV_PLACE, KV_TYPE_CODES
 from kvasir.ir.program import KVSpec
 
 LANES = 16
-_FIELDS = ["offset", "block_bytes", "block_size", "n_kv_heads", "head_dim", "dtype"]
+_FIELDS = ["offset", "block_bytes", "block_size", "n_kv_heads", "head_dim", "dtype", "latent"]
 _TYPES = {KV_TYPE_CODES[name]: kind for name, kind in KV_TYPES.items()}
 
 
@@ -24,8 +24,9 @@ _TYPES = {KV_TYPE_CODES[name]: kind for name, kind in KV_TYPES.items()}
 class KVMemory:
     """Group after group; in a group block after block, so that a block is one run of bytes; in it
     layer after layer; of a layer K of every head [block/16, head_dim, 16], then V of every head
-    [block, head_dim]; for types with scales K's [KV heads, block], then V's. A layer with a state
-    has that alone, and no heads.
+    [block, head_dim]; for types with scales K's [KV heads, block], then V's. Of a layer with
+    latents its entries [block, head_dim], then their scales [block]. A layer with a state has that
+    alone, and no heads.
 
     ``layout`` [layers]: ``KvPlace`` of native/program/spec.h.
     """
@@ -42,7 +43,7 @@ class KVMemory:
         places = [state_group(groups) if x.state_size else group_of(x.window, groups) for x in kv]
         layers = [
             x.state_bytes
-            or 2 * x.n_kv_heads * sizes.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
+            or x.n_vectors * sizes.block_size * KV_TYPES[x.dtype].head_bytes(x.head_dim)
             for x in kv
         ]
         steps = [
@@ -61,6 +62,7 @@ class KVMemory:
             record["offset"], record["group"] = nexts[place], place
             record["block_bytes"], record["layer_bytes"] = steps[place], size
             record["block_size"], record["n_kv_heads"] = sizes.block_size, layer.n_kv_heads
+            record["latent"] = layer.latent
             record["head_dim"], record["dtype"] = layer.head_dim, KV_TYPE_CODES[layer.dtype]
             nexts[place] += size
         return KVMemory(memory, views, layout)
@@ -75,9 +77,12 @@ class KVMemory:
         (from_block, from_row), (to_block, to_row) = source, target
         (from_tile, from_lane), (to_tile, to_lane) = divmod(from_row, LANES), divmod(to_row, LANES)
         layers = self.layout[self.layout["group"] == group][_FIELDS]
-        for start, step, block, heads, dim, code in layers.tolist():
+        for start, step, block, heads, dim, code, latent in layers.tolist():
             at = [start + index * step for index in (from_block, to_block)]
             kind = _TYPES[code]
+            if latent:
+                self._copy_entry(kind, block, dim, (at[0], from_row), (at[1], to_row))
+                continue
             item, values = kind.item_bytes, heads * block * dim * kind.item_bytes
             if kind.scale_bytes:
                 read, written = (
@@ -93,3 +98,12 @@ class KVMemory:
             v_shape = (heads, block, dim * item)
             v_from, v_to = (self.memory[x + values : x + 2 * values].reshape(v_shape) for x in at)
             v_to[:, to_row] = v_from[:, from_row]
+
+    def _copy_entry(
+        self, kind: KVType, block: int, dim: int, source: tuple[int, int], target: tuple[int, int]
+    ) -> None:
+        """Of a layer with latents, from (start of a block, row) to another."""
+        entry = dim * kind.item_bytes
+        for width, behind in ((entry, 0), (kind.scale_bytes, block * entry)):
+            read, written = (start + behind + row * width for start, row in (source, target))
+            self.memory[written : written + width] = self.memory[read : read + width]

@@ -135,6 +135,9 @@ class _Lowering:
             "rope_write": self._rope_write,
             "attention": self._attention,
             "short_conv": self._short_conv,
+            "head_linear": self._head_linear,
+            "latent_write": self._latent_write,
+            "latent_attention": self._latent_attention,
             "route": self._route,
             "expert_linear": self._expert_linear,
             "combine": self._combine,
@@ -178,6 +181,22 @@ class _Lowering:
     def _short_conv(self, op: Op, base: Record) -> list[Record]:
         weights = (self._weight("vector", op.weights[0]),)
         return [replace(base, weights=weights, numbers=_integers(op, "layer", "n_taps"))]
+
+    def _head_linear(self, op: Op, base: Record) -> list[Record]:
+        weight = self._weight("matrix", op.weights[0])
+        return [replace(base, weights=(weight,), numbers=_integers(op, "n_heads"))]
+
+    def _latent_write(self, op: Op, base: Record) -> list[Record]:
+        numbers = {
+            **_integers(op, "layer", "n_heads", "rotary_dim"),
+            **_numbers(op, "eps"),
+            "neox": int(op.word("style") == "neox"),
+            "table": self.tables.setdefault(op.word("table"), len(self.tables)),
+        }
+        return [replace(base, weights=(self._weight("vector", op.weights[0]),), numbers=numbers)]
+
+    def _latent_attention(self, op: Op, base: Record) -> list[Record]:
+        return [replace(base, numbers=_integers(op, "layer", "n_heads") | _numbers(op, "scale"))]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)

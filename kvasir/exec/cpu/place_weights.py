@@ -13,7 +13,7 @@ from kvasir.ir.ops.rows import NORMS
 from kvasir.ir.program import Op, Program, Weight, freeze
 from kvasir.ir.rewrite import graph, with_ops
 
-MATRIX_OPS = ("linear", "lm_head", "expert_linear")
+MATRIX_OPS = ("linear", "lm_head", "expert_linear", "head_linear")
 
 
 def place_weights(
@@ -43,6 +43,8 @@ def _layouts(program: Program, dtype: str, formats: Mapping[str, str]) -> dict[s
     layouts |= {name: layout_for(name, formats[name], dtype) for name in matrices}
     for op in program.ops:
         names = matrix_weights(op)
+        if op.kind == "head_linear" and layouts[names[0]] != "f32":
+            layouts[names[0]] = "bf16"  # its rows may be columns of the file's, which share scales
         found = {layouts[name] for name in names}
         if op.kind in MATRIX_OPS and (_interleaves(op) or len({LAYOUTS[n].act for n in found}) > 1):
             # One op reads one activation type, and tiles of gate and up lie side by side.

@@ -47,7 +47,12 @@ class BlockCache:
             for spec in specs
         }
         self._k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
-        self._v = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+        self._v = {layer: self._values(layer, shape) for layer, shape in shapes.items()}
+
+    def _values(self, layer: int, shape: tuple[int, ...]) -> FloatArray:
+        """Latents are a part of their keys."""
+        latent = self._specs[layer].latent
+        return self._k[layer][..., :latent] if latent else np.zeros(shape, np.float32)
 
     def table(self, layer: int, tables: Tables) -> tuple[int, ...]:
         """The one of ``tables`` that finds the entries of ``layer``."""
@@ -75,7 +80,8 @@ class BlockCache:
     def write(self, layer: int, slots: Indices, k: FloatArray, v: FloatArray) -> None:
         dtype = self._specs[layer].dtype
         self._k[layer][slots] = round_kv(k, dtype)
-        self._v[layer][slots] = round_kv(v, dtype)
+        if not self._specs[layer].latent:
+            self._v[layer][slots] = round_kv(v, dtype)
 
     def rounds(self, layer: int) -> bool:
         """Whether the layer's entries are smaller than f32."""
@@ -102,7 +108,7 @@ class BlockCache:
             self._v[layer][dst] = self._v[layer][src]
 
     def read_block(self, group: int, block: int) -> bytes:
-        """Layer after layer of a group: K, then V; or the state."""
+        """Layer after layer of a group: K, then V unless it is a part of K; or the state."""
         return b"".join(part.tobytes() for part in self._parts(group, block))
 
     def write_block(self, group: int, block: int, data: bytes) -> None:
@@ -117,7 +123,11 @@ class BlockCache:
             return [states[block] for states in self._states.values()]
         rows = slice(block * self.block_size, (block + 1) * self.block_size)
         layers = [layer for layer, of in self._group.items() if of == group]
-        return [kv[layer][rows] for layer in layers for kv in (self._k, self._v)]
+        return [
+            kv[layer][rows]
+            for layer in layers
+            for kv in ((self._k,) if self._specs[layer].latent else (self._k, self._v))
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def rotate(
     return out
 
 
-def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
+def check_rope(op: Op, positions: Value, head_dim: int) -> None:
     rotary, style = op.integer("rotary_dim"), op.word("style")
     require(style in ROPE_STYLES, f"style={style!r}, expected one of {', '.join(ROPE_STYLES)}")
     require(
@@ -68,7 +68,7 @@ def _check_rope(op: Op, positions: Value, head_dim: int) -> None:
 
 def _rope_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_heads(ins[0], *op.integers("n_heads", "head_dim"))
-    _check_rope(op, ins[1], op.integer("head_dim"))
+    check_rope(op, ins[1], op.integer("head_dim"))
     return (ins[0].type,)
 
 
@@ -105,7 +105,7 @@ def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     kind = op.word("qk_norm")
     shares = kind == "all" and ins[0].shape[1] == (heads + kv_heads) * dim
     require_heads(ins[0], heads + (1 if shares else 2) * kv_heads, dim)
-    _check_rope(op, ins[1], dim)
+    check_rope(op, ins[1], dim)
     require(kind in QK_NORMS, f"qk_norm={kind!r}, expected one of {', '.join(QK_NORMS)}")
     expected = 0 if kind == "none" else 2
     require(len(weights) == expected, f"{len(weights)} weights with qk_norm={kind}")
@@ -201,7 +201,7 @@ def attend(
     weights = np.exp(scores - top)
     total = weights.sum(axis=-1, keepdims=True) + np.exp(extra - top)
     out = np.einsum("hgn,nhd->hgd", weights, v) / total
-    return f32(out.reshape(q.shape))
+    return f32(out.reshape(len(q), -1))
 
 
 def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:

@@ -3,6 +3,8 @@
 from kvasir.models.families.bert import BERT
 from kvasir.models.families.cohere import COHERE
 from kvasir.models.families.cohere2 import COHERE2
+from kvasir.models.families.deepseek_v2 import DEEPSEEK_V2
+from kvasir.models.families.deepseek_v3 import DEEPSEEK_V3
 from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
@@ -54,6 +56,7 @@ FAMILIES = (
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(OLMOE, GLM4_MOE, MINIMAX_M2),
+    *(DEEPSEEK_V2, DEEPSEEK_V3),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),

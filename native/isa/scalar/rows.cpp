@@ -2,6 +2,7 @@
 //
 #include "generic/elementwise.inl"
 #include "generic/embed.inl"
+#include "generic/latent.inl"
 #include "generic/rope.inl"
 #include "generic/route.inl"
 #include "generic/rows.inl"

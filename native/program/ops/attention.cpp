@@ -34,7 +34,7 @@ void Attention::run(const Extent&, int64_t index, int thread) const {
   item.kv_head = int32_t(index % n_kv);
   item.scratch = workspace.scratch(thread);
   item.coming = coming(index);
-  const int64_t columns = args.n_heads / n_kv * args.kv->head_dim, column = item.kv_head * columns;
+  const int64_t columns = args.n_heads / n_kv * value_dim(*args.kv), column = item.kv_head * columns;
   const bool casts = out.dtype != DType::f32;
   item.ldo = casts ? columns : out.ld;
   item.out = casts ? workspace.output(thread) : static_cast<float*>(out.data) + item.t0 * out.ld + column;
