@@ -12,22 +12,24 @@ def latent_attention(
     builder: Builder, config: ModelConfig, layer: int, spec: LatentSpec, x: str
 ) -> str:
     """Absorbed, prefill too: matrices of keys meet the queries, those of values the result."""
-    own, prefix = config.layers[layer], f"layers.{layer}."
+    own, weights, values = config.layers[layer], f"layers.{layer}.", f"l{layer}."
     heads, size, biased = own.n_heads, own.head_dim, config.block.qkv_bias
 
     def linear(source: str, name: str, n: int, bias: bool = False) -> str:
-        return record_linear(builder, source, prefix + name, prefix + name, n, bias)
+        return record_linear(builder, source, weights + name, values + name, n, bias)
 
     def head_linear(source: str, name: str, n: int, k: int) -> str:
-        weight = builder.weight(prefix + name, (heads, n, k))
-        return builder.op("head_linear", (source,), prefix + name, (weight,), n_heads=heads)
+        weight = builder.weight(weights + name, (heads, n, k))
+        return builder.op("head_linear", (source,), values + name, (weight,), n_heads=heads)
 
     entry: dict[str, int] = {"layer": layer, "n_heads": heads, "n_kv_heads": 1, "head_dim": size}
     builder.kv(KVSpec(layer, "full", 0, 1, size, latent=spec.rank))
     source, q = x, "q"
     if spec.query_rank:
-        low, norm = linear(x, "q_a", spec.query_rank, biased), prefix + "q_a_norm"
-        source, q = record_norm(builder, config, low, norm, norm, spec.norm_eps), "q_b"
+        low, norm = linear(x, "q_a", spec.query_rank, biased), "q_a_norm"
+        eps = spec.norm_eps
+        source = record_norm(builder, config, low, weights + norm, values + norm, eps)
+        q = "q_b"
     plain = linear(source, f"{q}_plain", heads * spec.key_dim)
     turned = linear(source, f"{q}_turned", heads * spec.rope_dim)
     kept = linear(x, "kv_a", size, biased)
@@ -35,7 +37,7 @@ def latent_attention(
         "latent_write",
         (kept, turned, "positions"),
         f"{turned}.rope",
-        (builder.weight(prefix + "kv_a_norm", (spec.rank,)),),
+        (builder.weight(weights + "kv_a_norm", (spec.rank,)),),
         **entry,
         rotary_dim=spec.rope_dim,
         style="interleaved" if config.block.interleaved_rope else "neox",
@@ -45,12 +47,12 @@ def latent_attention(
     out = builder.op(
         "latent_attention",
         (head_linear(plain, "k_up", spec.rank, spec.key_dim), turned),
-        prefix + "attn",
+        values + "attn",
         (),
         **entry,
         latent=spec.rank,
         scale=config.attention_scale,
         window=0,
     )
-    values = head_linear(out, "v_up", spec.value_dim, spec.rank)
-    return linear(values, "o", config.hidden_size, config.block.o_bias)
+    mixed = head_linear(out, "v_up", spec.value_dim, spec.rank)
+    return linear(mixed, "o", config.hidden_size, config.block.o_bias)

@@ -35,7 +35,7 @@ def memory(dtype: str) -> KVMemory:
         n_blocks=4,
         block_size=BLOCK,
     )
-    return KVMemory.allocate((KVSpec(0, "full", 0, 1, DIM, dtype, RANK),), sizes)
+    return KVMemory.allocate((KVSpec(0, "full", 0, 1, DIM, dtype, latent=RANK),), sizes)
 
 
 def test_a_token_of_deepseek_v3_takes_1152_bytes_of_a_layer() -> None:
