@@ -9,9 +9,10 @@ over a connection of its own. The load runs on the same machine, and takes its C
 server.
 
 ``goodput`` is the rate of the events that clients got over the capacity: of the 1,000 streams, and
-of all requests between the beginning of the burst and the answer to the last of it. Of a refusal
-(429) the truth is when the queue had room again, as ``/metrics`` says, which is asked ten times a
-second; ``Retry-After`` has whole seconds, so that is not held against it.
+of all requests between the beginning of the burst and the answer to the last of it. Then
+another server, whose queue has room for a fifth of the requests of such a burst, refuses the others
+(429): the truth of a refusal is when the queue had room again, as ``/metrics`` says, which is asked
+ten times a second; ``Retry-After`` has whole seconds, so that is not held against it.
 """
 
 from __future__ import annotations
@@ -276,7 +277,6 @@ async def measure(port: int, n_streams: int) -> dict[str, Any]:
     after = lag((await get(port, "/metrics")).decode())
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
-    full = max(n for _, n in watch.waiting)
     health = np.percentile(watch.health, (50, 99, 100)) * 1e3
     return {
         "capacity_events_per_second": round(capacity, 1),
@@ -285,8 +285,7 @@ async def measure(port: int, n_streams: int) -> dict[str, Any]:
             **told(answers),
             "usual_requests_per_second": round(usual, 1),
             "goodput": round(in_burst, 3),
-            "most_waiting": full,
-            "retry_after": refusals(answers, watch.waiting, full),
+            "most_waiting": max(n for _, n in watch.waiting),
         },
         "health": {
             "n": len(watch.health),
@@ -300,16 +299,39 @@ async def measure(port: int, n_streams: int) -> dict[str, Any]:
     }
 
 
+async def measure_refusals(port: int, usual: float, n_queued: int) -> dict[str, Any]:
+    """A burst for a server whose queue has room for ``n_queued``."""
+    load, watch = Load(port), Watch(port)
+    await at_once(load, N_CLIENTS)
+    watching = asyncio.create_task(watch.run())
+    answers = await arriving(load.ask, ((FACTOR * usual, BURST_SECONDS),))
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    found = refusals(answers, watch.waiting, n_queued)
+    return {**told(answers), "most_queued": n_queued, "retry_after": found}
+
+
+def run(model: Path, n_streams: int) -> dict[str, Any]:
+    words = ["--no-enable-prefix-caching"]
+    with running_server(str(model), words) as server:
+        server.first_token()
+        results = uvloop.run(measure(server.port, n_streams))
+    usual = results["burst"]["usual_requests_per_second"]
+    n_queued = int(FACTOR * usual * BURST_SECONDS / 5)
+    with running_server(str(model), [*words, "--max-queued-requests", str(n_queued)]) as server:
+        server.first_token()
+        refused = uvloop.run(measure_refusals(server.port, usual, n_queued))
+    return {**results, "refusals": refused}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     model, machine = default_model(), fingerprint()
-    words = ["--no-enable-prefix-caching"]
-    with Meter() as meter, running_server(str(model), words) as server:
-        server.first_token()
-        results = uvloop.run(measure(server.port, args.streams))
+    with Meter() as meter:
+        results = run(model, args.streams)
     document = {
         "kind": "bursts",
         "command": command_line(PROGRAM),

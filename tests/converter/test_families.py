@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from tests import tiny, tiny_encoders, tiny_layer_norms, tiny_rope
+from tests import tiny, tiny_encoders, tiny_layer_norms, tiny_rope, tiny_state
 from tests.loading import load, reference_logits
 from tests.oracle.cases import ENCODERS, GGUF_MODELS, GOLDEN_MODELS, PROMPTS
 from tests.tiny import TinyModel, write_hf
@@ -37,6 +37,7 @@ _SLIDING = ["sliding_attention"] * 4
 SAID: Mapping[str, Mapping[str, object]] = {
     "tiny_cohere2": {"rotary_pct": 1.0},
     "tiny_gpt2": {"n_ctx": 512},
+    "tiny_deepseek_v3": {"scoring_func": "sigmoid"},
     "tiny_modern_bert": {"layer_norm_eps": 2e-5},
     "tiny_hunyuan_dense": {"max_position_embeddings": 32768},
 }
@@ -57,6 +58,8 @@ def wide(make: Callable[..., TinyModel], **own: object) -> Callable[[], TinyMode
 MODELS: Mapping[str, Callable[[], TinyModel]] = {
     **{name: GOLDEN_MODELS[name] for name in GGUF_MODELS},
     **ENCODERS,
+    "tiny_deepseek_v2": GOLDEN_MODELS["tiny_deepseek_v2"],
+    "tiny_deepseek_v3": GOLDEN_MODELS["tiny_deepseek_v3"],
     # what no GGUF file can say of these families is as everywhere
     "tiny_stablelm": lambda: tiny_layer_norms.stablelm(rope_theta=10000.0),
     "tiny_phi": wide(
@@ -65,6 +68,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_gpt2": wide(tiny_layer_norms.gpt2, n_inner=256),
     "tiny_falcon": wide(tiny_layer_norms.falcon, num_kv_heads=1, rope_theta=1e4),
     "tiny_falcon_two_norms": wide(tiny_layer_norms.falcon_two_norms, bias=False, rope_theta=1e4),
+    "tiny_lfm2_moe": lambda: tiny_state.lfm2_moe(routed_scaling_factor=1.0),
     "tiny_gemma_embedding": lambda: tiny_encoders.gemma_embedding(layer_types=_SLIDING),
     "tiny_gemma3": lambda: tiny.gemma3(
         query_pre_attn_scalar=32,
