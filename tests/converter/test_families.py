@@ -58,8 +58,6 @@ def wide(make: Callable[..., TinyModel], **own: object) -> Callable[[], TinyMode
 MODELS: Mapping[str, Callable[[], TinyModel]] = {
     **{name: GOLDEN_MODELS[name] for name in GGUF_MODELS},
     **ENCODERS,
-    "tiny_deepseek_v2": GOLDEN_MODELS["tiny_deepseek_v2"],
-    "tiny_deepseek_v3": GOLDEN_MODELS["tiny_deepseek_v3"],
     # what no GGUF file can say of these families is as everywhere
     "tiny_stablelm": lambda: tiny_layer_norms.stablelm(rope_theta=10000.0),
     "tiny_phi": wide(
