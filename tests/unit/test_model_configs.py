@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf, nextafter
 from pathlib import Path
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
 from kvasir.models import LayerSpec, ModelConfig, config_from, is_ignorable
+from kvasir.models.keys import Keys
 from kvasir.models.loaded import load_model
 from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
 from kvasir.models.spec import ROPE, ROPE_WINDOW, RopeConfig
@@ -317,3 +319,21 @@ def test_llama3_rope_keeps_short_waves_and_stretches_long_ones() -> None:
     assert ratio[-1] == 1 / 8
     assert (np.diff(ratio) <= 0).all()
     assert ((ratio > 1 / 8) & (ratio < 1)).any()
+
+
+def test_what_is_no_field_of_the_model_is_not_looked_at() -> None:
+    """Vocabularies of GGUF files are decoded at each look."""
+
+    class Counted(dict[str, object]):
+        looked: ClassVar[list[str]] = []
+
+        def __getitem__(self, key: str) -> object:
+            self.looked.append(key)
+            return super().__getitem__(key)
+
+        def items(self) -> NoReturn:
+            raise AssertionError("every value is decoded")
+
+    config = Counted({"llama.a": 1, "llama.b": None, "llama.c": 2, "tokenizer.ggml.tokens": ("a",)})
+    assert Keys(config, "file", "llama.").unread({"c"}) == ("a",)
+    assert "tokenizer.ggml.tokens" not in Counted.looked
