@@ -135,15 +135,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    pair: Json = {"action": "append", "nargs": 2, "type": Path, "default": []}
     parser.add_argument("schemas", type=Path)
-    parser.add_argument("--kvasir", type=Path, required=True, metavar="MODEL")
-    parser.add_argument("--llama-server", metavar=("PATH", "MODEL"), **pair)
-    parser.add_argument("--vllm", metavar=("PYTHON", "MODEL"), **pair)
-    parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--limit", type=int, default=64, help="schemas, spread over the file")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--output", required=True, help="name below bench/results")
+    servers.with_servers(parser, "vllm")
     return parser.parse_args()
 
 

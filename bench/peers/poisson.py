@@ -160,15 +160,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    pair: dict[str, Any] = {"action": "append", "nargs": 2, "type": Path, "default": []}
-    parser.add_argument("--kvasir", type=Path, required=True, metavar="MODEL")
-    parser.add_argument("--llama-server", metavar=("PATH", "MODEL"), **pair)
-    parser.add_argument("--openvino", metavar=("PYTHON", "MODEL"), **pair)
-    parser.add_argument("--vllm", metavar=("PYTHON", "MODEL"), **pair)
-    parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--rate", type=float, default=4.0, help="requests a second")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--output", required=True, help="name below bench/results")
+    servers.with_servers(parser, "openvino", "vllm")
     return parser.parse_args()
 
 

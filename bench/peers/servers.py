@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
@@ -95,6 +96,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _adopt_orphans() -> None:
     """Processes whose parents ended become children of this one (PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None).prctl(36, 1)
+
+
+def with_servers(parser: argparse.ArgumentParser, *others: str) -> None:
+    """Adds what every comparison of servers is told. ``others``: engines that run from a Python
+    with a folder of the model."""
+    parser.add_argument("--kvasir", type=Path, required=True, metavar="MODEL")
+    pairs = {"--llama-server": ("PATH", "MODEL")}
+    pairs |= {f"--{name}": ("PYTHON", "MODEL") for name in others}
+    for flag, words in pairs.items():
+        parser.add_argument(flag, action="append", nargs=2, type=Path, default=[], metavar=words)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--output", required=True, help="name below bench/results")
 
 
 def kvasir(model: Path, threads: int, *options: str) -> PeerServer:

@@ -78,6 +78,24 @@ def test_what_computes_is_one_of_the_backends(capsys: pytest.CaptureFixture[str]
         build_engine(EngineOptions(executor="nonsense"))
 
 
+def test_the_default_brings_no_backend_along() -> None:
+    """A start needs what computes in the engine's process alone."""
+    script = """
+import sys, click
+from kvasir.cli.options import with_options
+from kvasir.config.options import EngineOptions
+command = click.Command("command", callback=lambda **values: print(values["executor"]))
+with_options(EngineOptions)(command).main([], standalone_mode=False)
+print("kvasir.exec.backends" in sys.modules)
+command.main(["--executor", "fake"], standalone_mode=False)
+print("kvasir.exec.backends" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["cpu", "False", "fake", "True"]
+
+
 def options_from(args: list[str]) -> EngineOptions:
     taken: list[EngineOptions] = []
 
