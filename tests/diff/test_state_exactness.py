@@ -7,16 +7,20 @@ or a block from disk that began anywhere but where the state is would show.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+from kvasir.engine import masking
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from tests import tiny, tiny_state
+from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
-from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, run
+from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
 from tests.loading import load
 from tests.native import LEVELS, native_logits
@@ -65,6 +69,19 @@ def test_answers_do_not_depend_on_what_is_kept(case: Case, variant: Variant) -> 
         assert outcome.answers[request.id] == expected[request.id], request.params
     # a parent of few blocks has given back the state that a fork would begin with
     assert outcome.stats.prefix_hits > 0 or (variant.forks and not variant.cache)
+
+
+def test_a_late_mask_is_waited_for(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row without one would compute its newest token again, which a state has taken in."""
+    monkeypatch.setattr(masking, "LATE_SECONDS", LATE / 10)
+    requests = [
+        structs.replace(one, params=structs.replace(one.params, constraint=("7:3", "6:5!")[i % 2]))
+        for i, one in enumerate(case.requests[:8])
+    ]
+    expected = baseline(case.make(1), requests, case.sizes).answers
+    overlapped = next(each for each in PLAIN if each.name == "overlapped")
+    variant = replace(overlapped, late_masks=True)
+    assert run(case.make(1), requests, case.sizes, variant, expected).answers == expected
 
 
 def test_the_reference_gives_one_answer_too(tmp_path: Path) -> None:
