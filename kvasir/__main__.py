@@ -16,8 +16,10 @@ def main() -> None:
     # Imported now: a signal may come while this takes its time.
     from kvasir.cli.main import run_command
 
-    status = run_command(sys.argv[1:])
-    finish()
+    try:
+        status = run_command(sys.argv[1:])
+    finally:  # an error that nobody can be told of, too
+        finish()
     sys.exit(status)
 
 

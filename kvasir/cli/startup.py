@@ -29,11 +29,12 @@ def interruptible() -> None:
 
 
 def finish() -> None:
-    """What cannot be written is tried no more: Python would, with a traceback."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """What cannot be written is tried no more: Python would, and end with a status of its own."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _end(number: int, _: FrameType | None) -> None:

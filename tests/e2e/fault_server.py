@@ -7,6 +7,7 @@ import sys
 
 import uvloop
 
+from kvasir.cli.startup import finish
 from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.serve.server import run
@@ -17,4 +18,6 @@ if __name__ == "__main__":
         uvloop.new_event_loop = pulse.new_event_loop  # type: ignore[assignment]
     given = json.loads(sys.argv[1])
     serve_options, engine_options = ServeOptions(**given["serve"]), EngineOptions(**given["engine"])
-    sys.exit(run(serve_options, engine_options, given["module"]))
+    status = run(serve_options, engine_options, given["module"])
+    finish()
+    sys.exit(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -94,6 +95,17 @@ print("kvasir.exec.backends" in sys.modules)
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["cpu", "False", "fake", "True"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["--version"], ["inspect", "model", "nothing.gguf"]])
+def test_what_cannot_be_written_is_a_failure_like_others(arguments: list[str]) -> None:
+    """Python has a status of its own, 120, where it cannot flush what is left."""
+    command = [sys.executable, "-m", "kvasir", *arguments]
+    buffered = {name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stderr=full, stdout=full, env=buffered, check=False)
+    assert done.returncode == 1
 
 
 def options_from(args: list[str]) -> EngineOptions:
