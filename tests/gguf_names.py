@@ -272,7 +272,8 @@ def gguf_fields(config: Config) -> dict[str, object]:
             "rope.scaling.type": "linear",
             "rope.scaling.factor": 8.0,
         }
-    fields |= _MORE.get(gguf_arch(config), lambda _: {})(config)
+    if more := _MORE.get(gguf_arch(config)):
+        fields |= more(config)
     return {name: x for name, x in fields.items() if x is not None} | gguf_rope.fields(config)
 
 
