@@ -38,6 +38,8 @@ class SlotOpen(msgspec.Struct, frozen=True):
     output: tuple[int, ...] = ()
     pooling: PoolKind | None = None
     """Rows of the slot are pooled; the one with the last token of ``prompt`` gives a vector."""
+    second: int = 0
+    """Tokens of ``prompt`` from here on are of the second kind; 0: none."""
 
 
 class TableChange(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -88,6 +88,9 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Its blocks are held for this long after it ended, unless a running request needs them."""
     pooling: PoolKind | None = None
     """Instead of tokens one vector is wanted, of the prompt: ``params`` are NO_DRAWS."""
+    second: int = 0
+    """Where the second text of a prompt of two begins, of a model that tells their tokens apart; 0:
+    there is none."""
     is_resumed: bool = False
     """Another engine had taken it: it is not counted again, and ends at a deadline, but not because
     it may miss one."""

@@ -20,6 +20,12 @@ class VectorFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first token sees all others, so that its state says something of the text."""
     writes: bool = True
     """False for a model that gives vectors and labels alone."""
+    n_dense: int = 0
+    """Layers that a pooled vector goes through before it is told (``text.heads``)."""
+    label_pooling: str = "last"
+    """Of what its head for labels reads."""
+    n_types: int = 0
+    """Kinds of tokens: with two, those of a second text are of the second."""
 
 
 NO_VECTORS = VectorFacts()

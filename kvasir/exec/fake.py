@@ -153,7 +153,7 @@ class FakeExecutor(LocalExecutor):
             for row in plan.rows
             for output in self._run_row(row, tables[row.slot], wanted, seen)
         )
-        vectors = self._pool(self._pooled.of(plan), seen)
+        vectors = self._pool(self._pooled.of(plan), seen, plan.opens)
         drafts = self._draft(plan, outputs)
         if self._checker is not None:
             self._checker.drew(outputs, drafts)
@@ -161,9 +161,13 @@ class FakeExecutor(LocalExecutor):
         seconds = self._seconds(plan) if self._seconds else 0.0
         return StepResult(outputs, seconds, drafts=drafts, vectors=vectors)
 
-    def _pool(self, step: StepPool, seen: Sequence[int]) -> tuple[bytes, ...]:
-        """Vectors are a hash of all that the pooled tokens saw."""
-        sums = self._sums | dict.fromkeys(step.begun, 0)
+    def _pool(
+        self, step: StepPool, seen: Sequence[int], opens: Sequence[SlotOpen]
+    ) -> tuple[bytes, ...]:
+        """Vectors are a hash of all that the pooled tokens saw, and of where a second text begins
+        in a prompt that is computed whole."""
+        seconds = {opening.slot: opening.second for opening in opens}
+        sums = self._sums | {slot: seconds.get(slot, 0) for slot in step.begun}
         for slot, token in zip(step.slots, step.tokens, strict=True):
             sums[slot] = _mix(sums[slot] + seen[token])
         self._sums = sums

@@ -12,7 +12,7 @@ from kvasir.core.groups import NO_BLOCK
 from kvasir.core.params import MAX_LOGPROB_IDS
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.rows import depths, logit_rows
+from kvasir.exec.rows import depths, logit_rows, token_types
 from kvasir.exec.tables import SlotTables
 
 MAX_TOP = MAX_LOGPROB_IDS
@@ -27,7 +27,7 @@ class StepArrays:
 
     def __init__(self, sizes: EngineSizes, max_drafts: int = 0, inputs: Sequence[str] = ()) -> None:
         """``max_drafts``: behind a row; 0 where nobody drafts. ``inputs``: of the program, of which
-        some are rare: where a token's row ends, and its type, which is 0."""
+        some are rare: where a token's row ends, and its type."""
         t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
@@ -69,6 +69,8 @@ class StepArrays:
         self._set("seq_begin", begins)
         self._set("seq_start", [row.start for row in rows])
         self._set("seq_tree", [bool(row.parents) for row in rows])
+        if "types" in self.arrays:
+            self._set("types", token_types(plan))
         if "ends" in self.arrays:
             self._set("ends", [row.end for row in rows for _ in row.tokens])
         if self._max_drafts:

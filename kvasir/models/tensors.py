@@ -10,13 +10,12 @@ from itertools import takewhile
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, TensorNames
+from kvasir.models.label_heads import HEAD_TENSORS
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
 from kvasir.models.spec import LayerSpec, ModelConfig
 from kvasir.weights.transforms import GROUPED_QKV, QKV
 
-CLASSIFIERS = ("score.weight", "cls.output.weight")
-"""Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
 _TOP = (
     *("embed", "types", "positions", "embed_norm", "final_norm", "lm_head"),
     *("layer_embed", "layer_proj", "layer_proj_norm"),
@@ -53,12 +52,12 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
 
 def is_ignorable(config: ModelConfig, tensor: str) -> bool:
     """Whether a tensor may be left unread by programs: derived values, a copy of the tied
-    embedding, what guesses further tokens, or a head for labels (``text.heads``)."""
+    embedding, what guesses further tokens, or what makes labels and vectors (``text.heads``)."""
     head = tensor_name(_family(config), config.kind, "lm_head", config.base)
     is_copy = config.tied and tensor == head
     is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, tensor)
     is_draft = is_draft or _is_unwritten(config, tensor)
-    return is_copy or is_draft or tensor in CLASSIFIERS or tensor.endswith(_IGNORABLE)
+    return is_copy or is_draft or tensor in HEAD_TENSORS or tensor.endswith(_IGNORABLE)
 
 
 def _is_unwritten(config: ModelConfig, tensor: str) -> bool:

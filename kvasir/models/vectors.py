@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from kvasir.core.errors import ModelError
 from kvasir.core.vectors import VectorFacts
+from kvasir.models.dense_layers import dense_layers
 from kvasir.models.keys import listed
+from kvasir.models.label_heads import label_head
 from kvasir.models.spec import ModelConfig
-from kvasir.models.tensors import CLASSIFIERS
 from kvasir.weights.source import ModelSource
 
 _POOLING_FILE = "1_Pooling/config.json"
-_DENSE_FILE = "2_Dense/config.json"
 _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -28,37 +28,38 @@ _TYPES = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 
 def vector_facts(source: ModelSource, config: ModelConfig) -> VectorFacts:
     """Raises ModelError on lengths that are no lengths of a part."""
-    if source.read_json(_DENSE_FILE):
-        raise ModelError(
-            f"{source.path}: {_DENSE_FILE}: dense layers behind the pooling are not supported, and "
-            "without them vectors would be others",
-            code="unsupported_model",
-        )
     trained = _of_gguf(source) if source.kind == "gguf" else _of_folder(source)
     both_ways = config.block.both_ways
     trained = trained or ("mean" if both_ways else "")
+    layers = dense_layers(source, config)
+    size = layers[-1].weight.shape[0] if layers else config.hidden_size
     lengths = source.config.get("matryoshka_dimensions") if source.kind == "hf" else None
-    dimensions = _lengths(source, lengths, config.hidden_size)
+    dimensions = _lengths(source, lengths, size)
     is_matryoshka = bool(dimensions) or source.config.get("is_matryoshka") is True
-    labels = _labels(source, config.hidden_size)
-    size, writes = config.hidden_size, config.writes
-    return VectorFacts(size, trained, is_matryoshka, dimensions, labels, both_ways, writes)
+    head = label_head(source, config)
+    return VectorFacts(
+        size,
+        trained,
+        is_matryoshka,
+        dimensions,
+        () if head is None else _labels(source, head.rows.shape[0]),
+        both_ways,
+        config.writes,
+        len(layers),
+        "last" if head is None else head.pooling,
+        config.token_types,
+    )
 
 
-def _labels(source: ModelSource, size: int) -> tuple[str, ...]:
+def _labels(source: ModelSource, n: int) -> tuple[str, ...]:
     """By their rows in the head; LABEL_0 … where the file has no names for them."""
-    head = next((source.tensors[x] for x in CLASSIFIERS if x in source.tensors), None)
-    if head is None:
-        return ()
-    if len(head.shape) != 2 or head.shape[1] != size:
-        raise ModelError(f"{source.path}: {head.name} is {head.shape}, expected [labels, {size}]")
     names = source.config.get("id2label")
     if source.kind == "gguf":
         arch = source.config.get("general.architecture")
-        listed = source.config.get(f"{arch}.classifier.output_labels")
-        names = dict(enumerate(listed)) if isinstance(listed, list | tuple) else None
+        said = source.config.get(f"{arch}.classifier.output_labels")
+        names = dict(enumerate(said)) if isinstance(said, list | tuple) else None
     known = names if isinstance(names, Mapping) else {}
-    return tuple(str(known.get(i, known.get(str(i), f"LABEL_{i}"))) for i in range(head.shape[0]))
+    return tuple(str(known.get(i, known.get(str(i), f"LABEL_{i}"))) for i in range(n))
 
 
 def _of_gguf(source: ModelSource) -> str:

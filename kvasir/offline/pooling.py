@@ -96,7 +96,16 @@ def last_events(
     found: dict[int, TokenEvent] = {}
     try:
         for number, prompt in zip(numbers, prompts, strict=True):
-            engine.add(EngineRequest(number, prompt.ids, params, prompt.context, pooling=pooling))
+            engine.add(
+                EngineRequest(
+                    number,
+                    prompt.ids,
+                    params,
+                    prompt.context,
+                    pooling=pooling,
+                    second=prompt.second,
+                )
+            )
         while len(found) < len(numbers):
             check()
             if not engine.has_work:
@@ -113,10 +122,14 @@ def last_events(
 
 
 def judged(query: Prompt, document: Prompt, template: ChatTemplate, tokenizer: Tokenizer) -> Prompt:
-    """The question whether ``document`` answers ``query``; without a template both on two lines.
-    Raises RequestError where one of them is ids."""
+    """The question whether ``document`` answers ``query``; without a template both as the tokenizer
+    joins them, or on two lines. Raises RequestError where one of them is ids."""
     if query.text is None or document.text is None:
         raise RequestError("a judge reads texts: give no ids, or use method cosine")
+    if template.problem is not None and tokenizer.joins_pairs:
+        both = (tokenizer.encode(x, add_special=False) for x in (query.text, document.text))
+        ids, second = tokenizer.pair(*both)
+        return Prompt(tuple(ids), None, query.context, second=second)
     if template.problem is not None:
         pair = f"{query.text}\n{document.text}"
         return Prompt(tuple(tokenizer.encode(pair)), None, query.context)

@@ -22,6 +22,8 @@ class Prompt:
     context: Context = PLAIN
     name: str = "prompt"
     """What errors call it."""
+    second: int = 0
+    """As in ``EngineRequest``."""
 
 
 def read_prompts(prompts: object, tokenizer: Tokenizer) -> list[Prompt]:

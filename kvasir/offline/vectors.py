@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from kvasir.core.errors import RequestError
@@ -22,6 +23,7 @@ from kvasir.offline.pooling import (
 )
 from kvasir.offline.prompts import Prompt, read_prompts, truncated
 from kvasir.offline.turns import QueuedCall
+from kvasir.text.heads import through
 from kvasir.text.judge import ANSWERS, answer_ids, judging_problem
 from kvasir.text.pairs import fit_of, method_of, pairs_of, probabilities
 from kvasir.text.vectors import check_dimensions, cosine, finished, note_of, pooling_of
@@ -84,7 +86,7 @@ class VectorCalls(ModelCalls):
             probs = ClassificationOutput(probabilities(head.logits(vector)))
             return ClassificationRequestOutput(str(number), probs, list(ids))
 
-        return self._pool(prompts, None, None, output)
+        return self._pool(prompts, has.vectors.label_pooling, None, output, is_told=False)
 
     def score(
         self,
@@ -109,7 +111,7 @@ class VectorCalls(ModelCalls):
         found = method_of(method, problem, wants_vectors=wants_vectors, labels=labels)
         if found != "cosine":
             return self._judge([(first[i], second[j]) for i, j in pairs], found)
-        vectors = self._vectors([*first, *second], pooling)
+        vectors = self._told([*first, *second], pooling)
 
         def output(number: int, i: int, j: int) -> ScoringRequestOutput:
             score = ScoringOutput(cosine(vectors[i], vectors[len(first) + j]), "cosine")
@@ -122,16 +124,20 @@ class VectorCalls(ModelCalls):
     ) -> list[ScoringRequestOutput]:
         has = self._has()
         asked = [judged(*pair, has.template, has.tokenizer) for pair in pairs]
+        kind = "last"
         if method == "classifier":
             head, labels = has.heads.classifier, has.vectors.labels
+            kind = has.vectors.label_pooling
         else:
             head, labels = has.heads.of_tokens(answer_ids(has.tokenizer)), ANSWERS
+        if has.vectors.n_types < 2:
+            asked = [replace(prompt, second=0) for prompt in asked]
 
         def output(prompt: Prompt, vector: bytes) -> ScoringRequestOutput:
             score = ScoringOutput(fit_of(head.logits(vector), labels), method)
             return ScoringRequestOutput(str(next(has.numbers)), score, list(prompt.ids))
 
-        return list(map(output, asked, self._vectors(asked, "last")))
+        return list(map(output, asked, self._vectors(asked, kind)))
 
     def _pool(
         self,
@@ -139,14 +145,21 @@ class VectorCalls(ModelCalls):
         pooling: str | None,
         limit: int | None,
         output: Callable[[int, Sequence[int], bytes], PoolOutput],
+        is_told: bool = True,
     ) -> list[PoolOutput]:
+        """``is_told``: of the vectors themselves, not of what a head makes of them."""
         has = self._has()
         read = truncated(read_prompts(prompts, has.tokenizer), limit, has.sizes.max_model_len)
-        vectors = self._vectors(read, pooling)
+        vectors = (self._told if is_told else self._vectors)(read, pooling)
         return [
             output(next(has.numbers), prompt.ids, vector)
             for prompt, vector in zip(read, vectors, strict=True)
         ]
+
+    def _told(self, prompts: Sequence[Prompt], pooling: str | None) -> list[bytes]:
+        """What the model's own layers make of the engine's vectors."""
+        vectors, has = self._vectors(prompts, pooling), self._has()
+        return [through(has.heads.dense, x) for x in vectors] if has.vectors.n_dense else vectors
 
     def _vectors(self, prompts: Sequence[Prompt], pooling: str | None) -> list[bytes]:
         facts = self._has().vectors

@@ -51,6 +51,8 @@ class Request(Holder):
     turn: Turn
     pooling: PoolKind | None = None
     """What it gives is a vector, which counts as the one output that it may draw."""
+    second: int = 0
+    """As in ``EngineRequest``."""
     is_counting: bool = False
     """Its draws depend on what was emitted: the sampler is told."""
     n_drawn: int = 0
@@ -168,7 +170,7 @@ class Request(Holder):
             if self.chain is not None:
                 self.chain.follow(self.tokens)
         prompt, output = tuple(self.tokens[:n]), tuple(self.tokens[n:])
-        return SlotOpen(slot, self.params, prompt, output, self.pooling)
+        return SlotOpen(slot, self.params, prompt, output, self.pooling, self.second)
 
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
@@ -280,6 +282,7 @@ def new_request(
         hold_seconds=request.hold_seconds,
         turn=Turn(now),
         pooling=request.pooling,
+        second=request.second,
         is_counting=request.params.needs_outputs,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else request.n_scored,

@@ -42,6 +42,8 @@ class Common:
     hold_seconds: float = 0.0
     pooling: PoolKind | None = None
     n_scored: int = 0
+    seconds: Ids = ()
+    """Of each prompt, or none."""
 
 
 COMMON = Common()
@@ -215,11 +217,11 @@ class AsyncClient:
         size = Size(len(prompts), n, n_tokens, standing)
         self.admit(size)
         first = self._next_id
-        owners: dict[Ids, int] = {}
+        owners: dict[tuple[Ids, int], int] = {}
 
-        def request(number: int, prompt: Ids, params: TokenParams) -> EngineRequest:
+        def request(number: int, second: int, prompt: Ids, params: TokenParams) -> EngineRequest:
             """A prompt that occurs again forks from where it occurs first."""
-            owner = owners.setdefault(prompt, number)
+            owner = owners.setdefault((prompt, second), number)
             return EngineRequest(
                 number,
                 prompt,
@@ -230,9 +232,12 @@ class AsyncClient:
                 hold_seconds=common.hold_seconds,
                 pooling=common.pooling,
                 n_scored=common.n_scored,
+                second=second,
             )
 
-        requests = (request(first + i * n, *prompt) for i, prompt in enumerate(prompts))
+        seconds = common.seconds or (0,) * len(prompts)
+        numbered = enumerate(zip(seconds, prompts, strict=True))
+        requests = (request(first + i * n, x, *prompt) for i, (x, prompt) in numbered)
         return await self.open(requests, size)
 
     def admit(self, size: Size) -> None:

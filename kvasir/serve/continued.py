@@ -139,6 +139,7 @@ class ContinuedGeneration(Generation):
                 self.job.context,
                 self.job.standing,
                 pooling=self.job.pooling,
+                second=self.job.seconds[prompt] if self.job.seconds else 0,
             )
             one = list(choices(whole, choice + 1))[choice]
             yield structs.replace(

@@ -125,6 +125,7 @@ class Generation:
                 float(asked.cache_ttl or 0),
                 self.job.pooling,
                 self.job.n_scored,
+                self.job.seconds,
             ),
         )
 

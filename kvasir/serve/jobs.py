@@ -103,8 +103,8 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         prompts, tokens = pool.prompts, pool.params
     standing = _standing(asked, server, arrived)
     context = structs.replace(server.context, salt=_salt(asked, server))
-    kind, head = (None, ()) if pool is None else (pool.kind, pool.head)
-    job = Job(prompts, params, tokens, context, standing, asked.length_penalty, kind, head)
+    vector = (None, ()) if pool is None else (pool.kind, pool.head, pool.seconds)
+    job = Job(prompts, params, tokens, context, standing, asked.length_penalty, *vector)
     if reading is not None:
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)

@@ -31,7 +31,8 @@ class PoolRead:
     kind: PoolKind
     show: Json
     head: Ids | Literal["classifier"] = ()
-    """As in ``Job``."""
+    seconds: Ids = ()
+    """Both as in ``Job``."""
     warnings: tuple[str, ...] = ()
 
 
@@ -53,11 +54,13 @@ class PoolReading:
         if method in ("logits", "classifier"):
             read = await self._judged(method, slices)
         else:
-            kind = pooling_of(self.wish.pooling, self.info.vectors)
+            facts = self.info.vectors
+            own = facts.label_pooling if self.wish.classifies else None
+            kind = pooling_of(self.wish.pooling or own, facts)
             prompts = await self._prompts(slices)
             params, show = (NO_DRAWS,) * len(prompts), {"pooling": kind}
             head = self._labelled(show) if self.wish.classifies else ()
-            read = PoolRead(prompts, params, kind, show, head, note_of(kind, self.info.vectors))
+            read = PoolRead(prompts, params, kind, show, head, warnings=note_of(kind, facts))
         if method is not None:
             labels = self.info.vectors.labels if method == "classifier" else ANSWERS
             read.show.update(method=method, n_queries=self.wish.n_queries, labels=labels)
@@ -95,26 +98,44 @@ class PoolReading:
         return "classifier"
 
     async def _judged(self, method: str, slices: Slices) -> PoolRead:
-        """One conversation for each pair, and the vector of its end. Who has no chat template reads
-        the two texts on two lines."""
+        """One prompt for each pair, and the vector that the head reads of it."""
         texts, n = self.asked.prompts, self.wish.n_queries
-        prompts = [
-            await self._question(
-                _text(texts[i], self.asked), _text(texts[n + j], self.asked), slices
-            )
+        found = [
+            await self._joined(_text(texts[i], self.asked), _text(texts[n + j], self.asked), slices)
             for i, j in pairs_of(n, len(texts) - n)
         ]
-        params = (NO_DRAWS,) * len(prompts)
+        prompts, params = tuple(ids for ids, _ in found), (NO_DRAWS,) * len(found)
         if method == "logits":
-            return PoolRead(tuple(prompts), params, "last", {}, answer_ids(self.text.tokenizer))
-        return PoolRead(tuple(prompts), params, "last", {}, self._labelled({}))
+            return PoolRead(prompts, params, "last", {}, answer_ids(self.text.tokenizer))
+        kind = pooling_of(self.info.vectors.label_pooling, self.info.vectors)
+        seconds = tuple(second for _, second in found)
+        own = seconds if self.info.vectors.n_types > 1 else ()
+        return PoolRead(prompts, params, kind, {}, self._labelled({}), own)
+
+    async def _joined(self, query: str, document: str, slices: Slices) -> tuple[Ids, int]:
+        """As the model was trained to read two texts: with what its tokenizer puts between them, in
+        a conversation, or else on two lines; and where the second begins."""
+        tokenizer, name = self.text.tokenizer, self.asked.names.prompt
+        if self.text.template.problem is None or not tokenizer.joins_pairs:
+            return await self._question(query, document, slices), 0
+        self._check_size(query, document)
+        both = [
+            await self.text.encode(text, add_special=False, limit=self.room, param=name)
+            for text in (query, document)
+        ]
+        ids, second = tokenizer.pair(*both)
+        return tuple(ids), second
+
+    def _check_size(self, *texts: str) -> int:
+        """Bytes of the texts."""
+        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        self.text.check_bytes(size, self.room, self.asked.names.prompt)
+        return size
 
     async def _question(self, query: str, document: str, slices: Slices) -> Ids:
-        name = self.asked.names.prompt
-        size = len(query.encode("utf-8", "replace")) + len(document.encode("utf-8", "replace"))
-        self.text.check_bytes(size, self.room, name)
+        size = self._check_size(query, document)
         if self.text.template.problem is not None:
-            text = f"{query}\n{document}"
+            text, name = f"{query}\n{document}", self.asked.names.prompt
             return await self.text.encode(text, add_special=True, limit=self.room, param=name)
         said = question(query, document, self.wish.instruction)
         if size > INLINE_BYTES or not self.text.renders_inline:

@@ -34,6 +34,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     head: Ids | Literal["classifier"] = ()
     """What makes logits of them: rows of the language head, by their tokens, or the model's own
     head for labels."""
+    seconds: Ids = ()
+    """Where in each prompt its second text begins, of a model that tells their tokens apart."""
     early_stopping: bool = False
     """Of a beam search."""
     reading: Reading | None = None

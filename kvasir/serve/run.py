@@ -20,7 +20,7 @@ from kvasir.serve.resolved import Resolved
 from kvasir.serve.service import Model
 from kvasir.serve.slices import Value, Work, at_once
 from kvasir.text.choice import Delta
-from kvasir.text.heads import Head
+from kvasir.text.heads import Dense, Head, through
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 OPENING_EVENTS = 64
@@ -64,10 +64,8 @@ class AnswerRun:
             wholes, tally = await self._gathered()
         else:
             wholes, tally = await search_beams(self._beams(), self.listener)
-        if job.head:
-            heads = (await self.model.text).heads
-            head = await asyncio.to_thread(heads.named, job.head)
-            await self.model.client.slices.run(_judged(wholes, head))
+        if job.pooling is not None:
+            await self._finish(wholes)
         chosen = best_of(wholes, job)
         return await self.model.client.slices.run(self.grammar.whole(chosen, tally))
 
@@ -104,6 +102,17 @@ class AnswerRun:
             async for deltas in generation.deltas():
                 await self._do(_gather(self.grammar, tally, wholes, deltas))
         return wholes, tally
+
+    async def _finish(self, wholes: Sequence[Whole]) -> None:
+        """From the vectors that the engine gives to logits, or to the vectors that are told."""
+        heads, head = (await self.model.text).heads, self.resolved.job.head
+        info = self.model.client.info
+        if head:
+            found = await asyncio.to_thread(heads.named, head)
+            await self.model.client.slices.run(_judged(wholes, found))
+        elif info is not None and info.vectors.n_dense:
+            layers = await asyncio.to_thread(lambda: heads.dense)
+            await self.model.client.slices.run(_led(wholes, layers))
 
     def _tally(self, generation: Generation) -> Tally:
         return Tally(self.resolved.job, self.listener.arrived, report=generation.report)
@@ -166,6 +175,12 @@ def _events(grammar: Grammar, tally: Tally, deltas: Sequence[Delta]) -> Work[Bat
 def _judged(wholes: Sequence[Whole], head: Head) -> Work[None]:
     for whole in wholes:
         whole.logits = head.logits(whole.vector)
+        yield
+
+
+def _led(wholes: Sequence[Whole], layers: Sequence[Dense]) -> Work[None]:
+    for whole in wholes:
+        whole.vector = through(layers, whole.vector)
         yield
 
 

@@ -1,4 +1,5 @@
-"""What turns a vector into logits: a classifier of the model's own, or rows of its language head.
+"""What turns a vector into logits, a classifier of the model's own or rows of its language head, or
+into the vector that is told.
 
 Few rows meet few vectors: they are read where answers are made, and no step waits for them.
 """
@@ -6,7 +7,7 @@ Few rows meet few vectors: they are read where answers are made, and no step wai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,11 +17,57 @@ from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import FORMATS, TensorInfo
+from kvasir.models.dense_layers import DenseLayer, dense_layers
+from kvasir.models.label_heads import label_head
 from kvasir.models.read import config_from
-from kvasir.models.tensors import CLASSIFIERS, weight_of
+from kvasir.models.spec import ModelConfig
+from kvasir.models.tensors import weight_of
 from kvasir.weights.source import ModelSource
 
 Rows = NDArray[np.float64]
+_ROWS = 64
+"""Of a matrix that are multiplied at a time: a copy of all in f64 would be twice its size."""
+
+
+def _gelu(x: Rows) -> Rows:
+    return 0.5 * x * (1.0 + np.array([math.erf(each) for each in (x / math.sqrt(2.0)).tolist()]))
+
+
+_ACTS: Mapping[str, Callable[[Rows], Rows]] = {
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "gelu": _gelu,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "silu": lambda x: x / (1.0 + np.exp(-x)),
+}
+"""By ``dense_layers.ACTS``."""
+
+
+class Dense:
+    """A dense layer behind the pooling: sums in f64, in an order of their own that is no machine's
+    but NumPy's (pairs of halves), so that they are the same on each."""
+
+    def __init__(self, layer: DenseLayer) -> None:
+        self._weight = layer.weight.decode()
+        self._bias = 0.0 if layer.bias is None else layer.bias.decode().astype(np.float64)
+        self._act = _ACTS[layer.act]
+        self._norm = None if layer.norm is None else layer.norm.decode().astype(np.float64)
+        shift = layer.norm_bias
+        self._shift = 0.0 if shift is None else shift.decode().astype(np.float64)
+        self._eps = layer.eps
+
+    def __call__(self, x: Rows) -> Rows:
+        """f64 [outputs] of f64 [inputs]."""
+        parts = [
+            (self._weight[i : i + _ROWS] * x).sum(axis=1)
+            for i in range(0, len(self._weight), _ROWS)
+        ]
+        y: Rows = self._act(np.concatenate(parts) + self._bias)
+        if self._norm is None:
+            return y
+        y = y - y.mean()
+        normed: Rows = y / math.sqrt(float((y * y).mean()) + self._eps) * self._norm + self._shift
+        return normed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +79,14 @@ class Head:
     softcap: float = 0.0
     scale: float = 1.0
     """Before the soft cap."""
+    before: Dense | None = None
 
     def logits(self, vector: bytes) -> tuple[float, ...]:
         """Of f32 [size] as bytes. Each is a sum that is rounded once: products of two f32 are exact
-        in f64, and no order of adding matters."""
+        in f64, and no order of adding matters. (Behind a dense layer it is one of f64.)"""
         x = np.frombuffer(vector, "<f4").astype(np.float64)
+        if self.before is not None:
+            x = self.before(x)
         sums = [math.fsum((row * x).tolist()) for row in self.rows]
         found = [self.scale * s + bias for s, bias in zip(sums, self.bias, strict=True)]
         cap = self.softcap
@@ -57,14 +107,22 @@ class Heads:
     @cached_property
     def classifier(self) -> Head:
         """Of the model's own labels. Raises ModelError where it has none."""
-        tensors = self._source.tensors
-        found = next((name for name in CLASSIFIERS if name in tensors), None)
+        found = label_head(self._source, self._config)
         if found is None:
             raise ModelError(f"{self._source.path}: no tensor is a head for labels")
-        rows = tensors[found].decode().astype(np.float64)
-        bias = found.removesuffix("weight") + "bias"
-        values = tensors[bias].decode().tolist() if bias in tensors else [0.0] * len(rows)
-        return Head(rows, tuple(values))
+        rows = found.rows.decode().astype(np.float64)
+        bias = [0.0] * len(rows) if found.bias is None else found.bias.decode().tolist()
+        before = None if found.before is None else Dense(found.before)
+        return Head(rows, tuple(bias), before=before)
+
+    @cached_property
+    def dense(self) -> tuple[Dense, ...]:
+        """What a vector goes through before it is told. Raises ModelError."""
+        return tuple(map(Dense, dense_layers(self._source, self._config)))
+
+    @cached_property
+    def _config(self) -> ModelConfig:
+        return config_from(self._source)
 
     def of_tokens(self, ids: Sequence[int]) -> Head:
         """The rows of the language head of a few tokens: logits as if they were drawn next. Those
@@ -75,7 +133,7 @@ class Heads:
         return self._known[key]
 
     def _read(self, ids: tuple[int, ...]) -> Head:
-        config = config_from(self._source)
+        config = self._config
         shape = config.vocab_size, config.hidden_size
         weight = weight_of(config)("embed" if config.tied else "lm_head", shape)
         tensor = self._source.tensors.get(weight.sources[0])
@@ -85,6 +143,14 @@ class Heads:
         return Head(
             rows.astype(np.float64), (0.0,) * len(ids), config.final_softcap, config.logit_scale
         )
+
+
+def through(layers: Sequence[Dense], vector: bytes) -> bytes:
+    """f32 [outputs of the last] of f32 [inputs of the first], as bytes."""
+    x = np.frombuffer(vector, "<f4").astype(np.float64)
+    for layer in layers:
+        x = layer(x)
+    return x.astype("<f4").tobytes()
 
 
 def _row(tensor: TensorInfo, index: int) -> NDArray[np.float32]:

@@ -42,8 +42,10 @@ def spec_from_gguf(config: Config, n_embeddings: int | None = None) -> Tokenizer
     tokens = kind.vocabulary.tokens
     special, plain = add_listed(kind.backend, kind.vocabulary, strip_rules(config))
     known = tokens[:n_embeddings]
-    bos_id, *around = (_bert_affixes if name == "bert" else _affixes)(config, kind, len(known))
-    put_around(kind.backend, *around)
+    affixes = _bert_affixes if name == "bert" else _affixes
+    bos_id, first, last = affixes(config, kind, len(known))
+    is_bert = name == "bert" or config.get("general.architecture") == "modern-bert"
+    put_around(kind.backend, first, last, n_between=1 if is_bert else 2)
     return TokenizerSpec(
         backend=kind.backend,
         style=kind.style,

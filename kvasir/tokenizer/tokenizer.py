@@ -114,6 +114,32 @@ class Tokenizer:
         before, after = self._affixes
         return [*before, *ids, *after]
 
+    @cached_property
+    def joins_pairs(self) -> bool:
+        """Whether it puts something between two texts that are read as one prompt."""
+        return bool(self._joint[1])
+
+    def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], int]:
+        """Ids of two texts as one prompt, with what the model puts before, between and behind them;
+        and where tokens of the second kind begin, 0 where it does not tell kinds apart."""
+        before, between, after, n_first = self._joint
+        ids = [*before, *first, *between, *second, *after]
+        return ids, len(before) + len(first) + n_first if n_first >= 0 else 0
+
+    @cached_property
+    def _joint(self) -> tuple[list[int], list[int], list[int], int]:
+        """What stands before, between and behind two texts, and how much of what is between is of
+        the first kind; -1 where all is."""
+        one = self._backend.encode(_PROBE, add_special_tokens=False).ids
+        found = self._backend.encode(_PROBE, _PROBE, add_special_tokens=True)
+        ids, n = found.ids, len(one)
+        places = [i for i in range(len(ids) - n + 1) if ids[i : i + n] == one]
+        if len(places) != 2 or places[1] == places[0] + n:
+            return [], [], [], -1
+        first, second = places
+        n_first = found.type_ids.index(1) - first - n if 1 in found.type_ids else -1
+        return ids[:first], ids[first + n : second], ids[second + n :], n_first
+
     def decode(self, ids: Iterable[int], skip_special: bool = True, continues: bool = False) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD.
 

@@ -65,14 +65,6 @@ def test_an_encoder_without_its_table_of_types_is_refused(tmp_path: Path) -> Non
         bind(build_program(loaded.config), loaded.source, lambda x: is_ignorable(loaded.config, x))
 
 
-def test_dense_layers_behind_the_pooling_are_refused(tmp_path: Path) -> None:
-    folder = tiny.write_hf(tiny_encoders.bert(), tmp_path)
-    (folder / "2_Dense").mkdir()
-    (folder / "2_Dense" / "config.json").write_text('{"in_features": 64, "out_features": 32}')
-    with pytest.raises(ModelError, match="dense layers behind the pooling are not supported"):
-        model_facts(load_model(str(folder)))
-
-
 def test_nobody_chats_with_an_encoder(tmp_path: Path) -> None:
     folder = tiny.write_hf(tiny_encoders.bert(), tmp_path)
     with pytest.raises(ModelError, match="makes vectors or labels of texts and writes none"):

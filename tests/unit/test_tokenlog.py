@@ -109,6 +109,7 @@ def test_a_replay_loses_nothing_of_its_request() -> None:
         parent=4,
         hold_seconds=9.0,
         pooling="mean",
+        second=1,
         is_resumed=True,
     )
     defaults = {field.name: field.default for field in structs.fields(request)}

@@ -22,7 +22,7 @@ from kvasir.exec.masks import StepMasks
 from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
-from kvasir.exec.rows import LogitRow, with_ids
+from kvasir.exec.rows import LogitRow, token_types, with_ids
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
@@ -170,8 +170,9 @@ class ReferenceExecutor(LocalExecutor):
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._open_slots(plan)
         rows, wanted = with_ids(plan, self._drawn)
+        types = {"types": np.array(token_types(plan), np.int32)}
         return self._compute(
-            self.program, rows, wanted, {}, masks=self.masks, until=until, observe=observe
+            self.program, rows, wanted, types, masks=self.masks, until=until, observe=observe
         )
 
     def _pool(self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]) -> tuple[bytes, ...]:

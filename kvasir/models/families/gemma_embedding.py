@@ -5,6 +5,7 @@ from dataclasses import replace
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.family import ModelField
 
+_DENSE = tuple(f"dense_{n}_feat_{side}" for n in (2, 3) for side in ("in", "out"))
 _CAPS = ("attention_softcap", "final_softcap")
 
 GEMMA_EMBEDDING = replace(
@@ -21,5 +22,6 @@ GEMMA_EMBEDDING = replace(
         **GEMMA3.harmless,
         **{GEMMA3.fields[name].hf: () for name in _CAPS},
         "attention.causal": (False,),
+        **dict.fromkeys(_DENSE),
     },
 )
