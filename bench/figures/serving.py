@@ -116,6 +116,13 @@ def went_on(document: dict[str, Any]) -> float:
     return float(found["seconds"] - found["seconds_stopped_as_a_whole"])
 
 
+def overdue(document: dict[str, Any]) -> float:
+    """Seconds beyond its limit at which an engine that was stopped had ended, by the clock of who
+    stopped it; in results without that, those that the server counted when it killed it."""
+    found = document["results"]["hang"]
+    return float(found.get("killed_after", found["still"]) - found["limit"])
+
+
 PAUSE = "survival-pause-2cores"
 DEATHS = (
     Target(
@@ -151,6 +158,7 @@ DEATHS = (
         1.3,
         "{:.2f}x",
     ),
+    most("an engine that hangs: killed so long after its limit", PAUSE, overdue, 1, "{:.1f} s"),
     most(
         "an engine that hangs: pause beyond its limit, over that of one that is killed",
         PAUSE,

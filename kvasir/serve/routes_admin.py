@@ -24,7 +24,7 @@ async def post_reset_prefix_cache(service: Service, exchange: Exchange) -> None:
     """
     for client in service.clients:
         await client.wait_ready()
-        client.reset_prefix_cache()
+        await client.reset_prefix_cache()
     await exchange.send_json({"status": "reset"})
 
 
@@ -77,7 +77,7 @@ async def post_pause(service: Service, exchange: Exchange) -> None:
         await client.wait_ready()
         await pause(client, mode)
         if clears == "true":
-            client.reset_prefix_cache()
+            await client.reset_prefix_cache()
     await exchange.send_json({"status": "paused"})
 
 
