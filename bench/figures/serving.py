@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.figures.peers import BESIDE
+from bench.figures.results import RESULTS
 from bench.figures.target import Read, Target
 
 Most = Callable[[str, str, Read, float, str], Target]
@@ -170,6 +171,31 @@ DEATHS = (
     ),
 )
 
+REACH = "reach-2cores"
+
+
+def reach(name: str) -> Read:
+    """Of the worst mix of all parts, over plain streams of the same run."""
+    return lambda d: max(float(part["worst"][name]["ratio"]) for part in d["parts"])
+
+
+MIXES = (
+    Target(
+        "mixes of fields at their bounds, 64 at once of one key, beside a stream of another",
+        REACH,
+        lambda d: sum(part["mixes"] for part in d["parts"]),
+        300,
+        "{:.0f}",
+        is_timed=False,
+    ),
+    most(
+        "the worst of them, over as many plain streams: gap p99", REACH, reach("p99"), 2, "{:.2f}x"
+    ),
+    most("the same: longest gap", REACH, reach("longest"), 5, "{:.2f}x"),
+    most("the same: time to the first token", REACH, reach("first"), 3, "{:.2f}x"),
+)
+"""Judged when there is a result."""
+
 METRICS = (
     counted(
         "10,000 users: series that they add to the metrics",
@@ -196,5 +222,6 @@ SERVING = (
     *EVENTS,
     *LOADS,
     *KEYS,
+    *(MIXES if (RESULTS / f"{REACH}.json").exists() else ()),
     *BESIDE,
 )
