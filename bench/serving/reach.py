@@ -2,7 +2,9 @@
 
     python -m bench.serving.reach --output bench/results/reach-2cores.json
 
-That takes about ten minutes; with ``--mixes 300``, all that were wanted, two hours. Each mix is a request drawn from a seed, with fields at their bounds. The other key's stream is
+That takes about ten minutes; with ``--mixes 300``, all that were wanted, two hours.
+
+Each mix is a request drawn from a seed, with fields at their bounds. The other key's stream is
 heard beside plain streams of the first key, then beside each mix; the worst are heard again, at
 length, for what is judged. ``--output`` gets another part when it is there already: ``--first`` is
 the seed of its first mix, and "next" of the part before.
