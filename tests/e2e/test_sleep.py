@@ -109,6 +109,28 @@ def test_who_is_woken_by_the_operator_stays_awake_for_a_while(server: StartServe
         assert running.engine_pid() != engine
 
 
+@pytest.mark.parametrize("how", ["/sleep", "/pause?mode=wait", "/pause?mode=keep"])
+def test_time_limits_hold_while_nothing_is_computed(server: StartServer, how: str) -> None:
+    limits = {
+        "ttft_ms": ({"ttft_ms": 1000}, "deadline_exceeded"),
+        "deadline_ms": ({"deadline_ms": 1000, "stream": True}, "deadline_exceeded"),
+        "server": ({"deadline_ms": 60_000}, "request_timeout"),
+    }
+    with server(request_timeout=4, **ADMIN) as running, ThreadPoolExecutor(3) as pool:
+        assert admin(running, "POST", how).status_code == 200
+        asked = {
+            name: pool.submit(running.post, "/v1/completions", {**SONG, **more})
+            for name, (more, _) in limits.items()
+        }
+        for name, (_, code) in limits.items():
+            reply = asked[name].result()
+            assert (reply.status_code, reply.json()["error"]["code"]) == (504, code)
+        assert admin(running, "POST", "/resume").status_code == 200
+        assert admin(running, "POST", "/wake_up").status_code == 200
+        assert sing(running, SONG)
+        running.wait_idle()
+
+
 def test_questions_about_health_keep_nobody_awake(server: StartServer) -> None:
     with server(sleep_idle_seconds=2, **ADMIN) as running:
         running.get("/health")  # a probe
