@@ -110,9 +110,7 @@ class Generation:
 
     async def __aenter__(self) -> Generation:
         try:
-            self._stream = await self._in_time(
-                lambda: let_in(self._client, self._open(), self._listener)
-            )
+            self._stream = await self._entered()
         except ClientGone:
             self._metrics.cancelled()
             raise
@@ -127,6 +125,10 @@ class Generation:
         )
         self._watch = asyncio.create_task(_watch(self._listener, self._client, self._stream))
         return self
+
+    async def _entered(self) -> EventStream:
+        """Raises what ``let_in`` and ``_in_time`` raise."""
+        return await self._in_time(lambda: let_in(self._client, self._open(), self._listener))
 
     async def _open(self) -> EventStream:
         """Raises EngineDown, CapacityError."""
@@ -217,9 +219,13 @@ class Generation:
     @property
     def _end_by(self) -> float:
         """When the next of the limits is over, on the monotonic clock."""
+        return min(self._due, self._times_out)
+
+    @property
+    def _due(self) -> float:
+        """By the request's own limits."""
         standing, has_begun = self.job.standing, bool(self._choices or self._ended)
-        due = min(inf if has_begun else standing.ttft_by, standing.answer_by) + GRACE_SECONDS
-        return min(due, self._times_out)
+        return min(inf if has_begun else standing.ttft_by, standing.answer_by) + GRACE_SECONDS
 
     @property
     def _times_out(self) -> float:
