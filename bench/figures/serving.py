@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bench.figures.peers import BESIDE
+from bench.figures.results import RESULTS
 from bench.figures.target import Read, Target
 
 Most = Callable[[str, str, Read, float, str], Target]
@@ -116,6 +117,13 @@ def went_on(document: dict[str, Any]) -> float:
     return float(found["seconds"] - found["seconds_stopped_as_a_whole"])
 
 
+def overdue(document: dict[str, Any]) -> float:
+    """Seconds beyond its limit at which an engine that was stopped had ended, by the clock of who
+    stopped it; in results without that, those that the server counted when it killed it."""
+    found = document["results"]["hang"]
+    return float(found.get("killed_after", found["still"]) - found["limit"])
+
+
 PAUSE = "survival-pause-2cores"
 DEATHS = (
     Target(
@@ -151,6 +159,7 @@ DEATHS = (
         1.3,
         "{:.2f}x",
     ),
+    most("an engine that hangs: killed so long after its limit", PAUSE, overdue, 1, "{:.1f} s"),
     most(
         "an engine that hangs: pause beyond its limit, over that of one that is killed",
         PAUSE,
@@ -161,6 +170,31 @@ DEATHS = (
         "{:.2f}x",
     ),
 )
+
+REACH = "reach-2cores"
+
+
+def reach(name: str) -> Read:
+    """Of the worst mix of all parts, over plain streams of the same run."""
+    return lambda d: max(float(part["worst"][name]["ratio"]) for part in d["parts"])
+
+
+MIXES = (
+    Target(
+        "mixes of fields at their bounds, 64 at once of one key, beside a stream of another",
+        REACH,
+        lambda d: sum(part["mixes"] for part in d["parts"]),
+        300,
+        "{:.0f}",
+        is_timed=False,
+    ),
+    most(
+        "the worst of them, over as many plain streams: gap p99", REACH, reach("p99"), 2, "{:.2f}x"
+    ),
+    most("the same: longest gap", REACH, reach("longest"), 5, "{:.2f}x"),
+    most("the same: time to the first token", REACH, reach("first"), 3, "{:.2f}x"),
+)
+"""Judged when there is a result."""
 
 METRICS = (
     counted(
@@ -188,5 +222,6 @@ SERVING = (
     *EVENTS,
     *LOADS,
     *KEYS,
+    *(MIXES if (RESULTS / f"{REACH}.json").exists() else ()),
     *BESIDE,
 )

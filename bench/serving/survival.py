@@ -33,7 +33,7 @@ import httpx
 from kvasir.bench.fingerprint import Meter, fingerprint
 from kvasir.bench.report import command_line, write
 from kvasir.weights.default import default_model
-from tests.e2e.harness import ROOT, Server, running_server, wait_until
+from tests.e2e.harness import ROOT, Server, is_alive, running_server, wait_until
 
 PROGRAM = "python -m bench.serving.survival"
 SUITES = {
@@ -165,7 +165,12 @@ def measure_pause(model: Path, threads: int) -> dict[str, Any]:
         "pause": statistics.median(pauses),
         "ratio": round(statistics.median(pauses) / (start + prefill), 3),
         "undisturbed_longest_gap": undisturbed,
-        "hang": {"still": still, "limit": limit, "pause": stops[0]["pause"]},
+        "hang": {
+            "still": still,
+            "limit": limit,
+            "killed_after": stops[0]["ended_after"],
+            "pause": stops[0]["pause"],
+        },
         "same_bytes": all(each["texts"] == texts for each in kills + stops),
         "foreign": meter.foreign,
     }
@@ -195,10 +200,14 @@ def _prefill(server: Server, seed: int) -> float:
 def _ended(server: Server, seed: int, number: signal.Signals) -> dict[str, Any]:
     streams = Streams(server, seed)
     streams.wait(N_BEFORE)
+    engine = server.engine_pid()
     at = time.perf_counter()
-    os.kill(server.engine_pid(), number)
+    os.kill(engine, number)
+    wait_until(lambda: not is_alive(engine), PATIENCE)
+    ended = time.perf_counter() - at
     streams.join()
-    return {"pause": round(streams.pause(at), 3), "texts": streams.texts}
+    pause = round(streams.pause(at), 3)
+    return {"ended_after": round(ended, 3), "pause": pause, "texts": streams.texts}
 
 
 def _alone(model: Path, engine: dict[str, Any]) -> tuple[float, list[str]]:

@@ -173,6 +173,11 @@ class Engine:
         self._unsaved = None
         self._whole(self._scheduler.reset_prefix_cache)
 
+    @property
+    def is_forgetting(self) -> bool:
+        """Whether the disk still has what was to be forgotten: another engine would find it."""
+        return self._saving is not None and self._saving.is_clearing
+
     def check(self) -> None:
         """Raises KvasirError unless free, cached and used blocks add up and have their owners."""
         self._scheduler.check()

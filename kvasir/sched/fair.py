@@ -97,6 +97,13 @@ class FairOrder(Order):
             return None
         return tenant.line.first(1)[0]
 
+    def placeless(self) -> Request | None:
+        for each in self._waiting():
+            tenant = each.front()
+            if tenant is not None and not tenant.n_running:
+                return tenant.line.first(1)[0]
+        return None
+
     def gives_way(self, running: Sequence[Request]) -> Request:
         rank = running[-1].rank
         first = bisect_left(running, rank, key=attrgetter("rank"))

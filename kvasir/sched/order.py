@@ -91,6 +91,10 @@ class Order(Protocol):
         the turn is this class's."""
         return None
 
+    def placeless(self) -> Request | None:
+        """The waiting request of a tenant that runs nothing, the first whose turn it is."""
+        return None
+
     def gives_way(self, running: Sequence[Request]) -> Request:
         """Who of ``running``, in the order of seniority, gives its blocks to others. The most
         senior of several never does."""

@@ -1,8 +1,8 @@
-"""Which running request of a class gives its blocks to others when they run out."""
+"""Which running request gives its blocks, or its slot, to others when they run out."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from kvasir.sched.clocks import Tenant
@@ -31,3 +31,17 @@ def least_senior(running: Sequence[Request], tenants: Mapping[str, Tenant]) -> R
         return n_held / tenant.weight, tenant.time, name
 
     return own[max(own, key=holding)][-1]
+
+
+def of_most_slots(running: Sequence[Request], newcomer: Request) -> Request | None:
+    """The least senior of the tenant that has the most slots, several at least, which gives one of
+    them to ``newcomer``; none of a higher class. None: its tenant has one, or nobody has several.
+    O(len(running)), when slots run out only."""
+    n_slots = Counter(request.standing.tenant for request in running)
+    if n_slots[newcomer.standing.tenant]:
+        return None
+    (richest, n_most), *_ = n_slots.most_common(1)
+    if n_most < 2 or running[-1].rank < newcomer.rank:
+        return None
+    last = next(x for x in reversed(running) if x.standing.tenant == richest)
+    return last if last.rank >= newcomer.rank else None

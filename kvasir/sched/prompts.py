@@ -8,6 +8,7 @@ from kvasir.sched.making import Making
 from kvasir.sched.order import Account
 from kvasir.sched.queues import Queues
 from kvasir.sched.request import Request
+from kvasir.sched.rows import first_draw
 
 
 class Prompts:
@@ -58,6 +59,8 @@ class Prompts:
         room = making.budget  # urgent requests start as long as one has room for a token
         while room > 0 and (newcomer := self._queues.rescue()) is not None:
             room -= newcomer.n_left
+        if room > 0 and self._account.is_shared:
+            self._queues.seat()
         if self._has_windows:
             self._queues.reserve([x for x in self._queues.running if x.n_left])
 
@@ -76,8 +79,18 @@ class Prompts:
             n_most = min(n_most, request.table.room() - request.n_computed)
         if n_most > 0:
             making.chunk(request, n_most)
-            if not request.rank and making.rank and making.rows[-1].n_logits:
-                making.keep_pace(1)  # its first token does not wait for prompts of other classes
-                making.streaming |= {request.standing.tenant}
+            if first_draw(making.rows[-1]) == 0:
+                self._wait_for(making, request)
             request.turn.n_left_out = 0
             self._account.charge((request,))
+
+    def _wait_for(self, making: Making, request: Request) -> None:
+        """The first token of ``request`` comes with this plan: it waits for prompts of other
+        classes, or of other tenants, no longer than a stream does."""
+        is_first = not request.rank and bool(making.rank)
+        if is_first:
+            making.keep_pace(1)
+        elif making.decodes is None and making.pace is None and self._account.is_shared:
+            making.keep_pace(request.rank)
+        if is_first or self._account.is_shared:
+            making.streaming |= {request.standing.tenant}

@@ -13,10 +13,14 @@ from kvasir.kv.manager import KVCacheManager, Match
 from kvasir.sched.counters import Counters
 from kvasir.sched.making import Making
 from kvasir.sched.order import Account, Order
+from kvasir.sched.preempt import of_most_slots
 from kvasir.sched.request import Request
 from kvasir.timing.timeline import Timeline
 
 _SENIORITY = attrgetter("seniority")
+SEAT_SECONDS = 1.0
+"""After which a tenant without any slot takes one: most become free sooner, and what gives way is
+computed again."""
 MAX_WAITS = 256
 """Plans that a request waits, in all, for others that compute what it needs next."""
 
@@ -86,6 +90,24 @@ class Queues:
             self._is_urgent = True
             return None
         return self._start(request, found)
+
+    def seat(self) -> Request | None:
+        """Starts a request whose tenant runs nothing and that has waited for ``SEAT_SECONDS``, in
+        the place of one of the tenant that has the most slots: nobody waits for the ends of
+        another's answers, however long they are."""
+        request = None if self._slots else self.waiting.placeless()
+        if request is None or not request.n_left:
+            return None
+        if self._timeline.clock() - request.turn.since < SEAT_SECONDS:
+            return None
+        victim = of_most_slots(self.running, request)
+        if victim is None or victim.slot in self._making.opened:
+            return None
+        found = self._match(request)
+        if found.on_disk is None or not found.fits or self._waits_for_another(request, found):
+            return None
+        self._preempt(victim)
+        return self._start(request, self._match(request))
 
     def newcomer(self) -> Request | None:
         """Starts the waiting request whose turn it is among those for whose known tokens blocks are

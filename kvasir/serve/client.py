@@ -163,6 +163,7 @@ class AsyncClient:
         the operator says."""
         self._link = None
         self.ledger.disconnect()
+        self.ledger.questions.sleep()
         self.ledger.stats = without_memory(self.stats)
         self.state, self.failure, self.is_held = "asleep", "the engine sleeps", is_held
 
@@ -293,7 +294,8 @@ class AsyncClient:
     @property
     def owes_work(self) -> bool:
         """Whether the engine would go on if it could."""
-        return self.ledger.has_work and not self.gate.is_frozen
+        has_work = self.ledger.has_work and not self.gate.is_frozen
+        return has_work or self.ledger.questions.are_open
 
     def _sending(
         self, stream: EventStream, requests: Iterable[EngineRequest], size: Size, info: Ready
@@ -370,12 +372,16 @@ class AsyncClient:
     async def holdings(self) -> tuple[Holding, ...]:
         """What running choices hold; who asks meanwhile gets the same answer. Raises EngineDown."""
         self._open_info()
-        return () if self.state == "asleep" else await self.ledger.holdings()
+        return () if self.state == "asleep" else await self.ledger.questions.holdings()
 
-    def reset_prefix_cache(self) -> None:
-        """Before any request that is submitted later. Raises EngineDown."""
+    async def reset_prefix_cache(self) -> None:
+        """Returns when requests find nothing of what was computed before, in this engine or in the
+        next; at once while it sleeps, and its disk is emptied first when it wakes. Raises
+        EngineDown."""
         self._open_info()
-        self.ledger.reset_prefix_cache()
+        asked = self.ledger.questions.begin_reset(is_alive=self.ledger.is_connected)
+        if self.state != "asleep":
+            await asyncio.shield(asked)
 
     async def idle(self) -> None:
         """Returns when no request is open."""

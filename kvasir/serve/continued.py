@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import msgspec
 from msgspec import structs
@@ -13,7 +14,7 @@ from msgspec import structs
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.serve.client import Size
-from kvasir.serve.generation import Generation
+from kvasir.serve.generation import Generation, let_in
 from kvasir.serve.messages import choices
 from kvasir.serve.resolved import Ids
 from kvasir.serve.slices import Work
@@ -103,6 +104,15 @@ class ContinuedGeneration(Generation):
         self._places: Sequence[int] = ()
         """Of the choices that the engine goes on with."""
         self._is_past = False
+
+    async def _entered(self) -> EventStream:
+        if not self._log.events:
+            return await super()._entered()
+        return await let_in(self._client, self._open(), self._listener)  # it had begun in time
+
+    @property
+    def _due(self) -> float:
+        return inf if self._log.events else super()._due
 
     async def _open(self) -> EventStream:
         self._stream = EventStream(0, 0, 1)  # nobody is asked for what is known

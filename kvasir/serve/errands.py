@@ -10,6 +10,7 @@ from kvasir.core.messages import StepEvents
 from kvasir.engine.engine import Engine
 from kvasir.serve.messages import (
     AskHoldings,
+    CacheReset,
     Cancel,
     EndThinking,
     HoldingsAnswer,
@@ -25,6 +26,8 @@ SHARE = 0.1
 """Of a step's time that may go to messages before the next."""
 MIN_SECONDS = 0.0002
 """The same where steps are short: about ten choices, so that thousands arrive within a second."""
+LOOK_SECONDS = 0.0005
+"""Between two looks whether the disk has forgotten."""
 IDLE_SECONDS = 0.005
 """The same while nothing runs: the choices of most requests begin together."""
 
@@ -81,5 +84,12 @@ class Errands:
             self._outbox.send(HoldingsAnswer(self._engine.holdings()))
             yield
         elif isinstance(message, ResetPrefixCache):
-            self._engine.reset_prefix_cache()
+            yield from self._reset()
+
+    def _reset(self) -> Iterator[None]:
+        self._engine.reset_prefix_cache()
+        yield
+        while self._engine.is_forgetting:
+            time.sleep(LOOK_SECONDS)
             yield
+        self._outbox.send(CacheReset())

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from math import inf
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
@@ -21,6 +22,11 @@ from kvasir.text.choice import Choice, Delta
 from kvasir.timing.timeline import Timeline
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.reading import bound
+
+Value = TypeVar("Value")
+
+GRACE_SECONDS = 0.5
+"""Beyond a deadline, in which the engine says so itself, and more of it."""
 
 
 class Listener(Protocol):
@@ -64,6 +70,13 @@ class RequestTimeout(KvasirError):
     status = 504
 
 
+class DeadlineExceeded(KvasirError):
+    """The request's own limit, which no engine tells that sleeps or stands still."""
+
+    code = "deadline_exceeded"
+    status = 504
+
+
 class Generation:
     """An async context: entering submits, leaving cancels whatever still runs.
 
@@ -97,7 +110,7 @@ class Generation:
 
     async def __aenter__(self) -> Generation:
         try:
-            self._stream = await let_in(self._client, self._open(), self._listener)
+            self._stream = await self._entered()
         except ClientGone:
             self._metrics.cancelled()
             raise
@@ -112,6 +125,10 @@ class Generation:
         )
         self._watch = asyncio.create_task(_watch(self._listener, self._client, self._stream))
         return self
+
+    async def _entered(self) -> EventStream:
+        """Raises what ``let_in`` and ``_in_time`` raise."""
+        return await self._in_time(lambda: let_in(self._client, self._open(), self._listener))
 
     async def _open(self) -> EventStream:
         """Raises EngineDown, CapacityError."""
@@ -184,18 +201,47 @@ class Generation:
 
     def _reader(self) -> Callable[[], Awaitable[list[TokenEvent]]]:
         """Gives what the engine said since, or nothing after a while of silence."""
-        return self._stream.read if self._timeout is None else self._read_in_time
+        return self._stream.read if self._end_by == inf else self._read_in_time
 
     async def _read_in_time(self) -> list[TokenEvent]:
-        left = self._listener.arrived + (self._timeout or 0) - time.monotonic()
-        try:
-            async with asyncio.timeout(left):
-                return await self._stream.read()
-        except TimeoutError:
-            raise RequestTimeout(
+        return await self._in_time(self._stream.read)
+
+    async def _in_time(self, work: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        """What ``work`` returns. Raises RequestTimeout, DeadlineExceeded."""
+        while (end := self._end_by) != inf:
+            try:
+                async with asyncio.timeout(end - time.monotonic()):
+                    return await work()
+            except TimeoutError:
+                if end == self._end_by:  # what came meanwhile has not moved it
+                    raise self._late(end) from None
+        return await work()
+
+    @property
+    def _end_by(self) -> float:
+        """When the next of the limits is over, on the monotonic clock."""
+        return min(self._due, self._times_out)
+
+    @property
+    def _due(self) -> float:
+        """By the request's own limits."""
+        standing, has_begun = self.job.standing, bool(self._choices or self._ended)
+        return min(inf if has_begun else standing.ttft_by, standing.answer_by) + GRACE_SECONDS
+
+    @property
+    def _times_out(self) -> float:
+        return inf if self._timeout is None else self._listener.arrived + self._timeout
+
+    def _late(self, end: float) -> KvasirError:
+        if end == self._times_out:
+            return RequestTimeout(
                 f"the answer took more than {self._timeout} s: ask for less or raise "
                 "--request-timeout"
-            ) from None
+            )
+        return DeadlineExceeded(
+            "the time that the request allows is over, and the engine sleeps, is paused or is "
+            "being started: allow more time, or try again later"
+        )
 
     def _apply(self, event: TokenEvent) -> Delta | None:
         index = self._index(event)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import stat
@@ -21,6 +22,8 @@ import msgspec
 
 from kvasir.core.errors import ConfigError
 from kvasir.serve.peer import peer_uid
+
+logger = logging.getLogger("kvasir.handover")
 
 READY = b"ready"
 DONE = b"done"
@@ -38,10 +41,18 @@ class Taken(NamedTuple):
 
     def say_ready(self) -> None:
         """From now on this process accepts. Returns when the predecessor does no more; one that has
-        ended does not either."""
+        ended does not either, and one that is stuck hears it when it goes on."""
+        self.connection.settimeout(GIVE_SECONDS)
         with self.connection, suppress(OSError):
-            self.connection.sendall(READY)
-            self.connection.recv(MAX_BYTES)
+            try:
+                self.connection.sendall(READY)
+                self.connection.recv(MAX_BYTES)
+            except TimeoutError:
+                logger.warning(
+                    "the server before does not answer for %.0f s: this one serves, and the other "
+                    "accepts no more once it goes on; end it if it does not",
+                    GIVE_SECONDS,
+                )
 
 
 def take(path: str) -> Taken | None:

@@ -15,7 +15,7 @@ from kvasir.grammar.thinking import limit_in
 from kvasir.serve.engine_counts import EngineCounts
 from kvasir.serve.link import Link
 from kvasir.serve.messages import (
-    AskHoldings,
+    CacheReset,
     Cancel,
     EndThinking,
     Fatal,
@@ -24,17 +24,17 @@ from kvasir.serve.messages import (
     HoldingsAnswer,
     News,
     Release,
-    ResetPrefixCache,
     Submit,
     ToEngine,
 )
+from kvasir.serve.questions import Questions
 from kvasir.serve.replay import Live, Replay
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import READ_EVENTS, EventStream, n_reads
 from kvasir.serve.suspects import PASSED_TOKENS, Suspects
 from kvasir.serve.tokenlog import ReplayError
 from kvasir.serve.totals import at_rest, total
-from kvasir.timing.records import Holding, StepRecord
+from kvasir.timing.records import StepRecord
 from kvasir.timing.timeline import Timeline
 
 LOOK_SECONDS = 0.001
@@ -57,9 +57,7 @@ class Ledger:
         self._link: Link | None = None
         self._before: EngineStats | None = None
         """What the engines before this one had counted."""
-        self._holdings: asyncio.Future[tuple[Holding, ...]] | None = None
-        self._forgets = False
-        """Whether the next engine shall forget what is cached on disk."""
+        self.questions = Questions(self._send)
 
     async def hear(self, link: Link) -> str | None:
         """Handle what an engine says until its connection ends; its own words for its end, if it
@@ -79,15 +77,16 @@ class Ledger:
         self._link = link
         for request_id in self.timeline.live - self.live.keys():
             self.timeline.finished(request_id, "cancelled")
-        if self._forgets:
-            self._forgets = False
-            link.send(ResetPrefixCache())
-        if self._holdings is not None:
-            link.send(AskHoldings())
+        self.questions.ask_again()
 
     def disconnect(self) -> None:
         """The engine has ended."""
         self._link = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether an engine listens."""
+        return self._link is not None
 
     async def resume(self, link: Link, info: Ready, suspects: Suspects) -> None:
         """Send what is live to another engine. What ran goes before what waits, and ``suspects``
@@ -112,7 +111,7 @@ class Ledger:
     @property
     def has_work(self) -> bool:
         """Whether the engine owes an answer."""
-        return self._holdings is not None or bool(self.in_engine())
+        return bool(self.in_engine())
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
@@ -147,25 +146,10 @@ class Ledger:
     def freeze(self, is_frozen: bool) -> None:
         self._send(Freeze(is_frozen))
 
-    def reset_prefix_cache(self) -> None:
-        self._forgets = self._link is None
-        self._send(ResetPrefixCache())
-
-    async def holdings(self) -> tuple[Holding, ...]:
-        """What running choices hold; who asks meanwhile gets the same answer. Raises what ``end``
-        was given."""
-        if self._holdings is None:
-            self._holdings = asyncio.get_running_loop().create_future()
-            self._send(AskHoldings())
-        return await asyncio.shield(self._holdings)
-
     def end(self, error: KvasirError) -> None:
         """Nobody will answer any more."""
         self._link = None
-        asked, self._holdings = self._holdings, None
-        if asked is not None:
-            asked.set_exception(error)
-            asked.exception()  # who asked may be gone
+        self.questions.end(error)
 
     def _send(self, message: ToEngine) -> None:
         """What there is nobody to hear need not be said."""
@@ -218,9 +202,9 @@ class Ledger:
                     item = structs.replace(item, step=self._before.step + item.step)
                 self.timeline.add(item)
         elif isinstance(message, HoldingsAnswer):
-            asked, self._holdings = self._holdings, None
-            if asked is not None:
-                asked.set_result(message.holdings)
+            self.questions.answer_holdings(message)
+        elif isinstance(message, CacheReset):
+            self.questions.answer_reset(message)
         yield
 
     def _deliver(self, event: TokenEvent) -> bool:

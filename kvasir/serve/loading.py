@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 
 from kvasir.core.errors import RequestError
@@ -10,7 +9,6 @@ from kvasir.serve.asked import LoadWish
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.resolved import Json
 from kvasir.serve.service import Model, Service
-from kvasir.serve.supervisor import LOOK_SECONDS
 
 
 async def load(service: Service, model: Model, wish: LoadWish) -> Json:
@@ -37,10 +35,8 @@ async def _load(service: Service, model: Model) -> None:
     client = model.client
     if client.is_held:
         raise Unavailable("the operator put the engine to sleep: try again later", code="asleep")
-    if client.state == "asleep" and service.supervisor is not None:
-        service.supervisor.wake()
-    while client.state in ("asleep", "waking", "restarting"):
-        await asyncio.sleep(LOOK_SECONDS)
+    if service.supervisor is not None:
+        await service.supervisor.awake()
     await model.open()
 
 

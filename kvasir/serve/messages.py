@@ -41,7 +41,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 
 class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
-    """Forget all cached blocks."""
+    """Forget all cached blocks, on disk as well; answered when it is done."""
 
 
 class Freeze(msgspec.Struct, frozen=True, tag="freeze"):
@@ -71,6 +71,10 @@ class HoldingsAnswer(msgspec.Struct, frozen=True, tag="holdings"):
     holdings: tuple[Holding, ...]
 
 
+class CacheReset(msgspec.Struct, frozen=True, tag="cache_reset"):
+    """Nothing is cached of what was computed before."""
+
+
 class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
     """The engine cannot go on."""
 
@@ -82,7 +86,7 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
 ToEngine = (
     Submit | Cancel | EndThinking | Release | AskHoldings | ResetPrefixCache | Freeze | Shutdown
 )
-FromEngine = Ready | StepEvents | News | HoldingsAnswer | Fatal
+FromEngine = Ready | StepEvents | News | HoldingsAnswer | CacheReset | Fatal
 
 
 def choices(request: EngineRequest, n: int) -> Iterator[EngineRequest]:

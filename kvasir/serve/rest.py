@@ -34,9 +34,9 @@ class Idleness:
     def look_seconds(self) -> float:
         return min(MAX_LOOK_SECONDS, self._seconds / 4)
 
-    def look(self, n_asked: int, n_open: int) -> bool:
-        """Whether it was long enough. ``n_asked``: requests so far; ``n_open``: those that are not
-        answered."""
-        if n_asked != self._n_asked or n_open:
+    def look(self, n_asked: int, *, is_used: bool) -> bool:
+        """Whether it was long enough. ``n_asked``: requests so far; ``is_used``: some are not
+        answered, or the engine is not there yet."""
+        if n_asked != self._n_asked or is_used:
             self._n_asked, self._since = n_asked, self._clock()
         return self._clock() - self._since >= self._seconds

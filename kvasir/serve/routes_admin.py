@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from kvasir.core.errors import RequestError
@@ -13,8 +11,7 @@ from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.query import read_query
 from kvasir.serve.resolved import Json
 from kvasir.serve.service import Service
-from kvasir.serve.streams import EngineDown
-from kvasir.serve.supervisor import LOOK_SECONDS, Supervisor
+from kvasir.serve.supervisor import Supervisor
 
 
 async def post_reset_prefix_cache(service: Service, exchange: Exchange) -> None:
@@ -24,7 +21,7 @@ async def post_reset_prefix_cache(service: Service, exchange: Exchange) -> None:
     """
     for client in service.clients:
         await client.wait_ready()
-        client.reset_prefix_cache()
+        await client.reset_prefix_cache()
     await exchange.send_json({"status": "reset"})
 
 
@@ -54,12 +51,7 @@ async def post_sleep(service: Service, exchange: Exchange) -> None:
 async def post_wake_up(service: Service, exchange: Exchange) -> None:
     """vLLM's: returns when the engine is there again. Raises EngineDown (503)."""
     read_query(exchange, ())
-    _supervisor(service).wake()
-    client = service.default.client
-    while client.state in ("asleep", "waking", "restarting"):
-        await asyncio.sleep(LOOK_SECONDS)
-    if client.state == "dead":
-        raise EngineDown(client.failure)
+    await _supervisor(service).awake()
     await exchange.send_json({"status": "awake"})
 
 
@@ -77,7 +69,7 @@ async def post_pause(service: Service, exchange: Exchange) -> None:
         await client.wait_ready()
         await pause(client, mode)
         if clears == "true":
-            client.reset_prefix_cache()
+            await client.reset_prefix_cache()
     await exchange.send_json({"status": "paused"})
 
 

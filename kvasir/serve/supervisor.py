@@ -24,6 +24,8 @@ from kvasir.serve.messages import Shutdown
 from kvasir.serve.procfs import ProcessSigns
 from kvasir.serve.rest import Idleness, Rest
 from kvasir.serve.spawn import DEATH_SECONDS, EngineChild, Engines
+from kvasir.serve.streams import EngineDown
+from kvasir.serve.successor import check_successor
 from kvasir.serve.suspects import MAX_DEATHS, Deaths, Suspects
 from kvasir.serve.watchdog import TICK_SECONDS, Watchdog, kill_stopped
 
@@ -142,17 +144,29 @@ class Supervisor:
         if self._rest is not None:
             self._rest.woken.set()
 
+    async def awake(self) -> None:
+        """``wake``, and wait for the engine. Raises EngineDown."""
+        n_resumed, client = self._n_resumed, self._client
+        if self._rest is None and client.state == "ready":
+            return
+        self.wake()
+        while self._n_resumed == n_resumed and not client.dead.is_set():
+            await asyncio.sleep(LOOK_SECONDS)
+        if client.dead.is_set():
+            raise EngineDown(client.failure)
+
     def _wanted(self) -> None:
         if self._rest is not None and not self._rest.is_held:
             self._rest.woken.set()
 
     async def doze(self, seconds: float) -> None:
-        """Puts the engine to sleep whenever nothing was asked for ``seconds``."""
+        """Puts the engine to sleep whenever it is awake and nothing was asked for ``seconds``."""
         idleness = Idleness(seconds, self._clock)
         while True:
             await asyncio.sleep(idleness.look_seconds)
-            is_long = idleness.look(self._client.n_asked, self._client.n_streams)
-            if is_long and self._rest is None and self._engine is not None:
+            is_awake = self._rest is None and self._engine is not None
+            is_used = not is_awake or self._client.n_streams > 0
+            if idleness.look(self._client.n_asked, is_used=is_used):
                 with suppress(RequestError):  # a swap is under way
                     await self.sleep(is_held=False)
 
@@ -171,7 +185,7 @@ class Supervisor:
             self._client.counts.restarts += 1
             try:
                 engine = await self._begin(child)
-                _check_successor(old.info, engine.info)
+                check_successor(old.info, engine.info)
                 if self._engine is not old:
                     raise RequestError("the engine died meanwhile: try again", status=409)
             except BaseException:
@@ -377,21 +391,3 @@ async def _ended(child: EngineChild) -> bool:
         while child.process.poll() is None:
             await asyncio.sleep(LOOK_SECONDS)
         return True
-
-
-def _check_successor(old: Ready, new: Ready) -> None:
-    """Raises RequestError (409) unless ``new`` can go on with every request of ``old``."""
-    for name, what in (("key_root", "key root"), ("numerics_id", "numerics")):
-        mine, other = getattr(old, name), getattr(new, name)
-        if mine != other:
-            raise RequestError(
-                f"the new engine has {what} {other[:16]}, the running one {mine[:16]}: answers "
-                "would change, so keep model, dtypes and block size",
-                status=409,
-            )
-    if new.max_model_len < old.max_model_len:
-        raise RequestError(
-            f"the new engine takes {new.max_model_len} tokens a request, the running one "
-            f"{old.max_model_len}: give it as many, by --max-model-len and --kv-memory",
-            status=409,
-        )

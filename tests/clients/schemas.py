@@ -1,7 +1,7 @@
 """schemathesis: requests drawn from the server's own OpenAPI document, to a toy that computes.
 
 ``python -m tests.clients.schemas --output FILE`` sends more to all operations, and to those of what
-is kept, and writes how many there were.
+is kept, and writes how many there were; ``--cases 1 --kept 1`` tries that it works.
 """
 
 from __future__ import annotations
@@ -82,11 +82,14 @@ def counted(found: dict[str, Any]) -> dict[str, Any]:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=Path, required=True)
-    output: Path = parser.parse_args(words).output
+    parser.add_argument("--cases", type=int, default=LONG, help="of each operation")
+    parser.add_argument("--kept", type=int, default=LONG_KEPT, help="of each, of what is kept")
+    args = parser.parse_args(words)
+    output: Path = args.output
     with toy_server() as server:
         valid = is_valid(PYTHON, server)
-        runs = {"every operation": run(PYTHON, server, LONG)}
-        runs["what is kept"] = run(PYTHON, server, LONG_KEPT, KEPT)
+        runs = {"every operation": run(PYTHON, server, args.cases)}
+        runs["what is kept"] = run(PYTHON, server, args.kept, KEPT)
     document = {
         "kind": "schemathesis",
         "command": command_line("python -m tests.clients.schemas"),

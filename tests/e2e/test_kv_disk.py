@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kvasir.exec.disk.segment import Extent, Segment
 from tests.e2e.conftest import StartServer
 from tests.e2e.harness import REAL_ENGINE, Server, is_alive, wait_until
+from tests.e2e.test_sleep import ADMIN, admin
 from tests.e2e.test_survival import swap
 
 SYSTEM = "You know every saga by heart and tell them slowly. " * 4
@@ -60,6 +65,33 @@ def test_a_conversation_survives_kill_9(server: StartServer, tmp_path: Path) -> 
         assert from_disk >= 192
         assert running.metric("kvasir_kv_disk_hits_total") == from_disk
         assert running.metric("kvasir_kv_disk_blocks_loaded_total") == from_disk / 16
+
+
+@pytest.mark.parametrize("how", ["killed", "asleep"])
+def test_a_reset_that_an_engine_does_not_hear_is_done_by_the_next(
+    server: StartServer, tmp_path: Path, how: str
+) -> None:
+    folder = tmp_path / "kv"
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Begin."}]
+    with server(**options(folder), **ADMIN) as running, ThreadPoolExecutor(1) as pool:
+        tell(running, messages)
+        _, cached = tell(running, messages)
+        assert cached >= 192
+        wait_until(lambda: n_saved(folder) >= cached // 16)
+        if how == "killed":
+            engine = running.engine_pid()
+            os.kill(engine, signal.SIGSTOP)
+            asked = pool.submit(admin, running, "POST", "/reset_prefix_cache")
+            time.sleep(0.2)
+            assert not asked.done()
+            os.kill(engine, signal.SIGKILL)
+            assert asked.result().json() == {"status": "reset"}
+        else:
+            assert admin(running, "POST", "/sleep").status_code == 200
+            asked = pool.submit(admin, running, "POST", "/reset_prefix_cache")
+            assert asked.result().json() == {"status": "reset"}
+            assert admin(running, "POST", "/wake_up").status_code == 200
+        assert tell(running, messages)[1] == 0
 
 
 def test_a_second_server_on_the_same_directory_is_refused(

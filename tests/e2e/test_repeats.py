@@ -124,3 +124,26 @@ def test_an_answer_too_large_to_be_kept_is_not_given_twice(toy: Server) -> None:
     assert first.status_code == 200 and len(first.content) > 4 * 2**20
     again = ask(toy, "large", **more)
     assert again.status_code == 409 and again.json()["error"]["code"] == "answer_not_kept"
+
+
+def upload(server: Server, content: bytes, **changed: str) -> httpx.Response:
+    """As clients send it: each time with another boundary."""
+    said = {"purpose": "user_data", "name": "notes.txt", "key": "upload", **changed}
+    return server.http.post(
+        server.url + "/v1/files",
+        files={"file": (said["name"], content)},
+        data={"purpose": said["purpose"]},
+        headers={"Idempotency-Key": said["key"]},
+    )
+
+
+def test_an_upload_is_the_same_whatever_its_boundary(toy: Server) -> None:
+    content = bytes(range(256)) * 2000
+    first, again = upload(toy, content), upload(toy, content)
+    assert first.request.headers["content-type"] != again.request.headers["content-type"]
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.content == again.content and is_repeated(again)
+    others = [{"purpose": "vision"}, {"name": "other.txt"}]
+    replies = [upload(toy, content[:-1]), *(upload(toy, content, **more) for more in others)]
+    assert [x.json()["error"]["code"] for x in replies] == ["idempotency_key_reused"] * 3
+    assert not is_repeated(upload(toy, content, key="upload-2"))

@@ -3,6 +3,7 @@ it does: R110."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -82,6 +83,52 @@ def test_an_idle_engine_sleeps_and_a_request_wakes_it(server: StartServer, execu
             assert is_asleep(running)
             assert sing(running, SONG) == alone
         assert not any("died" in line for line in running.lines)
+
+
+def test_who_is_woken_by_the_operator_stays_awake_for_a_while(server: StartServer) -> None:
+    """And both wait for the engine: who wakes it while it falls asleep, too."""
+    with server(sleep_idle_seconds=1, **ADMIN) as running, ThreadPoolExecutor(2) as pool:
+        for wake in (
+            lambda: admin(running, "POST", "/wake_up"),
+            lambda: running.post("/api/generate", {"prompt": ""}),
+        ):
+            wait_until(lambda: is_asleep(running))
+            assert wake().status_code == 200
+            began = time.monotonic()
+            wait_until(lambda: is_asleep(running))
+            assert time.monotonic() - began > 0.7
+        assert admin(running, "POST", "/wake_up").status_code == 200
+        os.kill(engine := running.engine_pid(), signal.SIGSTOP)
+        asleep = pool.submit(admin, running, "POST", "/sleep")
+        time.sleep(0.2)
+        awake = pool.submit(admin, running, "POST", "/wake_up")
+        time.sleep(0.2)
+        assert not awake.done()
+        os.kill(engine, signal.SIGCONT)
+        assert asleep.result().status_code == awake.result().status_code == 200
+        assert running.engine_pid() != engine
+
+
+@pytest.mark.parametrize("how", ["/sleep", "/pause?mode=wait", "/pause?mode=keep"])
+def test_time_limits_hold_while_nothing_is_computed(server: StartServer, how: str) -> None:
+    limits = {
+        "ttft_ms": ({"ttft_ms": 1000}, "deadline_exceeded"),
+        "deadline_ms": ({"deadline_ms": 1000, "stream": True}, "deadline_exceeded"),
+        "server": ({"deadline_ms": 60_000}, "request_timeout"),
+    }
+    with server(request_timeout=4, **ADMIN) as running, ThreadPoolExecutor(3) as pool:
+        assert admin(running, "POST", how).status_code == 200
+        asked = {
+            name: pool.submit(running.post, "/v1/completions", {**SONG, **more})
+            for name, (more, _) in limits.items()
+        }
+        for name, (_, code) in limits.items():
+            reply = asked[name].result()
+            assert (reply.status_code, reply.json()["error"]["code"]) == (504, code)
+        assert admin(running, "POST", "/resume").status_code == 200
+        assert admin(running, "POST", "/wake_up").status_code == 200
+        assert sing(running, SONG)
+        running.wait_idle()
 
 
 def test_questions_about_health_keep_nobody_awake(server: StartServer) -> None:

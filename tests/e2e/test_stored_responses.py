@@ -196,6 +196,29 @@ def test_the_oldest_gives_way(server: StartServer) -> None:
         assert client.responses.retrieve(made[2]).id == made[2]
 
 
+@pytest.mark.parametrize("full", [{"state_entries": 2}, {"state_bytes": 3000}])
+def test_what_is_not_stored_has_no_quota(server: StartServer, full: dict[str, int]) -> None:
+    """And adds to a conversation that is there, whatever the quota is."""
+    with server(**full) as running:
+        client = official(running)
+        talk = client.conversations.create()
+        with pytest.raises(openai.RateLimitError):
+            for i in range(9):
+                client.files.create(file=(f"{i}", b"x" * 900), purpose="user_data")
+        with pytest.raises(openai.RateLimitError, match="stored"):
+            client.responses.create(**ASKED, input="one")
+        more = {"Idempotency-Key": "key"}
+        made = client.responses.create(**ASKED, input="one", store=False, extra_headers=more)
+        assert made.status in DONE and gone(client, made.id)
+        *_, end = client.responses.create(**ASKED, input="one", store=False, stream=True)
+        assert end.response.status in DONE
+        client.responses.create(**ASKED, input="one", store=False, conversation=talk.id)
+        assert len(client.conversations.items.list(talk.id).data) == 2
+        chat = {"messages": [{"role": "user", "content": "one"}], "max_tokens": 3}
+        assert running.post("/v1/chat/completions", {**chat, "store": False}).status_code == 200
+        assert running.post("/v1/chat/completions", {**chat, "store": True}).status_code == 429
+
+
 def test_the_next_server_goes_on(server: StartServer, tmp_path: Path) -> None:
     """SIGTERM and kill -9: the answer, and its events, are what they would have been."""
     state = str(tmp_path / "state")

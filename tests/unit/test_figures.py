@@ -17,6 +17,7 @@ from bench.figures.limits import over_best, over_same_file
 from bench.figures.picture import PICTURES
 from bench.figures.readme import short
 from bench.figures.results import Refused, load
+from bench.figures.serving import overdue
 from bench.figures.target import Target
 
 CLEAN = {"machine": {"commit": "0123456789ab"}, "results": {"foreign": [0.0, 0.1]}}
@@ -152,3 +153,11 @@ def test_what_is_counted_may_come_from_a_busy_machine(tmp_path: Path) -> None:
 def test_every_block_stands_on_a_page() -> None:
     text = "".join(path.read_text("utf-8") for path in pages())
     assert all(f"<!-- figures: {name} -->" in text for name in BLOCKS)
+
+
+@pytest.mark.parametrize(("more", "seconds"), [({}, 0.25), ({"killed_after": 5.5}, 0.5)])
+def test_a_hang_is_overdue_by_the_clock_where_there_is_one(
+    more: dict[str, float], seconds: float
+) -> None:
+    hang = {"still": 5.25, "limit": 5.0, "pause": 20.0, **more}
+    assert overdue({"results": {"hang": hang}}) == seconds

@@ -21,7 +21,16 @@ from kvasir.serve import frames
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
 from kvasir.serve.link import Link
-from kvasir.serve.messages import AskHoldings, Cancel, HoldingsAnswer, News, Submit, choices
+from kvasir.serve.messages import (
+    AskHoldings,
+    CacheReset,
+    Cancel,
+    HoldingsAnswer,
+    News,
+    ResetPrefixCache,
+    Submit,
+    choices,
+)
 from kvasir.serve.outbox import MAX_ITEMS, Outbox
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown
@@ -176,8 +185,10 @@ def test_a_question_is_answered_in_its_turn(pair: tuple[socket.socket, socket.so
     gaps.errands.run(1.0, is_idle=True)
     gaps.engine.step()
     gaps.errands.take(AskHoldings())
+    gaps.errands.take(ResetPrefixCache())
     gaps.errands.run(1.0, is_idle=False)
-    (answer,) = received(pair[1])
+    answer, reset = received(pair[1])
+    assert reset == CacheReset()
     assert isinstance(answer, HoldingsAnswer)
     assert [x.id for x in answer.holdings] == [0]
 

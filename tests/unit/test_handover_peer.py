@@ -46,3 +46,20 @@ def test_what_is_no_handover_is_an_error_at_the_start(
         with pytest.raises(ConfigError, match="gives no sockets"):
             handover.take(str(tmp_path / "sock"))
         given.result().close()
+
+
+@pytest.mark.parametrize("answer", [b"done", b"", None])
+def test_a_predecessor_that_is_stuck_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: bytes | None
+) -> None:
+    """None: it says nothing, and has not ended."""
+    monkeypatch.setattr(handover, "GIVE_SECONDS", 0.2)
+    mine, other = socket.socketpair()
+    with other, ThreadPoolExecutor(1) as pool:
+        saying = pool.submit(handover.Taken({}, mine).say_ready)
+        assert other.recv(99) == handover.READY
+        if answer is not None:
+            other.sendall(answer)
+            other.shutdown(socket.SHUT_WR)
+        saying.result(timeout=10)
+    assert [record.name for record in caplog.records] == ["kvasir.handover"] * (answer is None)

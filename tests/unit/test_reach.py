@@ -12,6 +12,7 @@ import pytest
 
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.sched.clocks import MAX_IDLE, Tenant
+from kvasir.sched.queues import SEAT_SECONDS
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.cost import SCORE_SECONDS, CostModel, Costs, Load
 from kvasir.timing.pace import AUTO_SHARE, MIN_CHUNK_TOKENS, make_tenant_pace
@@ -222,6 +223,76 @@ def test_prompts_beside_a_flood_all_end() -> None:
     steps.add(prompts("flood", 80))
     steps.load.run()
     assert len(steps.load.ended) == 84
+
+
+# First tokens
+
+
+def first_of_other(load: VirtualLoad, n_prompt: int = 8) -> float:
+    """Seconds until the first token of a request of another tenant that comes now."""
+    load.add([request(9000, n_prompt, 4, tenant="other")])
+    while 9000 not in load.first_token:
+        load.step()
+        load.scheduler.check()
+    (waited,) = load.waits([9000])
+    return waited
+
+
+@pytest.mark.parametrize("n_outputs", [100, 900])
+def test_nobody_waits_for_the_ends_of_anothers_answers(n_outputs: int) -> None:
+    """A tenant that has no slot takes one of who has most, after a second."""
+    load = VirtualLoad(sizes(n_slots=64, n_blocks=4096, budget=512))
+    load.add([request(8000, 8, 1, tenant="other")])
+    load.add(request(i, 8, n_outputs, tenant="flood") for i in range(100))
+    for _ in range(3):
+        load.step()
+    step = seconds(64)
+    assert SEAT_SECONDS <= first_of_other(load) <= SEAT_SECONDS + 3 * step < 90 * step
+    assert load.scheduler.stats().n_preemptions == 1
+    load.run()
+    assert len(load.ended) == 102
+
+
+def test_a_tenant_takes_one_slot_of_who_has_several() -> None:
+    load = VirtualLoad(sizes(n_slots=4, n_blocks=4096, budget=512))
+    for i, tenant in enumerate(["a", "a", "b", "c"]):
+        load.add([request(i, 8, 900, tenant=tenant)])
+        load.step()
+    load.add(request(10 + i, 8, 900, tenant=tenant) for i, tenant in enumerate("dedb"))
+    while load.now < 3 * SEAT_SECONDS:
+        load.step()
+        load.scheduler.check()
+    running = [x.standing.tenant for x in load.scheduler.running]
+    assert sorted(running) == ["a", "b", "c", "d"], "each has one: who waits has to wait"
+    assert load.scheduler.stats().n_preemptions == 1
+
+
+def test_nobody_of_a_higher_class_gives_a_slot() -> None:
+    load = VirtualLoad(sizes(n_slots=4, n_blocks=4096, budget=512))
+    load.add([request(8000, 8, 1, tenant="other")])
+    load.add(request(i, 8, 400, tenant="flood") for i in range(4))
+    for _ in range(3):
+        load.step()
+    late = request(20, 8, 4, tenant="other", priority_class="batch")
+    load.add([late])
+    load.run()
+    assert load.first_token[20] >= min(load.ended[i] for i in range(4))
+
+
+@pytest.mark.parametrize("has_streams", [False, True])
+def test_a_first_token_shares_its_step_with_little_of_anothers_prompts(has_streams: bool) -> None:
+    steps = Steps()
+    if has_streams:
+        steps.stream("flood", 24, 1000)
+    else:
+        steps.add([request(8000, 8, 1, tenant="other")])
+    steps.add(prompts("flood", 60))
+    for _ in range(2):
+        assert steps.step()[1]["flood"] > 400
+    steps.add([request(9000, 8, 4, tenant="other")])
+    _, chunks = steps.step()
+    rooms = {False: MIN_CHUNK_TOKENS, True: AUTO_SHARE * seconds(26) / TOKEN_SECONDS}
+    assert chunks["other"] == 8 and 0 < chunks["flood"] <= rooms[has_streams]
 
 
 # Charges

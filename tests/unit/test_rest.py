@@ -9,9 +9,9 @@ def test_idleness_counts_from_the_last_request() -> None:
     now = [100.0]
     idle = Idleness(10.0, lambda: now[0])
 
-    def look(at: float, n_asked: int, n_open: int = 0) -> bool:
+    def look(at: float, n_asked: int, *, is_used: bool = False) -> bool:
         now[0] = at
-        return idle.look(n_asked, n_open)
+        return idle.look(n_asked, is_used=is_used)
 
     assert not look(100, 0)
     assert not look(109.9, 0)
@@ -19,8 +19,8 @@ def test_idleness_counts_from_the_last_request() -> None:
     assert not look(111, 1)  # one came and went between two looks
     assert not look(120.9, 1)
     assert look(121, 1)
-    assert not look(125, 1, n_open=1)
-    assert not look(200, 1, n_open=1)
+    assert not look(125, 1, is_used=True)
+    assert not look(200, 1, is_used=True)
     assert not look(209, 1)
     assert look(210, 1)
 

@@ -273,7 +273,7 @@ def test_who_wants_scores_takes_no_slot_when_those_of_a_step_are_spent() -> None
     scored = [request(i, 120, max_tokens=0, n_prompt_logprobs=20) for i in range(1, 9)]
     made = scheduler(
         *scored,
-        replace(request(9, 3, max_tokens=1), standing=Standing(tenant="other")),
+        replace(request(9, 3, max_tokens=1), standing=Standing("batch")),
         max_num_seqs=8,
         max_num_batched_tokens=512,
         n_blocks=80,

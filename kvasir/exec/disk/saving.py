@@ -51,6 +51,11 @@ class Saving:
         while self.save(transfers) and time.monotonic() < deadline:
             pass
 
+    @property
+    def is_clearing(self) -> bool:
+        """Blocks that were forgotten are still in their files."""
+        return self._disk.is_clearing
+
     def close(self) -> None:
         self._disk.close(CLOSE_SECONDS)
 

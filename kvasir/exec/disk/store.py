@@ -78,6 +78,11 @@ class DiskStore:
         """Nothing more is written."""
         return self._is_broken
 
+    @property
+    def is_clearing(self) -> bool:
+        """Blocks that were forgotten are still in their files."""
+        return self._is_clearing
+
     def put(self, name: bytes, block: bytes) -> bool:
         """Save a block some time; False when it was dropped."""
         with self._changed:

@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Send
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve.exchange import Disconnected, Exchange, while_wanted
+from kvasir.serve.sameness import sameness
 from kvasir.serve.state import entries
 from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.store import Store
@@ -143,7 +144,7 @@ class _Recorder:
         self._disconnected = exchange.disconnected
         self._owner = owner
         self._name = name
-        self._hash = sha256(b"\0".join(_target(exchange)))
+        self._read = sameness(*_target(exchange))
         self._answering: _Answering | None = None
         self._is_read = False
         self._status = 0
@@ -156,10 +157,10 @@ class _Recorder:
             message = await receive()
             if self._is_read or message["type"] != "http.request":
                 return message
-            self._hash.update(message.get("body", b""))
+            self._read.update(message.get("body", b""))
             if not message.get("more_body", False):
                 self._is_read = True
-                digest = self._hash.digest()
+                digest = self._read.digest()
                 self._answering = await self._repeats.begin(
                     self._name, self._owner, digest, self._disconnected
                 )
@@ -221,9 +222,11 @@ def _check(known: bytes, digest: bytes) -> None:
         )
 
 
-def _target(exchange: Exchange) -> list[bytes]:
+def _target(exchange: Exchange) -> tuple[bytes, bytes]:
+    """Where its body goes, and of which type it is."""
     scope = exchange.scope
-    return [scope["path"].encode(), scope["query_string"], exchange.header(b"content-type") or b""]
+    target = b"\0".join((scope["path"].encode(), scope["query_string"]))
+    return target, exchange.header(b"content-type") or b""
 
 
 def _name(owner: bytes, key: bytes) -> str:
