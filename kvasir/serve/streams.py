@@ -77,8 +77,15 @@ class EventStream:
     def push(self, event: TokenEvent) -> bool:
         """False when the reader is too slow: the buffer is full and the request must be
         cancelled."""
-        if self._reader is not None and self._is_heard(event):
-            return True
+        if self._reader is not None and self._hear is not None and event.finish is None:
+            try:
+                is_heard = self._hear(event)
+            except Exception as error:  # the stream's own failure
+                self.fail(error)
+                return True
+            if is_heard:
+                self._news = self._clock()
+                return True
         now, pending = self._clock(), self._pending
         if len(pending) >= self._limit and now - pending[0][0] > SLOW_SECONDS:
             return False
@@ -88,19 +95,6 @@ class EventStream:
         if self._reader is not None:
             self._wake()
         return True
-
-    def _is_heard(self, event: TokenEvent) -> bool:
-        """What fails here is the stream's own failure."""
-        if self._hear is None or event.finish is not None:
-            return False
-        try:
-            is_heard = self._hear(event)
-        except Exception as error:
-            self.fail(error)
-            return True
-        if is_heard:
-            self._news = self._clock()
-        return is_heard
 
     def fail(self, error: Exception) -> None:
         """Ends the stream; what arrived before is still read first."""
