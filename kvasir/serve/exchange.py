@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve.answer import Grammar
+from kvasir.serve.arrivals import ARRIVED
 from kvasir.serve.bodies import SMALL_BYTES, Body, BodyBudget, joined
 from kvasir.serve.chunks import EXTENSION, Chunks
 from kvasir.serve.jsonbody import parse_object
@@ -52,7 +53,7 @@ class Exchange:
         self.scope = scope
         self.started = False
         """Whether the response has begun, so that its status cannot change any more."""
-        self.arrived = time.monotonic()
+        self.arrived: float = scope.get(ARRIVED) or time.monotonic()
         self.failure: Failure | None = None
         """Words an error that ends a stream; None before one has begun."""
         self.caller: Caller = ANYONE

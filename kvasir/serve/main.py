@@ -22,6 +22,7 @@ from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
 from kvasir.serve.allocator import give_back_large_blocks
 from kvasir.serve.app import build_admin, build_admin_socket, build_app
+from kvasir.serve.arrivals import in_turns
 from kvasir.serve.background import Background
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
@@ -39,7 +40,7 @@ from kvasir.serve.origins import with_cors
 from kvasir.serve.reload import Current
 from kvasir.serve.request_log import NOTED_BYTES, observers
 from kvasir.serve.service import Model, Service
-from kvasir.serve.settle import settle
+from kvasir.serve.settle import SERVER_UNTIDY, rarely, settle, tidy
 from kvasir.serve.spawn import EngineChild, Engines
 from kvasir.serve.state.state import State, open_state, quota_of
 from kvasir.serve.streams import EngineDown
@@ -66,6 +67,8 @@ FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
 DESERTED_SECONDS = 0.05
 """Between two looks whether somebody is connected."""
+TIDY_SECONDS = 1.0
+"""Between two looks for garbage."""
 DEATH_SECONDS = 1.0
 """How long health routes report a dead engine before the server exits."""
 
@@ -161,7 +164,7 @@ class _Main:
         text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
         service = self._service(text)
         self._background = Background(service)
-        app = with_cors(build_app(service), self._options)
+        app = in_turns(with_cors(build_app(service), self._options), self._client.slices)
         server = HttpServer(self._uvicorn_config(app, self._connections))
         admins = self._admins(service)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -174,6 +177,7 @@ class _Main:
             asyncio.create_task(self._manager.watch()),
             asyncio.create_task(measure_lag(service.metrics.lag.observe)),
             asyncio.create_task(self._background.run()),
+            asyncio.create_task(self._tidy()),
         ]
         if (seconds := self._options.sleep_idle_seconds) is not None:
             tasks.append(asyncio.create_task(self._supervisor.doze(seconds)))
@@ -285,6 +289,7 @@ class _Main:
             self._client.dead.set()
             return
         settle()
+        rarely(SERVER_UNTIDY)
         for name, reason in info.reasons.items():
             logger.info("%s: %s", name, reason)
         for warning in info.warnings:
@@ -297,6 +302,13 @@ class _Main:
         self._manager.tell("READY=1", f"MAINPID={os.getpid()}")
         logger.info("serving %s at %s/v1", ", ".join(self._names), address(self._listeners.clients))
         await text.result().report(self._options.tool_format)  # from now on nobody waits for it
+
+    async def _tidy(self) -> None:
+        """Looks for garbage while nobody asks for anything."""
+        while True:
+            await self._client.idle()
+            tidy()
+            await asyncio.sleep(TIDY_SECONDS)
 
     async def _stop(self, server: HttpServer) -> None:
         """Ends ``server`` after a drain, or a moment after the engine's death."""

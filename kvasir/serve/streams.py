@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
@@ -34,8 +34,19 @@ SILENCE_SECONDS = 10.0
 
 READ_EVENTS = 64
 """Read at a time: to tell them to a client takes one or two milliseconds."""
+READ_ENDS = 8
+"""Ends of choices that take as long: each closes a response, and is counted and logged."""
 READ_LOGPROBS = 512
 """Log probabilities that take as long."""
+
+
+def in_turns(events: Sequence[TokenEvent]) -> Iterator[Sequence[TokenEvent]]:
+    """``events`` as their readers are given them, one part in each pass of the loop; at least
+    one."""
+    n_ends = sum(event.finish is not None for event in events)
+    size = READ_EVENTS if n_ends <= READ_ENDS else READ_ENDS
+    for first in range(0, max(1, len(events)), size):
+        yield events[first : first + size]
 
 
 def n_reads(events: Sequence[TokenEvent]) -> int:
