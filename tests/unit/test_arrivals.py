@@ -1,4 +1,4 @@
-"""Requests that come together begin in turns, and a connection that has ended leaves nothing."""
+"""What holds the event loop: requests that come together, garbage; and how that is measured."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kvasir.serve.connections import Connections
 from kvasir.serve.http_limits import HttpLimits
 from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.http_server import HttpServer
+from kvasir.serve.lag import measure_lag
 from kvasir.serve.slices import Slices
 
 
@@ -143,3 +144,28 @@ def test_a_server_ends_when_it_is_told_and_not_at_its_next_look(
         await asyncio.wait_for(running, 60)
 
     asyncio.run(run())
+
+
+def test_the_lag_of_the_loop_is_what_it_was_held_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look is late by itself for as long, and none comes after the end."""
+    monkeypatch.setattr("kvasir.serve.lag.PERIOD", 0.001)
+
+    async def run() -> list[float]:
+        found: list[float] = []
+        measuring = asyncio.create_task(measure_lag(found.append))
+        while len(found) < 3:
+            await asyncio.sleep(0.001)
+        time.sleep(0.2)
+        n = len(found)
+        while len(found) == n:
+            await asyncio.sleep(0.001)
+        measuring.cancel()
+        await asyncio.wait([measuring])
+        n = len(found)
+        await asyncio.sleep(0.02)
+        assert len(found) == n
+        return found
+
+    found = asyncio.run(run())
+    assert min(found) >= 0
+    assert max(found) >= 0.19
