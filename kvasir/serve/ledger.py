@@ -112,7 +112,9 @@ class Ledger:
     @property
     def has_work(self) -> bool:
         """Whether the engine owes an answer."""
-        return self._holdings is not None or bool(self.in_engine())
+        if self._holdings is not None:
+            return True
+        return self._link is not None and any(x.link is self._link for x in self.live.values())
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
