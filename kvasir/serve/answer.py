@@ -96,9 +96,10 @@ class Tally:
         return reading is not None and reading.reasoning is not None
 
     def add(self, delta: Delta) -> None:
-        if not self.first and delta.n_tokens:
+        n_tokens = len(delta.tokens)
+        if not self.first and n_tokens:
             self.first = time.monotonic()
-        self.n_output += delta.n_tokens
+        self.n_output += n_tokens
         self.n_reasoning += delta.n_reasoning
         if delta.n_cached and self.job.is_first(delta.index):
             self.n_cached += delta.n_cached

@@ -15,9 +15,10 @@ class Chunks:
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = weakref.ref(cycle)  # which has the scope that has this
+        self.n_bytes = 0
+        """Written so far, without what frames them."""
 
-    @property
-    def are_wanted(self) -> bool:
+    def takes_events(self) -> bool:
         """Whether the response has begun, goes out in chunks, and its client takes what there is.
         Who writes otherwise waits, or finds that nobody listens."""
         cycle = self._cycle()
@@ -29,8 +30,9 @@ class Chunks:
             or not cycle.chunked_encoding
         )
 
-    def write(self, data: bytes) -> None:
-        """``data``, not empty, while they are wanted."""
+    def tell(self, data: bytes) -> None:
+        """``data``, not empty, while they are taken."""
         cycle = self._cycle()
         if cycle is not None:
+            self.n_bytes += len(data)
             cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve.answer import Grammar
+from kvasir.serve.arrivals import ARRIVED
 from kvasir.serve.bodies import SMALL_BYTES, Body, BodyBudget, joined
 from kvasir.serve.chunks import EXTENSION, Chunks
 from kvasir.serve.jsonbody import parse_object
@@ -52,15 +53,13 @@ class Exchange:
         self.scope = scope
         self.started = False
         """Whether the response has begun, so that its status cannot change any more."""
-        self.arrived = time.monotonic()
+        self.arrived: float = scope.get(ARRIVED) or time.monotonic()
         self.failure: Failure | None = None
         """Words an error that ends a stream; None before one has begun."""
         self.caller: Caller = ANYONE
         """Whose it is, once its key was read."""
         self.headers: Headers = ()
         """Of the answer, whatever it is."""
-        self.n_bytes = 0
-        """Of the body and of what was sent."""
         self.id = request_id(self.header(HEADER))
         self.status = 0
         """Of the response; 0 before it has begun."""
@@ -71,7 +70,15 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._bodies = bodies
-        self._chunks: Chunks | None = scope.get("extensions", {}).get(EXTENSION)
+        self._n_bytes = 0
+        """Of the body and of what was sent, but for what went by way of ``outlet``."""
+        self.outlet: Chunks | None = scope.get("extensions", {}).get(EXTENSION)
+        """Where events of a stream that has begun go without waiting; None where they cannot."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the body and of what was sent."""
+        return self._n_bytes + (0 if self.outlet is None else self.outlet.n_bytes)
 
     @property
     def path_params(self) -> dict[str, Any]:
@@ -103,7 +110,7 @@ class Exchange:
             with self._bodies.body() as body:
                 await self._read_body(body)
                 parts = body.complete()
-                self.n_bytes += body.size
+                self._n_bytes += body.size
                 if self.n_noted:
                     self.notes["body"] = _beginning(parts, self.n_noted)
                 if body.size <= INLINE_BYTES:
@@ -155,7 +162,7 @@ class Exchange:
 
     def through(self, receive: Callable[[Receive], Receive], send: Callable[[Send], Send]) -> None:
         """What it receives and sends passes what these make of its connection."""
-        self._chunks = None
+        self.outlet = None
         self._receive, self._send = receive(self._receive), send(self._send)
 
     async def disconnected(self) -> None:
@@ -170,7 +177,7 @@ class Exchange:
         self, body: bytes, media_type: bytes, status: int = 200, headers: Headers = ()
     ) -> None:
         length = (b"content-length", str(len(body)).encode())
-        self.n_bytes += len(body)
+        self._n_bytes += len(body)
         await self._start(status, [(b"content-type", media_type), length, *headers])
         await self._send({"type": "http.response.body", "body": body})
 
@@ -229,19 +236,8 @@ class Exchange:
 
     async def send_events(self, data: bytes) -> None:
         """Waits while the client reads slowly."""
-        self.n_bytes += len(data)
+        self._n_bytes += len(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    @property
-    def takes_events(self) -> bool:
-        """Whether ``tell`` may be called now: a stream has begun, and its client reads it."""
-        return self._chunks is not None and self._chunks.are_wanted
-
-    def tell(self, data: bytes) -> None:
-        """Sends events at once, without waiting."""
-        self.n_bytes += len(data)
-        if self._chunks is not None:
-            self._chunks.write(data)
 
     async def end_events(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

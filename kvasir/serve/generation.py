@@ -189,8 +189,8 @@ class Generation:
             delta = self._apply(event)
             if delta is not None:
                 tell(delta)
-            if self._is_complete:
-                self._stream.nudge()
+                if delta.finish is not None and self._is_complete:
+                    self._stream.nudge()
             return True
 
         self._stream.hear(hear)
@@ -258,10 +258,11 @@ class Generation:
         return delta
 
     def _measure(self, index: int, delta: Delta) -> None:
-        if delta.n_tokens:
-            self._stopwatch.tokens(index, delta.n_tokens, delta.n_cached)
-        if delta.finish is not None:
-            self._stopwatch.finished(index, delta.finish)
+        if delta.tokens:
+            self._stopwatch.tokens(index, len(delta.tokens), delta.n_cached)
+        if delta.finish is None:
+            return
+        self._stopwatch.finished(index, delta.finish)
         form = None if self._reading is None else self._reading.format
         if delta.n_calls and form is not None:
             self._metrics.calls_made(form.name, delta.n_calls, is_cut=delta.is_cut)

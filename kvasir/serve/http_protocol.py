@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -47,13 +48,16 @@ class _Door:
     """A transport whose orderly end is the protocol's."""
 
     def __init__(self, transport: asyncio.Transport, protocol: BoundedHttpProtocol) -> None:
-        self.close = protocol.close
         self.write = transport.write
         self._transport = transport
-        self._protocol = protocol
+        self._protocol = weakref.ref(protocol)  # which has it: nothing is left to collect garbage
+
+    def close(self) -> None:
+        (self._protocol() or self._transport).close()
 
     def is_closing(self) -> bool:
-        return self._protocol.lingers or self._transport.is_closing()
+        protocol = self._protocol()
+        return (protocol is not None and protocol.lingers) or self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -78,11 +82,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """``connections`` is shared by all that listen at one address."""
         super().__init__(config, server_state, app_state, _loop)
         self._socket: asyncio.Transport
+        self._place: Place
         self.limits = limits
         self.lingers = False
         """Whether everything is said, and what still arrives is thrown away."""
         self._table = connections
-        self._place = Place(self._cut)
         self._phase = IDLE
         self._keeps = True
         self._head_bytes = 0
@@ -98,6 +102,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
+        self._place = Place(transport.abort)  # it has nothing left to send
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == socket.AF_UNIX:
             self.app_state = {**self.app_state, "peer_uid": peer_uid(connection)}
@@ -138,10 +143,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._socket.close()
         self._disarm_writing()
         self._write_timer = self.loop.call_later(self.limits.write_timeout, self._write_overdue)
-
-    def _cut(self) -> None:
-        """For connections with nothing left to send."""
-        self._socket.abort()
 
     def shutdown(self) -> None:
         self._keeps = False

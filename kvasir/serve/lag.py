@@ -7,12 +7,23 @@ import time
 from collections.abc import Callable
 
 PERIOD = 0.1
-"""Seconds: ten looks a second cost a thousandth of a core."""
+"""Seconds: ten looks a second, callbacks without a task, cost less than a thousandth of a core."""
 
 
 async def measure_lag(observe: Callable[[float], None]) -> None:
     """Tells ``observe`` again and again how much later than asked a wake-up came, in seconds."""
-    while True:
-        due = time.monotonic() + PERIOD
-        await asyncio.sleep(PERIOD)
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def look_later() -> None:
+        timers[:] = [loop.call_later(PERIOD, look, time.monotonic() + PERIOD)]
+
+    def look(due: float) -> None:
         observe(max(0.0, time.monotonic() - due))
+        look_later()
+
+    look_later()
+    try:
+        await loop.create_future()
+    finally:
+        timers[0].cancel()

@@ -30,7 +30,7 @@ from kvasir.serve.messages import (
 from kvasir.serve.questions import Questions
 from kvasir.serve.replay import Live, Replay
 from kvasir.serve.slices import Slices, Work
-from kvasir.serve.streams import READ_EVENTS, EventStream, n_reads
+from kvasir.serve.streams import EventStream, in_turns, n_reads
 from kvasir.serve.suspects import PASSED_TOKENS, Suspects
 from kvasir.serve.tokenlog import ReplayError
 from kvasir.serve.totals import at_rest, total
@@ -111,7 +111,8 @@ class Ledger:
     @property
     def has_work(self) -> bool:
         """Whether the engine owes an answer."""
-        return bool(self.in_engine())
+        link = self._link
+        return link is not None and any(x.link is link for x in self.live.values())
 
     def cancel(self, stream: EventStream, ids: Sequence[int]) -> None:
         """End choices; ids that ended already are fine. Their events no longer arrive."""
@@ -191,8 +192,7 @@ class Ledger:
             stats, before = message.stats, self._before
             self.stats = stats if before is None else total(before, stats)
             self.n_told += len(message.events)
-            for first in range(0, max(1, len(message.events)), READ_EVENTS):
-                events = message.events[first : first + READ_EVENTS]
+            for events in in_turns(message.events):
                 left = [event for event in events if self._deliver(event)]
                 yield from repeat(None, n_reads(left))
             return

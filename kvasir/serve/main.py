@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import KvasirError
 from kvasir.serve.allocator import give_back_large_blocks
 from kvasir.serve.app import build_admin, build_admin_socket, build_app
+from kvasir.serve.arrivals import in_turns
 from kvasir.serve.background import Background
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
@@ -30,6 +30,7 @@ from kvasir.serve.connections import Connections
 from kvasir.serve.handover import Handover
 from kvasir.serve.http_limits import FORM_BYTES, HttpLimits
 from kvasir.serve.http_protocol import BoundedHttpProtocol
+from kvasir.serve.http_server import HttpServer
 from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.lag import measure_lag
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
@@ -39,7 +40,7 @@ from kvasir.serve.origins import with_cors
 from kvasir.serve.reload import Current
 from kvasir.serve.request_log import NOTED_BYTES, observers
 from kvasir.serve.service import Model, Service
-from kvasir.serve.settle import settle
+from kvasir.serve.settle import SERVER_UNTIDY, rarely, settle, tidy
 from kvasir.serve.spawn import EngineChild, Engines
 from kvasir.serve.state.state import State, open_state, quota_of
 from kvasir.serve.streams import EngineDown
@@ -66,16 +67,10 @@ FLUSH_SECONDS = 2
 """How long responses that are complete may take to reach their clients at the end."""
 DESERTED_SECONDS = 0.05
 """Between two looks whether somebody is connected."""
+TIDY_SECONDS = 1.0
+"""Between two looks for garbage."""
 DEATH_SECONDS = 1.0
 """How long health routes report a dead engine before the server exits."""
-
-
-class _UvicornServer(uvicorn.Server):
-    """uvicorn without its own signal handling, which ends with the signal instead of status 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def run(
@@ -169,8 +164,8 @@ class _Main:
         text = asyncio.create_task(asyncio.to_thread(load_text, self._source))
         service = self._service(text)
         self._background = Background(service)
-        app = with_cors(build_app(service), self._options)
-        server = _UvicornServer(self._uvicorn_config(app, self._connections))
+        app = in_turns(with_cors(build_app(service), self._options), self._client.slices)
+        server = HttpServer(self._uvicorn_config(app, self._connections))
         admins = self._admins(service)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signal, number)
@@ -182,6 +177,7 @@ class _Main:
             asyncio.create_task(self._manager.watch()),
             asyncio.create_task(measure_lag(service.metrics.lag.observe)),
             asyncio.create_task(self._background.run()),
+            asyncio.create_task(self._tidy()),
         ]
         if (seconds := self._options.sleep_idle_seconds) is not None:
             tasks.append(asyncio.create_task(self._supervisor.doze(seconds)))
@@ -229,7 +225,7 @@ class _Main:
             supervisor=self._supervisor,
         )
 
-    def _admins(self, service: Service) -> dict[_UvicornServer, socket.socket]:
+    def _admins(self, service: Service) -> dict[HttpServer, socket.socket]:
         """Servers of the operator, each with its listener."""
         found = {}
         for listener, build in (
@@ -238,7 +234,7 @@ class _Main:
         ):
             if listener is not None:
                 few = Connections(ADMIN_CONNECTIONS)
-                found[_UvicornServer(self._uvicorn_config(build(service), few))] = listener
+                found[HttpServer(self._uvicorn_config(build(service), few))] = listener
         return found
 
     def _uvicorn_config(self, app: ASGIApp, connections: Connections) -> uvicorn.Config:
@@ -293,6 +289,7 @@ class _Main:
             self._client.dead.set()
             return
         settle()
+        rarely(SERVER_UNTIDY)
         for name, reason in info.reasons.items():
             logger.info("%s: %s", name, reason)
         for warning in info.warnings:
@@ -306,7 +303,14 @@ class _Main:
         logger.info("serving %s at %s/v1", ", ".join(self._names), address(self._listeners.clients))
         await text.result().report(self._options.tool_format)  # from now on nobody waits for it
 
-    async def _stop(self, server: uvicorn.Server) -> None:
+    async def _tidy(self) -> None:
+        """Looks for garbage while nobody asks for anything."""
+        while True:
+            await self._client.idle()
+            tidy()
+            await asyncio.sleep(TIDY_SECONDS)
+
+    async def _stop(self, server: HttpServer) -> None:
         """Ends ``server`` after a drain, or a moment after the engine's death."""
         dead = asyncio.create_task(self._client.dead.wait())
         signalled = asyncio.create_task(self._signalled.wait())
@@ -317,7 +321,7 @@ class _Main:
         if dead.done():
             self._failed = True
             await asyncio.sleep(DEATH_SECONDS)
-        server.should_exit = True
+        server.end()
 
     async def _drain(self) -> None:
         if self._ended_by:
@@ -336,8 +340,8 @@ class _Main:
     async def _hand_over(
         self,
         announced: asyncio.Task[None],
-        server: _UvicornServer,
-        admins: Iterable[_UvicornServer],
+        server: HttpServer,
+        admins: Iterable[HttpServer],
     ) -> None:
         """Ends this server when a successor accepts in its place. Who is connected already is
         answered: the next request of each connection is its last."""
@@ -356,7 +360,7 @@ class _Main:
                 each.close()
         await self._background.close()
         await self._finish(self._deserted())
-        server.should_exit = True
+        server.end()
 
     async def _deserted(self) -> None:
         """Returns when nobody is connected any more, and nothing runs."""

@@ -145,7 +145,7 @@ async def respond(run: AnswerRun, exchange: Exchange, store: Storing | None = No
     Raises what the run raises; a stream has then begun or not, as ``exchange.started`` tells."""
     grammar = run.grammar
     if run.resolved.stream:
-        batches = run.batches(exchange)
+        batches = run.batches(exchange.outlet)
         news = batches if store is None else _stored(batches, store)
         return await exchange.send_stream(news, grammar)
     parts = await run.whole()

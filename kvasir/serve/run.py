@@ -33,7 +33,6 @@ Batch = list[Parts]
 class Outlet(Protocol):
     """Where events go without waiting."""
 
-    @property
     def takes_events(self) -> bool:
         """Whether it does now."""
         ...
@@ -83,8 +82,8 @@ class AnswerRun:
                     for some in _some(grammar.opening(tally)):
                         yield some
                     if outlet is not None and interval == 1 and not grammar.has_logprobs:
-                        tell = partial(_tell, outlet, grammar, tally)
-                        generation.tell(tell, lambda: outlet.takes_events)
+                        tell = partial(_tell, outlet.tell, grammar, tally)
+                        generation.tell(tell, outlet.takes_events)
                 if len(deltas) == 1 and not grammar.has_logprobs:
                     tally.add(deltas[0])
                     if events := grammar.events(deltas[0], tally):
@@ -152,10 +151,10 @@ async def after(batches: AsyncGenerator[Batch, None], number: int) -> AsyncGener
                 yield rest
 
 
-def _tell(outlet: Outlet, grammar: Grammar, tally: Tally, delta: Delta) -> None:
+def _tell(tell: Callable[[bytes], None], grammar: Grammar, tally: Tally, delta: Delta) -> None:
     tally.add(delta)
     if events := grammar.events(delta, tally):
-        outlet.tell(b"".join(flat(events)))
+        tell(b"".join(flat(events)))
 
 
 def _some(events: Iterator[Parts]) -> Iterator[Batch]:

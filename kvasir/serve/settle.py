@@ -13,6 +13,9 @@ MIN_UNTIDY = 100
 """Collections of what is young, 7,000 objects that stay each, that make ``tidy`` worthwhile."""
 MAX_UNTIDY = 10_000
 """The same after which everything is looked through whatever runs."""
+SERVER_UNTIDY = 400
+"""The same for a server, whose requests leave a little garbage where answers are read for calls and
+reasoning."""
 
 
 def hurry() -> None:
@@ -29,12 +32,11 @@ def settle() -> None:
     trim()
 
 
-def rarely() -> None:
+def rarely(max_untidy: int = MAX_UNTIDY) -> None:
     """Looks through what is young seldom, and through what has lived for long (thousands of waiting
-    requests, among which there is hardly any garbage) only in ``tidy``, or after very much: it
-    takes tens of milliseconds. For the engine, whose steps wait for it and which makes no cycles.
-    """
-    gc.set_threshold(YOUNG, 0, MAX_UNTIDY)
+    requests, among which there is hardly any garbage) only in ``tidy``, or after ``max_untidy``: it
+    takes tens of milliseconds, in which no step begins and no client is answered."""
+    gc.set_threshold(YOUNG, 0, max_untidy)
 
 
 def tidy() -> None:

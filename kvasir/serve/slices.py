@@ -52,14 +52,27 @@ class Slices:
         finally:
             work.close()
 
+    async def turn(self) -> None:
+        """Returns in a pass that has time left: what follows without waiting is part of its slice,
+        and should be short."""
+        async with self._turn:
+            if self._end is not None and self._clock() >= self._end:
+                await asyncio.sleep(0)
+            self._begin()
+
     def _slice(self, work: Work[Value]) -> None:
         """Raises StopIteration at the end of ``work``."""
+        end = self._begin()
+        next(work)
+        while self._clock() < end:
+            next(work)
+
+    def _begin(self) -> float:
+        """When the slice of this pass ends."""
         if self._end is None:
             self._end = self._clock() + self._seconds
             asyncio.get_running_loop().call_soon(self._next_pass)
-        next(work)
-        while self._clock() < self._end:
-            next(work)
+        return self._end
 
     def _next_pass(self) -> None:
         self._end = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
@@ -34,8 +34,19 @@ SILENCE_SECONDS = 10.0
 
 READ_EVENTS = 64
 """Read at a time: to tell them to a client takes one or two milliseconds."""
+READ_ENDS = 8
+"""Ends of choices that take as long: each closes a response, and is counted and logged."""
 READ_LOGPROBS = 512
 """Log probabilities that take as long."""
+
+
+def in_turns(events: Sequence[TokenEvent]) -> Iterator[Sequence[TokenEvent]]:
+    """``events`` as their readers are given them, one part in each pass of the loop; at least
+    one."""
+    n_ends = sum(event.finish is not None for event in events)
+    size = READ_EVENTS if n_ends <= READ_ENDS else READ_ENDS
+    for first in range(0, max(1, len(events)), size):
+        yield events[first : first + size]
 
 
 def n_reads(events: Sequence[TokenEvent]) -> int:
@@ -77,8 +88,15 @@ class EventStream:
     def push(self, event: TokenEvent) -> bool:
         """False when the reader is too slow: the buffer is full and the request must be
         cancelled."""
-        if self._reader is not None and self._is_heard(event):
-            return True
+        if self._reader is not None and self._hear is not None and event.finish is None:
+            try:
+                is_heard = self._hear(event)
+            except Exception as error:  # the stream's own failure
+                self.fail(error)
+                return True
+            if is_heard:
+                self._news = self._clock()
+                return True
         now, pending = self._clock(), self._pending
         if len(pending) >= self._limit and now - pending[0][0] > SLOW_SECONDS:
             return False
@@ -88,19 +106,6 @@ class EventStream:
         if self._reader is not None:
             self._wake()
         return True
-
-    def _is_heard(self, event: TokenEvent) -> bool:
-        """What fails here is the stream's own failure."""
-        if self._hear is None or event.finish is not None:
-            return False
-        try:
-            is_heard = self._hear(event)
-        except Exception as error:
-            self.fail(error)
-            return True
-        if is_heard:
-            self._news = self._clock()
-        return is_heard
 
     def fail(self, error: Exception) -> None:
         """Ends the stream; what arrived before is still read first."""

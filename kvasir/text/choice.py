@@ -100,7 +100,8 @@ class Choice:
             raise failure_of(event)
         if len(event.tokens) == 1 and event.finish is None and not self._needs_look:
             self.n_tokens += 1
-            return self._delta(event, self._decoder.push(event.tokens[0]), 1, None, None)
+            said = self._decoder.push(event.tokens[0]), event.tokens, event.n_cached
+            return Delta(self._index, *said, event.logprobs, event.prompt_logprobs, event.scores)
         parts: list[str] = []
         for count, token in enumerate(event.tokens, start=1):
             is_stop = event.stop_id is not None and count == len(event.tokens)

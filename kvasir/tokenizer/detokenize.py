@@ -20,19 +20,31 @@ class StreamDecoder:
         self, tokenizer: Tokenizer, skip_special: bool = True, continues: bool = False
     ) -> None:
         self._tokenizer = tokenizer
+        self._texts = tokenizer.token_texts
         self._skipped = tokenizer.special_ids if skip_special else frozenset()
         self._strips = tokenizer.strips_space and not continues
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._holds = False
+        """Whether bytes are held back, which go with those of the next token."""
 
     def push(self, token_id: int) -> str:
         """The text that ``token_id`` completes, often all of its own; may be empty."""
         if token_id in self._skipped:
             return ""
+        if not (self._holds or self._strips):
+            text = self._texts[token_id]
+            if text is not None:
+                return text
+        return self._decode(token_id)
+
+    def _decode(self, token_id: int) -> str:
         data = self._tokenizer.token_bytes(token_id)
         if self._strips and data:
             data = data.removeprefix(b" ")
             self._strips = False
-        return self._decoder.decode(data)
+        text = self._decoder.decode(data)
+        self._holds = bool(self._decoder.getstate()[0])
+        return text
 
     def n_broken(self, token_id: int) -> int:
         """How many U+FFFD the bytes held back become when ``token_id`` follows."""
@@ -44,6 +56,7 @@ class StreamDecoder:
 
     def flush(self) -> str:
         """What the bytes held back amount to, "" or U+FFFD; nothing is held back any more."""
+        self._holds = False
         return self._decoder.decode(b"", final=True)
 
 

@@ -60,6 +60,7 @@ class Tokenizer:
         last = max(spec.added_ids, default=-1) + 1
         self.vocab_size = max(self._backend.get_vocab_size(with_added_tokens=False), last)
         self._bytes: list[bytes | None] = [None] * self.vocab_size
+        self.token_texts = _TokenTexts(self)
         self._affixes = self._find_affixes(spec.n_embeddings or MAX_IDS)
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
@@ -210,6 +211,23 @@ class Tokenizer:
         if self._spec.style == "word_piece":
             return _spell_word_piece(piece)
         return bytes_of(piece)
+
+
+class _TokenTexts(dict[int, str | None]):
+    """The texts of tokens whose bytes are whole characters, None of others; looked up where they
+    are needed, and known from then on."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token_id: int) -> str | None:
+        try:
+            text = self._tokenizer.token_bytes(token_id).decode()
+        except UnicodeDecodeError:
+            text = None
+        if 0 <= token_id < self._tokenizer.vocab_size:
+            self[token_id] = text
+        return text
 
 
 def _encoding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ class Heard:
 
     special_ids: frozenset[int] = frozenset()
     strips_space = False
+    token_texts: Mapping[int, str | None] = {}
 
     def __init__(self, body: dict[str, Any] | None = None) -> None:
         self.body = body or {}

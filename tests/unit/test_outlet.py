@@ -55,7 +55,6 @@ class Outlet:
         self._n_asked = 0
         self._takes = takes
 
-    @property
     def takes_events(self) -> bool:
         self._n_asked += 1
         return self._takes(self._n_asked)
@@ -206,19 +205,19 @@ class Cycle:
         ("chunked_encoding", None),
     ],
 )
-def test_chunks_are_wanted_while_a_response_goes_on(field: str, value: bool | None) -> None:
+def test_chunks_are_taken_while_a_response_goes_on(field: str, value: bool | None) -> None:
     cycle: Any = Cycle()
     chunks = Chunks(cycle)
-    assert chunks.are_wanted
-    chunks.write(b"data: a long line of text\n\n")
+    assert chunks.takes_events()
+    chunks.tell(b"data: a long line of text\n\n")
     assert cycle.written == [b"1b\r\ndata: a long line of text\n\n\r\n"]
     setattr(cycle, field, value)
-    assert not chunks.are_wanted
+    assert not chunks.takes_events()
 
 
-def test_the_chunks_of_a_response_that_is_gone_are_not_wanted() -> None:
+def test_the_chunks_of_a_response_that_is_gone_are_not_taken() -> None:
     cycle: Any = Cycle()
     chunks = Chunks(cycle)
     cycle.flow = cycle.transport = cycle.write = None
     del cycle
-    assert not chunks.are_wanted
+    assert not chunks.takes_events()

@@ -101,6 +101,12 @@ class ChatGrammar(ChoiceGrammar):
             yield from self._of(delta.index).add(delta.logprobs)
 
     def events(self, delta: Delta, tally: Tally) -> list[Parts]:
+        if self._goes_on_with_text(delta):
+            said = b'{"index":%d,"delta":{"content":%b},"logprobs":null'
+            return [[self._head, said % (delta.index, encode(delta.text)), self._tail]]
+        return self._worded(delta, tally)
+
+    def _worded(self, delta: Delta, tally: Tally) -> list[Parts]:
         if not self._is_news(delta):
             return []
         if self._resolved.job.reading is None:

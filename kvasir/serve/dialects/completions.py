@@ -85,6 +85,7 @@ class CompletionGrammar(ChoiceGrammar):
         super().__init__(resolved, envelope, kind="text_completion", chunk_kind="text_completion")
         self._job, self._echoes = resolved.job, resolved.echoes
         self._is_silent = self._job.params.max_tokens == 0
+        self._tells_text_alone = self._tells_text_alone and not self._is_silent
         self._names = TokenNames(tokenizer, self._show.names_are_ids)
         self._prompts: dict[int, PromptLogprobs] = {}
         self._scores: dict[int, PromptScores] = {}
@@ -103,6 +104,12 @@ class CompletionGrammar(ChoiceGrammar):
             yield from self._of(delta.index).add(delta.logprobs)
 
     def events(self, delta: Delta, tally: Tally) -> list[Parts]:
+        if self._goes_on_with_text(delta) and self._echoed[delta.index]:
+            said = b'{"index":%d,"text":%b,"logprobs":null' % (delta.index, encode(delta.text))
+            return [[self._head, said, self._tail]]
+        return self._worded(delta, tally)
+
+    def _worded(self, delta: Delta, tally: Tally) -> list[Parts]:
         found, index = [], delta.index
         if not self._echoed[index] and not self._waits(delta):
             self._echoed[index] = True

@@ -28,6 +28,9 @@ from kvasir.validation.standing import check_salt, check_session
 encode = msgspec.json.Encoder().encode
 
 
+_GOES_ON = b',"finish_reason":null,"stop_reason":null}'
+
+
 class Show(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an answer tells beside its choices and more of them than their text."""
 
@@ -105,6 +108,12 @@ class ChoiceGrammar(ABC):
         self._envelope = envelope
         self._kind = kind
         self._head = b"data: " + encode(self._wrap([], chunk_kind))[: -len("]}")]
+        self._tells_text_alone = not (
+            self.has_logprobs or show.token_ids or show.usage_each or resolved.job.reading
+        )
+        """Whether an event of a choice that goes on tells its text, and else what all do."""
+        self._tail = _GOES_ON + b"]" + (b',"usage":null' if show.usage else b"") + b"}\n\n"
+        """What follows the logprobs in such an event."""
 
     def _wrap(self, choices: Sequence[Json] | msgspec.Raw, kind: str) -> Json:
         return {
@@ -167,6 +176,15 @@ class ChoiceGrammar(ABC):
     def _choice(self, index: int, choice: Whole) -> Parts:
         """``index``: in the answer."""
 
+    def _goes_on_with_text(self, delta: Delta) -> bool:
+        """Whether its event is ``_head``, a beginning of the choice up to its logprobs, and
+        ``_tail``: the bytes that ``_worded`` gives, which words every delta."""
+        return self._tells_text_alone and delta.finish is None and bool(delta.text)
+
+    @abstractmethod
+    def _worded(self, delta: Delta, tally: Tally) -> list[Parts]:
+        """Events of any delta."""
+
     def _is_news(self, delta: Delta) -> bool:
         """Whether an event has anything to tell of ``delta``."""
         if delta.text or delta.finish is not None or self._says(delta):
@@ -186,7 +204,7 @@ class ChoiceGrammar(ABC):
 def finished(delta: Delta) -> bytes:
     """The end of a choice in an event."""
     if delta.finish is None:
-        return b',"finish_reason":null,"stop_reason":null}'
+        return _GOES_ON
     return b',"finish_reason":%b,"stop_reason":%b}' % (
         encode(finish_of(delta.finish, has_calls=delta.has_calls)),
         encode(delta.stop_reason),
