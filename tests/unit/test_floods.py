@@ -18,10 +18,11 @@ from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve import frames
+from kvasir.serve.choices import choices
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
 from kvasir.serve.link import Link
-from kvasir.serve.messages import AskHoldings, Cancel, HoldingsAnswer, News, Submit, choices
+from kvasir.serve.messages import AskHoldings, Cancel, HoldingsAnswer, News, Submit
 from kvasir.serve.outbox import MAX_ITEMS, Outbox
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown
