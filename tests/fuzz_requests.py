@@ -23,9 +23,9 @@ from kvasir.models.loaded import load_model
 from kvasir.offline.prompts import read_conversations, read_prompts
 from kvasir.serve import jobs, jsonbody
 from kvasir.serve.admission import AdmissionLimits
+from kvasir.serve.choices import choices
 from kvasir.serve.dialects.chat import CHAT
 from kvasir.serve.dialects.completions import COMPLETIONS
-from kvasir.serve.messages import choices
 from kvasir.serve.protocol.chat import ChatRequest
 from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.resolved import Job

@@ -15,7 +15,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.program import Program
-from kvasir.models import ModelConfig, build_program, config_from, is_ignorable
+from kvasir.models import ModelConfig, build_program, config_from, ignorable
 from kvasir.weights.bind import Binding, bind
 from kvasir.weights.source import open_model
 from tests.planned import placed, step_plan
@@ -41,7 +41,7 @@ def load(
     source = open_model(path)
     config = config_from(source)
     program = build_program(config, max_positions=max_positions)
-    binding = bind(program, source, lambda name: is_ignorable(config, name))
+    binding = bind(program, source, ignorable(config))
     if dtype is not None:
         formats = binding.formats()
         program = lower_passes(program, dtype=dtype, formats=formats, kv_dtype=kv_dtype)

@@ -3,9 +3,7 @@ wins."""
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +85,8 @@ def _checked(infos: Mapping[str, OptionInfo], said: Said) -> dict[str, Setting]:
 def _from_file(path: Path, infos: Mapping[str, OptionInfo]) -> Said:
     """Keys are option names or their aliases, with ``-`` or ``_``, and there are no tables."""
     text = _text(path)
+    import tomllib  # 5 ms of each start, of which few have a file
+
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -165,5 +165,7 @@ def _names(infos: Mapping[str, OptionInfo]) -> dict[str, str]:
 
 
 def _nearest(name: str, names: Mapping[str, str]) -> str:
+    import difflib  # for an error alone
+
     found = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     return f": did you mean {found[0]}?" if found else ""

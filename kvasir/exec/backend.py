@@ -15,7 +15,7 @@ from kvasir.ir.bundle import Bundle
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
-from kvasir.models import build_program, is_ignorable
+from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 from kvasir.models.rope import rope_digest
 from kvasir.weights.bind import Binding, bind
@@ -118,7 +118,7 @@ class ProgramBackend:
     ) -> tuple[Program, Binding]:
         """The program of a model after all passes, and its weights."""
         raw = build_program(model.config, max_positions=config.sizes.max_model_len)
-        binding = bind(raw, model.source, lambda tensor: is_ignorable(model.config, tensor))
+        binding = bind(raw, model.source, ignorable(model.config))
         program = self.passes(
             raw,
             dtype=config.model.dtype,

@@ -6,10 +6,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from kvasir.grammar.errors import InvalidGrammar
-from kvasir.grammar.matcher import GrammarTokens, load_tokens
 from kvasir.grammar.thinking import (
     Follower,
     FreeFollower,
@@ -25,14 +25,25 @@ MAX_COMPILED_BYTES = 32 * 2**20
 """Of the texts of grammars that are kept compiled: what is made of them is a few times as large."""
 
 
+class GrammarCompiler(Protocol):
+    """Compiles grammars over one vocabulary."""
+
+    brace: int
+    """The token that begins an object by itself; -1: there is none."""
+
+    def bytes_of(self, token: int) -> bytes: ...
+
+    def compile(self, text: str) -> Follower: ...
+
+
 class GrammarMasks:
     """Grammars are compiled on a thread of their own, beside the steps, and kept by their text,
     the least recently used one leaving first."""
 
-    def __init__(self, tokens: Callable[[], GrammarTokens]) -> None:
+    def __init__(self, tokens: Callable[[], GrammarCompiler]) -> None:
         """``tokens``: made with the first grammar."""
         self._make_tokens = tokens
-        self._tokens: GrammarTokens | None = None
+        self._tokens: GrammarCompiler | None = None
         self._pool = ThreadPoolExecutor(1, "grammar")
         self._lock = threading.Lock()
         self._held: WeakValueDictionary[str, Future[Follower]] = WeakValueDictionary()
@@ -98,7 +109,7 @@ class GrammarMasks:
         return self._tokens.compile(constraint) if constraint else FreeFollower()
 
 
-def check_compiles(tokens: GrammarTokens, text: str, bits: Bits) -> None:
+def check_compiles(tokens: GrammarCompiler, text: str, bits: Bits) -> None:
     """Compile ``text`` and ask for its first mask, and for that behind a brace: where more may
     follow than the library keeps in mind it gives up there. Raises InvalidGrammar."""
     try:
@@ -113,4 +124,11 @@ def check_compiles(tokens: GrammarTokens, text: str, bits: Bits) -> None:
 def grammar_masks(path: str | None, n_ids: int) -> GrammarMasks:
     """Of the model at ``path``, which has ``n_ids`` logits. Nothing is loaded before the first
     request with a grammar."""
-    return GrammarMasks(lambda: load_tokens(path, n_ids))
+
+    def load() -> GrammarCompiler:
+        # Imported now: with the tokenizers library it is 25 ms of a start, and 5 MB.
+        from kvasir.grammar.matcher import load_tokens
+
+        return load_tokens(path, n_ids)
+
+    return GrammarMasks(load)

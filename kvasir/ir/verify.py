@@ -47,42 +47,44 @@ def verify(program: Program, stage: str) -> None:
     _check_kv(program)
 
 
-def _need(condition: bool, message: str) -> None:
+def _need(condition: bool, message: str, *of: object) -> None:
+    """``message.format(*of)``, of which a start pays nothing: a program has thousands of rules."""
     if not condition:
-        raise ProgramError(message)
+        raise ProgramError(message.format(*of))
 
 
 def _check_signature(op: Op, where: str, stage: str) -> None:
     definition = OPS.get(op.kind)
     if definition is None:
         raise ProgramError(f"{where}: unknown op kind; known: {', '.join(sorted(OPS))}")
-    _need(stage in definition.stages, f"{where}: not allowed in a {stage} program")
-    _check_count(len(op.ins), definition.n_ins, f"{where}: inputs")
-    _check_count(len(op.weights), definition.n_weights, f"{where}: weights")
+    _need(stage in definition.stages, "{}: not allowed in a {} program", where, stage)
+    _check_count(len(op.ins), definition.n_ins, where, "inputs")
+    _check_count(len(op.weights), definition.n_weights, where, "weights")
     for name in sorted(definition.attrs.keys() - op.attrs.keys()):
         raise ProgramError(f"{where}: attribute {name} is missing")
     for name in sorted(op.attrs.keys() - definition.attrs.keys()):
         raise ProgramError(f"{where}: unknown attribute {name}")
     for name, kind in definition.attrs.items():
         value = op.attrs[name]
-        wrong = f"{where}: attribute {name} is {value!r}, expected {kind.__name__}"
-        _need(type(value) is kind, wrong)
+        wrong = "{}: attribute {} is {!r}, expected {.__name__}"
+        _need(type(value) is kind, wrong, where, name, value, kind)
 
 
-def _check_count(n: int, bounds: tuple[int, int | None], what: str) -> None:
+def _check_count(n: int, bounds: tuple[int, int | None], where: str, what: str) -> None:
     least, most = bounds
-    expected = f"{least} to {'any number' if most is None else most}"
-    _need(least <= n and (most is None or n <= most), f"{what}: {n}, expected {expected}")
+    end = "any number" if most is None else most
+    fits = least <= n and (most is None or n <= most)
+    _need(fits, "{}: {}: {}, expected {} to {}", where, what, n, least, end)
 
 
 def _check_names(program: Program, op: Op, where: str, defined: dict[str, Value]) -> None:
     for name in op.ins:
-        _need(name in defined, f"{where}: reads {name}, which no earlier op makes")
+        _need(name in defined, "{}: reads {}, which no earlier op makes", where, name)
     for name in op.weights:
-        _need(name in program.weights, f"{where}: weight {name} is not declared")
+        _need(name in program.weights, "{}: weight {} is not declared", where, name)
     for name in op.outs:
-        _need(name not in defined, f"{where}: {name} is made twice")
-        _need(name in program.values, f"{where}: {name} has no type")
+        _need(name not in defined, "{}: {} is made twice", where, name)
+        _need(name in program.values, "{}: {} has no type", where, name)
 
 
 def _check_types(program: Program, op: Op, where: str, defined: dict[str, Value]) -> None:
@@ -90,13 +92,16 @@ def _check_types(program: Program, op: Op, where: str, defined: dict[str, Value]
         types = output_types(op, defined, program.weights)
     except ShapeError as error:
         raise ProgramError(f"{where}: {error}") from None
-    _need(len(types) == len(op.outs), f"{where}: {len(op.outs)} outputs, expected {len(types)}")
+    n, expected = len(op.outs), len(types)
+    _need(n == expected, "{}: {} outputs, expected {}", where, n, expected)
     for name, type_ in zip(op.outs, types, strict=True):
         value = program.values[name]
-        _need(value.type == type_, f"{where}: {name} is {value.type}, the shape rule gives {type_}")
+        wrong = "{}: {} is {}, the shape rule gives {}"
+        _need(value.type == type_, wrong, where, name, value.type, type_)
         symbols = [dim for dim in value.shape if isinstance(dim, str)]
         known = value.dtype in DTYPES and all(symbol in SYMBOLS for symbol in symbols)
-        _need(known, f"{where}: {name} has an unknown dtype or symbol: {value.type}")
+        wrong = "{}: {} has an unknown dtype or symbol: {}"
+        _need(known, wrong, where, name, value.type)
         defined[name] = value
 
 
@@ -107,12 +112,13 @@ def _check_table(program: Program, op: Op, where: str) -> None:
         if table is None:
             raise ProgramError(f"{where}: constant {name} is not declared")
         fits = table.ndim == 2 and table.shape[1] == rotary
-        _need(fits, f"{where}: table {name} is {table.shape}, expected [positions, {rotary}]")
+        wrong = "{}: table {} is {}, expected [positions, {}]"
+        _need(fits, wrong, where, name, table.shape, rotary)
 
 
 def _check_outputs(program: Program, defined: dict[str, Value]) -> None:
     for name in program.outputs:
-        _need(name in defined, f"{program.name}: output {name} is never made")
+        _need(name in defined, "{}: output {} is never made", program.name, name)
     read = {name for op in program.ops for name in op.ins} | set(program.outputs)
     for op in program.ops:
         if op.outs and read.isdisjoint(op.outs):
@@ -120,17 +126,17 @@ def _check_outputs(program: Program, defined: dict[str, Value]) -> None:
 
 
 def _check_weights(program: Program, stage: str) -> None:
-    used = {name for op in program.ops for name in op.weights}
+    used, where = {name for op in program.ops for name in op.weights}, program.name
     for name, weight in program.weights.items():
-        _need(name in used, f"{program.name}: weight {name} is declared and never used")
-        _need(weight.name == name, f"{program.name}: weight {weight.name} is listed as {name}")
+        _need(name in used, "{}: weight {} is declared and never used", where, name)
+        _need(weight.name == name, "{}: weight {} is listed as {}", where, weight.name, name)
         placed = stage != "lowered" or weight.layout in LAYOUTS
-        _need(placed, f"{program.name}: weight {name} has no layout")
+        _need(placed, "{}: weight {} has no layout", where, name)
 
 
 def _check_kv(program: Program) -> None:
     specs = {spec.layer: spec for spec in program.kv}
-    _need(len(specs) == len(program.kv), f"{program.name}: two KV specs for one layer")
+    _need(len(specs) == len(program.kv), "{}: two KV specs for one layer", program.name)
     written: Counter[int] = Counter()
     for index, op in enumerate(program.ops):
         if op.kind not in (*KV_WRITERS, *KV_READERS, *STATE_OPS):
@@ -139,29 +145,25 @@ def _check_kv(program: Program) -> None:
         spec = specs.get(layer)
         if spec is None:
             raise ProgramError(f"{where}: layer {layer} has no KV spec")
-        _need(
-            (op.kind in STATE_OPS) == (spec.kind == "state") == (spec.state_size > 0),
-            f"{where}: layer {layer} keeps something else: {spec}",
-        )
+        same = (op.kind in STATE_OPS) == (spec.kind == "state") == (spec.state_size > 0)
+        _need(same, "{}: layer {} keeps something else: {}", where, layer, spec)
         if op.kind in STATE_OPS:
             written[layer] += 1
             continue
         heads = (spec.n_kv_heads, spec.head_dim) == op.integers("n_kv_heads", "head_dim")
-        _need(heads, f"{where}: heads differ from the KV spec of layer {layer}: {spec}")
+        _need(heads, "{}: heads differ from the KV spec of layer {}: {}", where, layer, spec)
         if op.kind in KV_WRITERS:
             written[layer] += 1
             continue
-        _need(
-            written[layer] > 0,
-            f"{where}: reads the cache of layer {layer} before this step wrote it",
-        )
+        early = "{}: reads the cache of layer {} before this step wrote it"
+        _need(written[layer] > 0, early, where, layer)
         window = op.integer("window")
         # What a token sees on both sides is computed with it: nothing leaves.
         kept = 0 if op.kind == "attention" and len(op.ins) > 1 else window
         latent = op.integer("latent") if op.kind == "latent_attention" else 0
-        _need(latent == spec.latent, f"{where}: latents differ from the KV spec: {spec}")
+        _need(latent == spec.latent, "{}: latents differ from the KV spec: {}", where, spec)
         same = kept == spec.window and (spec.kind == "window") == (spec.window > 0)
-        _need(same, f"{where}: window {window} differs from the KV spec: {spec}")
+        _need(same, "{}: window {} differs from the KV spec: {}", where, window, spec)
     for layer in specs:
-        times = f"written {written[layer]} times, expected once"
-        _need(written[layer] == 1, f"{program.name}: the cache of layer {layer} is {times}")
+        wrong = "{}: the cache of layer {} is written {} times, expected once"
+        _need(written[layer] == 1, wrong, program.name, layer, written[layer])

@@ -3,7 +3,7 @@
 from kvasir.models.decoder import build_program
 from kvasir.models.read import config_from
 from kvasir.models.spec import BlockSpec, LayerSpec, ModelConfig
-from kvasir.models.tensors import is_ignorable
+from kvasir.models.tensors import ignorable
 
 __all__ = [
     "BlockSpec",
@@ -11,5 +11,5 @@ __all__ = [
     "ModelConfig",
     "build_program",
     "config_from",
-    "is_ignorable",
+    "ignorable",
 ]

@@ -11,7 +11,7 @@ from kvasir.formats.types import FORMATS
 from kvasir.models.keys import listed
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
-from kvasir.models.tensors import is_ignorable
+from kvasir.models.tensors import ignorable
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -41,7 +41,8 @@ def load_model(path: str | None) -> LoadedModel:
 def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
     config, table = model.config, model.source.tensors
-    tensors = [table[name] for name in table if not is_ignorable(config, name)]
+    may_skip = ignorable(config)
+    tensors = [table[name] for name in table if not may_skip(name)]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(

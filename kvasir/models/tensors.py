@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -50,27 +50,32 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
     return partial(_weight, config, _family(config))
 
 
-def is_ignorable(config: ModelConfig, tensor: str) -> bool:
-    """Whether a tensor may be left unread by programs: derived values, a copy of the tied
-    embedding, what guesses further tokens, or what makes labels and vectors (``text.heads``)."""
-    head = tensor_name(_family(config), config.kind, "lm_head", config.base)
-    is_copy = config.tied and tensor == head
-    is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, tensor)
-    is_draft = is_draft or _is_unwritten(config, tensor)
-    return is_copy or is_draft or tensor in HEAD_TENSORS or tensor.endswith(_IGNORABLE)
-
-
-def _is_unwritten(config: ModelConfig, tensor: str) -> bool:
-    """Of keys or values in a layer that reads those of another one."""
-    readers = [i for i, layer in enumerate(config.layers) if layer.source is not None]
-    family, base = _family(config), config.base
-    names = (f"layers.{i}.{x}{end}" for i in readers for x in _WRITTEN for end in ("", ".bias"))
-    return any(tensor == tensor_name(family, config.kind, name, base) for name in names)
-
-
-def _is_draft_layer(config: ModelConfig, tensor: str) -> bool:
-    """Behind the layers of the model, where its family has such."""
+def ignorable(config: ModelConfig) -> Callable[[str], bool]:
+    """Says of a tensor whether programs may leave it unread: derived values, a copy of the tied
+    embedding, what guesses further tokens, or what makes labels and vectors
+    (``text.heads``)."""
     family = _family(config)
+    unread = {*HEAD_TENSORS, *_unwritten(config, family)}
+    if config.tied:
+        unread.add(tensor_name(family, config.kind, "lm_head", config.base))
+
+    def is_ignorable(tensor: str) -> bool:
+        is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, family, tensor)
+        return is_draft or tensor in unread or tensor.endswith(_IGNORABLE)
+
+    return is_ignorable
+
+
+def _unwritten(config: ModelConfig, family: Family) -> Iterator[str]:
+    """Keys and values in layers that read those of another one."""
+    for i, layer in enumerate(config.layers):
+        if layer.source is not None:
+            for part in (f"layers.{i}.{x}{end}" for x in _WRITTEN for end in ("", ".bias")):
+                yield tensor_name(family, config.kind, part, config.base)
+
+
+def _is_draft_layer(config: ModelConfig, family: Family, tensor: str) -> bool:
+    """Behind the layers of the model, where its family has such."""
     _, found, rest = f".{tensor}".partition(f"{_layers(family, config.kind)}.")
     layer = rest.partition(".")[0]
     has_them = "draft_layers" in family.fields

@@ -16,11 +16,12 @@ from kvasir.core.messages import EngineStats, Ready
 from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, PoolKind, Standing
 from kvasir.serve.admission import Admission, AdmissionLimits, reserve
+from kvasir.serve.choices import choices
 from kvasir.serve.engine_counts import EngineCounts
 from kvasir.serve.gate import Gate
 from kvasir.serve.ledger import Ledger
 from kvasir.serve.link import Link
-from kvasir.serve.messages import Freeze, Submit, choices
+from kvasir.serve.messages import Freeze, Submit
 from kvasir.serve.replay import Live
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown, EventStream, FatalRequest

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from kvasir.core.messages import StepEvents
 from kvasir.engine.engine import Engine
+from kvasir.serve.choices import choices
 from kvasir.serve.messages import (
     AskHoldings,
     CacheReset,
@@ -18,7 +19,6 @@ from kvasir.serve.messages import (
     ResetPrefixCache,
     Submit,
     ToEngine,
-    choices,
 )
 from kvasir.serve.outbox import Outbox
 

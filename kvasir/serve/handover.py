@@ -7,7 +7,6 @@ the other stops accepting, answers what it has, and ends. One that fails before 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -114,7 +113,10 @@ class Handover:
 
     async def _give(self, listener: socket.socket) -> bool:
         """Whether the next who connects has taken them."""
-        loop = asyncio.get_running_loop()
+        # Imported now: sockets are taken before the engine starts, and asyncio takes 20 ms.
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
         connection, _ = await loop.sock_accept(listener)
         with connection:
             connection.setblocking(False)

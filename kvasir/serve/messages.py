@@ -5,20 +5,16 @@ Beside these go the engine's own words, ``core.messages``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
-from msgspec import structs
 
 from kvasir.core.messages import Ready, StepEvents
 from kvasir.core.request import EngineRequest
 from kvasir.timing.records import Holding, Mark, StepRecord
-from kvasir.validation.params import other_choice
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """``n`` choices of one prompt, whose ids are ``request.id`` and those after it. ``request`` is
-    the first; the others are what ``choices`` makes of it."""
+    the first; the others are what ``serve.choices`` makes of it."""
 
     request: EngineRequest
     n: int = 1
@@ -87,12 +83,3 @@ ToEngine = (
     Submit | Cancel | EndThinking | Release | AskHoldings | ResetPrefixCache | Freeze | Shutdown
 )
 FromEngine = Ready | StepEvents | News | HoldingsAnswer | CacheReset | Fatal
-
-
-def choices(request: EngineRequest, n: int) -> Iterator[EngineRequest]:
-    """``n`` choices with ids from ``request.id`` on. They share the prompt and every parameter but
-    the seed; only the first scores the prompt, and the others fork from it."""
-    yield request
-    for i in range(1, n):
-        params = other_choice(request.params, i)
-        yield structs.replace(request, id=request.id + i, params=params, parent=request.id)

@@ -3,7 +3,6 @@ sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Mapping, MutableMapping
@@ -56,6 +55,9 @@ class Manager:
     async def watch(self) -> None:
         """Tells as often as it wants to know that the event loop goes on; returns when it does not
         want to."""
+        # Imported now: sockets are taken before the engine starts, and asyncio takes 20 ms.
+        from asyncio import sleep
+
         while self._seconds:
             self.tell("WATCHDOG=1")
-            await asyncio.sleep(self._seconds / 2)
+            await sleep(self._seconds / 2)

@@ -26,7 +26,7 @@ from kvasir.validation.restrict import (
     spell_words,
 )
 from kvasir.validation.sampling import Field, SamplingParams, fields_of
-from kvasir.validation.seeds import choice_seed, draw_seed
+from kvasir.validation.seeds import draw_seed, other_choice
 from kvasir.validation.stops import check_stops
 
 MAX_BIASES = 1024
@@ -159,12 +159,6 @@ def other_prompt(
     ends_late = params.ignore_eos and bool(first.constraint)
     least = max_tokens if ends_late else first.min_tokens
     return msgspec.structs.replace(first, seed=seed, max_tokens=max_tokens, min_tokens=least)
-
-
-def other_choice(first: TokenParams, choice: int) -> TokenParams:
-    """Parameters of another choice of the prompt that ``first`` is the first of."""
-    seed = choice_seed(first.seed, choice)
-    return msgspec.structs.replace(first, seed=seed, n_prompt_logprobs=-1)
 
 
 def _check_field(field: Field, value: object, names: Names) -> None:

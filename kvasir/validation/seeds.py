@@ -9,6 +9,10 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
+from kvasir.core.params import TokenParams
+
 SEED_BITS = 53
 """Of a drawn seed, so that JSON numbers carry it unharmed."""
 
@@ -19,6 +23,12 @@ def choice_seed(seed: int, choice: int) -> int:
         return seed
     digest = hashlib.blake2b(struct.pack("<QQ", seed, choice), digest_size=8).digest()
     return int.from_bytes(digest, "little")
+
+
+def other_choice(first: TokenParams, choice: int) -> TokenParams:
+    """Parameters of another choice of the prompt that ``first`` is the first of."""
+    seed = choice_seed(first.seed, choice)
+    return replace(first, seed=seed, n_prompt_logprobs=-1)
 
 
 def draw_seed() -> int:

@@ -56,7 +56,8 @@ def test_an_engine_is_built_of_it_through_its_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny.write_hf(tiny.llama(), tmp_path)
-    monkeypatch.setattr(backends, "BACKENDS", {"reference": REFERENCE, "toy": TOY})
+    entries = {"reference": lambda: REFERENCE, "toy": lambda: TOY}
+    monkeypatch.setattr(backends, "BACKENDS", entries)
     answers = []
     for name in ("reference", "toy"):
         built = build_engine(

@@ -17,7 +17,7 @@ from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.ir.pool import with_pool
-from kvasir.models import build_program, config_from, is_ignorable
+from kvasir.models import build_program, config_from, ignorable
 from kvasir.weights.bind import bind
 from kvasir.weights.source import open_model
 from tests import tiny
@@ -37,7 +37,7 @@ class Case:
         config = config_from(source)
         config = replace(config, block=replace(config.block, both_ways=True))
         raw = build_program(config, max_positions=128)
-        self.binding = bind(raw, source, lambda name: is_ignorable(config, name))
+        self.binding = bind(raw, source, ignorable(config))
         formats = self.binding.formats()
         self.program = with_pool(lower_passes(raw, dtype=dtype, formats=formats))
         asked = make_requests(40, tiny.VOCAB, seed=4, max_prompt=120, max_tokens=1)

@@ -18,6 +18,7 @@ from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve import frames
+from kvasir.serve.choices import choices
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
 from kvasir.serve.link import Link
@@ -29,7 +30,6 @@ from kvasir.serve.messages import (
     News,
     ResetPrefixCache,
     Submit,
-    choices,
 )
 from kvasir.serve.outbox import MAX_ITEMS, Outbox
 from kvasir.serve.slices import Slices, Work

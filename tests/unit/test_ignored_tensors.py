@@ -12,7 +12,7 @@ import pytest
 from kvasir.cli.start_local import start_local
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
-from kvasir.models import build_program, is_ignorable
+from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.bind import bind
 from tests import tiny, tiny_encoders, tiny_layer_norms
@@ -53,7 +53,7 @@ def test_buffers_are_left_alone(
     loaded = load_model(str(folder))
     assert model_facts(loaded) == before
     program = build_program(loaded.config, max_positions=16)
-    assert bind(program, loaded.source, lambda name: is_ignorable(loaded.config, name))
+    assert bind(program, loaded.source, ignorable(loaded.config))
 
 
 def test_an_encoder_without_its_table_of_types_is_refused(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_an_encoder_without_its_table_of_types_is_refused(tmp_path: Path) -> Non
     lacking = replace(made, tensors={k: x for k, x in made.tensors.items() if k != name})
     loaded = load_model(str(tiny.write_hf(lacking, tmp_path)))
     with pytest.raises(ModelError, match="token_type_embeddings"):
-        bind(build_program(loaded.config), loaded.source, lambda x: is_ignorable(loaded.config, x))
+        bind(build_program(loaded.config), loaded.source, ignorable(loaded.config))
 
 
 def test_nobody_chats_with_an_encoder(tmp_path: Path) -> None:

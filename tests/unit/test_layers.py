@@ -77,11 +77,14 @@ THIRD_PARTY = {
 }
 # These import late on purpose: commands, so that help is instant; the package's lazy exports; and
 # the server, whose engine process loads the model while the rest of the server is imported; and
-# what fetches the default model, once in the life of a machine; and what only an extra brings.
+# what fetches the default model, once in the life of a machine; and what only an extra brings; and
+# what an engine process may never need: the other backends, the tokenizer that grammars need.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
     "kvasir.cli.",
+    "kvasir.exec.backends",
+    "kvasir.grammar.masks",
     "kvasir.serve.server",
     "kvasir.serve.tracing",
     "kvasir.weights.default",

@@ -15,7 +15,7 @@ import pytest
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
-from kvasir.models import LayerSpec, ModelConfig, config_from, is_ignorable
+from kvasir.models import LayerSpec, ModelConfig, config_from, ignorable
 from kvasir.models.keys import Keys
 from kvasir.models.loaded import load_model
 from kvasir.models.rope import inverse_frequencies, rope_digest, rope_table
@@ -256,7 +256,7 @@ def test_gguf_rope_factors(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", base.config, {**tensors, "rope_freqs.weight": ("F32", factors)})
     config = config_from(open_model(tmp_path / "m.gguf"))
     assert config.ropes == {ROPE: RopeConfig(1e4, "factors", factors=tuple(factors.tolist()))}
-    assert is_ignorable(config, "rope_freqs.weight")
+    assert ignorable(config)("rope_freqs.weight")
     plain = inverse_frequencies(RopeConfig(10000.0), 16)
     np.testing.assert_allclose(inverse_frequencies(config.ropes[ROPE], 16), plain / factors)
 

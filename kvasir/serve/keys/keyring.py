@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 
@@ -67,7 +66,10 @@ class Keyring:
                 code="no_key_file",
                 status=409,
             )
-        value = await asyncio.to_thread(self._file.edit, change)
+        # Imported now: a server opens its keys before its engine starts, and asyncio takes 20 ms.
+        from asyncio import to_thread
+
+        value = await to_thread(self._file.edit, change)
         self.reload()
         return value
 
