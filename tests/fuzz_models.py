@@ -26,7 +26,7 @@ from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.params import check_prompt, resolve_params
 from kvasir.validation.sampling import SamplingParams
-from tests import tiny
+from tests import tiny, tiny_gemma, tiny_latent, tiny_state
 from tests.fuzz_values import FLOATS, change_bytes, change_json, near
 from tests.gguf_writer import gguf_bytes, safetensors_bytes
 from tests.gguf_writer import value as encode
@@ -89,10 +89,18 @@ GGUF = (
     tiny.gguf_parts(tiny.mixtral(), "F16"),
     tiny.gguf_parts(tiny.gemma3(), "F32"),
     tiny.gguf_parts(tiny.qwen2(**SMALL), "BF16"),
+    tiny.gguf_parts(tiny_latent.deepseek_v3(), "Q8_0"),
+    tiny.gguf_parts(tiny_state.lfm2_moe(), "F16"),
+    tiny.gguf_parts(tiny_gemma.gemma4_moe(), "BF16"),
 )
 ENCODED = {id(item): encode(item) for metadata, _ in GGUF for item in metadata.values()}
 """What takes most of the time of writing a file, done once."""
-HF = tuple(map(_hf, (tiny.llama(**SMALL), tiny.mixtral(), tiny.gemma3(), tiny.qwen3(**SMALL))))
+NEWER = (tiny_latent.deepseek_v2(), tiny_state.lfm2(), tiny_gemma.gemma4())
+"""Latents, states, keys and values of other layers."""
+HF = tuple(
+    _hf(model)
+    for model in (tiny.llama(**SMALL), tiny.mixtral(), tiny.gemma3(), tiny.qwen3(**SMALL), *NEWER)
+)
 
 
 def write_case(seed: int, folder: Path) -> Path:

@@ -48,8 +48,11 @@ class KVDivision:
 
     def most(self, n_bytes: int) -> int:
         """Blocks of tokens that fit ``n_bytes``."""
-        cheapest = sum(group.block_bytes for group in self.groups) * CACHED_SHARE
-        return bisect_right(range(int(n_bytes / cheapest) + 2), n_bytes, key=self.n_bytes) - 1
+        windowed = sum(group.block_bytes for group in self.groups if group.window)
+        full = sum(group.block_bytes for group in self.groups) - windowed
+        share = CACHED_SHARE if self.is_caching or not full else 0.0
+        bound = int((n_bytes + windowed) / (full + share * windowed)) + 1
+        return bisect_right(range(bound + 1), n_bytes, key=self.n_bytes) - 1
 
     def _blocks(self, n: int, window: int) -> int:
         if not window:

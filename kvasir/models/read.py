@@ -89,6 +89,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         token_types=_token_types(fields, tensors),
         layer_embed=fields.integer("layer_embed", least=0),
         layer_vocab=_layer_vocab(fields, tensors),
+        draft_layers=fields.integer("draft_layers", least=0),
     )
 
 

@@ -32,6 +32,7 @@ def _full(fields: Fields, tensors: TensorTable, index: int, layer: LayerSpec) ->
     dim = fields.integer("full_head_dim", least=2, most=MAX_HEAD_DIM)
     if fields.kind == "gguf":
         fields.keys.integer("attention.value_length", dim, dim, dim)
+        _check_even(fields, dim)
         value = tensor_name(fields.family, "gguf", f"layers.{index}.v")
         return replace(layer, head_dim=dim, keys_are_values=value not in tensors)
     own, same = _own_config(fields, index), fields.flag("keys_are_values")
@@ -39,10 +40,17 @@ def _full(fields: Fields, tensors: TensorTable, index: int, layer: LayerSpec) ->
     if own is not None:
         dim = own.integer("head_dim", layer.head_dim, least=2, most=MAX_HEAD_DIM)
         heads = own.integer("num_key_value_heads", layer.n_kv_heads)
+    _check_even(fields, dim)
     if layer.n_heads % heads:
         expected = f"a divisor of {fields.key('n_heads')} = {layer.n_heads}"
         raise fields.error("full_kv_heads", heads, expected)
     return replace(layer, head_dim=dim, n_kv_heads=heads, keys_are_values=same)
+
+
+def _check_even(fields: Fields, dim: int) -> None:
+    """Rope turns pairs."""
+    if dim % 2:
+        raise fields.error("full_head_dim", dim, "an even number")
 
 
 def _own_config(fields: Fields, index: int) -> Keys | None:

@@ -64,8 +64,9 @@ def _head_sizes(fields: Fields, rank: int, rope_dim: int) -> tuple[int, int]:
         names = ("key_dim", "value_dim")
         key_dim, value_dim = (fields.integer(name, most=MAX_HEAD_DIM) for name in names)
         return key_dim, value_dim
-    keys = fields.keys
-    if not keys.has(fields.key("key_dim")):
+    keys, said = fields.keys, fields.key("key_dim")
+    if not keys.has(said):
+        said = _KEYS
         whole, value_dim = (keys.integer(name, most=MAX_HEAD_DIM) for name in (_KEYS, _VALUES))
     else:
         names = ("key_dim", "value_dim")
@@ -74,5 +75,5 @@ def _head_sizes(fields: Fields, rank: int, rope_dim: int) -> tuple[int, int]:
             if keys.integer(name, kept) != kept:
                 raise keys.error(name, keys.raw(name), f"{kept}, what a token keeps")
     if whole <= rope_dim:
-        raise keys.error(_KEYS, whole, f"more than {fields.key('rope_dim')} = {rope_dim}")
+        raise keys.error(said, whole, f"more than {fields.key('rope_dim')} = {rope_dim}")
     return whole - rope_dim, value_dim

@@ -228,6 +228,8 @@ class ModelConfig:
     """Before names of a folder's tensors, in place of what the family has there."""
     fused_qkv: bool | None = None
     """A GGUF file has q, k and v in one tensor, or in three, whatever others of the family do."""
+    draft_layers: int = 0
+    """Behind ``layers``: they guess further tokens, and nothing runs them."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 

@@ -13,7 +13,7 @@ from kvasir.models.family import Family, TensorNames
 from kvasir.models.label_heads import HEAD_TENSORS
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
-from kvasir.models.spec import LayerSpec, ModelConfig
+from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig
 from kvasir.weights.transforms import GROUPED_QKV, QKV
 
 _TOP = (
@@ -75,11 +75,11 @@ def _unwritten(config: ModelConfig, family: Family) -> Iterator[str]:
 
 
 def _is_draft_layer(config: ModelConfig, family: Family, tensor: str) -> bool:
-    """Behind the layers of the model, where its family has such."""
+    """Of those behind the layers of the model."""
     _, found, rest = f".{tensor}".partition(f"{_layers(family, config.kind)}.")
-    layer = rest.partition(".")[0]
-    has_them = "draft_layers" in family.fields
-    return has_them and bool(found) and layer.isdecimal() and int(layer) >= len(config.layers)
+    layer, first = rest.partition(".")[0], len(config.layers)
+    is_number = bool(found) and layer.isdecimal() and len(layer) <= len(str(MAX_LAYERS))
+    return is_number and first <= int(layer) < first + config.draft_layers
 
 
 def _layers(family: Family, kind: str) -> str:

@@ -137,7 +137,7 @@ struct Sampler::State {
         penalises(p.repeat_last_n != 0 &&
                   (p.repetition_penalty != 1 || p.frequency_penalty != 0 || p.presence_penalty != 0)),
         remembers(penalises || longest_beginning(p) > 0),
-        is_plain(p.samplers.empty() && p.typical_p >= 1),
+        is_plain(is_usual(p)),
         history(penalises ? p.repeat_last_n : 0, longest_beginning(p)),
         stages(is_plain ? std::vector<Stage>{} : stages_of(p.samplers)) {}
 
@@ -207,7 +207,7 @@ struct Sampler::State {
     Draw draw{params.seed, out_index, 0, 1, {-kInfinity, -1}, -kInfinity};
     Stages left(x, vocab, draw, scratch.selector, scratch.maxima, scratch.scores);
     for (Stage stage : stages) {
-      if (stage == Stage::kPenalties)
+      if (stage == kPenaltyStage)
         penalise(logits, path, scratch.changes);
       else if (!left.apply(stage, params))
         return kNothingLeft;

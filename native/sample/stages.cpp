@@ -9,10 +9,13 @@
 #include "sample/sampler.h"
 
 namespace kvasir {
+
+enum class Stage : int32_t { kPenalties, kTemperature, kMinP, kTopK, kTopP, kTypical };
+static_assert(Stage::kPenalties == kPenaltyStage);
+
 namespace {
 
-constexpr std::array<const char*, 6> kNames = {"penalties", "temperature", "min_p",
-                                               "top_k",     "top_p",       "typ_p"};
+constexpr std::array kNames = {"penalties", "temperature", "min_p", "top_k", "top_p", "typ_p"};
 constexpr int32_t kEveryId = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -28,6 +31,8 @@ std::vector<Stage> stages_of(std::span<const std::string> names) {
     for (size_t i = 0; i < kNames.size(); ++i) stages.push_back(static_cast<Stage>(i));
   return stages;
 }
+
+bool is_usual(const SlotParams& params) { return params.samplers.empty() && params.typical_p >= 1; }
 
 bool Stages::look() {
   draw_.largest = row_max(x_, n_).value;

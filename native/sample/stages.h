@@ -1,5 +1,5 @@
 // The stages of a draw one after the other, in any order: what requests with an order of their own or
-// typical-p ask for. The usual order goes without passes over the row between stages (sampler.cpp).
+// a rare stage ask for. The usual order goes without passes over the row between stages (sampler.cpp).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,12 +11,17 @@
 
 namespace kvasir {
 
-enum class Stage { kPenalties, kTemperature, kMinP, kTopK, kTopP, kTypical };
+// stages.cpp has the others, their names and how each is done.
+enum class Stage : int32_t;
+constexpr Stage kPenaltyStage{0};
 
 // By the names in kvasir.core.params.SAMPLERS; all of them when there are none. Throws std::invalid_argument.
 std::vector<Stage> stages_of(std::span<const std::string> names);
 
 struct SlotParams;
+
+// Whether there is no stage but those that are common, in their usual order.
+bool is_usual(const SlotParams& params);
 
 // Leaves in a row what may be drawn: what a stage removes becomes -inf.
 class Stages {

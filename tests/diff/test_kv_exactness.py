@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from tests import tiny, tiny_latent
 from tests.diff.test_native_exactness import Case
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, run
 from tests.loading import load
@@ -17,6 +17,7 @@ MODELS: dict[str, tuple[Callable[[], tiny.TinyModel], str]] = {
     "int8": (tiny.llama, "int8"),
     "e4m3, windows": (tiny.gemma3, "fp8_e4m3"),
     "e5m2": (tiny.llama, "fp8_e5m2"),
+    "int8, latents": (tiny_latent.deepseek_v3, "int8"),
 }
 NAMES = (
     "batch of 64, shuffled",

@@ -11,7 +11,7 @@ import pytest
 from kvasir.core.errors import ModelError
 from kvasir.ir.program import Transform
 from kvasir.weights.transforms import RawTensor, apply, from_floats, permute_rope, transposed
-from tests import tiny, tiny_layer_norms, tiny_moe
+from tests import tiny, tiny_latent, tiny_layer_norms, tiny_moe
 from tests.gguf_writer import ENCODERS
 from tests.loading import load
 
@@ -46,7 +46,7 @@ def test_a_copy_of_the_tied_head_is_not_unexpected(tmp_path: Path) -> None:
 
 
 def test_layers_that_guess_further_tokens_are_left_unread(tmp_path: Path) -> None:
-    """Behind the layers of a model whose family has such; elsewhere they are unexpected."""
+    """As many behind the layers of a model as its file says; others are unexpected."""
     model = tiny_moe.glm4_moe(num_nextn_predict_layers=1)
     more = {"model.layers.3.eh_proj.weight": np.zeros((64, 128), np.float32)}
     tiny.write_hf(replace(model, tensors={**model.tensors, **more}), tmp_path / "hf")
@@ -55,8 +55,10 @@ def test_layers_that_guess_further_tokens_are_left_unread(tmp_path: Path) -> Non
     guesses = replace(model, tensors=tensors)
     path = tiny.write_gguf_model(guesses, tmp_path / "m.gguf")
     assert len(load(path).config.layers) == 3
-    llama = tiny.llama()
-    tiny.write_hf(replace(llama, tensors={**llama.tensors, **more}), tmp_path / "llama")
+    for name, other in (("none", tiny_moe.glm4_moe()), ("llama", tiny.llama())):
+        tiny.write_hf(replace(other, tensors={**other.tensors, **more}), tmp_path / name)
+    with pytest.raises(ModelError, match=r"1 unexpected: model\.layers\.3\.eh_proj\.weight"):
+        load(tmp_path / "none")
     with pytest.raises(ModelError, match=r"1 unexpected: model\.layers\.3\.eh_proj\.weight"):
         load(tmp_path / "llama")
 
@@ -195,3 +197,15 @@ def test_gemma_norms_add_one_from_hf_and_not_from_gguf(tmp_path: Path) -> None:
 def test_unknown_transforms_are_refused() -> None:
     with pytest.raises(KeyError, match="shuffle"):
         apply(RawTensor("F32", (1,), np.zeros(4, np.uint8)), (Transform("shuffle"),))
+
+
+def test_fewer_layers_than_the_file_has_are_refused(tmp_path: Path) -> None:
+    """Else a model without its last layers would answer."""
+    model = tiny_latent.deepseek_v3()
+    short = replace(model, config={**model.config, "num_hidden_layers": 1})
+    with pytest.raises(ModelError, match=r"unexpected: model\.layers\.1\.input_layernorm\.weight"):
+        load(tiny.write_hf(short, tmp_path / "hf"))
+    name = f"model.layers.{'9' * 5000}.x.weight"  # more digits than Python makes a number of
+    more = {**model.tensors, name: np.zeros((1, 1), np.float32)}
+    with pytest.raises(ModelError, match=r"1 unexpected: model\.layers\.9999"):
+        load(tiny.write_hf(replace(model, tensors=more), tmp_path / "long"))

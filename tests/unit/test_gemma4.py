@@ -66,6 +66,8 @@ def test_what_no_reader_knows_of_a_layer_is_refused(own: object, tmp_path: Path)
         ({"num_kv_shared_layers": 5}, "num_kv_shared_layers is 5, expected fewer: "),
         ({"num_kv_shared_layers": 6}, "num_kv_shared_layers is 6, expected at most 5"),
         ({"vocab_size_per_layer_input": 300}, "is 300, expected at least the vocabulary of 320"),
+        ({"global_head_dim": 33}, "global_head_dim is 33, expected an even number"),
+        ({"per_layer_config": {"1": {"head_dim": 33}}}, "is 33, expected an even number"),
         ({"rope_parameters": None}, "rope_parameters: type is missing"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all', expected"),
     ],

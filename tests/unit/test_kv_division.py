@@ -51,6 +51,15 @@ def test_more_memory_is_for_the_layers_that_keep_everything() -> None:
     assert full.n_blocks == ((4 << 30) - 2240 * 15 * LAYER) // (15 * LAYER)
 
 
+@pytest.mark.parametrize("is_caching", [False, True])
+@pytest.mark.parametrize("n_windowed", [1, 5, 40])
+def test_all_memory_that_was_asked_for_is_used(n_windowed: int, is_caching: bool) -> None:
+    """However few of the layers keep everything: what is left is less than one block of all."""
+    asked, windows = 4 << 30, (*[512] * n_windowed, 0)
+    config = resolved(windows, kv_memory=asked, enable_prefix_caching=is_caching)
+    assert 0 <= asked - config.kv.n_bytes < config.kv.block_bytes
+
+
 def test_a_window_of_the_whole_length_is_none() -> None:
     config = resolved((512, 0) * 15, kv_memory="64MiB", max_model_len=512)
     assert config.kv.groups == (KVGroup((64 << 20) // (30 * LAYER)),)
