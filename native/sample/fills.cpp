@@ -1,6 +1,6 @@
 #include "sample/fills.h"
 
-#include <time.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <bit>
@@ -16,10 +16,11 @@ constexpr int kLooks = 4;
 
 double seconds(Fills::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-double thread_seconds() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+// 0 where the clock's thread has ended.
+int64_t nanoseconds(clockid_t clock) {
+  timespec t{};
+  if (clock_gettime(clock, &t) != 0) return 0;
+  return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
 int32_t only_bit(const uint32_t* bits, int64_t words) {
@@ -53,8 +54,9 @@ bool Fills::help() {
 
 void Fills::make(Own& one) {
   const auto began = Clock::now();
-  one.began.store(began.time_since_epoch().count(), std::memory_order_release);
-  const double cpu = thread_seconds();
+  if (pthread_getcpuclockid(pthread_self(), &one.clock) != 0) one.clock = CLOCK_THREAD_CPUTIME_ID;
+  const int64_t cpu = nanoseconds(one.clock);
+  one.began.store(cpu, std::memory_order_release);
   const Fill& fill = one.fill;
   uint32_t* bits = bits_ + fill.row * words_;
   std::fill_n(bits, words_, 0);
@@ -64,7 +66,7 @@ void Fills::make(Own& one) {
   if (!made) std::fill_n(bits, words_, 0);
   Filled& filled = one.filled;
   filled.only = only_bit(bits, words_);
-  filled.cpu_seconds = thread_seconds() - cpu;
+  filled.cpu_seconds = 1e-9 * double(nanoseconds(one.clock) - cpu);
   filled.seconds = seconds(Clock::now() - began);
   filled.state = made ? FillState::made : FillState::refused;
   raise_flag(ready_, fill.row);
@@ -86,7 +88,7 @@ std::vector<Filled> Fills::wait(Clock::duration all, Clock::duration each) {
       n_begun = std::min(n_begun, next_.exchange(n_begun, std::memory_order_acq_rel));
       continue;
     }
-    cancel_since(now - each);
+    cancel_slow(each);
     ended_.wait_until(lock, open ? std::min(end, now + each / kLooks) : now + each / kLooks,
                       [&] { return n_ended_ == n_begun; });
   }
@@ -95,11 +97,12 @@ std::vector<Filled> Fills::wait(Clock::duration all, Clock::duration each) {
   return found;
 }
 
-void Fills::cancel_since(Clock::time_point latest) {
+void Fills::cancel_slow(Clock::duration each) {
   for (int64_t i = 0; i < n_.load(std::memory_order_relaxed); i++) {
     Own& one = fills_[size_t(i)];
-    const Clock::rep began = one.began.load(std::memory_order_acquire);
-    if (began == 0 || one.filled.cancelled || began > latest.time_since_epoch().count()) continue;
+    const int64_t began = one.began.load(std::memory_order_acquire);
+    if (began == 0 || one.filled.cancelled) continue;
+    if (std::chrono::nanoseconds(nanoseconds(one.clock) - began) < each) continue;
     one.fill.cancel(one.fill.handle);
     one.filled.cancelled = true;
   }

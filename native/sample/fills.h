@@ -2,6 +2,8 @@
 // While one makes a mask it holds no item, so that the others go on; a thread beside them would be put in the
 // place of one that holds an item, for which all wait.
 #pragma once
+#include <time.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -46,17 +48,19 @@ class Fills {
   // Makes one that nobody has begun; false: there is none. Threads of the step call it between items.
   bool help();
   // What came of each. After `all`, nobody begins one any more; one that takes longer than `each` is
-  // cancelled. Returns when none is under way.
+  // cancelled, where it is its thread that works so long: of one that another process keeps from its core
+  // nothing is known. Returns when none is under way.
   std::vector<Filled> wait(Clock::duration all, Clock::duration each);
 
  private:
   struct Own {
     Fill fill;
     Filled filled;
-    std::atomic<Clock::rep> began{0};
+    clockid_t clock{};              // of the processor's time that its thread takes
+    std::atomic<int64_t> began{0};  // by that clock, in nanoseconds; 0: it is not under way
   };
   void make(Own& one);
-  void cancel_since(Clock::time_point latest);
+  void cancel_slow(Clock::duration each);
 
   uint32_t* const bits_;
   int32_t* const ready_;
