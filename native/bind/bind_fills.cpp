@@ -1,5 +1,3 @@
-#include "sample/fills.h"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "bind/bind.h"
+#include "sample/fills.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -81,7 +80,9 @@ void bind_fills(nb::module_& m) {
   nb::class_<BoundFills>(m, "Fills")
       .def(nb::init<Masks, Flags>(), "bits"_a.noconvert(), "ready"_a.noconvert())
       .def("put", &put, "fills"_a)
-      .def("help", [](BoundFills& self) { return self.fills.help(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "help", [](BoundFills& self) { return self.fills.help(); },
+          nb::call_guard<nb::gil_scoped_release>())
       .def("wait", &wait, "seconds"_a, "each"_a);
 }
 

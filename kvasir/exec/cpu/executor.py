@@ -49,7 +49,7 @@ class CpuSettings:
     huge_pages: bool = True
 
 
-class _NativeMasks(StepMasks):
+class NativeMasks(StepMasks):
     """Read by threads that take no lock, and that make some of them."""
 
     def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
@@ -67,7 +67,7 @@ class CpuExecutor(LocalExecutor):
     else, that the native core cannot compute.
     """
 
-    new_masks = _NativeMasks
+    new_masks = NativeMasks
 
     def __init__(
         self,
