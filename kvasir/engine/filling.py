@@ -13,7 +13,7 @@ Wanted = Sequence[tuple[int, Path]]
 """Logit rows of one slot, and their paths."""
 
 
-class Asked(NamedTuple):
+class StepMask(NamedTuple):
     """The mask of a logit row that its step makes."""
 
     row: int
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 def asked_within(
     wanted: Mapping[int, Wanted], owners: Mapping[int, Request], followed: Mapping[int, Followed]
-) -> list[Asked]:
+) -> list[StepMask]:
     """Of slots with one row behind new outputs. The others are for threads beside the step: to open
     an answer, paths, and what has been slow."""
     found = []
@@ -42,7 +42,7 @@ def asked_within(
         new = request.tokens[request.n_prompt + one.n_outputs :]
         fill = one.masks.native(one.key, new) if new else None
         if fill is not None:
-            found.append(Asked(rows[0][0], slot, request, one, fill))
+            found.append(StepMask(rows[0][0], slot, request, one, fill))
     return found
 
 

@@ -36,7 +36,7 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Cost:
+class MaskCost:
     """Of what was asked of one answer's masks."""
 
     n_masks: int = 0
@@ -86,7 +86,7 @@ class Look:
     made: dict[Path, Bits] = field(default_factory=dict)
     """By paths; one that a mask forbids has none."""
     error: BaseException | None = None
-    cost: Cost = field(default_factory=Cost)
+    cost: MaskCost = field(default_factory=MaskCost)
     """But to open."""
     began: float = 0.0
     """When the call under way did; 0: there is none, or it opens."""

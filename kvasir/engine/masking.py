@@ -17,13 +17,13 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine.filling import Asked, Wanted, asked_within
+from kvasir.engine.filling import StepMask, Wanted, asked_within
 from kvasir.engine.looks import (
     Bring,
-    Cost,
     Crew,
     Followed,
     Look,
+    MaskCost,
     Path,
     Spent,
     close,
@@ -226,7 +226,7 @@ class Masking:
                 _note_ends(owners[slot], look.made)
 
     def _settle(
-        self, plan: StepPlan, handle: Handle, found: Iterable[tuple[Asked, Filled]]
+        self, plan: StepPlan, handle: Handle, found: Iterable[tuple[StepMask, Filled]]
     ) -> None:
         """Book what the step's threads made; what they did not is made beside it."""
         waiting: dict[int, Wanted] = {}
@@ -235,7 +235,7 @@ class Masking:
             if state == WAITING:
                 waiting[one.slot] = ((one.row, ()),)
                 continue
-            self._spend(one.slot, Cost(1, seconds, 2, cpu, seconds))
+            self._spend(one.slot, MaskCost(1, seconds, 2, cpu, seconds))
             if state == MADE:
                 one.booked()
             if is_cancelled:
@@ -248,7 +248,7 @@ class Masking:
         self._look_for(plan, handle, waiting, 0.0)
         self._await(chains, self._patience)
 
-    def _refused(self, plan: StepPlan, one: Asked) -> None:
+    def _refused(self, plan: StepPlan, one: StepMask) -> None:
         """Its row draws nothing. The library says why, or makes the mask anew where it was only too
         slow."""
         self._left.setdefault(plan.step, set()).add(one.row)
@@ -300,7 +300,7 @@ class Masking:
             raise look.error
         self._spend(slot, look.cost)
 
-    def _spend(self, slot: int, cost: Cost) -> None:
+    def _spend(self, slot: int, cost: MaskCost) -> None:
         """What was asked for the answer there took so much."""
         spent = self._open[slot].spent
         self.n_masks += cost.n_masks

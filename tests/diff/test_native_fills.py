@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine.filling import Asked
+from kvasir.engine.filling import StepMask
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings, NativeMasks
 from kvasir.grammar.masks import GrammarMasks
 from tests import exactness, tiny
@@ -48,14 +48,14 @@ def test_who_makes_masks_changes_no_answer(
     monkeypatch.setattr(exactness, "Ring", lambda n_ids: GrammarMasks(byte_tokens))
     model = load(tiny.write_hf(tiny.llama(vocab_size=SIZES.vocab_size), tmp_path), "float32")
     asked = [one for one in requests() if one.params.constraint][:8]
-    booked: list[Asked] = []
-    book = Asked.booked
+    booked: list[StepMask] = []
+    book = StepMask.booked
 
-    def noted(one: Asked) -> None:
+    def noted(one: StepMask) -> None:
         booked.append(one)
         book(one)
 
-    monkeypatch.setattr(Asked, "booked", noted)
+    monkeypatch.setattr(StepMask, "booked", noted)
     expected = baseline(partial(made, ExecutorBeside, model, threads), asked, SIZES).answers
     assert not booked
     variant = Variant("overlapped", n_seqs=8, overlap=True, jump_ahead=jumps)
