@@ -52,6 +52,22 @@ def fill_mask(
 ) -> None:
     """Write a row of ``masks`` [rows, words] and raise its flag, while a step waits for it."""
 
+class Fills:
+    """Masks that the threads of a step make for it between its items, through a library's C
+    interface (``exec.base.Fills``); see native/sample/fills.h."""
+
+    def __init__(self, bits: NDArray[np.uint32], ready: NDArray[np.int32]) -> None:
+        """``bits`` [rows, words], ``ready`` [rows]: a flag for each."""
+    def put(
+        self, fills: Sequence[tuple[int, tuple[tuple[int, int, int], int, int, Sequence[int]]]]
+    ) -> None:
+        """Once: by row, what is to be called."""
+    def help(self) -> bool:
+        """As a thread of a step does: make one; False: there is none that nobody has begun."""
+    def wait(self, seconds: float, each: float) -> list[tuple[int, bool, int, float, float]]:
+        """Of each its state (``ENUMS["FillState"]``), whether it was cancelled, the one token that
+        it allows or -1, the seconds that it took, and those of the processor."""
+
 def hash_row(row: NDArray[np.float32]) -> int: ...
 
 SLOT_PARAMS: tuple[str, ...]
@@ -111,12 +127,12 @@ class Program:
         until: int = -1,
         seconds: NDArray[np.float64] | None = None,
         out: NDArray[np.float32] | None = None,
-        masks: tuple[NDArray[np.uint32], NDArray[np.int32], float] | None = None,
+        masks: tuple[NDArray[np.uint32], NDArray[np.int32], float, object] | None = None,
         pooled: int = 0,
     ) -> None:
         """One step over the filled arrays; releases the GIL. ``masks``: [logits, words], a flag for
-        each row (``exec.masks``), and the seconds that rows wait for theirs at most. ``pooled``:
-        logit rows of the program that pools."""
+        each row (``exec.masks``), the seconds that rows wait for theirs at most, and the ``Fills``
+        of the step or None. ``pooled``: logit rows of the program that pools."""
     def pool_with(self, pool: Program) -> None:
         """From now on steps with pooled rows go on with this program, whose logit rows these are:
         it adds them to its array ``sums``, f64 [slots, columns]."""

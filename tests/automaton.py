@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, NativeFill
 
 LATE = 0.02
 """Seconds that a late mask takes."""
@@ -47,6 +47,12 @@ class Ring:
             allowed = self._ids == only
         packed = np.packbits(np.pad(allowed, (0, -len(allowed) % 32)), bitorder="little")
         bits[:] = packed.view("<u4")
+
+    def native(self, slot: int, tokens: Sequence[int]) -> NativeFill | None:
+        return None
+
+    def filled(self, slot: int, tokens: Sequence[int]) -> None:
+        """Never."""
 
     def close(self, slot: int) -> None:
         del self._slots[slot]

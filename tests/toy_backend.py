@@ -20,7 +20,7 @@ from kvasir.core.groups import NO_BLOCK, group_of
 from kvasir.core.plan import Copy, Move, RowOutput, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.backend import ProgramBackend, Wishes
-from kvasir.exec.base import BlockStore
+from kvasir.exec.base import BlockStore, Fills
 from kvasir.exec.checks import need
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.inputs import StepArrays
@@ -39,6 +39,7 @@ from kvasir.weights.bind import Binding
 class ToyHandle:
     def __init__(self, executor: ToyExecutor) -> None:
         self._executor = executor
+        self.fills: Fills | None = None
         self.masks: dict[int, Bits] = {}
         self.done: StepResult | None = None
 

@@ -31,6 +31,22 @@ class Spent:
 
     seconds: float = 0.0
     """Beyond those that each call may take."""
+    is_slow: bool = False
+    """Whether one was too slow for a step to make it."""
+
+
+@dataclass(slots=True)
+class MaskCost:
+    """Of what was asked of one answer's masks."""
+
+    n_masks: int = 0
+    seconds: float = 0.0
+    """That masks took."""
+    n_calls: int = 0
+    cpu: float = 0.0
+    """Seconds of the processor that these calls took."""
+    slowest: float = 0.0
+    """Of them, seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,14 +86,8 @@ class Look:
     made: dict[Path, Bits] = field(default_factory=dict)
     """By paths; one that a mask forbids has none."""
     error: BaseException | None = None
-    n_masks: int = 0
-    seconds: float = 0.0
-    """That masks took."""
-    n_calls: int = 0
-    cpu: float = 0.0
-    """Seconds of the processor that it took, but to open."""
-    slowest: float = 0.0
-    """Of these calls, seconds."""
+    cost: MaskCost = field(default_factory=MaskCost)
+    """But to open."""
     began: float = 0.0
     """When the call under way did; 0: there is none, or it opens."""
     is_done: bool = False
@@ -118,7 +128,7 @@ class Look:
         try:
             self._look(new)
         finally:
-            self.cpu = time.thread_time() - began
+            self.cost.cpu = time.thread_time() - began
 
     def _look(self, new: Sequence[int]) -> None:
         one = self.followed
@@ -162,18 +172,25 @@ class Look:
 
     def _ask(self, path: Path) -> Bits:
         bits = np.zeros(self.n_words, np.uint32)
-        self.seconds += self._timed(self.followed.masks.fill, self.followed.key, path, bits)
-        self.n_masks += 1
+        seconds = self._timed(self.followed.masks.fill, self.followed.key, path, bits)
+        self.cost.seconds += seconds
+        self.cost.n_masks += 1
         return bits
 
     def _timed(self, call: Callable[..., None], *args: object) -> float:
         self.began = began = time.monotonic()
         call(*args)
         seconds = time.monotonic() - began
-        self.slowest = max(self.slowest, seconds)
-        self.n_calls += 1
+        self.cost.slowest = max(self.cost.slowest, seconds)
+        self.cost.n_calls += 1
         self.began = 0.0
         return seconds
+
+
+def reopen(followed: Followed) -> None:
+    """Its masks gave up: the next look tells them of the whole answer."""
+    followed.masks.close(followed.key)
+    followed.n_outputs, followed.bits, followed.chain = -1, None, ()
 
 
 def close(followed: Followed) -> None:

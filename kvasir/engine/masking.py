@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from math import inf
@@ -17,9 +17,20 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine.looks import Bring, Crew, Followed, Look, Path, Spent, close
-from kvasir.exec.base import Handle
-from kvasir.exec.masks import ConstrainedSlots
+from kvasir.engine.filling import StepMask, Wanted, asked_within
+from kvasir.engine.looks import (
+    Bring,
+    Crew,
+    Followed,
+    Look,
+    MaskCost,
+    Path,
+    Spent,
+    close,
+    reopen,
+)
+from kvasir.exec.base import Filled, Handle
+from kvasir.exec.masks import MADE, WAITING, ConstrainedSlots
 from kvasir.grammar.thinking import closed_at
 from kvasir.sampling.masks import Bits, Masks, allows, n_words
 from kvasir.sched.request import Request
@@ -185,18 +196,64 @@ class Masking:
                 by_slot.setdefault(slot, []).append((i, path))
             else:  # its request has ended
                 handle.fill(i, np.zeros(self._n_words, np.uint32))
+        patience = max(seconds, self._patience)
+        asked = [] if handle.fills is None else asked_within(by_slot, owners, self._open)
+        if handle.fills is not None and asked:
+            handle.fills.put([(one.row, one.fill) for one in asked])
+        for one in asked:
+            del by_slot[one.slot]
+        self._look_for(plan, handle, by_slot, patience)
+        if handle.fills is not None and asked:
+            found = handle.fills.wait(patience, self._patience)
+            self._settle(plan, handle, zip(asked, found, strict=True))
+        self._tell()
+
+    def _look_for(
+        self, plan: StepPlan, handle: Handle, rows: Mapping[int, Wanted], seconds: float
+    ) -> None:
+        """Rows whose masks do not come before ``seconds`` are over draw nothing."""
+        owners = self._owners() if rows else {}
         looks = {
             slot: self._look(slot, owners[slot], tuple(wanted), handle.fill)
-            for slot, wanted in by_slot.items()
+            for slot, wanted in rows.items()
         }
-        self._await(looks, max(seconds, self._patience))
+        self._await(looks, seconds)
         for slot, look in looks.items():
             if left := look.leave():
                 self._leave(plan, handle, left)
                 owners[slot].is_late = True
             else:
                 _note_ends(owners[slot], look.made)
-        self._tell()
+
+    def _settle(
+        self, plan: StepPlan, handle: Handle, found: Iterable[tuple[StepMask, Filled]]
+    ) -> None:
+        """Book what the step's threads made; what they did not is made beside it."""
+        waiting: dict[int, Wanted] = {}
+        chains: dict[int, Look] = {}
+        for one, (state, is_cancelled, only, seconds, cpu) in found:
+            if state == WAITING:
+                waiting[one.slot] = ((one.row, ()),)
+                continue
+            self._spend(one.slot, MaskCost(1, seconds, 2, cpu, seconds))
+            if state == MADE:
+                one.booked()
+            if is_cancelled:
+                one.followed.spent.is_slow = True
+                reopen(one.followed)
+            if state != MADE:
+                self._refused(plan, one)
+            elif self._jumps and only >= 0 and not _may_ban(one.request.params):
+                chains[one.slot] = self._look(one.slot, one.request)
+        self._look_for(plan, handle, waiting, 0.0)
+        self._await(chains, self._patience)
+
+    def _refused(self, plan: StepPlan, one: StepMask) -> None:
+        """Its row draws nothing. The library says why, or makes the mask anew where it was only too
+        slow."""
+        self._left.setdefault(plan.step, set()).add(one.row)
+        one.request.is_late = True
+        self._await({one.slot: self._look(one.slot, one.request)}, 0.0)
 
     def _leave(self, plan: StepPlan, handle: Handle, rows: set[int]) -> None:
         """``rows`` draw nothing."""
@@ -237,16 +294,21 @@ class Masking:
                 self._failed[slot] = _too_slow()
             return
         one.look = None
-        self.n_masks += look.n_masks
-        self.seconds += look.seconds
         if isinstance(look.error, Exception):
             self._failed[slot] = look.error
         elif look.error is not None:
             raise look.error
-        elif look.slowest > MAX_SECONDS:
-            self._failed[slot] = _too_slow()
-        one.spent.seconds = max(0.0, one.spent.seconds + look.cpu - look.n_calls * CPU_SECONDS_EACH)
-        if one.spent.seconds > CPU_SECONDS:
+        self._spend(slot, look.cost)
+
+    def _spend(self, slot: int, cost: MaskCost) -> None:
+        """What was asked for the answer there took so much."""
+        spent = self._open[slot].spent
+        self.n_masks += cost.n_masks
+        self.seconds += cost.seconds
+        if cost.slowest > MAX_SECONDS:
+            self._failed.setdefault(slot, _too_slow())
+        spent.seconds = max(0.0, spent.seconds + cost.cpu - cost.n_calls * CPU_SECONDS_EACH)
+        if spent.seconds > CPU_SECONDS:
             self._failed[slot] = TimeoutError("its masks take too long: simplify the grammar")
 
     def close(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, NativeFill
 
 
 class BlockStore(Protocol):
@@ -21,8 +22,32 @@ class BlockStore(Protocol):
         ...
 
 
+Filled = tuple[int, bool, int, float, float]
+
+
+class Fills(Protocol):
+    """Masks that the threads of a step make for it themselves. Who makes one holds up no item, and
+    takes no core from who does."""
+
+    def put(self, fills: Sequence[tuple[int, NativeFill]]) -> None:
+        """By logit row what makes its mask, and is called by these threads: once in a step."""
+        ...
+
+    def wait(self, seconds: float, each: float) -> Sequence[Filled]:
+        """When none is under way: of each its state (``exec.masks``), whether its matcher was
+        cancelled, the one token that is allowed or -1, the seconds that it took, and those of the
+        processor. None begins after ``seconds``; one that takes longer than ``each`` is cancelled.
+        A row whose mask is refused may draw nothing; one still waits whose mask nobody began."""
+        ...
+
+
 class Handle(Protocol):
     """A step that was started."""
+
+    @property
+    def fills(self) -> Fills | None:
+        """None: the step has no such threads, or no row that waits."""
+        ...
 
     def fill(self, row: int, bits: Bits) -> None:
         """The mask of a logit row that is drawn under a constraint (``exec.masks``), once for each,

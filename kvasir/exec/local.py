@@ -10,7 +10,7 @@ from functools import partial
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.exec.base import BlockStore, Handle
+from kvasir.exec.base import BlockStore, Fills, Handle
 from kvasir.exec.masks import ConstrainedSlots, StepMasks
 from kvasir.exec.order import before_rows
 from kvasir.exec.steps import StepThread
@@ -22,6 +22,10 @@ from kvasir.sampling.masks import Bits
 class _Started:
     future: Future[StepResult]
     masks: StepMasks | None
+
+    @property
+    def fills(self) -> Fills | None:
+        return None if self.masks is None else self.masks.fills
 
     def fill(self, row: int, bits: Bits) -> None:
         if self.masks is None:

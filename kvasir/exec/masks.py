@@ -10,6 +10,7 @@ import numpy as np
 from kvasir import _native
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Row, StepPlan
+from kvasir.exec.base import Fills
 from kvasir.exec.rows import logit_rows
 from kvasir.sampling.masks import Bits, n_words
 
@@ -18,6 +19,10 @@ WAIT_SECONDS = 600.0
 long before (``engine.masking``)."""
 NONE, COMING, HERE = (_native.ENUMS["MaskFlag"][name] for name in ("none", "coming", "here"))
 """Of a logit row: it has no mask, waits for it, has it."""
+WAITING, MADE, REFUSED = (
+    _native.ENUMS["FillState"][name] for name in ("waiting", "made", "refused")
+)
+"""Of what ``Fills`` make: nobody has begun it, it is there, or the library gave up."""
 
 
 class ConstrainedSlots:
@@ -66,6 +71,7 @@ class StepMasks:
         self.ready = np.full(n_logits, NONE, np.int32)
         self.ready[list(rows)] = COMING
         self._changed = threading.Condition()
+        self.fills: Fills | None = None
 
     @property
     def is_full(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, NativeFill
 
 MAX_LEXER_STATES = 50_000
 """Of 1 to 2 kB each; the library's own limit is 250,000."""
@@ -36,6 +36,9 @@ class Stand(Protocol):
 
     def fill(self, bits: Bits) -> None:
         """Set in ``bits`` what may follow. Raises ValueError where the library gives up."""
+
+    def native(self, tokens: Sequence[int]) -> NativeFill | None:
+        """What consumes ``tokens`` and fills a mask without the interpreter, if anything does."""
 
     def rollback(self, n_tokens: int) -> None: ...
 

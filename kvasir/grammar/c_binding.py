@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from kvasir.grammar.binding import MAX_LEXER_STATES, TokenSpellings, reason
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, NativeFill
 
 KNOWN = re.compile(r"llguidance@1\.[89]\.\d+\b")
 """Versions whose structures are those below."""
@@ -103,6 +103,12 @@ _CALLS = {
     "llg_matcher_rollback": (c_int32, c_void_p, c_size_t),
     "llg_matcher_is_accepting": (c_bool, c_void_p),
 }
+_CANCELS = {
+    "llg_matcher_get_cancellation_handle": (c_void_p, c_void_p),
+    "llg_cancel": (None, c_void_p),
+    "llg_free_cancellation_handle": (None, c_void_p),
+}
+"""Since 1.9."""
 
 
 @cache
@@ -115,12 +121,29 @@ def library() -> ctypes.CDLL | None:
         found.llg_get_version.restype = c_char_p
         if not KNOWN.search(found.llg_get_version().decode()):
             return None
-        for name, (result, *arguments) in _CALLS.items():
-            call = getattr(found, name)
-            call.restype, call.argtypes = result, arguments
+        _declare(found, _CALLS)
     except (AttributeError, OSError):
         return None
     return found
+
+
+def _declare(lib: ctypes.CDLL, calls: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raises AttributeError for one that is not there."""
+    for name, (result, *arguments) in calls.items():
+        call = getattr(lib, name)
+        call.restype, call.argtypes = result, arguments
+
+
+@cache
+def _addresses(lib: ctypes.CDLL) -> tuple[int, int, int] | None:
+    """Of what a ``NativeFill`` calls; None where nothing cancels a matcher."""
+    try:
+        _declare(lib, _CANCELS)
+    except AttributeError:
+        return None
+    names = "llg_matcher_consume_token", "llg_matcher_compute_mask_into", "llg_cancel"
+    consume, mask, cancel = (ctypes.cast(getattr(lib, name), c_void_p).value or 0 for name in names)
+    return consume, mask, cancel
 
 
 class CLibrary:
@@ -178,8 +201,12 @@ class CStand:
         self._lib = lib
         self._trie = trie
         self._pointer = pointer
+        self._handle: int | None = None
+        """What cancels it; nothing yet."""
 
     def __del__(self) -> None:
+        if self._handle is not None:
+            self._lib.llg_free_cancellation_handle(self._handle)
         self._lib.llg_free_matcher(self._pointer)
 
     def copy(self) -> CStand:
@@ -194,6 +221,14 @@ class CStand:
         if self._lib.llg_matcher_compute_mask_into(self._pointer, bits.ctypes.data, bits.nbytes):
             self.check()
             raise RuntimeError(f"masks of this vocabulary do not have {bits.nbytes} bytes")
+
+    def native(self, tokens: Sequence[int]) -> NativeFill | None:
+        calls = _addresses(self._lib)
+        if calls is None:
+            return None
+        if self._handle is None:
+            self._handle = self._lib.llg_matcher_get_cancellation_handle(self._pointer)
+        return NativeFill(calls, self._pointer, self._handle or 0, tokens)
 
     def rollback(self, n_tokens: int) -> None:
         if self._lib.llg_matcher_rollback(self._pointer, n_tokens):

@@ -18,7 +18,7 @@ from kvasir.grammar.thinking import (
     grammar_in,
     limit_in,
 )
-from kvasir.sampling.masks import Bits, allows
+from kvasir.sampling.masks import Bits, NativeFill, allows
 
 MAX_COMPILED = 256
 MAX_COMPILED_BYTES = 32 * 2**20
@@ -75,6 +75,12 @@ class GrammarMasks:
 
     def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
         self._open[slot].fill(path, bits)
+
+    def native(self, slot: int, tokens: Sequence[int]) -> NativeFill | None:
+        return self._open[slot].native(tokens)
+
+    def filled(self, slot: int, tokens: Sequence[int]) -> None:
+        self._open[slot].filled(tokens)
 
     def close(self, slot: int) -> None:
         self._open.pop(slot, None)

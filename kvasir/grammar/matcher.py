@@ -14,7 +14,7 @@ from kvasir.grammar.python_binding import PythonLibrary
 from kvasir.grammar.refusals import refused
 from kvasir.grammar.thinking import special_bytes
 from kvasir.grammar.vocabulary import Vocabulary, vocabulary_of
-from kvasir.sampling.masks import Bits, first_allowed, n_words
+from kvasir.sampling.masks import Bits, NativeFill, first_allowed, n_words
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.default import default_model
 from kvasir.weights.source import open_model
@@ -104,6 +104,13 @@ class Matcher:
             self._stand.fill(bits)
         if path:
             self._stand.rollback(len(path) - (not goes_on))
+
+    def native(self, tokens: Sequence[int]) -> NativeFill | None:
+        """What makes the mask behind ``tokens``; None where one of them ends the answer."""
+        return None if not self._ends.isdisjoint(tokens) else self._stand.native(tokens)
+
+    def filled(self, tokens: Sequence[int]) -> None:
+        """Whoever made that mask has consumed them."""
 
     @property
     def is_accepting(self) -> bool:

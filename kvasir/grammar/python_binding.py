@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvasir.grammar.binding import MAX_LEXER_STATES, TokenSpellings, reason
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, NativeFill
 
 
 class PythonLibrary:
@@ -48,6 +48,9 @@ class PythonStand:
         self._made.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
         if self._made.is_error():
             raise self._error()
+
+    def native(self, tokens: Sequence[int]) -> NativeFill | None:
+        return None
 
     def rollback(self, n_tokens: int) -> None:
         if not self._made.rollback(n_tokens):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -10,6 +11,8 @@ from kvasir.grammar.errors import Path, unsupported
 from kvasir.validation.warn import escaped
 
 _ROOTS = ("#", "#/")
+_ALL = ("allOf", "anyOf", "oneOf")
+"""Lists whose only member must hold, and all of the first."""
 _DEFINITIONS = ("$defs", "definitions")
 
 
@@ -23,6 +26,8 @@ class References:
         """The name in ``$defs``, by reference."""
         self._made: dict[str, str] = {}
         """The other way round."""
+        self._ending: set[str] = set()
+        """References behind which none leads back."""
         self._taken = set(root.get("$defs") or ()) if isinstance(root.get("$defs"), dict) else set()
         self._numbers = count()
         self.waiting: list[tuple[str, Schema, Path]] = []
@@ -52,8 +57,8 @@ class References:
     def renamed(self, reference: object, path: Path) -> str:
         """The $ref of the prepared schema that names the same. Raises UnsupportedSchema."""
         target = self.find(reference, path)
-        self._check_end(target, path)
         text = str(reference)
+        self._check_end(text, path)
         parts = _parts(text)
         if not parts or (len(parts) == 2 and parts[0] in _DEFINITIONS):
             return text
@@ -64,14 +69,35 @@ class References:
             self.waiting.append((name, target, tuple(parts)))
         return f"#/$defs/{self._moved[text]}"
 
-    def _check_end(self, target: Schema, path: Path) -> None:
-        """Raises UnsupportedSchema where references lead to each other, and to nothing else."""
-        seen: set[str] = set()
-        while isinstance(target, dict) and isinstance(reference := target.get("$ref"), str):
-            if reference in seen:
-                raise unsupported("$ref", path, f"{escaped(reference)} refers to itself alone")
-            seen.add(reference)
-            target = self.find(reference, path)
+    def _check_end(self, reference: str, path: Path) -> None:
+        """Raises UnsupportedSchema where references lead back to themselves with nothing of the
+        value in between: whether it is valid is then said by nobody."""
+        way = {reference: _beside(self.find(reference, path))}
+        while way:
+            last, others = next(reversed(way.items()))
+            found = next(others, None)
+            if found is None:
+                self._ending.add(last)
+                del way[last]
+            elif found in way:
+                raise unsupported("$ref", path, f"{escaped(found)} refers to itself alone")
+            elif found not in self._ending:
+                way[found] = _beside(self.find(found, path))
+
+
+def _beside(schema: Schema) -> Iterator[str]:
+    """References that must hold of the same value."""
+    parts = [schema]
+    while parts:
+        part = parts.pop()
+        if not isinstance(part, dict):
+            continue
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for name in _ALL:
+            others = part.get(name)
+            if isinstance(others, list) and (name == "allOf" or len(others) == 1):
+                parts += others
 
 
 def _parts(reference: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from kvasir.sampling.masks import Bits
+from kvasir.sampling.masks import Bits, NativeFill
 
 MAX_WAIT = 3
 """Tokens that a character may still need, each a byte: a marker cuts none."""
@@ -166,6 +166,10 @@ class Follower(Protocol):
 
     def fill(self, path: Sequence[int], bits: Bits) -> None: ...
 
+    def native(self, tokens: Sequence[int]) -> NativeFill | None: ...
+
+    def filled(self, tokens: Sequence[int]) -> None: ...
+
 
 class FreeFollower:
     """Anything may follow."""
@@ -178,6 +182,12 @@ class FreeFollower:
 
     def fill(self, path: Sequence[int], bits: Bits) -> None:
         bits[:] = 0xFFFFFFFF
+
+    def native(self, tokens: Sequence[int]) -> NativeFill | None:
+        return None
+
+    def filled(self, tokens: Sequence[int]) -> None:
+        """It follows anything."""
 
 
 class LimitedFollower:
@@ -198,15 +208,25 @@ class LimitedFollower:
         self._clock = clock
 
     def consume(self, tokens: Sequence[int]) -> bool:
-        for token in tokens:
-            self._place = self._clock.after(self._place, token)
+        self._place = self._after(tokens)
         return self._inner.consume(tokens)
 
-    def fill(self, path: Sequence[int], bits: Bits) -> None:
+    def native(self, tokens: Sequence[int]) -> NativeFill | None:
+        is_forced = self._clock.forced(self._after(tokens)) is not None
+        return None if is_forced else self._inner.native(tokens)
+
+    def filled(self, tokens: Sequence[int]) -> None:
+        self._place = self._after(tokens)
+        self._inner.filled(tokens)
+
+    def _after(self, tokens: Sequence[int]) -> _Standpoint:
         place = self._place
-        for token in path:
+        for token in tokens:
             place = self._clock.after(place, token)
-        forced = self._clock.forced(place)
+        return place
+
+    def fill(self, path: Sequence[int], bits: Bits) -> None:
+        forced = self._clock.forced(self._after(path))
         if forced is None:
             self._inner.fill(path, bits)
         else:

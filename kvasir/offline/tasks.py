@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from kvasir.core.errors import RequestError
+from kvasir.grammar.ends import refuse_ends
 from kvasir.grammar.structured import grammar_of
 from kvasir.offline.batch import Task
 from kvasir.offline.opened import Opened, check_ids
@@ -28,6 +29,7 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
     check_ids(has, prompt)
     constraint = ""
     if params.structured_outputs is not None:
+        refuse_ends(params.structured_outputs.grammar or "", has.tokenizer.ends)
         constraint = grammar_of(params.structured_outputs).text
         has.built.grammars.check(constraint)
     choices = resolve_choices(

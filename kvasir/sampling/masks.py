@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,19 @@ from numpy.typing import NDArray
 Bits = NDArray[np.uint32]
 """uint32 [ceil(vocabulary / 32)]: token t may be drawn when bit t % 32 of word t // 32 is 1. Bits
 past the vocabulary are ignored."""
+
+
+class NativeFill(NamedTuple):
+    """A mask that threads without the interpreter can make, through a library's C interface."""
+
+    calls: tuple[int, int, int]
+    """Addresses of int32 consume(matcher, uint32 token), int32 mask(matcher, uint32 *bits, size_t
+    n_bytes), which give 0 unless the matcher is worth nothing any more, and void cancel(handle)."""
+    matcher: int
+    handle: int
+    """What cancels the matcher, from any thread."""
+    tokens: Sequence[int]
+    """Outputs that come before."""
 
 
 class Masks(Protocol):
@@ -42,6 +55,15 @@ class Masks(Protocol):
     def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
         """Set in ``bits``, which are 0, what may follow the outputs so far and ``path``: drafted or
         forced tokens, each of which may follow those before it."""
+        ...
+
+    def native(self, slot: int, tokens: Sequence[int]) -> NativeFill | None:
+        """What makes the mask behind outputs that follow those so far; until it is done nothing
+        else is asked of ``slot``. None: ``accept`` and ``fill`` do."""
+        ...
+
+    def filled(self, slot: int, tokens: Sequence[int]) -> None:
+        """That mask is made: the outputs are accepted."""
         ...
 
     def close(self, slot: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +17,7 @@ import msgspec
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
 from kvasir.grammar.constraint import FREE, Constraint, schema_grammar
+from kvasir.grammar.ends import refuse_ends
 from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.structured import grammar_of
@@ -30,6 +33,8 @@ MAX_TOOLS = 1024
 """That are read at all; how many a request may have is the server's to say."""
 TAIL_TOKENS = 16
 """Of a prompt, in which the marker that opens reasoning stands."""
+JUDGED_SECONDS = 5.0
+"""After which no more tools of a refused grammar are judged: each may take as long as a grammar."""
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -141,6 +146,7 @@ class Chat:
             raise RequestError(said, param="tools")
         if wish is None or wish.choice == "none":
             return reading
+        _check_bytes(wish.callable, self.limits.n_bytes)
         if self.params.structured_outputs is not None:
             raise RequestError(
                 "tools and a structure of the answer exclude each other: send one of them, or "
@@ -164,6 +170,7 @@ class Chat:
         wish, marked = self.wish, reading and bound(reading, self.text.tokenizer)
         if self.params.structured_outputs is not None:
             asked = self.params.structured_outputs
+            refuse_ends(asked.grammar or "", self.text.tokenizer.ends)
             grammar = await asyncio.to_thread(grammar_of, asked, self.limits)
             return grammar if marked is None else thinking_first(marked, grammar)
         if wish is None:
@@ -196,13 +203,16 @@ class Chat:
     ) -> Constraint:
         """For a grammar that ``judge`` refused with ``refusal``: with any object as arguments of
         the tools whose schemas it refuses alone. Raises the refusal of a strict one, and
-        ``refusal`` where there is no such tool."""
+        ``refusal`` where there is no such tool, or it is not found soon."""
         wish = self.wish
         if wish is None or not isinstance(refusal, UnsupportedSchema | InvalidGrammar):
             raise refusal
         warnings: list[str] = []
         tools: list[Tool] = []
+        began = time.monotonic()
         for tool in wish.tools:
+            if time.monotonic() - began > JUDGED_SECONDS:
+                raise refusal
             why = await _refused(tool, judge, self.limits)
             if why is not None and tool.strict:
                 raise why
@@ -214,6 +224,18 @@ class Chat:
             raise refusal
         grammar = await replace(self, wish=replace(wish, tools=tuple(tools))).constraint(reading)
         return msgspec.structs.replace(grammar, warnings=(*warnings, *grammar.warnings))
+
+
+def _check_bytes(tools: Sequence[Tool], most: int) -> None:
+    """Before anything is made of them. Raises InvalidGrammar: all are one grammar."""
+    try:
+        size = sum(len(json.dumps(tool.schema)) for tool in tools)
+    except RecursionError:
+        raise InvalidGrammar("a tool's schema is nested too deeply") from None
+    if size > most:
+        raise InvalidGrammar(
+            f"the schemas of {len(tools)} tools have {size} bytes together, {most} at most"
+        )
 
 
 async def _refused(

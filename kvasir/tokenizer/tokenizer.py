@@ -165,6 +165,11 @@ class Tokenizer:
         """The token's name in the vocabulary, None when there is none."""
         return self._backend.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
 
+    @property
+    def ends(self) -> dict[str, int]:
+        """Ids that end an answer, by what they are called."""
+        return {self.piece(i) or f"<[{i}]>": i for i in self.eos_ids}
+
     def token_id(self, piece: str) -> int | None:
         """The id of a token by its name in the vocabulary."""
         return self._backend.token_to_id(piece)

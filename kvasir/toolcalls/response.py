@@ -8,6 +8,7 @@ https://huggingface.co/docs/transformers/main/chat_response_parsing
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +27,8 @@ _TOKEN = re.compile(
 
 def format_of(template: object) -> ToolFormat | None:
     """None where it describes no calls, or in a way that patterns cannot say."""
+    if not _is_text(template):
+        return None
     field = _mapping(_mapping(template).get("fields")).get("tool_calls")
     if not isinstance(field, Mapping):
         return None
@@ -36,7 +39,7 @@ def format_of(template: object) -> ToolFormat | None:
 
 
 def reasoning_in(template: object) -> Reasoning | None:
-    fields = _mapping(_mapping(template).get("fields"))
+    fields = _mapping(_mapping(template).get("fields")) if _is_text(template) else {}
     for name in ("thinking", "reasoning_content", "reasoning"):
         field = _mapping(fields.get(name))
         begin, end = field.get("open"), field.get("close")
@@ -153,6 +156,15 @@ def _key_in(said: object, before: str = "") -> str | None:
         re.fullmatch(rf"\{{{re.escape(before)}(\w+)\}}", said) if isinstance(said, str) else None
     )
     return found and found[1]
+
+
+def _is_text(template: object) -> bool:
+    """Whether all of it can be written: JSON may have halves of characters, which no answer has."""
+    try:
+        json.dumps(template, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ NB_MODULE(_native, m) {
   kvasir::bind_pool(m);
   kvasir::bind_tables(m);
   kvasir::bind_sampler(m);
+  kvasir::bind_fills(m);
   kvasir::bind_kernels(m);
   kvasir::bind_measure(m);
   kvasir::bind_program(m);

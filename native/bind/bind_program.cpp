@@ -146,17 +146,19 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
   new (self) BoundProgram(std::move(made));
 }
 
-using MaskTuple = std::tuple<Words, Flags, double>;  // bits, ready, seconds that a row waits at most
+// Bits, flags, seconds that a row waits at most, and the Fills of the step.
+using MaskTuple = std::tuple<Words, Flags, double, nb::object>;
 
 StepMasks step_masks(const std::optional<MaskTuple>& masks, int64_t logits, int64_t vocab) {
   if (!masks) return {};
-  const auto& [bits, ready, seconds] = *masks;
+  const auto& [bits, ready, seconds, fills] = *masks;
   if (int64_t(ready.size()) < logits || int64_t(bits.shape(0)) < logits ||
       int64_t(bits.shape(1)) * 32 < vocab)
     throw std::invalid_argument("masks need [rows, vocab / 32] words and a flag for each row");
   const auto wait =
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-  return {bits.data(), ready.data(), int64_t(bits.shape(1)), std::chrono::steady_clock::now() + wait};
+  return {bits.data(), ready.data(), int64_t(bits.shape(1)), fills_of(fills),
+          std::chrono::steady_clock::now() + wait};
 }
 
 void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64_t until,

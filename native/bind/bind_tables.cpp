@@ -79,6 +79,7 @@ void bind_tables(nb::module_& m) {
   enums["Act"] = enumeration(kActNames);
   enums["DType"] = enumeration(kDTypeNames);
   enums["Epilogue"] = enumeration(kEpilogueNames);
+  enums["FillState"] = enumeration(kFillStateNames);
   enums["GroupScore"] = enumeration(kGroupScoreNames);
   enums["KvType"] = enumeration(kKvTypeNames);
   enums["QkNorm"] = enumeration(kQkNormNames);

@@ -60,6 +60,7 @@ int64_t Program::shares(const Phase& phase, const Extent& e) const {
 void Program::run_phase(int64_t phase, const Extent& e, int thread, Counter& counter, Ahead& ahead) {
   const Phase& range = phases_[size_t(phase)];
   if (until_ >= 0 && range.begin > until_) return;
+  while (workspace_.masks.help()) continue;
   const int64_t total = phase_items(range, e), n = shares(range, e);
   for (int64_t k = 0; k < n; k++) {  // its own share, then what others have left of theirs
     const int64_t i = (thread + k) % n;
@@ -69,6 +70,8 @@ void Program::run_phase(int64_t phase, const Extent& e, int thread, Counter& cou
   for (int spins = 0; counter.done.load(std::memory_order_acquire) < total; spins++) {
     if (ahead.at < ahead.end)
       ahead.fetch();
+    else if (workspace_.masks.help())
+      spins = 0;
     else if (spins < kSpins)
       _mm_pause();
     else if (const int32_t done = counter.done.load(std::memory_order_acquire); done < total)

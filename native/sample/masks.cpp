@@ -19,6 +19,7 @@ const uint32_t* StepMasks::wait(int64_t row) const {
   const std::atomic_ref<int32_t> flag(ready[row]);
   if (flag.load(std::memory_order_relaxed) == int32_t(MaskFlag::none)) return nullptr;
   for (int spins = 0; flag.load(std::memory_order_acquire) == int32_t(MaskFlag::coming); spins++) {
+    if (help()) continue;
     if (spins < kSpins) {
       _mm_pause();
       continue;

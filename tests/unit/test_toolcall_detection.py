@@ -168,6 +168,7 @@ def test_formats_of_response_templates(field: dict[str, Any], text: str) -> None
         {"open": "<t>", "close": "</t>", "content": "kv-lines", "transform": _CALL},
         {"open": "<t>$args", "close": "</t>", "content": "json", "transform": _CALL},
         {"open": 1, "close": [], "content": {}, "transform": "x"},
+        {"open": "<t\ud800>", "close": "</t>", "content": "json", "transform": _CALL},
         "words",
     ],
 )
@@ -187,3 +188,8 @@ def test_a_response_template_decides(tmp_path: Path) -> None:
     assert reasoning_of(template) == Reasoning("<reason>", "</reason>")
     template.response = {"fields": {"tool_calls": {**field, "open": "<other>"}}}
     assert "response_template" not in detect(template, ["<|im_end|>"]).why
+
+
+def test_half_of_a_character_is_no_marker() -> None:
+    assert reasoning_in({"fields": {"thinking": {"open": "<t>", "close": "</t>"}}}) is not None
+    assert reasoning_in({"fields": {"thinking": {"open": "<\ud800>", "close": "</t>"}}}) is None

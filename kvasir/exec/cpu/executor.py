@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -49,8 +49,12 @@ class CpuSettings:
     huge_pages: bool = True
 
 
-class _NativeMasks(StepMasks):
-    """Read by threads that take no lock."""
+class NativeMasks(StepMasks):
+    """Read by threads that take no lock, and that make some of them."""
+
+    def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
+        super().__init__(n_logits, rows, vocab_size)
+        self.fills = _native.Fills(self.bits, self.ready)
 
     def write(self, row: int, bits: Bits) -> None:
         _native.fill_mask(self.bits, self.ready, row, bits)
@@ -63,7 +67,7 @@ class CpuExecutor(LocalExecutor):
     else, that the native core cannot compute.
     """
 
-    new_masks = _NativeMasks
+    new_masks = NativeMasks
 
     def __init__(
         self,
@@ -174,7 +178,7 @@ class CpuExecutor(LocalExecutor):
         called = time.monotonic()
         masks = None
         if self.masks is not None:
-            masks = self.masks.bits, self.masks.ready, WAIT_SECONDS
+            masks = self.masks.bits, self.masks.ready, WAIT_SECONDS, self.masks.fills
         n_pooled = 0 if self._pooled is None else self._pooled.begin(plan)
         self._native.run(
             plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks, n_pooled

@@ -1,0 +1,52 @@
+"""Masks that a step's own threads make: which these are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kvasir.engine.looks import Followed, Path
+from kvasir.sampling.masks import NativeFill
+from kvasir.sched.request import Request
+
+Wanted = Sequence[tuple[int, Path]]
+"""Logit rows of one slot, and their paths."""
+
+
+class StepMask(NamedTuple):
+    """The mask of a logit row that its step makes."""
+
+    row: int
+    slot: int
+    request: Request
+    followed: Followed
+    fill: NativeFill
+
+    def booked(self) -> None:
+        """It is made: what comes before is accepted."""
+        one = self.followed
+        one.masks.filled(one.key, self.fill.tokens)
+        one.n_outputs, one.bits, one.chain = one.n_outputs + len(self.fill.tokens), None, ()
+
+
+def asked_within(
+    wanted: Mapping[int, Wanted], owners: Mapping[int, Request], followed: Mapping[int, Followed]
+) -> list[StepMask]:
+    """Of slots with one row behind new outputs. The others are for threads beside the step: to open
+    an answer, paths, and what has been slow."""
+    found = []
+    for slot, rows in wanted.items():
+        one, request = followed[slot], owners[slot]
+        if len(rows) > 1 or rows[0][1] or not _is_plain(one, request):
+            continue
+        new = request.tokens[request.n_prompt + one.n_outputs :]
+        fill = one.masks.native(one.key, new) if new else None
+        if fill is not None:
+            found.append(StepMask(rows[0][0], slot, request, one, fill))
+    return found
+
+
+def _is_plain(one: Followed, request: Request) -> bool:
+    """Its mask serves its row, and nothing else (``Masking`` notes ends before ``min_tokens``)."""
+    is_free = one.n_outputs >= 0 and one.look is None and not one.spent.is_slow
+    return is_free and request.n_outputs >= request.params.min_tokens
