@@ -14,16 +14,17 @@ from kvasir.core.kvtypes import KV_TYPES
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.kvmem import KVMemory
 from kvasir.ir.cost import op_cost
-from kvasir.ir.ops import Sizes
-from kvasir.ir.program import KVSpec
+from kvasir.ir.ops import OPS, ShapeError, Sizes
+from kvasir.ir.program import KVSpec, freeze
 from kvasir.models import config_from
 from kvasir.models.loaded import load_model, model_facts
 from kvasir.weights.source import open_model
-from tests import tiny, tiny_latent
+from tests import tiny, tiny_latent, tiny_state
 from tests.loading import load
 from tests.op_cases import LATENT_LAYER, OP_CASES, POSITIONS, environment
 
 BLOCK, RANK, DIM = 16, 512, 576
+Attrs = dict[str, int | float]
 
 
 def memory(dtype: str) -> KVMemory:
@@ -94,3 +95,30 @@ def test_sparse_indexers_are_refused_by_name(tmp_path: Path) -> None:
     expected = r"'DeepseekV32ForCausalLM' is not supported.*Nearest is deepseek_v3.*indexer"
     with pytest.raises(ModelError, match=expected):
         config_from(open_model(tiny.write_hf(model, tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": 8}, "window=8, expected 0"),
+        ({"scale": 0.0}, "scale=0.0, expected more than 0"),
+        ({"n_kv_heads": 2}, "n_kv_heads=2, expected 1"),
+        ({"latent": 16}, "latent=16 of entries of 16 numbers"),
+    ],
+)
+def test_latent_attention_that_cannot_be_is_named(change: Attrs, message: str) -> None:
+    case = next(x for x in OP_CASES if x.name == "latent-attention")
+    op = replace(case.op, attrs=freeze({**case.op.attrs, **change}))
+    with pytest.raises(ShapeError, match=message):
+        OPS[op.kind].infer(op, [value for value, _ in case.inputs], [])
+
+
+def test_cost_of_linears_of_heads_and_of_states(tmp_path: Path) -> None:
+    """Of 3 tokens: a product for each number of the weight; a state is read and written."""
+    program = load(tiny.write_hf(tiny_latent.deepseek_v3(), tmp_path / "v3"), "bfloat16").program
+    op = next(op for op in program.ops if op.kind == "head_linear")
+    assert op_cost(program, op, Sizes(3, 1)).flops == 2 * 3 * 4 * 64 * 32
+    program = load(tiny.write_hf(tiny_state.lfm2(), tmp_path / "lfm2"), "bfloat16").program
+    op = next(op for op in program.ops if op.kind == "short_conv")
+    one, three = (op_cost(program, op, Sizes(n, 1)).bytes for n in (1, 3))
+    assert (three - one) / 2 == 4 * (3 * 64 + 64) + 2 * 4 * 3 * 64

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvasir.models.qkv import is_fused
 from tests import tiny, tiny_rope
 from tests.gguf_writer import write_gguf
 from tests.loading import load, reference_logits
@@ -54,3 +55,14 @@ def test_either_way(tmp_path: Path, model: TinyModel, change: Callable[[Tensors]
     write_gguf(tmp_path / "other.gguf", metadata, changed)
     expected = reference_logits(load(usual), TOKENS)
     assert np.array_equal(reference_logits(load(tmp_path / "other.gguf"), TOKENS), expected)
+
+
+def test_a_file_of_both_kinds_is_read_as_its_family_does() -> None:
+    """Neither way is told by it; what is left over is refused by name when weights are found."""
+    apart, fused = "blk.0.attn_q.weight", "blk.0.attn_qkv.weight"
+    assert [is_fused(x) for x in ([apart], [fused], [apart, fused], ["a.b"])] == [
+        False,
+        True,
+        None,
+        None,
+    ]

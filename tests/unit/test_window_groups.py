@@ -14,7 +14,7 @@ from kvasir.core.drawn import Drawn
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import RowOutput, SlotOpen, StepPlan, StepResult
+from kvasir.core.plan import Copy, RowOutput, SlotOpen, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
@@ -208,3 +208,11 @@ def test_no_plan_drafts_over_a_state(more: dict[str, Any]) -> None:
     plan = step_plan(0, (row,), (SlotOpen(0, TokenParams(seed=0, max_tokens=1), (1, 2)),))
     with pytest.raises(KvasirError, match=r"slots \[0\] draft over a state"):
         check_plan(plan, sizes, {0: blocks}, {0}, Drawn())
+
+
+def test_no_plan_copies_a_part_of_a_state() -> None:
+    blocks, copies = ((0,), (0,)), (Copy((1, 1), (0, 0), 3),)
+    opens = (SlotOpen(0, TokenParams(seed=0, max_tokens=1), (1, 2)),)
+    plan = step_plan(0, (placed(0, 0, (1, 2), blocks),), opens, copies=copies)
+    with pytest.raises(KvasirError, match="a copy of a part of a state"):
+        check_plan(plan, STATES.sizes, {0: blocks}, {0}, Drawn())
