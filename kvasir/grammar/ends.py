@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kvasir.grammar.errors import InvalidGrammar
+from kvasir.grammar.gbnf import is_gbnf
 
 _LARK = re.compile(
     r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(?P<token><(?:\[[^\]\n]*\]|[^<>\s]+)>)'
@@ -16,8 +17,9 @@ _IDS = re.compile(r"(\d+)(?:-(\d+))?")
 
 def refuse_ends(text: str, ends: Mapping[str, int]) -> None:
     """``ends``: ids that end an answer, by what they are called. The answer would end with one
-    wherever it stands, also where the grammar goes on. Raises InvalidGrammar."""
-    for found in _LARK.finditer(text):
+    wherever it stands, also where the grammar goes on. GBNF has no tokens here. Raises
+    InvalidGrammar."""
+    for found in () if is_gbnf(text) else _LARK.finditer(text):
         token = found["token"]
         name = token and next((name for name, i in ends.items() if _names(token, name, i)), None)
         if name is not None:

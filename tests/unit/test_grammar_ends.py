@@ -36,6 +36,7 @@ def test_an_end_is_refused(text: str, name: str) -> None:
         "start: <[^5,9]>",
         "start: /<[5]>/ // <[5]>",
         'start: "\\"<[5]>" ',
+        'root ::= [^"] "<|im_end|>"',
         "",
     ],
 )

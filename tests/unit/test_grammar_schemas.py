@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -267,22 +266,6 @@ def test_exact(case: str) -> None:
         ({"minimum": -1.5, "allOf": [{"exclusiveMaximum": -1}]}, "#/exclusiveMaximum"),
         ({"anyOf": [{"maximum": 3.5}], "exclusiveMinimum": 3.0}, "#/exclusiveMinimum"),
         ({"items": {"$ref": "#/$defs/x"}, "$defs": {"x": {"$ref": "#/$defs/x"}}}, "#/items/$ref"),
-        ({"allOf": [{"$ref": "#"}, {"type": "integer"}]}, "#/allOf/0/$ref"),
-        ({"anyOf": [{"$ref": "#"}]}, "#/anyOf/0/$ref"),
-        (
-            {"properties": {"a": {"allOf": [{"allOf": [{"$ref": "#/properties/a"}]}]}}},
-            "#/properties/a/allOf/0/allOf/0/$ref",
-        ),
-        (
-            {
-                "$ref": "#/$defs/a",
-                "$defs": {
-                    "a": {"allOf": [True, {"$ref": "#/$defs/b"}]},
-                    "b": {"oneOf": [{"$ref": "#/$defs/a"}]},
-                },
-            },
-            "#/$ref",
-        ),
         ({"multipleOf": 12345678899999998, "type": "integer"}, "#/multipleOf"),
         ({"items": {"type": "string", "pattern": "(?=a)"}, "type": "array"}, "#/items/pattern"),
         ({"type": "object", "minProperties": 3}, "#/minProperties"),
@@ -400,15 +383,3 @@ def test_what_has_no_instance_says_so() -> None:
         byte_tokens().compile(
             schema_grammar({"type": "string", "minLength": 2, "maxLength": 1}).text
         )
-
-
-def test_references_that_meet_again_behind_a_value() -> None:
-    """Half of the way is that of a circle; a chain is as long as a schema may be."""
-    both = {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
-    holder = {"type": "object", "properties": {"b": {"allOf": [{"$ref": "#"}]}}}
-    assert compiled({**holder, "$defs": {}}) is not None
-    assert compiled({**both, "$defs": {"a": {"type": "integer"}}}) is not None
-    names = [f"n{i}" for i in range(3000)]
-    chain = {a: {"allOf": [{"$ref": f"#/$defs/{b}"}]} for a, b in pairwise(names)}
-    found = prepare({"$ref": "#/$defs/n0", "$defs": {**chain, names[-1]: {"type": "null"}}})
-    assert found.schema["$ref"] == "#/$defs/n0"
