@@ -19,6 +19,8 @@ MAX_FORCED = 32
 """Tokens of one request that one look finds: each asks for a mask."""
 MAX_THREADS = 16
 """So many masks may be slow at a time; more hold up other masks, and no step."""
+MAX_LEFT = 4
+"""Threads that begin what is left of looks that nobody waits for: who is held up holds up none."""
 HELPED_SECONDS = 0.001
 """After which it is seen whether another thread shall go on with what one has not begun."""
 Path = tuple[int, ...]
@@ -226,6 +228,8 @@ class Crew:
         while not looked.is_done.acquire(timeout=min(HELPED_SECONDS, max(0.0, seconds - passed))):
             passed = time.monotonic() - began
             if passed >= seconds:
+                for _ in range(min(len(looked.todo), MAX_LEFT)):
+                    self._call(looked)
                 return
             n_before, n_done = n_done, len(looks) - looked.n_left
             if looked.todo and needs_help(len(looks), n_before, n_done, passed / seconds):

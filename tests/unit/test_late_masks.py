@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as with_fields
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -80,6 +82,17 @@ def test_another_thread_helps_where_one_does_not_do(
     n_before: int, n_done: int, share: float, helps: bool
 ) -> None:
     assert needs_help(64, n_before, n_done, share) is helps
+
+
+def test_what_is_left_is_not_held_up_by_who_was_first() -> None:
+    """However early nobody waits any more: no later look would help."""
+    gate, crew = threading.Event(), Crew()
+    ran = [threading.Event() for _ in range(3)]
+    calls: list[Callable[[], object]] = [lambda: gate.wait(30), *(x.set for x in ran)]
+    crew.do([cast(Look, SimpleNamespace(run=call)) for call in calls], 0.0)
+    assert all(x.wait(10) for x in ran)
+    gate.set()
+    crew.close()
 
 
 @overlaps
