@@ -12,8 +12,8 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, TensorNames
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
-from kvasir.models.spec import LayerSpec, ModelConfig
-from kvasir.weights.transforms import GROUPED_QKV, QKV
+from kvasir.models.spec import LayerSpec, ModelConfig, ScanSpec
+from kvasir.weights.transforms import GROUPED_QKV, QKV, SCAN_ROWS
 
 CLASSIFIERS = ("score.weight", "cls.output.weight")
 """Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
@@ -155,9 +155,19 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
         return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv
     if step in HEAD_PARTS and spec.latent is not None:
         return HEAD_PARTS[step](spec.latent)
+    if step == "flat" and spec.scan is not None:
+        return (spec.scan.n_groups,)
+    if step in SCAN_ROWS and spec.scan is not None:
+        return _scan_rows(spec.scan, SCAN_ROWS.index(step))
     if step in GROUPED_QKV:
         return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
-    return (rows // spec.head_dim,) if step == "permute_rope" else ()
+    return (rows // (spec.head_dim or rows),) if step == "permute_rope" else ()
+
+
+def _scan_rows(scan: ScanSpec, which: int) -> tuple[int, int, int]:
+    """First row, rows and all rows of a tensor: the gate, what the scan reads, the steps."""
+    sizes = (scan.inner, scan.columns, scan.n_heads)
+    return sum(sizes[:which]), sizes[which], sum(sizes)
 
 
 def _family(config: ModelConfig) -> Family:

@@ -99,6 +99,16 @@ def plus_one(tensor: RawTensor) -> RawTensor:
     return from_floats(tensor.decode() + np.float32(1.0))
 
 
+def minus_exp(tensor: RawTensor) -> RawTensor:
+    """-e^weight, as F32."""
+    return from_floats(-np.exp(tensor.decode()))
+
+
+def flat(tensor: RawTensor, n: int) -> RawTensor:
+    """All elements of ``n`` rows as a vector."""
+    return replace(tensor, shape=(int(np.prod(tensor.shape)),))
+
+
 def first_half(tensor: RawTensor) -> RawTensor:
     """The first half of the rows; of the rows of each matrix, where there are several."""
     return _half(tensor, 0)
@@ -166,12 +176,17 @@ QKV = (
     *("q_of_columns", "k_of_columns", "v_of_columns"),
 )
 """Parts of a tensor that holds q, k and v, one below the other, or one beside the other."""
+SCAN_ROWS = ("scan_gate_rows", "scan_in_rows", "scan_step_rows")
+"""Parts of a tensor that holds what a scan is gated with, what it reads, and its steps."""
 GROUPED_QKV = ("q_of_groups", "k_of_groups", "v_of_groups")
 """Parts of one that holds them group by group."""
 TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
     {
         "permute_rope": permute_rope,
         "plus_one": plus_one,
+        "minus_exp": minus_exp,
+        "flat": flat,
+        "column": lambda tensor: flat(tensor, tensor.shape[0]),
         "first_half": first_half,
         "second_half": second_half,
         "inputs_last": inputs_last,
@@ -188,9 +203,20 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "repeated": repeated,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
+        **dict.fromkeys(SCAN_ROWS, part),
         **dict.fromkeys(GROUPED_QKV, group_part),
     }
 )
+
+
+_VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
+    {
+        "repeated": lambda k, *args: (1,),
+        "column": lambda k: (k, 1),
+        "flat": lambda k, n: (n, k // n),
+    }
+)
+"""Shapes of what becomes a vector of k."""
 
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
@@ -203,9 +229,9 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (*many[:-1], k, many[-1])
         elif name.endswith("_outputs"):
             shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
-        elif name == "repeated":
-            shape = (1,)
-        elif name in (*QKV, "last_rows"):
+        elif name in _VECTORS:
+            shape = _VECTORS[name](k, *args)
+        elif name in (*QKV, *SCAN_ROWS, "last_rows"):
             shape = (args[2], *shape[1:])
         elif name in ("head_first", "head_last"):
             shape = (shape[0] // args[1] * args[2], *shape[1:])

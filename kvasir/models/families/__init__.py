@@ -23,11 +23,13 @@ from kvasir.models.families.gpt_neox import GPT_NEOX
 from kvasir.models.families.gpt_oss import GPT_OSS
 from kvasir.models.families.gptj import GPTJ
 from kvasir.models.families.granite import GRANITE
+from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
+from kvasir.models.families.mamba2 import MAMBA2
 from kvasir.models.families.minicpm import MINICPM
 from kvasir.models.families.minimax_m2 import MINIMAX_M2
 from kvasir.models.families.ministral import MINISTRAL
@@ -60,6 +62,6 @@ FAMILIES = (
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
-    *(LFM2, LFM2_MOE),
+    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
 )
