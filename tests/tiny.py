@@ -286,7 +286,7 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     factors = gguf_rope.factors(model.config) | gguf_gemma4.factors(model.config)
     plain = {name: ("F32", values) for name, values in factors.items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
-    own = gguf_scan.with_dense(with_latents(model.tensors), model.config)
+    own = gguf_scan.with_parts(with_latents(model.tensors), model.config)
     for name, values in with_experts(own).items():
         if name.startswith("pooler."):
             continue

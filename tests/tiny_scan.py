@@ -26,11 +26,16 @@ def _tensor(name: str, shape: tuple[int, ...]) -> Array:
         return uniform(name, shape, 1.0, 0.4)
     if name.endswith("conv1d.bias"):
         return uniform(name, shape, 0.3)
-    if "router" in name:  # far apart, so that rounding seldom changes the choice of experts
+    if name.endswith("norm.weight") and "qwen3" in name and "linear_attn" not in name:
+        return uniform(name, shape, 0.3)  # one more
+    if (
+        "router" in name or "mlp.gate." in name
+    ):  # far apart, so that rounding seldom changes the choice of experts
         return uniform(name, shape, 0.8)
     if len(shape) == 1:
         return uniform(name, shape, 0.3, 1.0)
-    return uniform(name, shape, 1.5 * (3.0 / shape[-1]) ** 0.5)
+    gain = 1.0 if "qwen3" in name else 1.5  # beside it norms of one and more
+    return uniform(name, shape, gain * (3.0 / shape[-1]) ** 0.5)
 
 
 def ssd_shapes(part: str, hidden: int, heads: int, dim: int, groups: int, state: int) -> Shapes:
@@ -164,3 +169,114 @@ def granite_hybrid(**overrides: object) -> TinyModel:
 def granite_hybrid_dense(**overrides: object) -> TinyModel:
     """Without experts."""
     return granite_hybrid(**({"num_local_experts": 0, "intermediate_size": 64} | overrides))
+
+
+DELTA = (64, 2, 24, 4, 32)
+"""Width; heads of keys, their size, heads of values, their size."""
+
+
+def _delta_config(name: str, overrides: dict[str, object]) -> dict[str, object]:
+    """Attention in the second of four layers; a rope in a quarter of each head."""
+    hidden, keys, key_dim, values, value_dim = DELTA
+    return {
+        "architectures": [f"{name}ForCausalLM"],
+        "hidden_size": hidden,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "layer_types": ["full_attention" if i == 1 else "linear_attention" for i in range(4)],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "linear_conv_kernel_dim": 4,
+        "linear_num_key_heads": keys,
+        "linear_key_head_dim": key_dim,
+        "linear_num_value_heads": values,
+        "linear_value_head_dim": value_dim,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 20000.0,
+            "partial_rotary_factor": 0.25,
+        },
+        "partial_rotary_factor": 0.25,
+        "rms_norm_eps": 1e-4,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "max_position_embeddings": 512,
+        "vocab_size": tiny.VOCAB,
+        "tie_word_embeddings": False,
+        "bos_token_id": tiny.BOS,
+        "eos_token_id": tiny.EOS,
+        "pad_token_id": 2,
+        "torch_dtype": "float32",
+        **overrides,
+    }
+
+
+def _delta_shapes(part: str, attends: bool) -> Shapes:
+    """What both families have in a layer, but for what the delta net reads."""
+    hidden, keys, key_dim, values, value_dim = DELTA
+    shapes: Shapes = {
+        f"{part}.{x}_layernorm.weight": (hidden,) for x in ("input", "post_attention")
+    }
+    if attends:
+        for name, n in (("q", 256), ("k", 64), ("v", 64)):
+            shapes[f"{part}.self_attn.{name}_proj.weight"] = (n, hidden)
+        shapes[f"{part}.self_attn.o_proj.weight"] = (hidden, 128)
+        return shapes | {f"{part}.self_attn.{x}_norm.weight": (32,) for x in "qk"}
+    net, inner = f"{part}.linear_attn", values * value_dim
+    shapes[f"{net}.conv1d.weight"] = (2 * keys * key_dim + inner, 1, 4)
+    shapes |= {f"{net}.{x}": (values,) for x in ("dt_bias", "A_log")}
+    shapes[f"{net}.norm.weight"] = (value_dim,)
+    shapes[f"{net}.out_proj.weight"] = (hidden, inner)
+    return shapes
+
+
+def _gated_mlp(part: str, inner: int) -> Shapes:
+    shapes: Shapes = {f"{part}.{x}_proj.weight": (inner, DELTA[0]) for x in ("gate", "up")}
+    return shapes | {f"{part}.down_proj.weight": (DELTA[0], inner)}
+
+
+def qwen3_next(**overrides: object) -> TinyModel:
+    """Two of six experts, and one with a gate that sees every token."""
+    own: dict[str, object] = {
+        "model_type": "qwen3_next",
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+    config = _delta_config("Qwen3Next", own | overrides)
+    hidden, keys, key_dim, values, value_dim = DELTA
+    shapes: Shapes = {"model.norm.weight": (hidden,), "lm_head.weight": (tiny.VOCAB, hidden)}
+    for layer in range(4):
+        part = f"model.layers.{layer}"
+        shapes |= _delta_shapes(part, layer == 1)
+        if layer != 1:
+            n = 2 * keys * key_dim + 2 * values * value_dim
+            shapes[f"{part}.linear_attn.in_proj_qkvz.weight"] = (n, hidden)
+            shapes[f"{part}.linear_attn.in_proj_ba.weight"] = (2 * values, hidden)
+        for expert in range(6):
+            shapes |= _gated_mlp(f"{part}.mlp.experts.{expert}", 32)
+        shapes |= _gated_mlp(f"{part}.mlp.shared_expert", 64)
+        shapes[f"{part}.mlp.gate.weight"] = (6, hidden)
+        shapes[f"{part}.mlp.shared_expert_gate.weight"] = (1, hidden)
+    return made("tiny-qwen3-next", config, shapes, "model.embed_tokens.weight")
+
+
+def qwen3_5(**overrides: object) -> TinyModel:
+    """With an MLP."""
+    config = _delta_config("Qwen3_5", {"model_type": "qwen3_5_text", **overrides})
+    hidden, keys, key_dim, values, value_dim = DELTA
+    shapes: Shapes = {"model.norm.weight": (hidden,), "lm_head.weight": (tiny.VOCAB, hidden)}
+    for layer in range(4):
+        part = f"model.layers.{layer}"
+        shapes |= _delta_shapes(part, layer == 1) | _gated_mlp(f"{part}.mlp", 96)
+        if layer != 1:
+            net, inner = f"{part}.linear_attn", values * value_dim
+            shapes[f"{net}.in_proj_qkv.weight"] = (2 * keys * key_dim + inner, hidden)
+            shapes[f"{net}.in_proj_z.weight"] = (inner, hidden)
+            shapes |= {f"{net}.in_proj_{x}.weight": (values, hidden) for x in "ab"}
+    return made("tiny-qwen3-5", config, shapes, "model.embed_tokens.weight")

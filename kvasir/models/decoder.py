@@ -177,6 +177,10 @@ class _Block:
             to="f32",
             block=0,
         )
+        if config.block.output_gate:
+            gate = self._linear(x, "output_gate", heads * dim, False)
+            gate = self.builder.op("act", (gate,), f"{gate}.sigmoid", act="sigmoid")
+            out = self.builder.op("mul_columns", (out, gate), self._value("attn.gated"), column=0)
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
 
     def _short_conv(self, x: str) -> str:

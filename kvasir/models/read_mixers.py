@@ -116,6 +116,8 @@ def _attends(fields: Fields, n_layers: int) -> list[bool]:
     attention."""
     if not fields.has("n_heads"):
         return [False] * n_layers
+    if fields.has("attention_every"):
+        return _by_interval(fields, n_layers)
     if fields.kind == "gguf":
         return [count != 0 for count in _listed_heads(fields, n_layers)]
     kinds, listed = fields.key("mixers"), fields.keys.raw(fields.key("attention_layers"))
@@ -129,6 +131,20 @@ def _attends(fields: Fields, n_layers: int) -> list[bool]:
     if not is_list or not all(type(i) is int and 0 <= i < MAX_LAYERS for i in listed):
         raise fields.error("attention_layers", listed, "a list of layers")
     return [i in listed for i in range(n_layers)]
+
+
+def _by_interval(fields: Fields, n_layers: int) -> list[bool]:
+    """As said for each layer, or every so many-th. GGUF files say which layers are recurrent, those
+    that guess further tokens among them."""
+    kinds, every = fields.key("mixers"), fields.integer("attention_every")
+    if not fields.keys.has(kinds):
+        return [(i + 1) % every == 0 for i in range(n_layers)]
+    if fields.kind == "hf":
+        known = (*_ATTENTION, *_SCANS)
+        return [kind in _ATTENTION for kind in fields.keys.items(kinds, known, n_layers)]
+    n_said = n_layers + fields.integer("draft_layers", least=0)
+    said = fields.keys.items(kinds, (False, True), n_said)
+    return [not is_recurrent for is_recurrent in said[:n_layers]]
 
 
 def _listed_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:

@@ -57,6 +57,8 @@ class BlockSpec:
     """Of the router and of the experts' matrices."""
     shared_gate: bool = False
     """Shared experts are weighed by the sigmoid of a gate."""
+    output_gate: bool = False
+    """What attention gives is multiplied by the sigmoid of a projection of its rows."""
     head_bias: bool = False
     """Of the LM head."""
     beside: bool = False

@@ -13,7 +13,13 @@ from kvasir.models.family import Family, TensorNames
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
 from kvasir.models.spec import LayerSpec, ModelConfig, ScanSpec
-from kvasir.weights.transforms import GROUPED_QKV, QKV, SCAN_ROWS
+from kvasir.weights.transforms import (
+    DELTA_ROWS,
+    GROUPED_QKV,
+    HALVES_OF_HEADS,
+    QKV,
+    SCAN_ROWS,
+)
 
 CLASSIFIERS = ("score.weight", "cls.output.weight")
 """Tensors of a head for labels, [labels, hidden size], in HF folders and GGUF files."""
@@ -23,8 +29,8 @@ _TOP = (
 )
 """Weights of the whole model, not of a layer."""
 _WRITTEN = ("k", "v", "k_norm")
-_DRAFTS = "model.mtp_"
-"""Begins names of tensors that guess further tokens."""
+_DRAFTS = ("model.mtp_", "mtp.")
+"""Begin names of tensors that guess further tokens."""
 _MASKS = tuple(f".{x}.{y}" for x in ("attn", "attention") for y in ("bias", "masked_bias"))
 _IGNORABLE = (
     *(".rotary_emb.inv_freq", "rope_freqs.weight"),
@@ -155,17 +161,24 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
         return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv
     if step in HEAD_PARTS and spec.latent is not None:
         return HEAD_PARTS[step](spec.latent)
-    if step == "flat" and spec.scan is not None:
-        return (spec.scan.n_groups,)
-    if step in SCAN_ROWS and spec.scan is not None:
-        return _scan_rows(spec.scan, SCAN_ROWS.index(step))
+    if step in HALVES_OF_HEADS:
+        n = spec.head_dim if spec.scan is None else spec.scan.n_heads // spec.scan.n_groups
+        return HALVES_OF_HEADS.index(step) * n, n, 2 * n
+    if spec.scan is not None and step in ("flat", *SCAN_ROWS, *DELTA_ROWS):
+        return _of_scan(step, spec.scan)
     if step in GROUPED_QKV:
         return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
     return (rows // (spec.head_dim or rows),) if step == "permute_rope" else ()
 
 
-def _scan_rows(scan: ScanSpec, which: int) -> tuple[int, int, int]:
-    """First row, rows and all rows of a tensor: the gate, what the scan reads, the steps."""
+def _of_scan(step: str, scan: ScanSpec) -> tuple[int, ...]:
+    """First row, rows and all rows of a tensor: the gate, what the scan reads, the steps; or what
+    each group has of it."""
+    if step == "flat":
+        return (scan.n_groups,)
+    if step in DELTA_ROWS:
+        return DELTA_ROWS.index(step), scan.n_groups, scan.state_dim, scan.inner // scan.n_groups
+    which = SCAN_ROWS.index(step)
     sizes = (scan.inner, scan.columns, scan.n_heads)
     return sum(sizes[:which]), sizes[which], sum(sizes)
 

@@ -32,6 +32,8 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
     "lfm2_moe": tiny_state.lfm2_moe,
     "mamba2": tiny_scan.mamba2,
     "granite_hybrid": tiny_scan.granite_hybrid,
+    "qwen3_next": tiny_scan.qwen3_next,
+    "qwen3_5": tiny_scan.qwen3_5,
 }
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 

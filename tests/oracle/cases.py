@@ -31,7 +31,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.falcon, tiny_layer_norms.falcon_two_norms),
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
-    *(tiny_scan.mamba2, tiny_scan.granite_hybrid),
+    *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
@@ -45,7 +45,7 @@ GGUF_MODELS = (
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
-    *("tiny_mamba2", "tiny_granite_hybrid"),
+    *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5"),
     *("tiny_gemma4", "tiny_gemma4_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
@@ -122,6 +122,7 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "mamba2_steps": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], use_conv_bias=False),
     "granite_hybrid_dense": tiny_scan.granite_hybrid_dense,
     "granite_hybrid_rope": lambda: tiny_scan.granite_hybrid(position_embedding_type="rope"),
+    "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),

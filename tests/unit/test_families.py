@@ -42,6 +42,13 @@ from tests.tiny import TinyModel, gguf_parts
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+_DELTA: dict[str, Any] = {
+    "full_attention_interval": 3,
+    "mtp_num_hidden_layers": 1,
+    "rope_parameters": None,
+    "rope_theta": 3000.0,
+    "partial_rotary_factor": 0.5,
+}
 MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "llama": lambda: tiny.llama(attention_bias=True, mlp_bias=True),
     "mistral": tiny.mistral,
@@ -108,6 +115,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "lfm2": lambda: tiny_state.lfm2(block_ff_dim=131),
     "lfm2_moe": lambda: tiny_state.lfm2_moe(norm_topk_prob=False),
     "mamba2": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], tie_word_embeddings=True),
+    "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA, mlp_only_layers=[3]),
+    "qwen3_5": lambda: tiny_scan.qwen3_5(**_DELTA),
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
@@ -132,6 +141,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "lfm2_moe": tiny_state.lfm2_moe,
+    "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
     "minimax_m2": tiny_moe.minimax_m2,
@@ -139,6 +149,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
 }
 _LACKING = {
     ("qwen2_moe", "gguf"): ("gate", "up", "down"),
+    ("qwen3_next", "gguf"): ("gate", "up", "down", "key of ffn_size"),
     ("granite_hybrid", "hf"): ("gate", "up", "down", "key of ffn_size"),
     ("granite_hybrid", "gguf"): ("gate", "up", "down", "key of ffn_size"),
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
@@ -167,6 +178,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     at = ("hf", "gguf").index(kind)
     unused = {"yarn_truncate"}  # the models have no YaRN
     unused |= {"full_first"} if kind == "hf" else set()  # the model says it of each layer
+    unused |= {"tiled_heads"} if kind == "gguf" else set()  # these files always have them so
     is_sparse, attends = "n_experts" in family.fields, "n_heads" in family.fields
     unused |= {"mlp_bias", "gated"} if is_sparse or "ffn_size" not in family.fields else set()
     for name, field in family.fields.items():
