@@ -16,6 +16,7 @@
 
 #include "enums.h"
 #include "kv.h"
+#include "states.h"
 
 namespace kvasir {
 
@@ -97,7 +98,7 @@ struct Rows {
 };
 
 // clamped_swiglu: of min(gate, 7) and up between -7 and 7, gate * sigmoid(1.702 gate) * (up + 1).
-KVASIR_ENUM(Act, none, silu, gelu_tanh, gelu, clamped_swiglu);
+KVASIR_ENUM(Act, none, silu, gelu_tanh, gelu, clamped_swiglu, sigmoid);
 KVASIR_ENUM(Epilogue, none, add, gated, act);
 constexpr bool activates(Epilogue epilogue) {
   return epilogue == Epilogue::gated || epilogue == Epilogue::act;
@@ -284,23 +285,6 @@ struct GateRowsArgs {
   int64_t m0, m1;
 };
 
-// Tokens of one sequence, each row b | c | x of `width` columns: for the channels [c0, c1)
-//  out[t] = c[t] * sum over j of taps[j] * (b * x)[t - n_taps + 1 + j], j ascending (mul, then an FMA chain).
-// The products in front of the first token come from `before` [n_taps - 1, width], the oldest first, or are
-// zeros where it is null; the last ones go to `after`, which may be `before`.
-constexpr int kMaxTaps = 8;
-struct ShortConvArgs {
-  const float* x;  // of the first token
-  int64_t ldx;
-  float* out;
-  int64_t ldo;
-  const float* taps;  // [n_taps, width]
-  int32_t width, n_taps, c0, c1;
-  int64_t n;  // tokens
-  const float* before;
-  float* after;
-};
-
 // out[m, n] = x[m, n] * y[m, n]
 struct MulArgs {
   const float* x;
@@ -362,6 +346,7 @@ struct Kernels {
   void (*scale)(const ScaleArgs&);
   void (*gate_rows)(const GateRowsArgs&);
   void (*short_conv)(const ShortConvArgs&);
+  void (*linear_scan)(const LinearScanArgs&);
   void (*mul)(const MulArgs&);
   void (*route)(const RouteArgs&);
   void (*combine)(const CombineArgs&);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tests import gguf_gemma4, gguf_rope
+from tests import gguf_gemma4, gguf_rope, gguf_scan
 
 Config = Mapping[str, object]
 
@@ -16,12 +16,14 @@ _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
 _ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
+_ARCH |= {"granitemoehybrid": "granitehybrid", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
-PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
+PERMUTED = frozenset("llama granite granitemoe granitehybrid smollm3 mistral3 minicpm".split())
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
     **gguf_gemma4.TOP,
+    **gguf_scan.TOP,
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
@@ -47,6 +49,7 @@ _TOP = {
 }
 _LAYER = {
     **gguf_gemma4.LAYER,
+    **gguf_scan.LAYER,
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -135,6 +138,7 @@ _LAYER = {
 }
 _BARE = {
     **gguf_gemma4.BARE,
+    **gguf_scan.BARE,
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
@@ -154,6 +158,7 @@ _POST = {
 _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 _NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
+_NORMS |= {"qwen3next": _POST, "qwen35": _POST}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
@@ -321,5 +326,9 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "lfm2moe": _of_lfm2,
     "gemma4": gguf_gemma4.fields,
     "deepseek2": _latent_fields,
+    "mamba2": gguf_scan.fields,
+    "qwen3next": gguf_scan.fields,
+    "qwen35": gguf_scan.fields,
+    "granitehybrid": gguf_scan.fields,
 }
 """By architecture; None: not that field."""

@@ -17,6 +17,7 @@ POSITIONS = np.array([0, 1, 7, 7, 30], np.int32)
 TABLE_ROWS = 32
 STATE_SIZE = 18
 """Of two products of each of nine channels."""
+SCAN_LAYER, SCAN_SIZE = 4, 4 * 5 * 3
 LATENT_LAYER = 3
 """Of one KV head."""
 
@@ -59,7 +60,8 @@ class CaseEnv:
     def state(self, layer: int, token: int) -> FloatArray:
         """Of one sequence, some tokens of which are before the step."""
         if layer not in self.states:
-            self.states[layer] = uniform("case/state", (STATE_SIZE,), 1.0)
+            size = SCAN_SIZE if layer == SCAN_LAYER else STATE_SIZE
+            self.states[layer] = uniform("case/state", (size,), 1.0)
         return self.states[layer]
 
     def sample(self, logits: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -138,7 +140,12 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("softcap", "scale", [rows("x", "R", 9)], factor=3.0, softcap=1.5)
     yield case("pool", "pool", [rows("x", "R", 9)])
     taps = weight("w", 3, 9)
-    yield case("short-conv", "short_conv", [rows("bcx", "T", 27)], [taps], layer=0, n_taps=3)
+    conv: dict[str, Attr] = {"layer": 0, "n_taps": 3}
+    yield case("short-conv", "short_conv", [rows("bcx", "T", 27)], [taps], **conv, gated=True)
+    x = rows("x", "T", 9)
+    yield case("short-conv-silu", "short_conv", [x], [taps], **conv, gated=False)
+    both = [taps, weight("b", 9)]
+    yield case("short-conv-bias", "short_conv", [x], both, **conv, gated=False)
     yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
 
 
@@ -242,6 +249,24 @@ def _latent_cases() -> Iterator[OpCase]:
     yield case("latent-attention", "latent_attention", queries, **attrs)
 
 
+def _scan_cases() -> Iterator[OpCase]:
+    """Four heads of three columns, in two groups of vectors of five."""
+    sizes: dict[str, Attr] = {"layer": SCAN_LAYER, "n_heads": 4, "head_dim": 3, "n_groups": 2}
+    sizes |= {"state_dim": 5, "tiled": False}
+    x, a, b = rows("x", "T", 32), rows("a", "T", 4), rows("b", "T", 4)
+    heads = [weight("bias", 4), negative("rate", 4), weight("skip", 4)]
+    ssd = sizes | {"rule": "ssd", "least": 0.2, "most": 1.1, "eps": 0.0}
+    delta = sizes | {"rule": "delta", "least": 0.0, "most": 0.0, "eps": 1e-6}
+    for name, tiled in (("", False), ("-tiled", True)):
+        yield case(f"scan-ssd{name}", "linear_scan", [x, a], heads, **ssd | {"tiled": tiled})
+        attrs = delta | {"tiled": tiled}
+        yield case(f"scan-delta{name}", "linear_scan", [x, a, b], heads[:2], **attrs)
+
+
+def negative(name: str, *shape: int) -> tuple[Weight, FloatArray]:
+    return Weight(name, shape), -np.exp(uniform(f"case/w/{name}", shape, 1.0))
+
+
 def _expert_cases() -> Iterator[OpCase]:
     chosen = ids("ids", [[0, 3], [3, 1], [2, 0], [1, 0], [3, 2]], "T")
     shares = rows("shares", "T", 2)
@@ -297,5 +322,6 @@ OP_CASES: tuple[OpCase, ...] = (
     *_linear_cases(),
     *_attention_cases(),
     *_latent_cases(),
+    *_scan_cases(),
     *_expert_cases(),
 )

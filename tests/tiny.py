@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests import gguf_gemma4, gguf_rope
+from tests import gguf_gemma4, gguf_rope, gguf_scan
 from tests.gguf_experts import with_experts
 from tests.gguf_latents import with_latents
 from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
@@ -286,7 +286,8 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     factors = gguf_rope.factors(model.config) | gguf_gemma4.factors(model.config)
     plain = {name: ("F32", values) for name, values in factors.items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
-    for name, values in with_experts(with_latents(model.tensors)).items():
+    own = gguf_scan.with_parts(with_latents(model.tensors), model.config)
+    for name, values in with_experts(own).items():
         if name.startswith("pooler."):
             continue
         target = gguf_name(name, arch)
@@ -303,11 +304,12 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
             values = values + np.float32(1.0)
         if target == "position_embd.weight" and model.config["model_type"] == "xlm-roberta":
             values = values[model.size("pad_token_id") + 1 :]
+        values, is_scan = gguf_scan.stored(target, values, model.config)
         if "shortconv.conv" in target:
-            values, is_f32 = values[:, 0], True
+            values, is_scan = values[:, 0], True
         if "gate_inp_shexp" in target or "exp_probs_b" in target:
             values = values.reshape(-1)
-        plain[target] = ("F32" if is_f32 else format, values)
+        plain[target] = ("F32" if is_f32 or is_scan else format, values)
     return _gguf_metadata(model, arch), plain
 
 

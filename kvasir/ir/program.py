@@ -26,7 +26,7 @@ KV_WRITERS = ("kv_write", "rope_write", "latent_write")
 """Kinds of ops that write a layer's keys and values."""
 KV_READERS = ("attention", "latent_attention")
 """Kinds of ops that read them."""
-STATE_OPS = ("short_conv",)
+STATE_OPS = ("short_conv", "linear_scan")
 """Kinds of ops that read and write the state of a layer."""
 STATE_ITEM_BYTES = 4
 """Of a number in a state: states are f32, whatever the type of keys and values is."""

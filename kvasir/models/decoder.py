@@ -9,8 +9,9 @@ import numpy as np
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.ops.state import conv_size
-from kvasir.ir.program import KVSpec, Program, state_spec
+from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.latent_attention import latent_attention
+from kvasir.models.linear_scan import linear_scan
 from kvasir.models.parts import layer_embeddings, record_linear, record_norm
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
@@ -87,6 +88,7 @@ class _Block:
 
     def __init__(self, builder: Builder, config: ModelConfig, layer: int, spec: LayerSpec) -> None:
         self.builder, self.config, self.layer, self.spec = builder, config, layer, spec
+        self.kept = config.kept_at(layer if spec.source is None else spec.source)
 
     def record(self, x: str) -> str:
         experts = self.spec.experts
@@ -95,7 +97,9 @@ class _Block:
             normed = self._norm(x, "attn_norm")
             of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
             return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
-        x = self._residual(x, "attn", self._short_conv if self.spec.n_taps else self._attention)
+        x = self._residual(x, "attn", self._mixer)
+        if experts is None and not self.spec.ffn_size:
+            return x
         if self.config.block.beside and experts is not None:
             return self._beside(experts, x)
         return self._residual(x, "mlp", mlp)
@@ -139,11 +143,16 @@ class _Block:
             y = self.builder.op("scale", (y,), scaled, factor=factor, softcap=0.0)
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
+    def _mixer(self, x: str) -> str:
+        if self.spec.scan is not None:
+            return linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
+        return self._short_conv(x) if self.spec.n_taps else self._attention(x)
+
     def _attention(self, x: str) -> str:
         if self.spec.latent is not None:
             latent = self.spec.latent
             return latent_attention(self.builder, self.config, self.layer, latent, x)
-        config, layer, spec = self.config, self.layer, self.spec
+        config, spec = self.config, self.spec
         heads, kv_heads, dim, window = spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.window
         kept = 0 if config.block.both_ways else window
         rope = config.ropes.get(spec.rope)
@@ -151,14 +160,14 @@ class _Block:
         q = self._head(x, "q", heads, _OF_QUERIES + spec.rope if own else spec.rope)
         if spec.source is None:
             kind = "window" if kept else "full"
-            self.builder.kv(KVSpec(layer, kind, kept, kv_heads, dim))
+            self.builder.kv(KVSpec(self.kept, kind, kept, kv_heads, dim))
             self._write(x)
         out = self.builder.op(
             "attention",
             (q, "ends") if config.block.both_ways else (q,),
             self._value("attn"),
             (self._weight("sinks", (heads,)),) if config.block.sinks else (),
-            layer=layer if spec.source is None else spec.source,
+            layer=self.kept,
             n_heads=heads,
             n_kv_heads=kv_heads,
             head_dim=dim,
@@ -168,14 +177,19 @@ class _Block:
             to="f32",
             block=0,
         )
+        if config.block.output_gate:
+            gate = self._linear(x, "output_gate", heads * dim, False)
+            gate = self.builder.op("act", (gate,), f"{gate}.sigmoid", act="sigmoid")
+            out = self.builder.op("mul_columns", (out, gate), self._value("attn.gated"), column=0)
         return self._linear(out, "o", config.hidden_size, config.block.o_bias)
 
     def _short_conv(self, x: str) -> str:
-        size, n_taps, layer = self.config.hidden_size, self.spec.n_taps, self.layer
+        size, n_taps, layer = self.config.hidden_size, self.spec.n_taps, self.kept
         self.builder.kv(state_spec(layer, conv_size(size, n_taps)))
         y = self._linear(x, "conv_in", 3 * size, False)
         weights, out = (self._weight("conv", (n_taps, size)),), self._value("conv")
-        y = self.builder.op("short_conv", (y,), out, weights, layer=layer, n_taps=n_taps)
+        attrs: dict[str, Attr] = {"layer": layer, "n_taps": n_taps, "gated": True}
+        y = self.builder.op("short_conv", (y,), out, weights, **attrs)
         return self._linear(y, "conv_out", size, False)
 
     def _write(self, x: str) -> None:
@@ -188,7 +202,7 @@ class _Block:
             v = self._linear(x, "v", n * dim, block.qkv_bias)
         if block.qk_norm == "all":
             v = self._head_norm(v, "", n, self._value("v.norm"))
-        self.builder.ops("kv_write", (k, v), (), layer=self.layer, n_kv_heads=n, head_dim=dim)
+        self.builder.ops("kv_write", (k, v), (), layer=self.kept, n_kv_heads=n, head_dim=dim)
 
     def _head(self, x: str, name: str, n_heads: int, table: str) -> str:
         """Queries or keys: linear, norm, rope."""

@@ -96,6 +96,14 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "draft_layers": 0,
         "other_ffn_size": 0,
         "ffn_adjusts": False,
+        "act": "silu",
+        "qkv_bias": False,
+        "o_bias": False,
+        "mlp_bias": False,
+        "scan_inner": 0,
+        "scan_expand": 0.0,
+        "conv_bias": False,
+        "tiled_heads": False,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""

@@ -48,6 +48,8 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
         "shared KV": _has("shared_layers"),
         "layer embeddings": _has("layer_embed"),
         "short convolutions": _has("n_taps"),
+        "linear scans": _has("scan_rule"),
+        "output gate": _is("output_gate"),
         "latent attention": _has("latent_size"),
         "experts": _has("n_experts"),
         "shared experts": _has("shared_size", "n_shared"),
@@ -65,21 +67,22 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
         "logits": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
             falcon_two_norms gemma gemma2 gemma3 gemma4 gemma_embedding glm glm4 glm4_moe gpt2
-            gpt_neox gpt_oss gptj granite granite_moe hunyuan_v1_dense lfm2 lfm2_moe llama minicpm
-            minimax_m2 ministral ministral3 mistral mixtral modern_bert nomic_bert olmo2 olmo3
-            olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta seed_oss smollm3 stablelm
-            starcoder2"""
+            gpt_neox gpt_oss gptj granite granite_hybrid granite_moe hunyuan_v1_dense lfm2
+            lfm2_moe llama mamba2 minicpm minimax_m2 ministral ministral3 mistral mixtral
+            modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5
+            qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm starcoder2"""
         ),
         "file": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
             falcon_two_norms gemma gemma4 gemma_embedding glm glm4 glm4_moe gpt2 gpt_neox gpt_oss
-            granite granite_moe hunyuan_v1_dense lfm2 lfm2_moe llama minicpm minimax_m2 ministral3
-            mixtral modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3
-            qwen3_moe roberta seed_oss smollm3 stablelm starcoder2"""
+            granite granite_hybrid granite_moe hunyuan_v1_dense lfm2 lfm2_moe llama mamba2 minicpm
+            minimax_m2 ministral3 mixtral modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2
+            qwen2_moe qwen3 qwen3_5 qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm
+            starcoder2"""
         ),
         "exact": _names(
-            """deepseek_v2 deepseek_v3 gemma3 gemma4 glm4_moe gpt2 gpt_oss lfm2 lfm2_moe llama
-            ministral3 mixtral"""
+            """deepseek_v2 deepseek_v3 gemma3 gemma4 glm4_moe gpt2 gpt_oss granite_hybrid lfm2
+            lfm2_moe llama mamba2 ministral3 mixtral qwen3_5 qwen3_next"""
         ),
     }
 )

@@ -22,8 +22,9 @@ def latent_attention(
         weight = builder.weight(weights + name, (heads, n, k))
         return builder.op("head_linear", (source,), values + name, (weight,), n_heads=heads)
 
-    entry: dict[str, int] = {"layer": layer, "n_heads": heads, "n_kv_heads": 1, "head_dim": size}
-    builder.kv(KVSpec(layer, "full", 0, 1, size, latent=spec.rank))
+    at = config.kept_at(layer)
+    entry: dict[str, int] = {"layer": at, "n_heads": heads, "n_kv_heads": 1, "head_dim": size}
+    builder.kv(KVSpec(at, "full", 0, 1, size, latent=spec.rank))
     source, q = x, "q"
     if spec.query_rank:
         low, norm = linear(x, "q_a", spec.query_rank, biased), "q_a_norm"

@@ -14,7 +14,7 @@ from kvasir.models.qkv import is_fused
 from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_kv import with_kv
 from kvasir.models.read_latent import latent_heads, read_latent
-from kvasir.models.read_mixers import read_kv_heads, read_taps
+from kvasir.models.read_mixers import read_kv_heads, read_scans, read_taps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
@@ -25,6 +25,7 @@ from kvasir.models.spec import (
     BlockSpec,
     LayerSpec,
     ModelConfig,
+    RopeConfig,
 )
 from kvasir.models.tensors import base_of, tensor_name
 from kvasir.weights.source import ModelSource
@@ -63,7 +64,8 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     fields = chosen.fields
     fields.refuse_others()
     layers = with_kv(fields, tensors, _layers(fields, tensors))
-    ropes = read_ropes(fields, tensors, layers)
+    has_heads = any(layer.attends for layer in layers)
+    ropes = read_ropes(fields, tensors, layers) if has_heads else {}
     layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     first = fields.integer("padding_id", least=-1) + 1
@@ -74,9 +76,9 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         vocab_size=_vocab_size(fields, tensors),
         hidden_size=hidden,
         layers=layers,
-        max_positions=ropes[ROPE].stretched(fields.integer("max_positions", first + 1)) - first,
+        max_positions=_longest(ropes, fields.integer("max_positions", first + 1)) - first,
         norm_eps=fields.number("norm_eps"),
-        attention_scale=_attention_scale(fields, layers[0], len(layers)) * ropes[ROPE].score_scale,
+        attention_scale=_attention_scale(fields, layers[0], len(layers), ropes),
         ropes={name: rope for name, rope in ropes.items() if name in used},
         attention_softcap=fields.number("attention_softcap"),
         final_softcap=fields.number("final_softcap"),
@@ -91,6 +93,11 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layer_vocab=_layer_vocab(fields, tensors),
         draft_layers=fields.integer("draft_layers", least=0),
     )
+
+
+def _longest(ropes: Mapping[str, RopeConfig], positions: int) -> int:
+    """As said, or as the rope stretches it."""
+    return ropes[ROPE].stretched(positions) if ropes else positions
 
 
 def _layer_vocab(fields: Fields, tensors: TensorTable) -> int:
@@ -134,10 +141,13 @@ def _layers(fields: Fields, tensors: TensorTable) -> tuple[LayerSpec, ...]:
         _heads(fields, n_layers) if latent is None else latent_heads(fields, latent, n_layers)
     )
     mlps, windows = read_mlps(fields, n_layers), _windows(fields, n_layers)
-    each = zip(kv_heads, mlps, windows, read_taps(fields, n_layers), strict=True)
+    taps, scans = read_taps(fields, n_layers), read_scans(fields, tensors, n_layers)
+    each = zip(kv_heads, mlps, windows, taps, scans, strict=True)
     return tuple(
-        LayerSpec(heads, n_kv, dim, size, window, experts=experts, n_taps=n_taps, latent=latent)
-        for n_kv, (size, experts), window, n_taps in each
+        LayerSpec(
+            *(heads, kv, dim, size, window), experts=experts, n_taps=n, scan=scan, latent=latent
+        )
+        for kv, (size, experts), window, n, scan in each
     )
 
 
@@ -151,7 +161,10 @@ def _n_layers(fields: Fields) -> int:
 
 def _heads(fields: Fields, n_layers: int) -> tuple[int, tuple[int, ...], int]:
     """Query heads, KV heads of each layer, size of a head. Where the file says nothing there are as
-    many KV heads as query heads, which share the width of a token."""
+    many KV heads as query heads, which share the width of a token. None in a family that does not
+    attend."""
+    if not fields.has("n_heads"):
+        return 0, (0,) * n_layers, 0
     hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
     one_kv_head = fields.flag("multi_query") and not fields.flag("grouped_query")
     said = (1,) * n_layers if one_kv_head else read_kv_heads(fields, n_layers)
@@ -207,8 +220,8 @@ def _with_ropes(
 
 def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
     """Layers of no rope: as said for each, or every so many-th; or those that do not slide; all
-    where positions are learned."""
-    if fields.flag("learned_positions"):
+    where positions are learned, or the file says so."""
+    if fields.flag("learned_positions") or not _has_rope(fields):
         return set(range(len(layers)))
     key, every = fields.key("rope_layers"), fields.integer("no_rope_every")
     if key and fields.keys.has(key):
@@ -219,13 +232,26 @@ def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
     return {i for i in range(len(layers)) if every and (i + 1) % every == 0}
 
 
-def _attention_scale(fields: Fields, layer: LayerSpec, n_layers: int) -> float:
-    """One over the root of what the file says, or else of the head size."""
+def _has_rope(fields: Fields) -> bool:
+    """Folders say a word, GGUF files a flag."""
+    if not fields.has("rope_kind"):
+        return True
+    if fields.kind == "gguf":
+        return fields.flag("rope_kind")
+    return fields.word("rope_kind", ("rope", "nope")) == "rope"
+
+
+def _attention_scale(
+    fields: Fields, layer: LayerSpec, n_layers: int, ropes: Mapping[str, RopeConfig]
+) -> float:
+    """One over the root of what the file says, or else of the head size; 0 without heads."""
+    if not ropes:
+        return 0.0
     dim = layer.head_dim if layer.latent is None else layer.latent.query_dim
     size = fields.number("query_scalar", least=1.0) or dim
     if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
         size = fields.integer("hidden_size") // layer.n_heads
-    return fields.number("attention_scale") or float(size**-0.5)
+    return (fields.number("attention_scale") or float(size**-0.5)) * ropes[ROPE].score_scale
 
 
 def _residual_scale(fields: Fields, n_layers: int) -> float:

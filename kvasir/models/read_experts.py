@@ -11,7 +11,9 @@ from kvasir.models.spec import MAX_LAYERS, ExpertConfig
 
 def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | None]]:
     """Of each layer: the inner size of its MLP, by default four times its width, or of an expert,
-    and the experts if it has any."""
+    and the experts if it has any. A family without sizes has neither."""
+    if not fields.has("ffn_size"):
+        return [(0, None)] * n_layers
     sizes = _sizes(fields, n_layers)
     experts = _experts(fields)
     if experts is None:
@@ -48,7 +50,8 @@ def _adjusted(fields: Fields, size: int) -> int:
 
 
 def _experts(fields: Fields) -> ExpertConfig | None:
-    n_experts = fields.integer("n_experts", most=MAX_EXPERTS)
+    least = 0 if "gate" in fields.family.tensors else 1
+    n_experts = fields.integer("n_experts", least, MAX_EXPERTS)
     if not n_experts or not fields.flag("has_experts"):
         return None
     groups, top_groups = _groups(fields, n_experts)

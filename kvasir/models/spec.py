@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kvasir.ir.ops.scan import scan_columns
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import STATE_ITEM_BYTES
 
@@ -56,6 +57,8 @@ class BlockSpec:
     """Of the router and of the experts' matrices."""
     shared_gate: bool = False
     """Shared experts are weighed by the sigmoid of a gate."""
+    output_gate: bool = False
+    """What attention gives is multiplied by the sigmoid of a projection of its rows."""
     head_bias: bool = False
     """Of the LM head."""
     beside: bool = False
@@ -154,9 +157,51 @@ class LatentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanSpec:
+    """Sizes of a linear scan (op ``linear_scan``), and of the convolution in front of it."""
+
+    rule: str
+    """"ssd" or "delta"."""
+    n_heads: int
+    head_dim: int
+    """Columns of a head's state."""
+    n_groups: int
+    state_dim: int
+    """Rows of a head's state."""
+    n_taps: int
+    conv_bias: bool = False
+    least: float = 0.0
+    most: float = float("inf")
+    """Bounds of the time step."""
+    tiled: bool = False
+    """Heads of a group are n_groups apart."""
+
+    @property
+    def inner(self) -> int:
+        """Columns of the result."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def vectors(self) -> int:
+        """Columns of one vector of all groups."""
+        return self.n_groups * self.state_dim
+
+    @property
+    def columns(self) -> int:
+        """Of the rows that convolution and scan read."""
+        return scan_columns(self.n_heads, self.head_dim, self.n_groups, self.state_dim)
+
+    @property
+    def state_sizes(self) -> tuple[int, int]:
+        """Numbers that the convolution and the scan keep of a sequence."""
+        return conv_size(self.columns, self.n_taps), self.inner * self.state_dim
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What one layer computes: attention or a short convolution, then a gated MLP of ``ffn_size``
-    or experts of it. With latents there is one KV head, of the size of what a token keeps."""
+    """What one layer computes: attention, a short convolution or a scan, then an MLP of
+    ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is one KV head, of
+    the size of what a token keeps."""
 
     n_heads: int
     n_kv_heads: int
@@ -169,12 +214,23 @@ class LayerSpec:
     experts: ExpertConfig | None = None
     n_taps: int = 0
     """Of the short convolution that stands in place of attention, the newest token included; 0:
-    there is attention."""
+    there is none."""
+    scan: ScanSpec | None = None
+    """It stands in place of attention."""
     source: int | None = None
     """The layer whose keys and values it reads; None: it writes its own."""
     keys_are_values: bool = False
     """Before norms and rope."""
     latent: LatentSpec | None = None
+
+    @property
+    def attends(self) -> bool:
+        return not self.n_taps and self.scan is None
+
+    @property
+    def n_kept(self) -> int:
+        """Of its own in the KV memory: keys and values, or states."""
+        return int(self.source is None) if self.scan is None else len(self.scan.state_sizes)
 
     @property
     def turned_dim(self) -> int:
@@ -241,7 +297,7 @@ class ModelConfig:
     @property
     def kv_layers(self) -> tuple[LayerSpec, ...]:
         """Those that write keys and values."""
-        return tuple(x for x in self.layers if x.source is None and not x.n_taps)
+        return tuple(x for x in self.layers if x.source is None and x.attends)
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -251,6 +307,13 @@ class ModelConfig:
 
     @property
     def state_bytes(self) -> tuple[int, ...]:
-        """Of a sequence, for each layer that keeps a state and no keys and values."""
-        taps = [layer.n_taps for layer in self.layers if layer.n_taps]
-        return tuple(STATE_ITEM_BYTES * conv_size(self.hidden_size, n) for n in taps)
+        """Of a sequence: each state that a layer keeps in place of keys and values."""
+        sizes: list[int] = []
+        for layer in self.layers:
+            sizes += [conv_size(self.hidden_size, layer.n_taps)] if layer.n_taps else []
+            sizes += layer.scan.state_sizes if layer.scan is not None else ()
+        return tuple(STATE_ITEM_BYTES * size for size in sizes)
+
+    def kept_at(self, layer: int) -> int:
+        """Where in the KV memory that begins which a layer keeps: so many are kept before it."""
+        return sum(each.n_kept for each in self.layers[:layer])

@@ -13,8 +13,14 @@ from kvasir.models.family import Family, TensorNames
 from kvasir.models.label_heads import HEAD_TENSORS
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
-from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig
-from kvasir.weights.transforms import GROUPED_QKV, QKV
+from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig, ScanSpec
+from kvasir.weights.transforms import (
+    DELTA_ROWS,
+    GROUPED_QKV,
+    HALVES_OF_HEADS,
+    QKV,
+    SCAN_ROWS,
+)
 
 _TOP = (
     *("embed", "types", "positions", "embed_norm", "final_norm", "lm_head"),
@@ -22,8 +28,8 @@ _TOP = (
 )
 """Weights of the whole model, not of a layer."""
 _WRITTEN = ("k", "v", "k_norm")
-_DRAFTS = "model.mtp_"
-"""Begins names of tensors that guess further tokens."""
+_DRAFTS = ("model.mtp_", "mtp.")
+"""Begin names of tensors that guess further tokens."""
 _MASKS = tuple(f".{x}.{y}" for x in ("attn", "attention") for y in ("bias", "masked_bias"))
 _IGNORABLE = (
     *(".rotary_emb.inv_freq", "rope_freqs.weight"),
@@ -159,9 +165,26 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
         return (0, q, q + kv)[QKV.index(step) % 3], rows, q + 2 * kv
     if step in HEAD_PARTS and spec.latent is not None:
         return HEAD_PARTS[step](spec.latent)
+    if step in HALVES_OF_HEADS:
+        n = spec.head_dim if spec.scan is None else spec.scan.n_heads // spec.scan.n_groups
+        return HALVES_OF_HEADS.index(step) * n, n, 2 * n
+    if spec.scan is not None and step in ("flat", *SCAN_ROWS, *DELTA_ROWS):
+        return _of_scan(step, spec.scan)
     if step in GROUPED_QKV:
         return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
-    return (rows // spec.head_dim,) if step == "permute_rope" else ()
+    return (rows // (spec.head_dim or rows),) if step == "permute_rope" else ()
+
+
+def _of_scan(step: str, scan: ScanSpec) -> tuple[int, ...]:
+    """First row, rows and all rows of a tensor: the gate, what the scan reads, the steps; or what
+    each group has of it."""
+    if step == "flat":
+        return (scan.n_groups,)
+    if step in DELTA_ROWS:
+        return DELTA_ROWS.index(step), scan.n_groups, scan.state_dim, scan.inner // scan.n_groups
+    which = SCAN_ROWS.index(step)
+    sizes = (scan.inner, scan.columns, scan.n_heads)
+    return sum(sizes[:which]), sizes[which], sum(sizes)
 
 
 def _family(config: ModelConfig) -> Family:

@@ -58,6 +58,17 @@ def group_part(tensor: RawTensor, index: int, n_heads: int, n_kv_heads: int, dim
     return replace(tensor, shape=(len(rows), *tensor.shape[1:]), data=data)
 
 
+def delta_rows(tensor: RawTensor, which: int, n_groups: int, n: int, m: int) -> RawTensor:
+    """Of a matrix that has q, k, v and gates of each group, ``n``, ``n``, ``m`` and ``m`` rows: all
+    q, then all k, then all v (0), or all gates (1)."""
+    order = np.arange(n_groups * 2 * (n + m)).reshape(n_groups, -1)
+    parts = np.split(order, np.cumsum([n, n, m]), axis=1)
+    chosen = parts[3:] if which else parts[:3]
+    rows = np.concatenate([part.reshape(-1) for part in chosen])
+    data = np.ascontiguousarray(tensor.rows()[rows]).reshape(-1)
+    return replace(tensor, shape=(len(rows), *tensor.shape[1:]), data=data)
+
+
 def head_rows(tensor: RawTensor, start: int, n: int, whole: int) -> RawTensor:
     """Rows ``start`` … of the ``whole`` of each head."""
     heads = tensor.shape[0] // whole
@@ -97,6 +108,16 @@ def _items(tensor: RawTensor) -> Bytes:
 def plus_one(tensor: RawTensor) -> RawTensor:
     """1 + weight, as F32."""
     return from_floats(tensor.decode() + np.float32(1.0))
+
+
+def minus_exp(tensor: RawTensor) -> RawTensor:
+    """-e^weight, as F32."""
+    return from_floats(-np.exp(tensor.decode()))
+
+
+def flat(tensor: RawTensor, n: int) -> RawTensor:
+    """All elements of ``n`` rows as a vector."""
+    return replace(tensor, shape=(int(np.prod(tensor.shape)),))
 
 
 def first_half(tensor: RawTensor) -> RawTensor:
@@ -166,12 +187,21 @@ QKV = (
     *("q_of_columns", "k_of_columns", "v_of_columns"),
 )
 """Parts of a tensor that holds q, k and v, one below the other, or one beside the other."""
+SCAN_ROWS = ("scan_gate_rows", "scan_in_rows", "scan_step_rows")
+"""Parts of a tensor that holds what a scan is gated with, what it reads, and its steps."""
+DELTA_ROWS = ("delta_in", "delta_gate")
+"""Parts of a tensor that holds what a delta net reads, and is gated with, group by group."""
+HALVES_OF_HEADS = ("first_of_heads", "second_of_heads")
+"""Of a tensor that holds two matrices head by head, or group by group."""
 GROUPED_QKV = ("q_of_groups", "k_of_groups", "v_of_groups")
 """Parts of one that holds them group by group."""
 TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
     {
         "permute_rope": permute_rope,
         "plus_one": plus_one,
+        "minus_exp": minus_exp,
+        "flat": flat,
+        "column": lambda tensor: flat(tensor, tensor.shape[0]),
         "first_half": first_half,
         "second_half": second_half,
         "inputs_last": inputs_last,
@@ -188,9 +218,28 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "repeated": repeated,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
+        **dict.fromkeys(SCAN_ROWS, part),
+        **dict.fromkeys(DELTA_ROWS, delta_rows),
+        **dict.fromkeys(HALVES_OF_HEADS, head_rows),
         **dict.fromkeys(GROUPED_QKV, group_part),
     }
 )
+
+
+_VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
+    {
+        "repeated": lambda k, *args: (1,),
+        "column": lambda k: (k, 1),
+        "flat": lambda k, n: (n, k // n),
+    }
+)
+"""Shapes of what becomes a vector of k."""
+
+
+def _grouped_rows(name: str, which: int, first: int, second: int, third: int) -> int:
+    """All rows of a tensor that holds its parts group by group."""
+    is_qkv = name in GROUPED_QKV
+    return (first + 2 * second) * third if is_qkv else first * 2 * (second + third)
 
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
@@ -203,16 +252,16 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (*many[:-1], k, many[-1])
         elif name.endswith("_outputs"):
             shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
-        elif name == "repeated":
-            shape = (1,)
-        elif name in (*QKV, "last_rows"):
+        elif name in _VECTORS:
+            shape = _VECTORS[name](k, *args)
+        elif name in (*QKV, *SCAN_ROWS, "last_rows"):
             shape = (args[2], *shape[1:])
-        elif name in ("head_first", "head_last"):
+        elif name in ("head_first", "head_last", *HALVES_OF_HEADS):
             shape = (shape[0] // args[1] * args[2], *shape[1:])
         elif name in ("head_keys", "head_values"):
             shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
-        elif name in GROUPED_QKV:
-            shape = ((args[1] + 2 * args[2]) * args[3], *shape[1:])
+        elif name in (*GROUPED_QKV, *DELTA_ROWS):
+            shape = (_grouped_rows(name, *args), *shape[1:])
         elif name == "conv_taps":
             shape = (k, 1, *many)
         if name in ("transposed", "taps") or name in QKV[3:]:

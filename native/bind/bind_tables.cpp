@@ -87,6 +87,7 @@ void bind_tables(nb::module_& m) {
   enums["MaskFlag"] = enumeration(kMaskFlagNames);
   enums["Op"] = op_kinds();
   enums["RowsOf"] = enumeration(kRowsOfNames);
+  enums["ScanRule"] = enumeration(kScanRuleNames);
   enums["Score"] = enumeration(kScoreNames);
   structs["Record"] = fields_of<Record>();
   structs["Buffer"] = fields_of<Buffer>();

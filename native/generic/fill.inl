@@ -20,6 +20,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.scale = scale_rows;
   k.gate_rows = gate_rows;
   k.short_conv = short_conv;
+  k.linear_scan = linear_scan;
   k.mul = mul_rows;
   k.route = route;
   k.combine = combine;

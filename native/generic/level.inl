@@ -22,6 +22,7 @@ void add_rows(const AddArgs& a);
 void scale_rows(const ScaleArgs& a);
 void gate_rows(const GateRowsArgs& a);
 void short_conv(const ShortConvArgs& a);
+void linear_scan(const LinearScanArgs& a);
 void mul_rows(const MulArgs& a);
 void route(const RouteArgs& a);
 void combine(const CombineArgs& a);

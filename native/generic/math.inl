@@ -56,6 +56,15 @@ KVASIR_INLINE vf softcap(vf x, vf cap) { return mul(cap, tanh(div(x, cap))); }
 
 KVASIR_INLINE vf sigmoid_times(vf x, vf u) { return div(x, add(set1(1.0f), exp(sub(zero(), u)))); }
 
+// ln(1 + e^x) = max(x, 0) + ln(1 + y) with y = e^-|x|, ln(1 + y) = 2 atanh(s), s = y / (2 + y) <= 1/3.
+KVASIR_INLINE vf softplus(vf x) {
+  constexpr float kP[] = {1.0f,      1.0f / 3,  1.0f / 5,  1.0f / 7, 1.0f / 9,
+                          1.0f / 11, 1.0f / 13, 1.0f / 15, 1.0f / 17};
+  const vf y = exp_bounded(from_bits(ori(bits(x), set1i(INT32_MIN))));
+  const vf s = div(y, add(set1(2.0f), y));
+  return fma(add(s, s), polynomial(kP, mul(s, s)), vmax(zero(), x));
+}
+
 KVASIR_INLINE vf silu(vf x) { return sigmoid_times(x, x); }
 
 // x/2 (1 + tanh(v)) = x / (1 + e^-2v) with v = sqrt(2/pi) (x + 0.044715 x^3)
@@ -88,6 +97,8 @@ KVASIR_INLINE vf activate(Act act, vf x) {
       return gelu_tanh(x);
     case Act::gelu:
       return gelu(x);
+    case Act::sigmoid:
+      return sigmoid_times(set1(1.0f), x);
     default:
       return x;
   }

@@ -6,6 +6,7 @@
 #include "program/ops/attention.h"
 #include "program/ops/latent.h"
 #include "program/ops/linear.h"
+#include "program/ops/linear_scan.h"
 #include "program/ops/moe.h"
 #include "program/ops/pool_rows.h"
 #include "program/ops/products.h"
@@ -19,7 +20,7 @@ namespace kvasir {
 using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
                         Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
                         Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv,
-                        HeadLinear, LatentWrite, LatentAttention>;
+                        HeadLinear, LatentWrite, LatentAttention, LinearScan>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

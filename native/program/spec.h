@@ -18,9 +18,10 @@ struct Record {
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
   int32_t layer, n_heads, window, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
+  int32_t gated, rule, state_dim, tiled;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
-  float eps, scale, softcap;
+  float eps, scale, softcap, least, most;
 
   // read(name, field): all of them, by the names that Python has for them.
   template <class Read>
@@ -45,6 +46,10 @@ struct Record {
     read("q_table", q_table);
     read("qk_norm", qk_norm);
     read("n_taps", n_taps);
+    read("gated", gated);
+    read("rule", rule);
+    read("state_dim", state_dim);
+    read("tiled", tiled);
     read("n_experts", n_experts);
     read("top_k", top_k);
     read("normalize", normalize);
@@ -56,6 +61,8 @@ struct Record {
     read("eps", eps);
     read("scale", scale);
     read("softcap", softcap);
+    read("least", least);
+    read("most", most);
   }
 };
 

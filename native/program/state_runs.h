@@ -2,10 +2,19 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #include "kernels.h"
 
 namespace kvasir {
+
+// Throws std::invalid_argument unless the layer keeps a state of so many bytes.
+inline void check_state(const KvLayer& kv, int32_t layer, int64_t n_bytes) {
+  if (!kv.is_state() || kv.head_bytes != n_bytes)
+    throw std::invalid_argument("layer " + std::to_string(layer) + " keeps no state of " +
+                                std::to_string(n_bytes) + " bytes");
+}
 
 // The tokens of one sequence, cut where blocks begin: run(first token, tokens, before, after). `before` is
 // null in front of the first token of all; inside a block it is `after`. So a full block is left behind as it

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from kvasir.engine import masking
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from tests import tiny, tiny_state
+from tests import tiny, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
@@ -30,6 +30,10 @@ from tests.tiny import TinyModel
 MODELS: dict[str, Callable[[], TinyModel]] = {
     "lfm2": tiny_state.lfm2,
     "lfm2_moe": tiny_state.lfm2_moe,
+    "mamba2": tiny_scan.mamba2,
+    "granite_hybrid": tiny_scan.granite_hybrid,
+    "qwen3_next": tiny_scan.qwen3_next,
+    "qwen3_5": tiny_scan.qwen3_5,
 }
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 

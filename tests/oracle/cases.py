@@ -13,6 +13,7 @@ from tests import (
     tiny_layer_norms,
     tiny_moe,
     tiny_rope,
+    tiny_scan,
     tiny_state,
 )
 from tests.tiny import TinyModel
@@ -30,6 +31,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.falcon, tiny_layer_norms.falcon_two_norms),
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
+    *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
@@ -43,6 +45,7 @@ GGUF_MODELS = (
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
+    *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5"),
     *("tiny_gemma4", "tiny_gemma4_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
@@ -115,6 +118,11 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "gpt2_bare": tiny_layer_norms.gpt2_bare,
     "lfm2_by_number": tiny_state.lfm2_by_number,
     "lfm2_moe_shares": lambda: tiny_state.lfm2_moe(norm_topk_prob=False, use_expert_bias=False),
+    "mamba2_one_group": lambda: tiny_scan.mamba2(n_groups=1),
+    "mamba2_steps": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], use_conv_bias=False),
+    "granite_hybrid_dense": tiny_scan.granite_hybrid_dense,
+    "granite_hybrid_rope": lambda: tiny_scan.granite_hybrid(position_embedding_type="rope"),
+    "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),

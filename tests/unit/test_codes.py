@@ -18,6 +18,7 @@ from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.ops.linear import EPILOGUES
 from kvasir.ir.ops.moe import GROUP_SCORES, MAX_EXPERTS, SCORES
 from kvasir.ir.ops.rows import ACTIVATIONS
+from kvasir.ir.ops.scan import RULES
 from kvasir.ir.program import DTYPES, SYMBOLS
 
 NAMES = {
@@ -30,6 +31,7 @@ NAMES = {
     "RowsOf": ROWS_OF.values(),
     "Score": SCORES,
     "GroupScore": GROUP_SCORES,
+    "ScanRule": RULES,
 }
 """By native table what Python calls its entries."""
 

@@ -32,6 +32,7 @@ from tests import (
     tiny_layer_norms,
     tiny_moe,
     tiny_rope,
+    tiny_scan,
     tiny_state,
 )
 from tests.gguf_latents import as_older
@@ -41,6 +42,13 @@ from tests.tiny import TinyModel, gguf_parts
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+_DELTA: dict[str, Any] = {
+    "full_attention_interval": 3,
+    "mtp_num_hidden_layers": 1,
+    "rope_parameters": None,
+    "rope_theta": 3000.0,
+    "partial_rotary_factor": 0.5,
+}
 MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "llama": lambda: tiny.llama(attention_bias=True, mlp_bias=True),
     "mistral": tiny.mistral,
@@ -106,6 +114,12 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "gpt2": tiny_layer_norms.gpt2,
     "lfm2": lambda: tiny_state.lfm2(block_ff_dim=131),
     "lfm2_moe": lambda: tiny_state.lfm2_moe(norm_topk_prob=False),
+    "mamba2": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], tie_word_embeddings=True),
+    "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA, mlp_only_layers=[3]),
+    "qwen3_5": lambda: tiny_scan.qwen3_5(**_DELTA),
+    "granite_hybrid": lambda: tiny_scan.granite_hybrid(
+        position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
+    ),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
@@ -127,6 +141,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "ernie4_5_moe": tiny_moe.ernie45_moe,
     "gpt_oss": tiny_moe.gpt_oss,
     "lfm2_moe": tiny_state.lfm2_moe,
+    "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
     "minimax_m2": tiny_moe.minimax_m2,
@@ -134,6 +149,9 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
 }
 _LACKING = {
     ("qwen2_moe", "gguf"): ("gate", "up", "down"),
+    ("qwen3_next", "gguf"): ("gate", "up", "down", "key of ffn_size"),
+    ("granite_hybrid", "hf"): ("gate", "up", "down", "key of ffn_size"),
+    ("granite_hybrid", "gguf"): ("gate", "up", "down", "key of ffn_size"),
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
     ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
@@ -160,7 +178,9 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     at = ("hf", "gguf").index(kind)
     unused = {"yarn_truncate"}  # the models have no YaRN
     unused |= {"full_first"} if kind == "hf" else set()  # the model says it of each layer
-    unused |= {"mlp_bias", "gated"} if "n_experts" in family.fields else set()
+    unused |= {"tiled_heads"} if kind == "gguf" else set()  # these files always have them so
+    is_sparse, attends = "n_experts" in family.fields, "n_heads" in family.fields
+    unused |= {"mlp_bias", "gated"} if is_sparse or "ffn_size" not in family.fields else set()
     for name, field in family.fields.items():
         if field[at]:
             other = field._replace(**{kind: f"{field[at]}_other"})
@@ -179,7 +199,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
         if field == always("sigmoid"):
             fields = {**family.fields, name: always("softmax")}
             yield f"always {name}", replace(family, fields=fields)
-    has_keys = "latent_size" not in family.fields
+    has_keys = "latent_size" not in family.fields and attends
     for norm in (set(QK_NORMS) - {family.block.qk_norm}) if has_keys else ():
         yield f"qk_norm {norm}", replace(family, block=replace(family.block, qk_norm=norm))
     flags = ["one_norm"] if "parallel" in family.fields else ["pre_norms", "post_norms"]
@@ -187,7 +207,8 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
     flags += ["sinks"] * has_keys
-    for flag in ("interleaved_rope", *flags, *({"gated"} - unused)):
+    flags += ["interleaved_rope"] * attends
+    for flag in (*flags, *({"gated"} - unused)):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}
         block = replace(family.block, **change)
         yield flag, replace(family, block=block)
@@ -257,6 +278,9 @@ def test_latents_of_older_gguf_files(
         (tiny_layer_norms.cohere, {"use_qk_norm": True}),
         (tiny_layer_norms.phi, {"qk_layernorm": True}),
         (tiny_state.lfm2, {"conv_bias": True}),
+        (tiny_scan.mamba2, {"use_bias": True}),
+        (tiny_scan.mamba2, {"hidden_act": "gelu"}),
+        (tiny_scan.granite_hybrid, {"mamba_proj_bias": True}),
         (tiny_encoders.nomic_bert, {"prenorm": True}),
         (tiny_encoders.bert, {"is_decoder": True}),
         (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),

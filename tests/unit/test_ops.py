@@ -16,6 +16,7 @@ from tests.op_cases import (
     LATENT_LAYER,
     OP_CASES,
     POSITIONS,
+    SCAN_LAYER,
     OpCase,
     R,
     T,
@@ -228,12 +229,40 @@ def expect_softcap(case: OpCase) -> FloatArray:
 def expect_short_conv(case: OpCase) -> FloatArray:
     """A channel at a time, over all its products: those of the state, then those of the step."""
     out, state = np.zeros((T, 9)), environment().state(0, 0).reshape(2, 9)
+    rows, gated = x_of(case), case.op.flag("gated")
+    if not gated:
+        rows = np.hstack([np.ones((T, 18)), rows])
     for channel in range(9):
-        b, c, x = (x_of(case)[:, part * 9 + channel] for part in range(3))
+        b, c, x = (rows[:, part * 9 + channel] for part in range(3))
         products = [*state[:, channel], *(b * x)]
         for t in range(T):
             out[t, channel] = c[t] * (w_of(case)[:, channel] @ products[t : t + 3])
-    return out
+    if gated:
+        return out
+    return act_all(out + (w_of(case, 1) if case.weights[1:] else 0), "silu")
+
+
+def expect_linear_scan(case: OpCase) -> FloatArray:
+    """A head and a token at a time, as the papers write it."""
+    state = environment().state(SCAN_LAYER, 0).reshape(4, 5, 3).astype(np.float64)
+    is_ssd, out = case.op.word("rule") == "ssd", np.zeros((T, 4, 3))
+    for head, s in enumerate(state):
+        group = head % 2 if case.op.flag("tiled") else head // 2
+        for t in range(T):
+            step = np.log1p(np.exp(x_of(case, 1)[t, head] + w_of(case)[head]))
+            step = np.clip(step, 0.2, 1.1) if is_ssd else step
+            s = np.exp(step * w_of(case, 1)[head]) * s
+            own = x_of(case)[t]
+            if is_ssd:
+                x, b, c = own[3 * head :][:3], own[12 + 5 * group :][:5], own[22 + 5 * group :][:5]
+                s = s + np.outer(b, step * x)
+                out[t, head] = c @ s + w_of(case, 2)[head] * x
+                continue
+            q, k, v = own[5 * group :][:5], own[10 + 5 * group :][:5], own[20 + 3 * head :][:3]
+            q, k = (vector / np.sqrt(vector @ vector + 1e-6) for vector in (q, k))
+            s = s + np.outer(k, (v - k @ s) / (1 + np.exp(-x_of(case, 2)[t, head])))
+            out[t, head] = q @ s / np.sqrt(5)
+    return out.reshape(T, 12)
 
 
 EXPECT: Mapping[str, Expect] = {
@@ -249,6 +278,7 @@ EXPECT: Mapping[str, Expect] = {
     "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
     "short_conv": expect_short_conv,
+    "linear_scan": expect_linear_scan,
     "gather_rows": lambda case: np.array([x_of(case)[i] for i in x_of(case, 1)]),
     "linear": expect_linear,
     "lm_head": lambda case: x_of(case) @ w_of(case).T + (w_of(case, 1) if case.weights[1:] else 0),

@@ -39,6 +39,8 @@ def test_a_state_is_left_as_its_last_tokens_make_it() -> None:
 def test_convolutions_that_cannot_be_are_named(
     columns: int, n_taps: int, shape: tuple[int, int], message: str
 ) -> None:
-    op = Op("short_conv", ("x",), ("y",), ("w",), freeze({"layer": 0, "n_taps": n_taps}))
+    op = Op(
+        "short_conv", ("x",), ("y",), ("w",), freeze({"layer": 0, "n_taps": n_taps, "gated": True})
+    )
     with pytest.raises(ShapeError, match=message):
         OPS["short_conv"].infer(op, [Value("x", ("T", columns), "f32")], [Weight("w", shape)])

@@ -9,6 +9,7 @@ from kvasir import _native
 KIND_CODES = _native.ENUMS["Op"]
 ROWS_OF_CODES = _native.ENUMS["RowsOf"]
 DTYPE_CODES = _native.ENUMS["DType"]
+SCAN_RULE_CODES = _native.ENUMS["ScanRule"]
 SCORE_CODES = _native.ENUMS["Score"]
 GROUP_SCORE_CODES = _native.ENUMS["GroupScore"]
 ACT_CODES = _native.ENUMS["Act"]

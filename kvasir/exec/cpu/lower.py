@@ -12,6 +12,7 @@ from kvasir.exec.cpu.codes import (
     EPILOGUE_CODES,
     GROUP_SCORE_CODES,
     QK_NORM_CODES,
+    SCAN_RULE_CODES,
     SCORE_CODES,
 )
 from kvasir.exec.cpu.records import Buffer, Record
@@ -135,6 +136,7 @@ class _Lowering:
             "rope_write": self._rope_write,
             "attention": self._attention,
             "short_conv": self._short_conv,
+            "linear_scan": self._linear_scan,
             "head_linear": self._head_linear,
             "latent_write": self._latent_write,
             "latent_attention": self._latent_attention,
@@ -179,8 +181,17 @@ class _Lowering:
         return [replace(base, weights=sinks, numbers=numbers)]
 
     def _short_conv(self, op: Op, base: Record) -> list[Record]:
-        weights = (self._weight("vector", op.weights[0]),)
-        return [replace(base, weights=weights, numbers=_integers(op, "layer", "n_taps"))]
+        numbers = _integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
+        return [replace(self._weighed(op, base), numbers=numbers)]
+
+    def _linear_scan(self, op: Op, base: Record) -> list[Record]:
+        numbers = {
+            **_integers(op, "layer", "n_heads", "n_groups", "state_dim"),
+            **_numbers(op, "least", "most", "eps"),
+            "rule": SCAN_RULE_CODES[op.word("rule")],
+            "tiled": int(op.flag("tiled")),
+        }
+        return [replace(self._weighed(op, base), numbers=numbers)]
 
     def _head_linear(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])

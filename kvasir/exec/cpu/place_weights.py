@@ -82,9 +82,9 @@ def layout_for(name: str, format: str, dtype: str) -> str:
 
 def _router_weights(program: Program) -> set[str]:
     links = graph(program)
-    """Of routers, and of the gates of rows."""
-    readers = {"route": 0, "gate_rows": 1}
-    logits = [op.ins[readers[op.kind]] for op in program.ops if op.kind in readers]
+    """Of routers, of the gates of rows, and of the steps and shares of scans."""
+    readers = {"route": slice(0, 1), "gate_rows": slice(1, 2), "linear_scan": slice(1, 3)}
+    logits = [x for op in program.ops if op.kind in readers for x in op.ins[readers[op.kind]]]
     return {name for value in logits for name in program.ops[links.makers[value]].weights}
 
 

@@ -20,8 +20,8 @@ from kvasir.ir.ops.checks import (
 from kvasir.ir.ops.types import Arrays, Env, Inputs, Outputs, Rows, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "clamped_swiglu")
-"""Of a gate; the last also of what it gates."""
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "clamped_swiglu", "sigmoid")
+"""Of a gate; "clamped_swiglu" also of what it gates, "sigmoid" of a gate alone."""
 NORMS = ("norm", "layer_norm")
 """Kinds of ops that norm whole rows."""
 _NORM = attrs_of(eps=float, to=str, block=int)
@@ -31,13 +31,15 @@ _SCALE = attrs_of(factor=float, softcap=float)
 
 
 def activate(x: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
-    """silu, or GELU by tanh approximation or by erf (Hendrycks & Gimpel 2016)."""
+    """silu, GELU by tanh approximation or by erf (Hendrycks & Gimpel 2016), or sigmoid."""
     if kind == "silu":
         return np.asarray(x / (1.0 + np.exp(-x)))
     if kind == "gelu_tanh":
         return np.asarray(0.5 * x * (1.0 + np.tanh(sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
     if kind == "gelu":
         return np.asarray(0.5 * x * (1.0 + np.vectorize(erf, otypes=[np.float64])(x / sqrt(2.0))))
+    if kind == "sigmoid":
+        return sigmoid(x)
     raise ValueError(f"unknown activation {kind!r}; known: {', '.join(ACTIVATIONS)}")
 
 

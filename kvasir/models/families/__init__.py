@@ -23,11 +23,13 @@ from kvasir.models.families.gpt_neox import GPT_NEOX
 from kvasir.models.families.gpt_oss import GPT_OSS
 from kvasir.models.families.gptj import GPTJ
 from kvasir.models.families.granite import GRANITE
+from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
+from kvasir.models.families.mamba2 import MAMBA2
 from kvasir.models.families.minicpm import MINICPM
 from kvasir.models.families.minimax_m2 import MINIMAX_M2
 from kvasir.models.families.ministral import MINISTRAL
@@ -43,7 +45,9 @@ from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
+from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
+from kvasir.models.families.qwen3_next import QWEN3_NEXT
 from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
@@ -60,6 +64,6 @@ FAMILIES = (
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
-    *(LFM2, LFM2_MOE),
+    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, QWEN3_NEXT, QWEN3_5),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
 )

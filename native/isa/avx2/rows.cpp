@@ -3,6 +3,7 @@
 #include "generic/elementwise.inl"
 #include "generic/embed.inl"
 #include "generic/latent.inl"
+#include "generic/linear_scan.inl"
 #include "generic/rope.inl"
 #include "generic/route.inl"
 #include "generic/rows.inl"

@@ -22,10 +22,9 @@ ShortConv::ShortConv(const Record& r, const Workspace& w)
   args.ldx = w.columns(r.in[0]);
   args.out = w.floats(r.out[0]);
   args.ldo = args.width = w.columns(r.out[0]);
-  const int64_t n_bytes = int64_t(r.n_taps - 1) * args.width * 4;
-  if (!kv->is_state() || kv->head_bytes != n_bytes)
-    throw std::invalid_argument("layer " + std::to_string(r.layer) + " keeps no state of " +
-                                std::to_string(n_bytes) + " bytes");
+  args.gated = r.gated != 0;
+  args.bias = w.vector(r.weight[1]);
+  check_state(*kv, r.layer, int64_t(r.n_taps - 1) * args.width * 4);
   args.taps = w.vector(r.weight[0]);
   args.n_taps = r.n_taps;
   chunks = ceil_div(args.width, kChannels);

@@ -5,7 +5,8 @@
 
 namespace kvasir {
 
-// in: f32 rows b | c | x; out: f32; weight: taps [n_taps, channels]; layer, n_taps.
+// in: f32 rows, gated: b | c | x; out: f32; weight: taps [n_taps, channels], bias or none; layer, n_taps,
+// gated.
 struct ShortConv {
   static constexpr const char* kName = "short_conv";
   ShortConv(const Record& r, const Workspace& w);

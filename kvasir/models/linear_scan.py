@@ -1,0 +1,94 @@
+"""Linear scans as a layer records them: Mamba-2 (Dao & Gu 2024), and the gated delta net (Yang et
+al. 2024)."""
+
+from __future__ import annotations
+
+from kvasir.ir.builder import Builder
+from kvasir.ir.program import Attr, state_spec
+from kvasir.models.parts import record_linear
+from kvasir.models.spec import ModelConfig, ScanSpec
+
+DELTA_EPS = 1e-6
+"""Of the lengths of queries and keys, in every family that has them."""
+
+
+def linear_scan(builder: Builder, config: ModelConfig, layer: int, spec: ScanSpec, x: str) -> str:
+    """Projections, convolution, scan, gated norm, projection."""
+    scan = _Scan(builder, config, layer, spec)
+    y = scan.recurrence(scan.convolution(scan.linear(x, "scan_in", spec.columns)), x)
+    gate = scan.linear(x, "scan_gate", spec.inner)
+    gate = builder.op("act", (gate,), f"{gate}.silu", act="silu")
+    gated = scan.norm_of_gated if spec.rule == "ssd" else scan.gated_norm
+    return scan.linear(gated(y, gate), "scan_out", config.hidden_size)
+
+
+class _Scan:
+    def __init__(self, builder: Builder, config: ModelConfig, layer: int, spec: ScanSpec) -> None:
+        self.builder, self.config, self.spec = builder, config, spec
+        self.weights, self.values = f"layers.{layer}.", f"l{layer}."
+        self.kept = config.kept_at(layer)
+
+    def linear(self, x: str, name: str, n: int) -> str:
+        return record_linear(self.builder, x, self.weights + name, self.values + name, n)
+
+    def weight(self, name: str, *shape: int) -> str:
+        return self.builder.weight(self.weights + name, shape)
+
+    def convolution(self, x: str) -> str:
+        spec, layer = self.spec, self.kept
+        self.builder.kv(state_spec(layer, spec.state_sizes[0]))
+        weights = [self.weight("conv", spec.n_taps, spec.columns)]
+        if spec.conv_bias:
+            weights.append(self.weight("conv_bias", spec.columns))
+        attrs: dict[str, Attr] = {"layer": layer, "n_taps": spec.n_taps, "gated": False}
+        return self.builder.op("short_conv", (x,), self.values + "conv", tuple(weights), **attrs)
+
+    def recurrence(self, rows: str, x: str) -> str:
+        spec, layer, n = self.spec, self.kept + 1, self.spec.n_heads
+        self.builder.kv(state_spec(layer, spec.state_sizes[1]))
+        is_ssd = spec.rule == "ssd"
+        steps = [self.linear(x, name, n) for name in ("scan_step", "scan_share")[: 2 - is_ssd]]
+        names = ("step_bias", "scan_rate", "scan_skip")[: 2 + is_ssd]
+        return self.builder.op(
+            "linear_scan",
+            (rows, *steps),
+            self.values + "scan",
+            tuple(self.weight(name, n) for name in names),
+            layer=layer,
+            rule=spec.rule,
+            n_heads=n,
+            head_dim=spec.head_dim,
+            n_groups=spec.n_groups,
+            state_dim=spec.state_dim,
+            tiled=spec.tiled,
+            least=spec.least,
+            most=spec.most,
+            eps=0.0 if is_ssd else DELTA_EPS,
+        )
+
+    def norm_of_gated(self, y: str, gate: str) -> str:
+        """Each group is normed by itself."""
+        n, inner = self.spec.n_groups, self.spec.inner
+        y = self.builder.op("mul_columns", (y, gate), self.values + "scan.gated", column=0)
+        weight = (self.weight("scan_norm", inner),)
+        if n == 1:
+            return self.head_norm(y, 1, weight)
+        return self.builder.op(
+            "weigh", (self.head_norm(y, n, ()),), self.values + "scan.weighed", weight
+        )
+
+    def gated_norm(self, y: str, gate: str) -> str:
+        """Each head is normed by itself."""
+        y = self.head_norm(y, self.spec.n_heads, (self.weight("scan_norm", self.spec.head_dim),))
+        return self.builder.op("mul_columns", (y, gate), self.values + "scan.gated", column=0)
+
+    def head_norm(self, y: str, n: int, weights: tuple[str, ...]) -> str:
+        return self.builder.op(
+            "head_norm",
+            (y,),
+            self.values + "scan.norm",
+            weights,
+            n_heads=n,
+            head_dim=self.spec.inner // n,
+            eps=self.config.norm_eps,
+        )

@@ -1,0 +1,71 @@
+#include "program/ops/linear_scan.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "program/state_runs.h"
+
+namespace kvasir {
+namespace {
+
+void check_sizes(const LinearScanArgs& a, int64_t columns) {
+  const bool is_divided = a.n_groups > 0 && a.n_heads % a.n_groups == 0;
+  if (!is_divided || a.state_dim < 1 || a.state_dim > kMaxStateDim)
+    throw std::invalid_argument("a scan of " + std::to_string(a.n_heads) + " heads in " +
+                                std::to_string(a.n_groups) + " groups, states of " +
+                                std::to_string(a.state_dim) + ": the kernels take 1 to " +
+                                std::to_string(kMaxStateDim) + " and equal groups");
+  const int64_t expected = int64_t(a.n_heads) * a.head_dim + 2 * int64_t(a.n_groups) * a.state_dim;
+  if (columns != expected)
+    throw std::invalid_argument("a scan of rows of " + std::to_string(columns) + " columns, expected " +
+                                std::to_string(expected));
+}
+
+}  // namespace
+
+LinearScan::LinearScan(const Record& r, const Workspace& w)
+    : kernel(w.kernels.linear_scan), args{}, kv(&w.kv(r.layer)), rows(&w.rows(r.layer)) {
+  args.rule = ScanRule(r.rule);
+  args.x = w.floats(r.in[0]);
+  args.ldx = w.columns(r.in[0]);
+  args.step = w.floats(r.in[1]);
+  args.ldstep = w.columns(r.in[1]);
+  if (args.rule == ScanRule::delta) {
+    args.share = w.floats(r.in[2]);
+    args.ldshare = w.columns(r.in[2]);
+  }
+  args.step_bias = w.vector(r.weight[0]);
+  args.rate = w.vector(r.weight[1]);
+  args.skip = w.vector(r.weight[2]);
+  args.out = w.floats(r.out[0]);
+  args.ldo = w.columns(r.out[0]);
+  args.n_heads = r.n_heads;
+  args.n_groups = r.n_groups;
+  args.state_dim = r.state_dim;
+  args.head_dim = r.n_heads > 0 ? int32_t(args.ldo / r.n_heads) : 0;
+  args.tiled = r.tiled != 0;
+  args.least = r.least;
+  args.most = r.most;
+  args.eps = r.eps;
+  check_sizes(args, args.ldx);
+  check_state(*kv, r.layer, args.ldo * args.state_dim * 4);
+}
+
+void LinearScan::run(const Extent&, int64_t item, int) const {
+  const int32_t head = int32_t(item % args.n_heads);
+  each_run(*kv, *rows, item / args.n_heads, [&](int64_t m, int64_t n, const float* before, float* after) {
+    LinearScanArgs one = args;
+    one.x += m * one.ldx;
+    one.step += m * one.ldstep;
+    if (one.share) one.share += m * one.ldshare;
+    one.out += m * one.ldo;
+    one.n = n;
+    one.h0 = head;
+    one.h1 = head + 1;
+    one.before = before;
+    one.after = after;
+    kernel(one);
+  });
+}
+
+}  // namespace kvasir
