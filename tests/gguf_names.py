@@ -19,7 +19,7 @@ _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt
 _ARCH |= {"granitemoehybrid": "granitehybrid", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
-PERMUTED = frozenset("llama granite granitemoe granitehybrid smollm3 mistral3 minicpm".split())
+PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
     **gguf_gemma4.TOP,
