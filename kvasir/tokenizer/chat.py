@@ -114,18 +114,21 @@ class ChatTemplate:
             "messages": _marked(messages) if continues else messages,
             "add_generation_prompt": add_generation_prompt,
         }
-        try:
-            text = self._sandbox.render(variant.template, known)
-        except (SecurityError, OverflowError, RecursionError, MemoryError) as error:
-            reason = str(error) or type(error).__name__
-            raise _refused(f"was stopped: {reason}", "chat_template_limit") from None
-        except jinja2.UndefinedError as error:
-            raise _refused(f"needs what the messages lack: {error}") from None
-        except jinja2.TemplateError as error:
-            raise _refused(f"refused the messages: {error}") from None
-        except Exception as error:  # a template can provoke any error that Python has
-            raise _refused(f"failed on the messages: {type(error).__name__}: {error}") from None
+        text = self._rendered(variant.template, known)
+        if isinstance(text, RequestError):
+            raise text
         return _continued(text) if continues else text
+
+    def _rendered(
+        self, template: jinja2.Template, variables: Mapping[str, object]
+    ) -> str | RequestError:
+        """A refusal is given and not raised: it would keep the error behind it, whose frames hold
+        what the template made, up to the budget."""
+        try:
+            return self._sandbox.render(template, variables)
+        except Exception as error:  # a template can provoke any error that Python has
+            error.__traceback__ = None
+            return _refusal_of(error)
 
     def encode(
         self,
@@ -206,6 +209,17 @@ def _continued(text: str) -> str:
             f"writes the last message {text.count(END_MARK)} times: it cannot be continued"
         )
     return text[: text.index(END_MARK)]
+
+
+def _refusal_of(error: Exception) -> RequestError:
+    if isinstance(error, SecurityError | OverflowError | RecursionError | MemoryError):
+        reason = str(error) or type(error).__name__
+        return _refused(f"was stopped: {reason}", "chat_template_limit")
+    if isinstance(error, jinja2.UndefinedError):
+        return _refused(f"needs what the messages lack: {error}")
+    if isinstance(error, jinja2.TemplateError):
+        return _refused(f"refused the messages: {error}")
+    return _refused(f"failed on the messages: {type(error).__name__}: {error}")
 
 
 def _refused(reason: str, code: str = "chat_template_error") -> RequestError:

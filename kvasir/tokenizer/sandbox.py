@@ -89,6 +89,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Render within a fresh budget; raises whatever the template provokes."""
         return template.render({**variables, _BUDGET: Budget()})
 
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        """Errors of rendering as they are: Jinja's own way tells lines of the template, by frames
+        that refer to each other, and so keep what the template made until garbage is collected."""
+        if source is None:
+            raise
+        super().handle_exception(source)
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, _OwnList) and attr in ("append", "pop"):
             return True

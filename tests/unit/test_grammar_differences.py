@@ -126,6 +126,10 @@ LARK_REFUSED = {
     ),
     "imports": ("start: X\n%import mine.X",),
     "look-around": ('start: /a(?=b)/ "b"',),
+    "tokens that end an answer (`<|im_end|>`, `<[2]>`, `<[*]>`)": (
+        'start: "a" <|im_end|>',
+        'start: "a" <|im_end|> "b"',
+    ),
     "recursive terminals": ('start: X\nX: "a" X | "b"',),
 }
 
