@@ -16,7 +16,12 @@ _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
 _ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
-_ARCH |= {"granitemoehybrid": "granitehybrid", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
+_ARCH |= {
+    "granitemoehybrid": "granitehybrid",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
+}
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
 PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
@@ -158,7 +163,7 @@ _POST = {
 _LAYER_NUMBER = re.compile(r".*?\b(?:layers?|h)\.(\d+)\.")
 _NORMS = {"gemma3": _GEMMA, "gemma2": _GEMMA, "exaone4": _POST, "seed_oss": _POST, "gpt-oss": _POST}
 _NORMS |= {"gemma-embedding": _GEMMA, "gemma4": _GEMMA}
-_NORMS |= {"qwen3next": _POST, "qwen35": _POST}
+_NORMS |= {"qwen3next": _POST, "qwen35": _POST, "qwen35moe": _POST}
 _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
@@ -329,6 +334,7 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "mamba2": gguf_scan.fields,
     "qwen3next": gguf_scan.fields,
     "qwen35": gguf_scan.fields,
+    "qwen35moe": gguf_scan.fields,
     "granitehybrid": gguf_scan.fields,
 }
 """By architecture; None: not that field."""

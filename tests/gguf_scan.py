@@ -11,7 +11,7 @@ Array = NDArray[np.float32]
 Config = Mapping[str, object]
 TOP = {"backbone.embeddings": "token_embd", "backbone.norm_f": "output_norm"}
 _MIXERS = ("mixer", "mamba")
-_DELTA = ("qwen3_next", "qwen3_5_text")
+_DELTA = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 LAYER = {
     "norm": "attn_norm",
     **{
@@ -95,7 +95,7 @@ def _delta_fields(config: Config) -> dict[str, object]:
     if drafts:
         found |= {"nextn_predict_layers": drafts, "block_count": len(types) + drafts}
     sections = {"rope.dimension_sections": [11, 11, 10, 0]}
-    return found | (sections if config["model_type"] == "qwen3_5_text" else {})
+    return found | (sections if config["model_type"] != "qwen3_next" else {})
 
 
 def stored(target: str, values: Array, config: Config) -> tuple[Array, bool]:
@@ -118,7 +118,7 @@ def _of_delta(target: str, part: str, values: Array, config: Config) -> tuple[Ar
     """Norms are one more, but for that of a delta net. Qwen3.5 has heads of values that share keys
     far apart."""
     values = values[:, 0] if part == "conv1d.weight" else values
-    is_tiled = config["model_type"] == "qwen3_5_text"
+    is_tiled = config["model_type"] != "qwen3_next"
     keys, heads = number(config, "linear_num_key_heads"), number(config, "linear_num_value_heads")
     order = np.arange(heads).reshape(keys, -1).T.reshape(-1)
     columns = np.arange(heads * number(config, "linear_value_head_dim")).reshape(heads, -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests import tiny
 from tests.tiny import Array, TinyModel, uniform
 
@@ -236,6 +238,14 @@ def _gated_mlp(part: str, inner: int) -> Shapes:
     return shapes | {f"{part}.down_proj.weight": (DELTA[0], inner)}
 
 
+def _mixture(part: str) -> Shapes:
+    shapes: Shapes = {f"{part}.gate.weight": (6, DELTA[0])}
+    for expert in range(6):
+        shapes |= _gated_mlp(f"{part}.experts.{expert}", 32)
+    shapes[f"{part}.shared_expert_gate.weight"] = (1, DELTA[0])
+    return shapes | _gated_mlp(f"{part}.shared_expert", 64)
+
+
 def qwen3_next(**overrides: object) -> TinyModel:
     """Two of six experts, and one with a gate that sees every token."""
     own: dict[str, object] = {
@@ -258,25 +268,43 @@ def qwen3_next(**overrides: object) -> TinyModel:
             n = 2 * keys * key_dim + 2 * values * value_dim
             shapes[f"{part}.linear_attn.in_proj_qkvz.weight"] = (n, hidden)
             shapes[f"{part}.linear_attn.in_proj_ba.weight"] = (2 * values, hidden)
-        for expert in range(6):
-            shapes |= _gated_mlp(f"{part}.mlp.experts.{expert}", 32)
-        shapes |= _gated_mlp(f"{part}.mlp.shared_expert", 64)
-        shapes[f"{part}.mlp.gate.weight"] = (6, hidden)
-        shapes[f"{part}.mlp.shared_expert_gate.weight"] = (1, hidden)
+        shapes |= _mixture(f"{part}.mlp")
     return made("tiny-qwen3-next", config, shapes, "model.embed_tokens.weight")
+
+
+def _apart(net: str) -> Shapes:
+    """What a delta net of Qwen3.5 reads."""
+    hidden, keys, key_dim, values, value_dim = DELTA
+    inner = values * value_dim
+    shapes: Shapes = {f"{net}.in_proj_{x}.weight": (values, hidden) for x in "ab"}
+    shapes[f"{net}.in_proj_qkv.weight"] = (2 * keys * key_dim + inner, hidden)
+    return shapes | {f"{net}.in_proj_z.weight": (inner, hidden)}
+
+
+def _qwen3_5(name: str, config: dict[str, object], mlp: Callable[[str], Shapes]) -> TinyModel:
+    hidden = DELTA[0]
+    shapes: Shapes = {"model.norm.weight": (hidden,), "lm_head.weight": (tiny.VOCAB, hidden)}
+    for layer in range(4):
+        part = f"model.layers.{layer}"
+        shapes |= _delta_shapes(part, layer == 1) | mlp(f"{part}.mlp")
+        shapes |= _apart(f"{part}.linear_attn") if layer != 1 else {}
+    return made(name, config, shapes, "model.embed_tokens.weight")
 
 
 def qwen3_5(**overrides: object) -> TinyModel:
     """With an MLP."""
     config = _delta_config("Qwen3_5", {"model_type": "qwen3_5_text", **overrides})
-    hidden, keys, key_dim, values, value_dim = DELTA
-    shapes: Shapes = {"model.norm.weight": (hidden,), "lm_head.weight": (tiny.VOCAB, hidden)}
-    for layer in range(4):
-        part = f"model.layers.{layer}"
-        shapes |= _delta_shapes(part, layer == 1) | _gated_mlp(f"{part}.mlp", 96)
-        if layer != 1:
-            net, inner = f"{part}.linear_attn", values * value_dim
-            shapes[f"{net}.in_proj_qkv.weight"] = (2 * keys * key_dim + inner, hidden)
-            shapes[f"{net}.in_proj_z.weight"] = (inner, hidden)
-            shapes |= {f"{net}.in_proj_{x}.weight": (values, hidden) for x in "ab"}
-    return made("tiny-qwen3-5", config, shapes, "model.embed_tokens.weight")
+    return _qwen3_5("tiny-qwen3-5", config, lambda part: _gated_mlp(part, 96))
+
+
+def qwen3_5_moe(**overrides: object) -> TinyModel:
+    """Two of six experts, and one with a gate that sees every token."""
+    own: dict[str, object] = {
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+    }
+    config = _delta_config("Qwen3_5Moe", own | overrides)
+    return _qwen3_5("tiny-qwen3-5-moe", config, _mixture)

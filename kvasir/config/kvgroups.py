@@ -40,26 +40,36 @@ class KVDivision:
     def divide(self, n: int) -> tuple[KVGroup, ...]:
         """The groups that hold ``n`` blocks of tokens: a windowed one takes no more than requests
         can use, and its share for what is cached."""
-        return tuple(group.group(self._blocks(n, group.window)) for group in self.groups)
+        return tuple(group.group(self._blocks(n, group)) for group in self.groups)
 
     def n_bytes(self, n: int) -> int:
         """Of the groups that hold ``n`` blocks of tokens."""
-        return sum(self._blocks(n, group.window) * group.block_bytes for group in self.groups)
+        return sum(self._blocks(n, group) * group.block_bytes for group in self.groups)
 
     def most(self, n_bytes: int) -> int:
         """Blocks of tokens that fit ``n_bytes``."""
-        windowed = sum(group.block_bytes for group in self.groups if group.window)
-        full = sum(group.block_bytes for group in self.groups) - windowed
+        states = sum(group.block_bytes for group in self.groups if group.state_bytes)
+        windowed = sum(group.block_bytes for group in self.groups if group.window) - states
+        full = sum(group.block_bytes for group in self.groups) - windowed - states
         share = CACHED_SHARE if self.is_caching or not full else 0.0
-        bound = int((n_bytes + windowed) / (full + share * windowed)) + 1
+        least = full + share * windowed or share * states
+        bound = int((n_bytes + windowed + states) / least) + 1
         return bisect_right(range(bound + 1), n_bytes, key=self.n_bytes) - 1
 
-    def _blocks(self, n: int, window: int) -> int:
-        if not window:
+    def _blocks(self, n: int, group: GroupBytes) -> int:
+        if not group.window:
             return n
-        cached = int(n * CACHED_SHARE) if self.is_caching else 0
-        held = window_blocks(window, self.block_size, self.n_seqs, self.n_step_tokens)
+        cached = self._cached(n, group) if self.is_caching else 0
+        held = window_blocks(group.window, self.block_size, self.n_seqs, self.n_step_tokens)
         return min(n, held + cached)
+
+    def _cached(self, n: int, group: GroupBytes) -> int:
+        """Snapshots of states take no more memory than the blocks that they go with: of large
+        ones there are few, and prefixes that were left last have theirs."""
+        share, beside = int(n * CACHED_SHARE), sum(x.block_bytes for x in self.groups[:-1])
+        if not group.state_bytes or not beside:
+            return share
+        return min(share, n * beside // group.block_bytes)
 
 
 def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:

@@ -29,7 +29,7 @@ def convert(how: str, folder: Path, file: Path) -> None:
     fields = ModelBase.load_hparams(folder, False)
     kind: Any = get_model_class(get_model_architecture(fields, ModelType.TEXT))
     if how != "--vocab":
-        own = {"model_arch": kind.model_arch, "set_vocab": lambda self: None}
+        own = {"model_arch": kind.model_arch, "set_vocab": lambda self: None, "no_mtp": True}
         kind = type(kind.__name__, (kind,), own)
     made = kind(folder, gguf.LlamaFileType.ALL_F32, file, fuse_qkv=how == "--fused")
     made.write_vocab() if how == "--vocab" else made.write()

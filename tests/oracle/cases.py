@@ -32,7 +32,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
-    *(tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
+    *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -45,7 +45,7 @@ GGUF_MODELS = (
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
-    *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5"),
+    *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
     *("tiny_gemma4", "tiny_gemma4_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""

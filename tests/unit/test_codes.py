@@ -18,7 +18,7 @@ from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.ops.linear import EPILOGUES
 from kvasir.ir.ops.moe import GROUP_SCORES, MAX_EXPERTS, SCORES
 from kvasir.ir.ops.rows import ACTIVATIONS
-from kvasir.ir.ops.scan import RULES
+from kvasir.ir.ops.scan import MAX_STATE_DIM, RULES
 from kvasir.ir.program import DTYPES, SYMBOLS
 
 NAMES = {
@@ -205,3 +205,30 @@ def test_a_convolution_needs_a_state_of_its_size() -> None:
     for n_taps in (1, 9):
         with pytest.raises(ValueError, match="the kernels take 2 to 8"):
             program(record("short_conv", n_taps=n_taps), state)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_heads": 2, "n_groups": 1, "state_dim": 4}, "16 columns, expected 24"),
+        ({"n_heads": 3, "n_groups": 2, "state_dim": 4}, "3 heads in 2 groups"),
+        (
+            {"n_heads": 2, "n_groups": 1, "state_dim": 257},
+            "states of 257: the kernels take",
+        ),
+        ({}, "0 heads in 0 groups"),
+    ],
+)
+def test_scans_that_the_kernels_do_not_take_are_refused(
+    fields: dict[str, int], message: str
+) -> None:
+    state = place(n_kv_heads=0, head_dim=0, layer_bytes=256)
+    with pytest.raises(ValueError, match=message):
+        program(record("linear_scan", **fields), state)
+
+
+def test_both_sides_have_the_same_largest_state() -> None:
+    """Of a scan, in rows."""
+    fits = record("linear_scan", n_heads=2, n_groups=1, state_dim=MAX_STATE_DIM)
+    with pytest.raises(ValueError, match="columns, expected"):
+        program(fits, place(n_kv_heads=0, head_dim=0, layer_bytes=256))

@@ -117,6 +117,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "mamba2": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], tie_word_embeddings=True),
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA, mlp_only_layers=[3]),
     "qwen3_5": lambda: tiny_scan.qwen3_5(**_DELTA),
+    "qwen3_5_moe": lambda: tiny_scan.qwen3_5_moe(**_DELTA),
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),

@@ -113,3 +113,23 @@ def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
         replace(options, enable_prefix_caching=True), facts, MACHINE, cpu_settings
     ).kv.groups
     assert cached[1].n_blocks == 76 + cached[0].n_blocks // 4
+
+
+@pytest.mark.parametrize("n_bytes", [30 * LAYER * 10, 30 * LAYER * 3])
+def test_snapshots_of_large_states_take_no_more_than_what_they_go_with(n_bytes: int) -> None:
+    """So the memory is for keys and values as much as for states, and all of it is used."""
+    facts = replace(MODEL, state_bytes=(n_bytes, n_bytes))
+    options = EngineOptions(kv_memory="8GiB", max_num_seqs=2, max_num_batched_tokens=64)
+    config = resolve(options, facts, MACHINE, cpu_settings)
+    full, state = config.kv.groups
+    held = 2 * 3 + 2 * 64 // 16
+    assert state.n_blocks == held + full.n_blocks * 30 * LAYER // (2 * n_bytes)
+    spare = (8 << 30) - full.n_blocks * 30 * LAYER - state.n_blocks * 2 * n_bytes
+    assert 0 <= spare < 30 * LAYER + 2 * n_bytes
+
+
+def test_a_model_of_states_alone_has_a_snapshot_for_every_fourth_block() -> None:
+    facts = replace(MODEL, kv_values_per_token=0, kv_vectors_per_token=0, state_bytes=(1 << 20,))
+    options = EngineOptions(kv_memory="1GiB", max_num_seqs=2, max_num_batched_tokens=64)
+    full, state = resolve(options, facts, MACHINE, cpu_settings).kv.groups
+    assert state.n_blocks == 1024 == 14 + full.n_blocks // 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -44,3 +46,35 @@ def test_convolutions_that_cannot_be_are_named(
     )
     with pytest.raises(ShapeError, match=message):
         OPS["short_conv"].infer(op, [Value("x", ("T", columns), "f32")], [Weight("w", shape)])
+
+
+@pytest.mark.parametrize("name", ["scan-ssd", "scan-delta", "scan-delta-tiled", "short-conv-bias"])
+def test_a_cut_between_tokens_changes_no_bit(name: str) -> None:
+    case, whole, parts = BY_NAME[name], environment(), environment()
+    expected = case.run(whole)[0]
+    arrays, weights = [rows for _, rows in case.inputs], [w for _, w in case.weights]
+    assert all(isinstance(rows, np.ndarray) for rows in arrays)
+    found = [
+        OPS[case.op.kind].reference(case.op, [rows[cut] for rows in arrays], weights, parts)[0]  # type: ignore[index]
+        for cut in (slice(0, 2), slice(2, 3), slice(3, None))
+    ]
+    assert np.array_equal(np.concatenate(found), expected)
+    assert np.array_equal(*(env.states[case.op.integer("layer")] for env in (whole, parts)))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"rule": "kda"}, "rule='kda', expected one of ssd, delta"),
+        ({"n_groups": 3}, "4 heads in 3 groups, expected equally many in each"),
+        ({"state_dim": 257}, "state_dim=257, expected 1 to 256"),
+        ({"state_dim": 4}, "x has 32 columns, expected 28"),
+        ({"rule": "delta"}, "2 inputs and 3 weights, not 3 inputs and 2 weights"),
+    ],
+)
+def test_scans_that_cannot_be_are_named(attrs: dict[str, str | int], message: str) -> None:
+    case = BY_NAME["scan-ssd"]
+    op = replace(case.op, attrs=freeze({**case.op.attrs, **attrs}))
+    values, weights = [value for value, _ in case.inputs], [weight for weight, _ in case.weights]
+    with pytest.raises(ShapeError, match=message):
+        OPS["linear_scan"].infer(op, values, weights)

@@ -46,6 +46,7 @@ from kvasir.models.families.qwen2 import QWEN2
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_5 import QWEN3_5
+from kvasir.models.families.qwen3_5_moe import QWEN3_5_MOE
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.qwen3_next import QWEN3_NEXT
 from kvasir.models.families.roberta import ROBERTA
@@ -64,6 +65,6 @@ FAMILIES = (
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
-    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, QWEN3_NEXT, QWEN3_5),
+    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
 )
