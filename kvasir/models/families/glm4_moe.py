@@ -38,7 +38,7 @@ GLM4_MOE = replace(
         "expert_size": ModelField("moe_intermediate_size", "expert_feed_forward_length", 1408),
         "n_shared": ModelField("n_shared_experts", "expert_shared_count", 1),
         "first_sparse": ModelField("first_k_dense_replace", "leading_dense_block_count", 1, 0),
-        "draft_layers": ModelField("num_nextn_predict_layers", "nextn_predict_layers", 0, 0),
+        "draft_layers": ModelField("num_nextn_predict_layers", "nextn_predict_layers", 1, 0),
     },
     tensors={
         **QWEN3.tensors,
