@@ -20,7 +20,7 @@ from kvasir.serve.resolved import Resolved
 from kvasir.serve.service import Model
 from kvasir.serve.slices import Value, Work, at_once
 from kvasir.text.choice import Delta
-from kvasir.text.heads import Dense, Head, through
+from kvasir.text.heads import Dense, Head, bytes_of, values_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 OPENING_EVENTS = 64
@@ -178,9 +178,16 @@ def _judged(wholes: Sequence[Whole], head: Head) -> Work[None]:
 
 
 def _led(wholes: Sequence[Whole], layers: Sequence[Dense]) -> Work[None]:
+    """As ``through``, in slices."""
     for whole in wholes:
-        whole.vector = through(layers, whole.vector)
-        yield
+        x = values_of(whole.vector)
+        for layer in layers:
+            parts = []
+            for part in layer.parts(x):
+                parts.append(part)
+                yield
+            x = layer.whole(parts)
+        whole.vector = bytes_of(x)
 
 
 def _gather(
