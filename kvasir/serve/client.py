@@ -33,6 +33,8 @@ from kvasir.timing.timeline import Timeline
 
 Ids = tuple[int, ...]
 Prompt = tuple[Ids, TokenParams]
+Numbered = Callable[[int], Iterable[EngineRequest]]
+"""Requests whose ids count up from the one that it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,6 @@ class AsyncClient:
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
         size = Size(len(prompts), n, n_tokens, standing)
         self.admit(size)
-        first = self._next_id
         owners: dict[tuple[Ids, int], int] = {}
 
         def request(number: int, second: int, prompt: Ids, params: TokenParams) -> EngineRequest:
@@ -238,8 +239,11 @@ class AsyncClient:
             )
 
         seconds = common.seconds or (0,) * len(prompts)
-        numbered = enumerate(zip(seconds, prompts, strict=True))
-        requests = (request(first + i * n, x, *prompt) for i, (x, prompt) in numbered)
+
+        def requests(first: int) -> Iterable[EngineRequest]:
+            numbered = enumerate(zip(seconds, prompts, strict=True))
+            return (request(first + i * n, x, *prompt) for i, (x, prompt) in numbered)
+
         return await self.open(requests, size)
 
     def admit(self, size: Size) -> None:
@@ -265,20 +269,12 @@ class AsyncClient:
         is_few = self._admission.is_few(n_choices, n_tokens)
         return is_few and len(mine) < reserve(self._max_requests)
 
-    async def open(self, requests: Iterable[EngineRequest], size: Size) -> EventStream:
-        """One stream for the choices of admitted ``requests``, whose ids count up from ``next_id``
-        by ``size.n``. Raises EngineDown."""
-        info = self._open_info()
+    async def open(self, requests: Numbered, size: Size) -> EventStream:
+        """One stream for the choices of admitted ``requests``, whose ids count up by ``size.n``: it
+        begins when no pause keeps it waiting. Raises EngineDown."""
         stream = EventStream(self._next_id, size.n_choices, self._stream_buffer)
-        self._admission.sent(size.n_choices, size.n * size.n_tokens)
-        self._next_id += size.n_choices
-        self._streams[stream] = size
+        sending = self._begin(stream, requests, size)
         self._n_opened += 1
-        self._idle.clear()
-        if self._link is None:
-            self.wants_engine()
-        sending = self._sending(stream, requests, size, info)
-        next(sending)  # what has not begun would not end either, when this is cut short
         try:
             await self.gate.pass_through(stream)
             await self.slices.run(sending)
@@ -286,6 +282,25 @@ class AsyncClient:
             self.release(stream)
             raise
         return stream
+
+    async def go_on(self, stream: EventStream, requests: Numbered, size: Size) -> None:
+        """More of ``stream``, whose choices have ended: it runs, and no pause keeps it waiting. The
+        rest as in ``open``."""
+        stream.open.update(range(self._next_id, self._next_id + size.n_choices))
+        await self.slices.run(self._begin(stream, requests, size))
+
+    def _begin(self, stream: EventStream, requests: Numbered, size: Size) -> Work[None]:
+        """What sends them. Raises EngineDown."""
+        info, first = self._open_info(), self._next_id
+        self._admission.sent(size.n_choices, size.n * size.n_tokens)
+        self._next_id += size.n_choices
+        self._streams[stream] = size
+        self._idle.clear()
+        if self._link is None:
+            self.wants_engine()
+        sending = self._sending(stream, requests(first), size, info)
+        next(sending)  # what has not begun would not end either, when this is cut short
+        return sending
 
     @property
     def running(self) -> list[EventStream]:
@@ -345,11 +360,6 @@ class AsyncClient:
     def n_asked(self) -> int:
         """Requests of clients so far."""
         return self._n_opened - self.n_probes
-
-    @property
-    def next_id(self) -> int:
-        """The id of the next request."""
-        return self._next_id
 
     def let_go(self, ids: Sequence[int]) -> None:
         """The blocks that ended requests hold are not wanted any more."""

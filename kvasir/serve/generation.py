@@ -123,7 +123,7 @@ class Generation:
             self._listener.arrived,
             partial(_started, self._client.timeline, self._engine_ids()),
         )
-        self._watch = asyncio.create_task(_watch(self._listener, self._client, self._stream))
+        self._watch = asyncio.create_task(watch(self._listener, self._client, self._stream))
         return self
 
     async def _entered(self) -> EventStream:
@@ -298,7 +298,7 @@ def _started(timeline: Timeline, ids: Ids, choice: int) -> float | None:
     return timeline.started(ids[choice])
 
 
-async def _watch(listener: Listener, client: AsyncClient, stream: EventStream) -> None:
+async def watch(listener: Listener, client: AsyncClient, stream: EventStream) -> None:
     """Ends ``stream`` when its client goes. It knows nothing of the generation that has it as a
     task: a cycle would keep both until a full collection of garbage."""
     await listener.disconnected()
