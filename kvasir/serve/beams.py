@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.serve.answer import Tally, Whole
-from kvasir.serve.client import AsyncClient, Numbered, Size
+from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.generation import Listener, RequestTimeout, let_in, watch
 from kvasir.serve.metrics import ModelMetrics
+from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream

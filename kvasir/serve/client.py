@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import EngineStats, Ready
-from kvasir.core.params import TokenParams
-from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, PoolKind, Standing
+from kvasir.core.request import ALIKE, EngineRequest, Standing
 from kvasir.serve.admission import Admission, AdmissionLimits, reserve
 from kvasir.serve.choices import choices
 from kvasir.serve.engine_counts import EngineCounts
@@ -22,6 +21,7 @@ from kvasir.serve.gate import Gate
 from kvasir.serve.ledger import Ledger
 from kvasir.serve.link import Link
 from kvasir.serve.messages import Freeze, Submit
+from kvasir.serve.numbered import COMMON, Common, Numbered, Prompt, numbered
 from kvasir.serve.replay import Live
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
@@ -30,26 +30,6 @@ from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
-
-Ids = tuple[int, ...]
-Prompt = tuple[Ids, TokenParams]
-Numbered = Callable[[int], Iterable[EngineRequest]]
-"""Requests whose ids count up from the one that it is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What the choices of one stream have in common, each as in ``EngineRequest``."""
-
-    context: Context = PLAIN
-    hold_seconds: float = 0.0
-    pooling: PoolKind | None = None
-    n_scored: int = 0
-    seconds: Ids = ()
-    """Of each prompt, or none."""
-
-
-COMMON = Common()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,31 +200,7 @@ class AsyncClient:
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
         size = Size(len(prompts), n, n_tokens, standing)
         self.admit(size)
-        owners: dict[tuple[Ids, int], int] = {}
-
-        def request(number: int, second: int, prompt: Ids, params: TokenParams) -> EngineRequest:
-            """A prompt that occurs again forks from where it occurs first."""
-            owner = owners.setdefault((prompt, second), number)
-            return EngineRequest(
-                number,
-                prompt,
-                params,
-                common.context,
-                standing,
-                parent=-1 if owner == number else owner,
-                hold_seconds=common.hold_seconds,
-                pooling=common.pooling,
-                n_scored=common.n_scored,
-                second=second,
-            )
-
-        seconds = common.seconds or (0,) * len(prompts)
-
-        def requests(first: int) -> Iterable[EngineRequest]:
-            numbered = enumerate(zip(seconds, prompts, strict=True))
-            return (request(first + i * n, x, *prompt) for i, (x, prompt) in numbered)
-
-        return await self.open(requests, size)
+        return await self.open(numbered(prompts, n, standing, common), size)
 
     def admit(self, size: Size) -> None:
         """Raises EngineDown, or CapacityError when there is no room for ``size``."""

@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.serve.client import AsyncClient, Common
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, while_wanted
 from kvasir.serve.metrics import ModelMetrics
+from kvasir.serve.numbered import Common
 from kvasir.serve.resolved import Ids, Job
 from kvasir.serve.stopwatch import Stopwatch
 from kvasir.serve.streams import EventStream

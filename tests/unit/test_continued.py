@@ -12,9 +12,10 @@ from msgspec import structs
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
-from kvasir.serve.client import Numbered, Size
+from kvasir.serve.client import Size
 from kvasir.serve.continued import RunLog, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
+from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Resolved
 from kvasir.serve.run import after
 from kvasir.serve.slices import at_once
