@@ -107,10 +107,11 @@ class Handover:
     async def _first(self, listener: socket.socket) -> None:
         """Returns when one of those who connect is ready."""
         # Imported now: sockets are taken before the engine starts, and asyncio takes 20 ms.
-        from asyncio import FIRST_COMPLETED, create_task, gather, get_running_loop, wait
+        from asyncio import FIRST_COMPLETED, Task, create_task, gather, get_running_loop, wait
 
         accept = get_running_loop().sock_accept
-        accepting, loading = create_task(accept(listener)), set()
+        accepting = create_task(accept(listener))
+        loading: set[Task[bool]] = set()
         try:
             while not any(task.done() and task.result() for task in loading):
                 loading = {task for task in loading if not task.done()}
