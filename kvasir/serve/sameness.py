@@ -13,8 +13,8 @@ FORM = b"multipart/form-data"
 
 
 class Sameness(Protocol):
-    """Is given a body as it arrives. Equal digests: the same request; None: it is none at all, which
-    who reads it refuses."""
+    """Is given a body as it arrives. Equal digests: the same request; None: it is none, and who
+    reads it refuses it."""
 
     def update(self, data: bytes, /) -> None: ...
 
