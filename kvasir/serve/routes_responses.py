@@ -28,11 +28,10 @@ async def get_response(service: Service, exchange: Exchange) -> None:
     record = await service.state.responses.get(response_id, service.owner(exchange))
     if first is not None:
         return await _tell(service, exchange, record, first)
-    shown = record.shown()
     telling = service.state.responses.live.get(response_id)
-    if not record.is_done and telling is not None and telling.is_running:
-        shown["status"] = "in_progress"
-    await exchange.send_json(shown)
+    if record.is_done or telling is None or not telling.is_running:
+        return await exchange.send_bytes(bytes(record.response), b"application/json")
+    await exchange.send_json({**record.shown(), "status": "in_progress"})
 
 
 async def delete_response(service: Service, exchange: Exchange) -> None:
