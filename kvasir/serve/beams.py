@@ -7,12 +7,23 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.serve.answer import Tally, Whole
 from kvasir.serve.client import AsyncClient, Size
-from kvasir.serve.generation import Listener, RequestTimeout, let_in, watch
+from kvasir.serve.exchange import ClientGone
+from kvasir.serve.generation import (
+    GRACE_SECONDS,
+    DeadlineExceeded,
+    Listener,
+    late,
+    let_in,
+    timed_out,
+    watch,
+)
 from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Job
@@ -52,15 +63,24 @@ class BeamJob:
 
 
 async def search_beams(beam_job: BeamJob, listener: Listener) -> tuple[list[Whole], Tally]:
-    """The best beams of each prompt as its choices. Raises what the engine raises, ClientGone and
-    RequestTimeout."""
+    """The best beams of each prompt as its choices. Raises what the engine raises, ClientGone,
+    RequestTimeout and DeadlineExceeded."""
     searches, driver = beam_job.searches(), _Driver(beam_job, listener)
+    metrics, standing = beam_job.metrics, beam_job.job.standing
     started = time.perf_counter()
-    await driver.run(searches)
+    driver.admit()
+    try:
+        await driver.run(searches)
+    except ClientGone:
+        metrics.cancelled()
+        raise
+    except KvasirError:
+        metrics.choice_done("error", standing)
+        raise
     beams = [beam for search in searches for beam in search.best()]
-    beam_job.metrics.request_done(time.perf_counter() - started)
+    metrics.request_done(time.perf_counter() - started, standing)
     for beam in beams:
-        beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
+        metrics.choice_done("stop" if beam.is_ended else "length", standing)
     wholes = await beam_job.client.slices.run(_wholes(beam_job, beams))
     tally = Tally(beam_job.job, listener.arrived)
     tally.n_output = sum(len(beam.tokens) for beam in beams)
@@ -83,19 +103,22 @@ class _Driver:
         self.n_cached = 0
         """Prompt tokens that were not computed."""
 
-    async def run(self, searches: Sequence[Search]) -> None:
+    def admit(self) -> None:
+        """Raises EngineDown, CapacityError."""
         job = self._job.job
         self._client.admit(self._size(len(job.prompts), job.params.n, job.n_prompt_tokens))
-        timeout = self._job.timeout
-        left = None if timeout is None else self._listener.arrived + timeout - time.monotonic()
+
+    async def run(self, searches: Sequence[Search]) -> None:
+        """Raises RequestTimeout, DeadlineExceeded."""
+        timeout, due = self._job.timeout, self._job.job.standing.answer_by + GRACE_SECONDS
+        times_out = inf if timeout is None else self._listener.arrived + timeout
+        end = min(due, times_out)
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(None if end == inf else end - time.monotonic()):
                 while growing := [search for search in searches if search.is_open]:
                     await self._advance(growing)
         except TimeoutError:
-            raise RequestTimeout(
-                f"the answer took more than {timeout} s: ask for less or raise --request-timeout"
-            ) from None
+            raise (timed_out(timeout) if end == times_out else late()) from None
         finally:
             self._leave()
 
@@ -149,9 +172,18 @@ class _Driver:
         while len(news) < n:
             for event in await stream.read():
                 if event.finish in ("error", "cancelled"):
-                    raise failure_of(event)
+                    raise self._failure(event)
                 news[event.id] = event
         return news
+
+    def _failure(self, event: TokenEvent) -> KvasirError:
+        """The engine foresees no more than a token: what it foresees in the middle of a search has
+        come true."""
+        if self._held and event.error_code == "deadline_unreachable":
+            return DeadlineExceeded(
+                "the time that the request allows is over: allow more, or ask for less"
+            )
+        return failure_of(event)
 
 
 def _wholes(beam_job: BeamJob, beams: Sequence[Beam]) -> Work[list[Whole]]:

@@ -234,15 +234,7 @@ class Generation:
         return inf if self._timeout is None else self._listener.arrived + self._timeout
 
     def _late(self, end: float) -> KvasirError:
-        if end == self._times_out:
-            return RequestTimeout(
-                f"the answer took more than {self._timeout} s: ask for less or raise "
-                "--request-timeout"
-            )
-        return DeadlineExceeded(
-            "the time that the request allows is over, and the engine sleeps, is paused or is "
-            "being started: allow more time, or try again later"
-        )
+        return timed_out(self._timeout) if end == self._times_out else late()
 
     def _apply(self, event: TokenEvent) -> Delta | None:
         index = self._index(event)
@@ -283,6 +275,19 @@ class Generation:
         del self._choices[index]
         if event.finish is None:
             self._client.cancel(self._stream, (event.id,))
+
+
+def timed_out(seconds: int | None) -> RequestTimeout:
+    return RequestTimeout(
+        f"the answer took more than {seconds} s: ask for less or raise --request-timeout"
+    )
+
+
+def late() -> DeadlineExceeded:
+    return DeadlineExceeded(
+        "the time that the request allows is over, and the engine sleeps, is paused or is being "
+        "started: allow more time, or try again later"
+    )
 
 
 async def let_in(
