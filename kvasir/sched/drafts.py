@@ -128,11 +128,9 @@ class Drafts:
         """A plan has run. What it would have been without its drafts, for who foretells steps, and
         how long it would have taken: drafted tokens cost less than those of prompts."""
         load, seconds, n_drafted = making.load, result.seconds, making.n_drafted
-        if self._proposer is None or not seconds:
-            return load, seconds
         if self._running:
             self._learn(plan, making.owners, result)
-        if load.tokens - n_drafted > load.rows:
+        if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
             return load, seconds
         costs = self._costs.costs
         contexts = min(0.8 * seconds, costs.pair * load.pairs + costs.entry * load.entries)
