@@ -14,8 +14,8 @@ from kvasir.speculate.store import AnswerStore, Precedent
 from kvasir.speculate.text import Text
 
 MAX_READ = 4096
-"""Tokens of one text that are indexed in a step: a long prompt takes several, a few milliseconds
-each, before anything is drafted."""
+"""Tokens that are indexed in a step, of all texts: long prompts take several, a few milliseconds
+each, before anything is drafted for them."""
 MAX_KEY = 3
 """Tokens by which places are found; more are compared."""
 
@@ -27,15 +27,17 @@ class Lookup(Proposer):
         self._min_match, self._max_match = min_match, max_match
         self._n_key = min(min_match, MAX_KEY)
         self._texts: dict[int, Text] = {}
+        self._n_readable = 0  # in this step
         self._store = AnswerStore(n_stored, self._n_key) if n_stored else None
 
     def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        self._n_readable = MAX_READ
         return [self._draft(known, k) for known in requests]
 
     def ended(self, known: Known) -> None:
         self._texts.pop(known.id, None)
         if self._store is not None:
-            self._store.add(known.context, known.tokens, known.n_prompt)
+            self._store.add(known.context, known.tokens, known.n_prompt, MAX_READ)
 
     @property
     def n_tokens(self) -> int:
@@ -49,7 +51,8 @@ class Lookup(Proposer):
         if text is None:
             text = self._texts[known.id] = Text(tokens, self._n_key)
         text.tokens = tokens  # a choice has its own list once it starts
-        if not text.read(len(tokens), MAX_READ):
+        self._n_readable -= text.read(len(tokens), self._n_readable)
+        if not text.has_read(len(tokens)):
             return Draft()
         match = text.match(tokens, self._max_match)
         found = Precedent(match.length, ())

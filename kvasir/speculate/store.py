@@ -36,12 +36,13 @@ class AnswerStore:
         self._n_key = n_key
         self._parts: OrderedDict[Context, list[_Volume]] = OrderedDict()
 
-    def add(self, context: Context, tokens: Sequence[int], n_prompt: int) -> None:
-        """An answer; of one that is longer than a part its beginning."""
+    def add(self, context: Context, tokens: Sequence[int], n_prompt: int, n_most: int) -> None:
+        """An answer, behind the end of its prompt: the first ``n_most`` tokens."""
         start = max(0, n_prompt - N_LEAD)
-        kept = array("i", [*tokens[start : start + self._n_part - 1], BETWEEN])
-        if len(tokens) == n_prompt or len(kept) > self._n_part:
+        n_most = min(n_most, self._n_part - 1)
+        if len(tokens) == n_prompt or n_most <= 0:
             return
+        kept = array("i", [*tokens[start : start + n_most], BETWEEN])
         parts = self._parts.setdefault(context, [])
         self._parts.move_to_end(context)
         if not parts or len(parts[0].tokens) + len(kept) > self._n_part:

@@ -37,9 +37,10 @@ class Text:
         self._newest = array("i", [0]) * FIRST_SIZE
         self._before = array("i", [0]) * n_key
 
-    def read(self, end: int, n_most: int) -> bool:
-        """Takes the tokens before ``end``, ``n_most`` of them at a time; whether these are all."""
-        stop = min(end, self._n_read + n_most)
+    def read(self, end: int, n_most: int) -> int:
+        """Takes the tokens before ``end``, at most ``n_most``; how many these were. All of them are
+        read when they are fewer."""
+        first, stop = self._n_read, min(end, self._n_read + n_most)
         if stop > len(self._newest):
             self._grow(stop)
         tokens, n_key = self.tokens, self._n_key
@@ -49,8 +50,12 @@ class Text:
             at = _hash(tokens, place - n_key, n_key) >> shift
             before.append(newest[at])
             newest[at] = place
-        self._n_read = max(self._n_read, stop)
-        return stop >= end
+        self._n_read = max(first, stop)
+        return self._n_read - first
+
+    def has_read(self, end: int) -> bool:
+        """All tokens before ``end``."""
+        return self._n_read >= end or end < self._n_key
 
     def match(self, tail: Sequence[int], n_most: int) -> Occurrence:
         """The longest place, of those that are tried, that ends as ``tail`` does, but for the very
