@@ -119,7 +119,8 @@ def _packed(name: str) -> tuple[str, str]:
 
 
 def _how(name: str) -> str:
-    return "native" if FORMATS[name].split or name == LAYOUT_OF_FORMAT[name].upper() else "decoded"
+    is_packed = FORMATS[name].has_integers or name == LAYOUT_OF_FORMAT[name].upper()
+    return "native" if is_packed else "decoded"
 
 
 def environment() -> dict[str, Any]:

@@ -12,8 +12,15 @@ MAX_LOGPROBS = 20
 """Alternatives that are reported for a token."""
 MAX_LOGPROB_IDS = 128
 """Tokens whose logprobs are reported instead."""
+DRAWS = 2
+"""Version of what is drawn from given logits; tests/golden/bits.json holds the samplers to it."""
 SAMPLERS = ("penalties", "temperature", "min_p", "top_k", "top_p", "typ_p")
 """The stages of a draw by llama.cpp's names, in their order unless another is asked for."""
+
+
+def mask_words(vocab_size: int) -> int:
+    """uint32 of a mask of what may be drawn."""
+    return -(-vocab_size // 32)
 
 
 @dataclass(frozen=True, slots=True)

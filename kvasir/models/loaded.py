@@ -68,6 +68,6 @@ def model_facts(model: LoadedModel) -> ModelFacts:
 
 
 def _weight_dtype(formats: set[str]) -> str:
-    if any(FORMATS[name].split for name in formats):
+    if any(FORMATS[name].has_integers for name in formats):
         return "quantized"
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")

@@ -12,12 +12,11 @@ from msgspec import structs
 from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.core.params import TokenParams
+from kvasir.core.params import DRAWS, TokenParams
 from kvasir.core.request import PLAIN, Context, Standing
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.thinking import grammar_in
-from kvasir.sampling.reference import DRAWS
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.asked import Asked, Prompt

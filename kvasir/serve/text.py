@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
 from kvasir.serve.slices import Slices, Work
-from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.messages import shown_tools
@@ -24,6 +23,9 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
 from kvasir.weights.source import ModelSource
+
+if TYPE_CHECKING:
+    from kvasir.text.heads import Heads
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ class TextModel:
     """Its methods run long work in threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts, heads: Heads
+        self, source: ModelSource, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
@@ -71,7 +73,16 @@ class TextModel:
         self._calls: Detected | None = None
         self._renders_inline: bool | None = None
         """Whether the template is quick; None: it has not shown it yet."""
-        self.heads = heads
+        self._source = source
+
+    @cached_property
+    def heads(self) -> Heads:
+        """For threads: the first who asks waits for an import."""
+        # It brings NumPy and all families, 0.2 s and 25 MB, and most models make neither labels nor
+        # vectors that go through layers of their own. It holds the event loop for 6 ms at most.
+        from kvasir.text.heads import Heads
+
+        return Heads(self._source)
 
     async def encode(
         self, text: str, *, add_special: bool, limit: int, param: str
@@ -242,7 +253,7 @@ def load_text(source: ModelSource) -> TextModel:
     tokenizer = load_tokenizer(source)
     template, facts = ChatTemplate(source, tokenizer), facts_of(source)
     source.release()
-    return TextModel(tokenizer, template, facts, Heads(source))
+    return TextModel(source, tokenizer, template, facts)
 
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.types import Floats, TensorInfo
+from kvasir.formats.decode import Floats, bytes_of
+from kvasir.formats.types import TensorInfo
 from kvasir.ir.program import Program, Weight
 from kvasir.weights.source import ModelSource
 from kvasir.weights.transforms import RawTensor, apply, shape_before
@@ -32,9 +33,9 @@ class BoundWeight:
     def raw(self) -> RawTensor:
         """Stored rows after the transforms; a view of the file where nothing has to move."""
         if len(self.tensors) == 1:
-            data = self.tensors[0].data
+            data = bytes_of(self.tensors[0])
         else:
-            data = np.concatenate([tensor.data for tensor in self.tensors])
+            data = np.concatenate([bytes_of(tensor) for tensor in self.tensors])
         shape = shape_before(self.weight.shape, self.weight.transforms)
         return apply(RawTensor(self.format, shape, data), self.weight.transforms)
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.types import FORMATS, Bytes, Floats
+from kvasir.formats.decode import Bytes, Floats, decode
+from kvasir.formats.types import FORMATS
 from kvasir.ir.program import Transform
 
 
@@ -23,7 +24,7 @@ class RawTensor:
 
     def decode(self) -> Floats:
         """f32 of ``shape``."""
-        return FORMATS[self.format].decode(self.data).reshape(self.shape)
+        return decode(self.format, self.data).reshape(self.shape)
 
     def rows(self) -> Bytes:
         """Bytes [all rows, bytes of a row]."""

@@ -78,7 +78,7 @@ def with_sinks(model: Loaded, values: NDArray[np.float32]) -> Loaded:
     """The same program, every attention with ``values`` as its sinks."""
     program, source = model.program, model.binding
     sinks = Weight("sinks", values.shape)
-    tensor = TensorInfo("sinks", "F32", values.shape, values.view(np.uint8))
+    tensor = TensorInfo("sinks", "F32", values.shape, values.view(np.uint8).data)
     ops = tuple(
         replace(op, weights=("sinks",)) if op.kind == "attention" else op for op in program.ops
     )

@@ -78,7 +78,8 @@ THIRD_PARTY = {
 # These import late on purpose: commands, so that help is instant; the package's lazy exports; and
 # the server, whose engine process loads the model while the rest of the server is imported; and
 # what fetches the default model, once in the life of a machine; and what only an extra brings; and
-# what an engine process may never need: the other backends, the tokenizer that grammars need.
+# what an engine process may never need: the other backends, the tokenizer that grammars need; and
+# NumPy with what needs it, in an API process that makes no labels and finds the merges of its file.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
@@ -86,7 +87,9 @@ LATE = (
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
     "kvasir.serve.server",
+    "kvasir.serve.text",
     "kvasir.serve.tracing",
+    "kvasir.tokenizer.piece_bpe",
     "kvasir.weights.default",
 )
 

@@ -15,6 +15,7 @@ import pytest
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
+from kvasir.formats.decode import values_of
 from kvasir.models import LayerSpec, ModelConfig, config_from, ignorable
 from kvasir.models.keys import Keys
 from kvasir.models.loaded import load_model
@@ -243,7 +244,7 @@ def test_unusable_metadata_is_named(
     fields: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "base.gguf"))
-    tensors = {info.name: ("F32", info.decode()) for info in base.tensors.values()}
+    tensors = {info.name: ("F32", values_of(info)) for info in base.tensors.values()}
     write_gguf(tmp_path / "m.gguf", {**base.config, **fields}, tensors)
     with pytest.raises(ModelError, match=message):
         config_from(open_model(tmp_path / "m.gguf"))
@@ -251,7 +252,7 @@ def test_unusable_metadata_is_named(
 
 def test_gguf_rope_factors(tmp_path: Path) -> None:
     base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "base.gguf"))
-    tensors = {info.name: ("F32", info.decode()) for info in base.tensors.values()}
+    tensors = {info.name: ("F32", values_of(info)) for info in base.tensors.values()}
     factors = np.array([1, 1, 1.5, 2, 2.5, 4, 8, 8], np.float32)
     write_gguf(tmp_path / "m.gguf", base.config, {**tensors, "rope_freqs.weight": ("F32", factors)})
     config = config_from(open_model(tmp_path / "m.gguf"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
-from kvasir.sampling.reference import DRAWS
+from kvasir.core.params import DRAWS
 from kvasir.serve import frames
 from kvasir.serve.http_limits import check_headers, check_target
 from kvasir.serve.jobs import fingerprint

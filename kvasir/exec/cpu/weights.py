@@ -15,6 +15,7 @@ from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.packing import Packing, packing_of
 from kvasir.exec.cpu.widen import TILE, widened_tiles
+from kvasir.formats.decode import decode, split
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Weight
@@ -163,7 +164,7 @@ def pack_rows(target: PackTarget, format_name: str, rows: Bytes) -> None:
         if LAYOUTS[target.layout].act == "q8":
             _widened_rows(target, format_name, part, start // TILE)
         else:
-            values = FORMATS[format_name].decode(np.ascontiguousarray(part).reshape(-1))
+            values = decode(format_name, np.ascontiguousarray(part).reshape(-1))
             _native_rows(target, "F32", values.view(np.uint8).reshape(len(part), -1), start // TILE)
 
 
@@ -182,10 +183,9 @@ def _native_rows(target: PackTarget, format_name: str, rows: Bytes, tile: int) -
 
 
 def _widened_rows(target: PackTarget, format_name: str, rows: Bytes, tile: int) -> None:
-    split = FORMATS[format_name].split
-    if split is None:
+    if not FORMATS[format_name].has_integers:
         raise ValueError(f"{format_name} holds no integers, {target.layout} needs them")
-    parts = split(np.ascontiguousarray(rows).reshape(-1))
+    parts = split(format_name, np.ascontiguousarray(rows).reshape(-1))
     tiles = widened_tiles(parts, len(rows), target.k, LAYOUTS[target.layout].mins)
     first = target.first + tile * target.step
     all_tiles = target.out.reshape(-1, tiles.shape[1])
