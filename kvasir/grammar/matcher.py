@@ -11,9 +11,9 @@ import numpy as np
 from kvasir.core.params import mask_words
 from kvasir.grammar import c_binding
 from kvasir.grammar.binding import Library, Stand, TokenSpellings
+from kvasir.grammar.followers import special_bytes
 from kvasir.grammar.python_binding import PythonLibrary
 from kvasir.grammar.refusals import refused
-from kvasir.grammar.thinking import special_bytes
 from kvasir.grammar.vocabulary import Vocabulary, vocabulary_of
 from kvasir.sampling.masks import Bits, NativeFill, first_allowed
 from kvasir.tokenizer.load import load_tokenizer

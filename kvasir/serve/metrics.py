@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-import psutil
-
 from kvasir import __version__
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import ALIKE, PRIORITY_CLASSES, PriorityClass, Standing
@@ -24,6 +22,7 @@ from kvasir.serve.exposition import (
     plain,
 )
 from kvasir.serve.metric_table import MetricInfo, Row, Stats
+from kvasir.serve.procfs import ThisProcess
 from kvasir.serve.top import OTHER, TopNames
 
 __all__ = ["CONTENT_TYPE", "Finished", "Metrics", "ModelMetrics"]
@@ -67,7 +66,7 @@ class Metrics:
         self.count(table.BUILD, __version__).inc()
         self._codes: set[str] = set()
         self._engines: dict[str, _ScrapedEngine] = {}
-        self._process = psutil.Process()
+        self._process = ThisProcess()
 
     def of(
         self,
@@ -115,9 +114,8 @@ class Metrics:
         yield from _rows(table.ENGINE, stats)
         yield from _rows(table.DISK, disks)
         yield from _rows(table.LIFE, counts)
-        with self._process.oneshot():
-            for info, read in table.PROCESS:
-                yield info, {(): read(self._process)}
+        for info, read in table.PROCESS:
+            yield info, {(): read(self._process)}
 
 
 def _rows(

@@ -11,16 +11,9 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.request import EngineRequest
 from kvasir.grammar.constraint import FREE, Constraint, choice_grammar
+from kvasir.grammar.followers import ThinkingClock, special_bytes
 from kvasir.grammar.masks import GrammarMasks
-from kvasir.grammar.thinking import (
-    Limited,
-    ThinkingClock,
-    ThinkingLimit,
-    closed_at,
-    grammar_in,
-    limit_in,
-    special_bytes,
-)
+from kvasir.grammar.thinking import Limited, ThinkingLimit, closed_at, grammar_in, limit_in
 from kvasir.sampling.masks import allows
 from kvasir.serve.tokenlog import open_log, replay
 from kvasir.toolcalls.format import Reasoning
