@@ -10,8 +10,8 @@ from functools import partial
 from itertools import count
 from weakref import WeakMethod
 
+from kvasir.config.heap import trim
 from kvasir.engine.build import build_engine
-from kvasir.engine.heap import trim
 from kvasir.models.loaded import load_model
 from kvasir.offline.arguments import split
 from kvasir.offline.batch import Batch

@@ -10,6 +10,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from kvasir.tokenizer.byte_bpe import pairs_of
 from kvasir.tokenizer.kind import Kind, bpe
+from kvasir.tokenizer.merges import merges_by_score
 from kvasir.tokenizer.spaces import SPACE, Spaces
 from kvasir.tokenizer.vocabulary import NORMAL, USER_DEFINED, TokenList
 
@@ -21,9 +22,6 @@ def scored_bpe(vocabulary: TokenList, unknown: int, spaces: Spaces, field: str) 
     whole = [i for i in vocabulary.ids(NORMAL, USER_DEFINED) if len(vocabulary.tokens[i]) > 1]
     whole.sort(key=lambda i: -scores[i])
     vocabulary.check_lengths(whole)
-    # Imported for who needs it: few files lack their merges, and NumPy takes 0.1 s and 20 MB.
-    from kvasir.tokenizer.merges import merges_by_score
-
     merges = merges_by_score(vocabulary.tokens, whole)
     backend = _backend(vocabulary, merges, field, vocabulary.tokens[unknown])
     backend.normalizer = spaces.normalizer(field)

@@ -79,7 +79,8 @@ THIRD_PARTY = {
 # the server, whose engine process loads the model while the rest of the server is imported; and
 # what fetches the default model, once in the life of a machine; and what only an extra brings; and
 # what an engine process may never need: the other backends, the tokenizer that grammars need; and
-# NumPy with what needs it, in an API process that makes no labels and finds the merges of its file.
+# NumPy with what needs it, in an API process that makes no labels and whose vocabulary has merges,
+# and how the other kind of models says its tokenizer.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
@@ -89,7 +90,8 @@ LATE = (
     "kvasir.serve.server",
     "kvasir.serve.text",
     "kvasir.serve.tracing",
-    "kvasir.tokenizer.piece_bpe",
+    "kvasir.tokenizer.load",
+    "kvasir.tokenizer.merges",
     "kvasir.weights.default",
 )
 
