@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kvasir.serve.answer import Grammar, Tally, Whole, best_of
 from kvasir.serve.beams import BeamJob, search_beams
@@ -20,10 +20,8 @@ from kvasir.serve.resolved import Resolved
 from kvasir.serve.service import Model
 from kvasir.serve.slices import Value, Work, at_once
 from kvasir.text.choice import Delta
+from kvasir.text.reads import ReadsVector, ReadsVectors
 from kvasir.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from kvasir.text.heads import Head, Heads
 
 OPENING_EVENTS = 64
 """Of those before the first token, sent at a time: about half a millisecond."""
@@ -173,13 +171,13 @@ def _events(grammar: Grammar, tally: Tally, deltas: Sequence[Delta]) -> Work[Bat
     return found
 
 
-def _judged(wholes: Sequence[Whole], head: Head) -> Work[None]:
+def _judged(wholes: Sequence[Whole], head: ReadsVector) -> Work[None]:
     for whole in wholes:
         whole.logits = head.logits(whole.vector)
         yield
 
 
-def _led(wholes: Sequence[Whole], heads: Heads) -> Work[None]:
+def _led(wholes: Sequence[Whole], heads: ReadsVectors) -> Work[None]:
     for whole in wholes:
         whole.vector = yield from heads.told(whole.vector)
 

@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
 from kvasir.serve.slices import Slices, Work
+from kvasir.text.reads import ReadsVectors
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.messages import shown_tools
@@ -23,9 +24,6 @@ from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
 from kvasir.weights.source import ModelSource
-
-if TYPE_CHECKING:
-    from kvasir.text.heads import Heads
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +74,7 @@ class TextModel:
         self._source = source
 
     @cached_property
-    def heads(self) -> Heads:
+    def heads(self) -> ReadsVectors:
         """For threads: the first who asks waits for an import."""
         # It brings NumPy and all families, 0.2 s and 25 MB, and most models make neither labels nor
         # vectors that go through layers of their own. It holds the event loop for 6 ms at most.
