@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.groups import KVGroup

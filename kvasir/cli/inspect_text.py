@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
+
+from msgspec.structs import asdict
 
 from kvasir import _native
 from kvasir.bench.fingerprint import fingerprint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -23,8 +22,7 @@ def mask_words(vocab_size: int) -> int:
     return -(-vocab_size // 32)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """Of a field that is a number; ``open_low`` excludes the lower one."""
 
     low: float

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import count
 from math import inf
 from weakref import WeakValueDictionary
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from kvasir.core.errors import ModelError
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -71,8 +73,7 @@ class Reader:
             raise self.fail(f"{field} is not valid UTF-8") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayAt:
+class ArrayAt(msgspec.Struct, frozen=True):
     """An array in the file: element type, length, and where its bytes are, inside the file."""
 
     kind: int

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import FORMATS, TensorInfo, unsupported
 
@@ -80,8 +82,7 @@ class TensorTable(Mapping[str, TensorInfo]):
         return list(self._tensors.values())
 
 
-@dataclass(frozen=True, slots=True)
-class TensorFile:
+class TensorFile(msgspec.Struct, frozen=True):
     """A parsed file: its tensors, and what it says about itself."""
 
     path: Path

@@ -7,8 +7,10 @@ forced is a function of the outputs alone, so a replay forces the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.grammar.thinking import ThinkingLimit
 from kvasir.sampling.masks import Bits, NativeFill
@@ -18,8 +20,7 @@ MAX_WAIT = 3
 BLANKS = b" \n\r\t"
 
 
-@dataclass(frozen=True, slots=True)
-class _Standpoint:
+class _Standpoint(msgspec.Struct, frozen=True):
     """Where an answer stands."""
 
     phase: Literal["before", "inside", "after"]

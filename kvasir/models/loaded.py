@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
@@ -19,8 +20,7 @@ from kvasir.weights.source import ModelSource, open_model
 _log = logging.getLogger("kvasir.models")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True):
     """A model file and what it computes."""
 
     source: ModelSource

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.formats.decode import values_of
 from kvasir.formats.mapped import TensorTable
@@ -54,8 +56,7 @@ def _score_scale(fields: Fields, factor: float, growth: float) -> float:
     return (growth * ln(factor) + 1) ** 2 if grown else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _RopeTable:
+class _RopeTable(msgspec.Struct, frozen=True):
     """``rope_scaling`` with ``rope_theta`` beside it, or the newer ``rope_parameters``."""
 
     fields: Fields

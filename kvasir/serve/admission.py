@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.serve.keys.key import UNLIMITED, KeyLimits
@@ -16,8 +18,7 @@ def reserve(bound: int) -> int:
     return -(-bound // RESERVE_SHARE)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
+class AdmissionLimits(msgspec.Struct, frozen=True):
     """Of one request: more could never be served, however idle the server is."""
 
     n_choices: int

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.answer import Tally, Whole
@@ -22,8 +23,7 @@ from kvasir.text.choice import failure_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class BeamJob:
+class BeamJob(msgspec.Struct, frozen=True):
     """``job.params.n`` beams for each prompt."""
 
     job: Job

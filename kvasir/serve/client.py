@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import EngineStats, Ready
@@ -35,8 +36,7 @@ Ids = tuple[int, ...]
 Prompt = tuple[Ids, TokenParams]
 
 
-@dataclass(frozen=True, slots=True)
-class Common:
+class Common(msgspec.Struct, frozen=True):
     """What the choices of one stream have in common, each as in ``EngineRequest``."""
 
     context: Context = PLAIN
@@ -50,8 +50,7 @@ class Common:
 COMMON = Common()
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """Of what one stream is for."""
 
     n_requests: int

@@ -4,9 +4,9 @@ checked."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import structs
 
 from kvasir import __version__
@@ -54,8 +54,7 @@ MAX_TRUNCATED = 8
 """Contexts that a prompt may have which is truncated to one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """What requests are read with."""
 
     text: TextModel

@@ -7,8 +7,9 @@ without ``vllm:``, with ``model_name`` and ``engine`` and those of our labels th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+import msgspec
 
 from kvasir.config.hardware import memory_used
 from kvasir.core.messages import DiskStats, EngineStats
@@ -34,8 +35,7 @@ TENANT = "tenant"
 VLLM_LABELS = frozenset({MODEL, "finished_reason"})
 
 
-@dataclass(frozen=True, slots=True)
-class MetricInfo:
+class MetricInfo(msgspec.Struct, frozen=True):
     name: str
     """Without prefix, and a counter's without ``_total``."""
     kind: Kind

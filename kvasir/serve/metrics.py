@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir import __version__
 from kvasir.core.messages import EngineStats
@@ -33,8 +34,7 @@ MAX_CODES = 64
 NO_TENANT = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """One choice that has ended; times are seconds."""
 
     reason: str
@@ -45,8 +45,7 @@ class Finished:
     decode: float
 
 
-@dataclass(frozen=True, slots=True)
-class _ScrapedEngine:
+class _ScrapedEngine(msgspec.Struct, frozen=True):
     """What is read at each scrape."""
 
     stats: Callable[[], EngineStats]

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from kvasir.serve.answer import Grammar, Tally, Whole, best_of
 from kvasir.serve.beams import BeamJob, search_beams
@@ -40,8 +41,7 @@ class Outlet(Protocol):
     def tell(self, data: bytes) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRun:
+class AnswerRun(msgspec.Struct, frozen=True):
     """Asked once, either for ``whole`` or for ``batches``. Both raise ClientGone, EngineDown,
     CapacityError, ChoiceFailed and RequestTimeout."""
 

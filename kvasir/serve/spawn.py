@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+import msgspec
 
 from kvasir.config.hardware import oom_kills
 from kvasir.config.options import EngineOptions
@@ -18,8 +20,7 @@ from kvasir.serve.death import describe_end, is_fault
 from kvasir.serve.heartbeat import Heartbeat, new_memory
 
 
-@dataclass(frozen=True, slots=True)
-class EngineChild:
+class EngineChild(msgspec.Struct, frozen=True):
     process: subprocess.Popen[bytes]
     sock: socket.socket
     """The API process's end. Its closing ends the engine."""

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
+import msgspec
+
 from kvasir.config.options import EngineOptions, check
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.messages import Ready
@@ -55,8 +57,7 @@ class _Running:
     """Somebody had stopped it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(msgspec.Struct, frozen=True):
     """Of an engine."""
 
     reason: str

@@ -7,9 +7,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
@@ -39,8 +41,7 @@ MESSAGE_BYTES = 64
 """What a message costs beside its content, in the same measure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """How a conversation is written."""
 
     add_generation_prompt: bool = True
@@ -48,7 +49,7 @@ class Rendering:
     """The answer goes on with the last message."""
     add_special: bool = False
     """Whether the tokenizer adds the special tokens with which texts begin."""
-    variables: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Of the template."""
     tools: tuple[Mapping[str, Any], ...] = ()
 

@@ -52,8 +52,7 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Beam:
+class Beam(msgspec.Struct, frozen=True):
     """``tokens`` after the prompt, with the token that ended it."""
 
     tokens: tuple[int, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import ModelError
 
@@ -16,8 +17,7 @@ _MAX_PIECE = 256
 """Characters of a token that is merged: deriving its merges takes their square."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenList:
+class TokenList(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...]
     """Distinct."""
     types: tuple[int, ...]

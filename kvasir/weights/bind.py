@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kvasir.core.errors import ModelError
@@ -18,8 +18,7 @@ _SHOWN = 12
 """Names of a kind that an error lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundWeight:
+class BoundWeight(msgspec.Struct, frozen=True):
     """A weight and the tensors it is made of."""
 
     weight: Weight
@@ -44,8 +43,7 @@ class BoundWeight:
         return self.raw().decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """Every weight of a program, by name, and the model that they are of."""
 
     weights: Mapping[str, BoundWeight]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import Bytes, Floats, decode
@@ -14,8 +15,7 @@ from kvasir.formats.types import FORMATS
 from kvasir.ir.program import Transform
 
 
-@dataclass(frozen=True, slots=True)
-class RawTensor:
+class RawTensor(msgspec.Struct, frozen=True):
     """Stored elements: ``data`` 1-D bytes of ``shape`` (last axis along a row) in ``format``."""
 
     format: str

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir import LLM, SamplingParams
 from kvasir.config.options import EngineOptions
@@ -280,7 +281,7 @@ def test_what_changed_just_now_is_not_remembered(model: Path, reads: list[Path])
         (replace(now.stamp, changed=(now.stamp.seen - 10**10) // COARSE * COARSE + 1), 1),
     ):
         reads.clear()
-        file = replace(now, stamp=stamp)
+        file = with_fields(now, stamp=stamp)
         assert memory.hash_of(file) == memory.hash_of(file)
         assert len(reads) == n_reads, stamp
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
@@ -115,4 +116,4 @@ def test_a_file_without_matrices(tmp_path: Path) -> None:
     vectors = {name: x for name, x in loaded.source.tensors.items() if len(x.shape) == 1}
     source = replace(loaded.source, tensors=vectors)
     with pytest.raises(ModelError, match=r"m\.gguf: none of its \d+ tensors is a matrix"):
-        build_engine(EngineOptions(), loaded=replace(loaded, source=source))
+        build_engine(EngineOptions(), loaded=with_fields(loaded, source=source))

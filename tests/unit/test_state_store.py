@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.core.errors import CapacityError, ConfigError
 from kvasir.serve.state import entries

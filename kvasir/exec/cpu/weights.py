@@ -4,8 +4,8 @@ a value."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ RELEASE_BYTES = 64 << 20
 """Packed bytes after which the pages of the file that were read are given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackedShape:
+class PackedShape(msgspec.Struct, frozen=True):
     """What a packed weight looks like, before it is packed."""
 
     layout: str
@@ -47,8 +46,7 @@ class PackedShape:
         return packed, LAYOUT_CODES[self.layout], self.n, self.k, self.tiles
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """The weights of a native program, in the order of its uses."""
 
     weights: list[NativeWeight]
@@ -56,8 +54,7 @@ class Packed:
     """What is left to do: keep them on disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packer:
+class Packer(msgspec.Struct, frozen=True):
     """Packs the weights that a lowered program uses; ``weights`` are the program's, with their
     layouts."""
 
@@ -140,8 +137,7 @@ def _native_weights(shapes: Sequence[PackedShape], arrays: Sequence[Bytes]) -> l
     return [shape.native(packed) for shape, packed in zip(shapes, arrays, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class PackTarget:
+class PackTarget(msgspec.Struct, frozen=True):
     """Where the tiles of one matrix go: tile t to ``first`` + t * ``step``."""
 
     pool: _native.Pool

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import blake2b
+
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.answer import Dialect
