@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import is_dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import asdict
 
 from kvasir import _native
@@ -148,11 +148,11 @@ def _n_elements(shape: Sequence[int]) -> int:
 def _fields(values: dict[str, Any], indent: str = "  ") -> list[str]:
     lines = []
     for name, value in values.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{name}", *_fields(value, indent + "  ")]
+        inner = asdict(value) if isinstance(value, msgspec.Struct) else value
+        if isinstance(inner, dict):
+            lines += [f"{indent}{name}", *_fields(inner, indent + "  ")]
         elif value not in (None, ()):
-            shown = value if not is_dataclass(value) else repr(value)
-            lines.append(f"{indent}{name:<24}{shown}")
+            lines.append(f"{indent}{name:<24}{value}")
     return lines
 
 
