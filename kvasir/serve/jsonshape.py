@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 BLOCK_BYTES = 64 * 1024
-"""Looked at together: a tenth of a millisecond, half a millisecond of the worst."""
+"""Looked at together: 0.2 ms of prose and numbers, 0.8 of nothing but quotes (a slow machine)."""
 _OTHERS = bytes(set(range(256)) - set(b'"[{,:'))
 """Bytes that count nothing."""
 

@@ -37,7 +37,7 @@ def test_tensors_come_back(tmp_path: Path, dtype: str) -> None:
         info = file.tensors[name]
         assert (info.format, info.shape) == (dtype, np.shape(array))
         assert values_of(info).tolist() == np.asarray(array).tolist()
-        assert not info.data.flags.writeable
+        assert info.data.readonly
 
 
 def test_unaligned_data_is_decoded(tmp_path: Path) -> None:
