@@ -87,6 +87,7 @@ LATE = (
     "kvasir.cli.",
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
+    "kvasir.serve.engine_process",
     "kvasir.serve.server",
     "kvasir.serve.text",
     "kvasir.serve.tracing",

@@ -38,7 +38,7 @@ def test_nothing_heavy_is_imported_before_the_engine_process_starts(command: str
 
 
 def test_the_engine_process_brings_no_text_and_no_other_backend() -> None:
-    program = "import kvasir.serve.engine_process\n"
+    program = "import kvasir.engine.build, kvasir.serve.engine_child\n"
     program += "from kvasir.exec.backends import backend_of\nbackend_of('cpu')"
     names = (*NOT_OF_THE_ENGINE, "kvasir.exec.cpu", "numpy")
     assert imported(names, program) == ["kvasir.exec.cpu", "numpy"]
