@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from kvasir.config.speculation import Speculation
 from kvasir.core.groups import KVGroup
 from kvasir.core.kvtypes import KVType
 from kvasir.core.sizes import EngineSizes
@@ -111,6 +112,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     sizes: EngineSizes
     max_draft_tokens: int = 0
     """Drafted tokens of one row; 0 without speculation."""
+    adapts_drafts: bool = True
+    """Of drafts that say how sure they are only as much is computed as pays."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float | None = None
@@ -168,6 +171,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     seed: int | None
     disk: DiskConfig | None
     """None: evicted blocks are forgotten."""
+    speculation: Speculation | None
+    """None: nobody proposes drafts."""
     reasons: dict[str, str]
     """Option name to "value: why", for the start-up report."""
     warnings: tuple[str, ...] = ()
