@@ -20,7 +20,7 @@ from kvasir.config.options import EngineOptions, check
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.client import AsyncClient
-from kvasir.serve.frames import FrameError
+from kvasir.serve.framing import FrameError
 from kvasir.serve.link import BadStart, Link
 from kvasir.serve.messages import Shutdown
 from kvasir.serve.procfs import ProcessSigns

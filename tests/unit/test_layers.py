@@ -85,6 +85,7 @@ LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
     "kvasir.cli.",
+    "kvasir.config.heap",
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
     "kvasir.serve.engine_process",
