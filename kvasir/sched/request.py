@@ -170,7 +170,9 @@ class Request(Holder):
             if self.chain is not None:
                 self.chain.follow(self.tokens)
         prompt, output = tuple(self.tokens[:n]), tuple(self.tokens[n:])
-        return SlotOpen(slot, self.params, prompt, output, self.pooling, self.second)
+        return SlotOpen(
+            slot, self.params, prompt, output, self.pooling, self.second, self.media
+        )
 
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
@@ -283,6 +285,7 @@ def new_request(
         turn=Turn(now),
         pooling=request.pooling,
         second=request.second,
+        media=request.media,
         is_counting=request.params.needs_outputs,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else request.n_scored,

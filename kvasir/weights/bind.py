@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import Floats, TensorInfo
-from kvasir.ir.program import Program, Weight
+from kvasir.ir.program import Weight
 from kvasir.weights.source import ModelSource
 from kvasir.weights.transforms import RawTensor, apply, shape_before
 
@@ -64,8 +65,18 @@ class Binding:
         return {name: bound.format for name, bound in self.weights.items()}
 
 
+class Weighed(Protocol):
+    """A program, or several."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weights(self) -> Mapping[str, Weight]: ...
+
+
 def bind(
-    program: Program, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
+    program: Weighed, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
 ) -> Binding:
     """Finds the tensors of every weight.
 

@@ -182,6 +182,11 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
     return from_floats(np.repeat(tensor.decode().reshape(-1)[:1], n))
 
 
+def patch_rows(tensor: RawTensor, patch: int) -> RawTensor:
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix."""
+    return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
+
+
 QKV = (
     *("q_of_qkv", "k_of_qkv", "v_of_qkv"),
     *("q_of_columns", "k_of_columns", "v_of_columns"),
@@ -216,6 +221,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "conv_taps": taps,
         "taps": taps,
         "repeated": repeated,
+        "patch_rows": patch_rows,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(SCAN_ROWS, part),
@@ -264,6 +270,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (_grouped_rows(name, *args), *shape[1:])
         elif name == "conv_taps":
             shape = (k, 1, *many)
+        elif name == "patch_rows":
+            shape = (*many, k // args[0] ** 2, args[0], args[0])
         if name in ("transposed", "taps") or name in QKV[3:]:
             shape = shape[::-1]
     return shape
