@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import ceil
 
 import msgspec
 
 CHANNELS = 3
+MAX_SIDE = 4096
+"""Pixels of an image that is cut into tiles."""
 DIGEST_BYTES = 32
 
 
@@ -70,3 +73,22 @@ class TileSpec:
     def n_bytes(self) -> int:
         """Of a tile's pixels."""
         return CHANNELS * self.size**2
+
+
+class Slicing(msgspec.Struct, frozen=True):
+    """How a model cuts images into tiles."""
+
+    tile: int
+    """Pixels of a side."""
+    longest: int
+    """Pixels that an image's longer side is brought to."""
+    splits: bool
+    """Whether there are more tiles than one of the whole image."""
+    resample: int
+    """Pillow's number of the filter."""
+
+    @property
+    def n_most(self) -> int:
+        """Tiles of one image."""
+        side = ceil(min(self.longest + 1, MAX_SIDE) / self.tile)
+        return side**2 + 1 if self.splits else 1

@@ -1,4 +1,4 @@
-"""Rows of tiles in place of embeddings: which tokens of a step stand for them, and what they are."""
+"""Rows of tiles in place of embeddings: which tokens of a step stand for them, and which rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tower of a model that sees images, from its config: SigLIP, and the connector of Idefics 3."""
+"""The tower of a model that sees images, from its config: SigLIP, and Idefics 3's connector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import CHANNELS, TileSpec
+from kvasir.core.tiles import CHANNELS, MAX_SIDE, Slicing, TileSpec
 from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.program import Program, Transform, Weight
@@ -62,18 +62,6 @@ class TowerConfig:
     tile: TileSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Slicing:
-    """How an image becomes tiles."""
-
-    longest: int
-    """Pixels that its longer side is brought to."""
-    splits: bool
-    """Whether there are more tiles than one of the whole image."""
-    resample: int
-    """Pillow's number of the filter."""
-
-
 def processor_of(source: ModelSource) -> Keys:
     """The file that says how images are read. Raises ModelError without one."""
     found = source.read_json(_PROCESSOR).get("image_processor")
@@ -87,13 +75,23 @@ def processor_of(source: ModelSource) -> Keys:
     return Keys(said, f"{source.path}: {file}")
 
 
+def n_tokens_of(source: ModelSource) -> int:
+    """Tokens that stand for a tile. Raises ModelError where two files disagree."""
+    n = read_tower(source, 0).tile.n_tokens
+    said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
+    if said.integer("image_seq_len", n) != n:
+        raise said.error("image_seq_len", said.raw("image_seq_len"), f"the {n} rows of a tile")
+    return n
+
+
 def slicing_of(source: ModelSource) -> Slicing:
     """Raises ModelError on a processor that reads images in another way."""
     keys = processor_of(source)
     for name, value in _FIXED.items():
         keys.refuse(name, value)
     return Slicing(
-        _edge(keys, "size", 4 * 364, 16 * MAX_TILE),
+        _edge(keys, "max_image_size", 364, MAX_TILE),
+        _edge(keys, "size", 4 * 364, MAX_SIDE),
         keys.flag("do_image_splitting", True),
         keys.integer("resample", 1, least=0, most=5),
     )

@@ -170,9 +170,7 @@ class Request(Holder):
             if self.chain is not None:
                 self.chain.follow(self.tokens)
         prompt, output = tuple(self.tokens[:n]), tuple(self.tokens[n:])
-        return SlotOpen(
-            slot, self.params, prompt, output, self.pooling, self.second, self.media
-        )
+        return SlotOpen(slot, self.params, prompt, output, self.pooling, self.second, self.media)
 
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.answer import Tally, Whole
-from kvasir.serve.client import AsyncClient, Size
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone
 from kvasir.serve.generation import Listener, RequestTimeout, let_in
 from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
+from kvasir.serve.wanted import Size
 from kvasir.text.beam import Beam, BeamSearchParams, Search
 from kvasir.text.choice import failure_of
 from kvasir.tokenizer.tokenizer import Tokenizer

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import EngineStats, Ready
 from kvasir.core.params import TokenParams
-from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, PoolKind, Standing
+from kvasir.core.request import ALIKE, EngineRequest, Standing
 from kvasir.serve.admission import Admission, AdmissionLimits, reserve
 from kvasir.serve.choices import choices
 from kvasir.serve.engine_counts import EngineCounts
@@ -28,42 +27,11 @@ from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
 from kvasir.serve.suspects import Bans, Suspects
 from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
+from kvasir.serve.wanted import COMMON, Common, Ids, Size, check_pixels
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
 
-Ids = tuple[int, ...]
 Prompt = tuple[Ids, TokenParams]
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What the choices of one stream have in common, each as in ``EngineRequest``."""
-
-    context: Context = PLAIN
-    hold_seconds: float = 0.0
-    pooling: PoolKind | None = None
-    n_scored: int = 0
-    seconds: Ids = ()
-    """Of each prompt, or none."""
-
-
-COMMON = Common()
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Of what one stream is for."""
-
-    n_requests: int
-    n: int
-    """Choices of each."""
-    n_tokens: int
-    """Of the prompts of all requests, each counted once."""
-    standing: Standing = ALIKE
-
-    @property
-    def n_choices(self) -> int:
-        return self.n_requests * self.n
 
 
 class AsyncClient:
@@ -216,7 +184,8 @@ class AsyncClient:
         """One stream for ``n`` choices of each of ``prompts``. Raises EngineDown, or
         CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
-        size = Size(len(prompts), n, n_tokens, standing)
+        n_bytes = sum(len(media.pixels) for media in common.media)
+        size = Size(len(prompts), n, n_tokens, standing, n_bytes)
         self.admit(size)
         first = self._next_id
         owners: dict[tuple[Ids, int], int] = {}
@@ -234,6 +203,7 @@ class AsyncClient:
                 hold_seconds=common.hold_seconds,
                 pooling=common.pooling,
                 n_scored=common.n_scored,
+                media=common.media,
                 second=second,
             )
 
@@ -255,6 +225,7 @@ class AsyncClient:
             raise error
         sizes = size.n_choices, size.n_tokens
         self._admission.check(self.stats, info.max_num_seqs, *sizes, has_few=has_few)
+        check_pixels(size, self._streams.values())
 
     def _has_few(self, new: Size) -> bool:
         """Whether who asks for ``new`` may use what is kept beyond the bounds."""

@@ -12,12 +12,13 @@ from typing import Any, Protocol, TypeVar
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.serve.client import AsyncClient, Common
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, while_wanted
 from kvasir.serve.metrics import ModelMetrics
 from kvasir.serve.resolved import Ids, Job
 from kvasir.serve.stopwatch import Stopwatch
 from kvasir.serve.streams import EventStream
+from kvasir.serve.wanted import Common
 from kvasir.text.choice import Choice, Delta
 from kvasir.timing.timeline import Timeline
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -143,6 +144,7 @@ class Generation:
                 self.job.pooling,
                 self.job.n_scored,
                 self.job.seconds,
+                self.job.media,
             ),
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
+from kvasir.serve.sight import Sight, sight_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
@@ -63,7 +64,12 @@ class TextModel:
     """Its methods run long work in threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts, heads: Heads
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        facts: FileFacts,
+        heads: Heads,
+        sight: Sight | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
@@ -72,6 +78,8 @@ class TextModel:
         self._renders_inline: bool | None = None
         """Whether the template is quick; None: it has not shown it yet."""
         self.heads = heads
+        self.sight = sight
+        """Of a model that sees images."""
 
     async def encode(
         self, text: str, *, add_special: bool, limit: int, param: str
@@ -241,8 +249,9 @@ def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
     template, facts = ChatTemplate(source, tokenizer), facts_of(source)
+    heads, sight = Heads(source), sight_of(source, tokenizer)
     source.release()
-    return TextModel(tokenizer, template, facts, Heads(source))
+    return TextModel(tokenizer, template, facts, heads, sight)
 
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:

@@ -54,6 +54,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._sandbox = Sandbox()
         self._guard = Guard(tokenizer)
+        self._reads_parts = "vision_config" in source.config
         with source.named_errors():
             self.texts: Mapping[str, str] = find_templates(source)
             self.response = find_response_template(source)
@@ -111,13 +112,24 @@ class ChatTemplate:
             "documents": None,
             **self._token_names(),
             **variables,
-            "messages": _marked(messages) if continues else messages,
+            "messages": self._in_form(_marked(messages) if continues else messages),
             "add_generation_prompt": add_generation_prompt,
         }
         text = self._rendered(variant.template, known)
         if isinstance(text, RequestError):
             raise text
         return _continued(text) if continues else text
+
+    def _in_form(self, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+        """Templates of models that see may read lists of parts alone."""
+        if not self._reads_parts:
+            return messages
+        return [
+            {**message, "content": [{"type": "text", "text": content}]}
+            if isinstance(content := message.get("content"), str)
+            else message
+            for message in messages
+        ]
 
     def _rendered(
         self, template: jinja2.Template, variables: Mapping[str, object]
@@ -199,7 +211,12 @@ def _marked(messages: Sequence[Mapping[str, object]]) -> list[Mapping[str, objec
     last = messages[-1]
     if any(END_MARK in str(message.get("content")) for message in messages):
         raise _refused(f"marks the end of the last message with {END_MARK!r}: leave that out")
-    return [*messages[:-1], {**last, "content": f"{last.get('content')}{END_MARK}"}]
+    said = last.get("content")
+    if isinstance(said, list):
+        content: object = [*said, {"type": "text", "text": END_MARK}]
+    else:
+        content = f"{said}{END_MARK}"
+    return [*messages[:-1], {**last, "content": content}]
 
 
 def _continued(text: str) -> str:

@@ -242,6 +242,15 @@ _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
 """Shapes of what becomes a vector of k."""
 
 
+_KERNELS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
+    {
+        "conv_taps": lambda n, k: (k, 1, n),
+        "patch_rows": lambda n, k, patch: (n, k // patch**2, patch, patch),
+    }
+)
+"""Shapes of kernels of convolutions that become [n, k]."""
+
+
 def _grouped_rows(name: str, which: int, first: int, second: int, third: int) -> int:
     """All rows of a tensor that holds its parts group by group."""
     is_qkv = name in GROUPED_QKV
@@ -268,10 +277,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
         elif name in (*GROUPED_QKV, *DELTA_ROWS):
             shape = (_grouped_rows(name, *args), *shape[1:])
-        elif name == "conv_taps":
-            shape = (k, 1, *many)
-        elif name == "patch_rows":
-            shape = (*many, k // args[0] ** 2, args[0], args[0])
+        elif name in _KERNELS:
+            shape = _KERNELS[name](many[-1], k, *args)
         if name in ("transposed", "taps") or name in QKV[3:]:
             shape = shape[::-1]
     return shape

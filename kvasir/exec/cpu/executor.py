@@ -19,13 +19,13 @@ from kvasir.core.plan import MAX_DRAFTS, Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
-from kvasir.exec.cpu.lower import lower
+from kvasir.exec.cpu.lower import WeightUse, lower
 from kvasir.exec.cpu.native import Machine, Memory, logits_tile
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.pooled import PooledRows
 from kvasir.exec.cpu.tower import LoweredTower, NativeTower
-from kvasir.exec.cpu.weights import Packer
+from kvasir.exec.cpu.weights import Packed, Packer
 from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, StepMasks
@@ -94,13 +94,9 @@ class CpuExecutor(LocalExecutor):
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
             place(memory, settings.affinity, settings.huge_pages)
-        packer = Packer(self._pool, bundle.weights, binding)
         every = (*lowered.values(), *(tower.programs if tower else ()))
         uses = list(dict.fromkeys(use for each in every for use in each.weights))
-        with spread(settings.affinity):
-            packed = packer.pack_all(uses, settings.packed_cache)
-        for weight, *_ in packed.weights:
-            _native.advise_huge_pages(weight, settings.huge_pages)
+        packed = _packed(Packer(self._pool, bundle.weights, binding), uses, settings)
         weights = dict(zip(uses, packed.weights, strict=True))
         arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
@@ -116,17 +112,17 @@ class CpuExecutor(LocalExecutor):
             arrays = {**self._arrays.arrays, **self._pooled.arrays}
             n_rows = sizes.max_num_batched_tokens
             self._native.pool_with(make(bundle.pool, lowered[POOL], arrays, n_rows))
-        self._media: MediaRows | None = None
-        if tower is not None:
-            media = own.floats(self.lowered, MEDIA)
-            is_media = own.integers(self.lowered, IS_MEDIA)
-            self._media = MediaRows(NativeTower(tower, machine).rows, media, is_media)
+        self._media = None if tower is None else self._seen(NativeTower(tower, machine), own)
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
         self._stop_touching = weakref.finalize(self, self._touching.stop)
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
+
+    def _seen(self, tower: NativeTower, own: Memory) -> MediaRows:
+        media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
+        return MediaRows(tower.rows, media, is_media)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]
@@ -216,6 +212,14 @@ class _Idle:
 
     def __call__(self) -> bool:
         return time.monotonic() >= self.since
+
+
+def _packed(packer: Packer, uses: Sequence[WeightUse], settings: CpuSettings) -> Packed:
+    with spread(settings.affinity):
+        packed = packer.pack_all(uses, settings.packed_cache)
+    for weight, *_ in packed.weights:
+        _native.advise_huge_pages(weight, settings.huge_pages)
+    return packed
 
 
 def _refuse_heads(bundle: Bundle) -> None:

@@ -21,7 +21,6 @@ from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
 
-
 _PLAIN = ("cast", "add", "gate_rows", "gather_rows", "merge_embeds", "sample", "pool")
 """Kinds of ops that are all said by their operands."""
 

@@ -73,9 +73,7 @@ class Memory:
         """A view of an i32 value [most rows]."""
         return self._view(lowered, value, np.dtype(np.int32)).view(np.int32)[:, 0]
 
-    def _view(
-        self, lowered: Lowered, value: str, item: np.dtype[np.generic]
-    ) -> NDArray[np.uint8]:
+    def _view(self, lowered: Lowered, value: str, item: np.dtype[np.generic]) -> NDArray[np.uint8]:
         buffer = lowered.buffers[lowered.values[value]]
         n_bytes = buffer.max_rows * buffer.columns * item.itemsize
         return self.arena[buffer.offset : buffer.offset + n_bytes].reshape(buffer.max_rows, -1)

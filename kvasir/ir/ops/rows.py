@@ -206,7 +206,9 @@ def _merge_infer(op: Op, ins: Values, weights: Weights) -> Types:
 @defines(BOTH, _merge_infer, n_ins=(3, 3), flops=per_element(0))
 def merge_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Rows of x, or of the second input where the third is not 0."""
-    return (f32(np.where(ins[2][:, None] != 0, ins[1], ins[0])),)
+    out, is_given = f32(ins[0]).copy(), ins[2] != 0
+    out[is_given] = ins[1][is_given]
+    return (out,)
 
 
 @defines(BOTH, _same, flops=per_element(2))
