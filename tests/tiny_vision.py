@@ -46,9 +46,10 @@ PROCESSOR: Mapping[str, object] = {
 }
 
 
-def smolvlm(tile: int = TILE, patch: int = PATCH, trained: int = TILE) -> TinyModel:
-    """``trained``: pixels of a side that the table of positions is for."""
-    text = tiny.llama("tiny-smolvlm", vocab_size=VOCAB, num_hidden_layers=2)
+def smolvlm(patch: int = PATCH, trained: int = TILE, **text_config: object) -> TinyModel:
+    """``trained``: pixels of a side that the table of positions is for; ``text_config``: fields of
+    the language model."""
+    text = tiny.llama("tiny-smolvlm", vocab_size=VOCAB, num_hidden_layers=2, **text_config)
     vision: dict[str, object] = {
         "model_type": "smolvlm_vision",
         "hidden_size": 32,
@@ -109,10 +110,10 @@ def _gain(shape: tuple[int, ...]) -> float:
     n_inputs = 1
     for size in shape[1:]:
         n_inputs *= size
-    return 2.0 * (3.0 / n_inputs) ** 0.5
+    return 2.0 * float((3.0 / n_inputs) ** 0.5)
 
 
-def write(model: TinyModel, folder: Path, **processor: object) -> Path:
+def write(model: TinyModel, folder: Path, n_tokens: int = N_TOKENS, **processor: object) -> Path:
     """A folder that ``transformers`` reads as well. ``processor``: fields of its own."""
     tiny.write_hf(model, folder)
     tokenizer = tiny.tokenizer()
@@ -124,5 +125,5 @@ def write(model: TinyModel, folder: Path, **processor: object) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     said = {**PROCESSOR, **processor}
     (folder / "preprocessor_config.json").write_text(json.dumps(said))
-    (folder / "processor_config.json").write_text(json.dumps({"image_seq_len": N_TOKENS}))
+    (folder / "processor_config.json").write_text(json.dumps({"image_seq_len": n_tokens}))
     return folder

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.plan import StepPlan
 from kvasir.core.tiles import Media
 
 Floats = NDArray[np.float32]
+RowsOf = Callable[[Media], Floats]
 TILE_CACHE_BYTES = 64 * 2**20
 """Of the newest tiles' rows: 17 of 64 rows of 2048 numbers, as one image has, are 9 MB."""
 
@@ -25,6 +27,11 @@ class MediaRun:
     media: Media
     first: int
     n: int
+
+
+def blind(media: Media) -> Floats:
+    """Of a program that could see, without a tower."""
+    raise KvasirError("there is no tower for images")
 
 
 class MediaSlots:
@@ -57,7 +64,7 @@ class MediaRows:
 
     def __init__(
         self,
-        rows_of: Callable[[Media], Floats],
+        rows_of: RowsOf,
         media: Floats,
         is_media: NDArray[np.int32],
         limit: int = TILE_CACHE_BYTES,

@@ -43,7 +43,7 @@ async def chat_prompt(
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ConversationReader:
     """The messages of a request."""
 
     asked: Asked

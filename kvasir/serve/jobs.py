@@ -22,7 +22,7 @@ from kvasir.sampling.reference import DRAWS
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.asked import Asked, Prompt
-from kvasir.serve.conversation import Conversation
+from kvasir.serve.conversation import ConversationReader
 from kvasir.serve.echo import read_echoes
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import ANYONE, Caller
@@ -92,7 +92,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     _check_before_tokenizing(params, server.info, room, names)
     server.caller.check_class(asked.standing.priority_class)
     _check_writes(asked, server.info)
-    pool, grammar, reading, found = None, FREE, None, Prompts()
+    pool, grammar, reading, found = None, FREE, None, ReadPrompts()
     if asked.pool is None:
         found = await prompts_of(asked, server)
         prompts = found.ids
@@ -232,40 +232,40 @@ def _ends(asked: Asked) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class ReadPrompts:
     ids: tuple[Ids, ...] = ()
     media: tuple[Media, ...] = ()
     """What tokens of the one prompt stand for."""
 
 
-async def prompts_of(asked: Asked, server: Server) -> Prompts:
+async def prompts_of(asked: Asked, server: Server) -> ReadPrompts:
     """Ids of what is asked, in the model's own form and as far as they are not truncated. Raises
     RequestError (400)."""
     whole = await _whole_prompts(asked, server)
-    return Prompts(tuple(truncate_prompt(x, asked.params) for x in whole.ids), whole.media)
+    return ReadPrompts(tuple(truncate_prompt(x, asked.params) for x in whole.ids), whole.media)
 
 
-async def _whole_prompts(asked: Asked, server: Server) -> Prompts:
+async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
     text, limits, n = server.text, server.limits, n_choices(asked.params)
     limit = _readable(asked, server.info)
     if asked.messages and not (asked.prompts and text.template.problem):
         limits.check(1, n)
         found = await _conversation(asked, server, limit)
-        return Prompts(((*asked.before, *found.ids),), found.media)
+        return ReadPrompts(((*asked.before, *found.ids),), found.media)
     _check_count(asked.prompts, limit, limits)
     limits.check(len(asked.prompts), n)
     special, name = asked.add_special, asked.names.prompt
     read = await text.read_many(
         asked.prompts, server.slices, add_special=special, limit=limit, param=name
     )
-    return Prompts(tuple(read))
+    return ReadPrompts(tuple(read))
 
 
 async def _conversation(asked: Asked, server: Server, limit: int) -> Expanded:
     text, owner = server.text, server.caller.key_id or asked.standing.tenant
     seen = await see(asked, text.sight, server.images, server.max_images, owner)
     room = _room(asked, server.info)
-    return await Conversation(asked, text, seen, server.tool_format, limit, room).read()
+    return await ConversationReader(asked, text, seen, server.tool_format, limit, room).read()
 
 
 def _readable(asked: Asked, info: Ready) -> int:

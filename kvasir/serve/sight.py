@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from kvasir.core.errors import ModelError, RequestError
 from kvasir.core.tiles import Slicing
@@ -40,12 +39,16 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     return Sight(slicing_of(source), Placeholders(image, n, encode))
 
 
-def check_pillow() -> None:
-    """Raises RequestError (501) without what reads images."""
-    if find_spec("PIL") is None:
+def check_pillow() -> str:
+    """The version of what reads images, which is loaded in a process of its own alone. Raises
+    RequestError (501) where the extra is not installed."""
+    try:
+        from PIL import __version__
+    except ImportError:
         raise RequestError(
             "this server was installed without what reads images: pip install 'kvasir-llm[vision]'",
             param="messages",
             code="extra_missing",
             status=501,
-        )
+        ) from None
+    return __version__

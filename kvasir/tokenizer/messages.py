@@ -179,8 +179,7 @@ def _message(message: object, i: int, *, sees: bool) -> ChatMessage:
                 )
         parts = read_parts(message.get("content"), f"{where}.content") if sees else ()
         if parts and role == "user":
-            text = "\n".join(part for part in parts if isinstance(part, str))
-            return ChatMessage(role, text, parts=parts)
+            return seeing(parts)
         return ChatMessage(role, read_content(message.get("content"), f"{where}.content"))
     return _of_assistant(message, where)
 
@@ -248,17 +247,25 @@ def read_content(content: object, where: str, kinds: Sequence[str] = ("text",)) 
     raise RequestError(f"{where} must be text or a list of text parts", param=where)
 
 
-def read_parts(content: object, where: str) -> tuple[str | ImagePart, ...]:
-    """Of a list of texts and images; of anything else none. Raises RequestError (400) on an image
-    that is no data URI."""
-    if not is_list(content) or not any(map(_is_image, content)):
+def read_parts(
+    content: object, where: str, texts: Sequence[str] = ("text",), image: str = IMAGE_KIND
+) -> tuple[str | ImagePart, ...]:
+    """Of a list of texts, of types ``texts``, and images, of type ``image``; of anything else none.
+    Raises RequestError (400) on an image that is no data URI."""
+    if not is_list(content) or not any(_is_image(part, image) for part in content):
         return ()
     named = [(part, f"{where}[{i}]") for i, part in enumerate(content)]
-    return tuple(_image(x, at) if _is_image(x) else _part(x, at, ("text",)) for x, at in named)
+    return tuple(_image(x, at) if _is_image(x, image) else _part(x, at, texts) for x, at in named)
 
 
-def _is_image(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == IMAGE_KIND
+def seeing(parts: tuple[str | ImagePart, ...]) -> ChatMessage:
+    """The message of a user with images."""
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    return ChatMessage("user", text, parts=parts)
+
+
+def _is_image(part: object, kind: str) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == kind
 
 
 def _image(part: Mapping[str, Any], where: str) -> ImagePart:

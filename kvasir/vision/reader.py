@@ -51,13 +51,13 @@ def _answer(data: bytes, slicing: Slicing) -> Answer:
         return tiles_of(base64.b64decode(data, validate=True), slicing)
     except binascii.Error:
         return Unreadable("is no base64")
-    except _Refusal as refusal:
+    except _Unfit as refusal:
         return Unreadable(str(refusal))
     except Exception:  # whatever a decoder makes of it; its own words may hold addresses
         return Unreadable(f"is broken, or no image: send one of {', '.join(FORMATS)}")
 
 
-class _Refusal(Exception):
+class _Unfit(Exception):
     """In words for who sent the image."""
 
 
@@ -72,9 +72,9 @@ def tiles_of(data: bytes, slicing: Slicing) -> Tiles:
 def _check(image: Image.Image) -> None:
     width, height = image.size
     if not 0 < width * height <= MAX_PIXELS:
-        raise _Refusal(f"has {width} x {height} pixels, at most {MAX_PIXELS} are read: shrink it")
+        raise _Unfit(f"has {width} x {height} pixels, at most {MAX_PIXELS} are read: shrink it")
     if image.format not in _STILL and getattr(image, "is_animated", False):
-        raise _Refusal("is an animation: send one frame of it")
+        raise _Unfit("is an animation: send one frame of it")
 
 
 def cut(image: Image.Image, slicing: Slicing) -> Tiles:

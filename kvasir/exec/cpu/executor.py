@@ -29,7 +29,7 @@ from kvasir.exec.cpu.weights import Packed, Packer
 from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, StepMasks
-from kvasir.exec.media import MediaRows
+from kvasir.exec.media import MediaRows, RowsOf, blind
 from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle
 from kvasir.ir.program import Program
 from kvasir.sampling.masks import Bits
@@ -112,7 +112,10 @@ class CpuExecutor(LocalExecutor):
             arrays = {**self._arrays.arrays, **self._pooled.arrays}
             n_rows = sizes.max_num_batched_tokens
             self._native.pool_with(make(bundle.pool, lowered[POOL], arrays, n_rows))
-        self._media = None if tower is None else self._seen(NativeTower(tower, machine), own)
+        self._media: MediaRows | None = None
+        if MEDIA in bundle.target.inputs:
+            rows_of = blind if tower is None else NativeTower(tower, machine).rows
+            self._media = self._seen(rows_of, own)
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
@@ -120,9 +123,9 @@ class CpuExecutor(LocalExecutor):
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
 
-    def _seen(self, tower: NativeTower, own: Memory) -> MediaRows:
+    def _seen(self, rows_of: RowsOf, own: Memory) -> MediaRows:
         media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
-        return MediaRows(tower.rows, media, is_media)
+        return MediaRows(rows_of, media, is_media)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]

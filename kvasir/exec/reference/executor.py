@@ -20,7 +20,7 @@ from kvasir.exec.checks import check_plan, check_states, need, refuse_programs
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import StepMasks
-from kvasir.exec.media import MediaRows
+from kvasir.exec.media import MediaRows, blind
 from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
@@ -130,12 +130,13 @@ class ReferenceExecutor(LocalExecutor):
         self._counts: dict[int, int] = {}
         self._media: MediaRows | None = None
         self._given: dict[str, NDArray[Any]] = {}
-        if self._bundle.tower is not None:
-            tower = ReferenceTower(self._bundle.tower, weights)
+        if MEDIA in self.program.inputs:
+            tower = self._bundle.tower
+            rows_of = blind if tower is None else ReferenceTower(tower, weights).rows
             n, media = sizes.max_num_batched_tokens, self.program.values[MEDIA]
             rows, is_media = np.zeros((n, width(media)), np.float32), np.zeros(n, np.int32)
             self._given = {MEDIA: rows, IS_MEDIA: is_media}
-            self._media = MediaRows(tower.rows, rows, is_media)
+            self._media = MediaRows(rows_of, rows, is_media)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
