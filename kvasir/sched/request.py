@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -102,6 +103,12 @@ class Request(Holder):
     @property
     def n_known(self) -> int:
         return self.n_prompt + self.n_drawn
+
+    @property
+    def tile_room(self) -> int:
+        """Tokens that come next, as far as those of one tile."""
+        ends = (media.end for media in self.media if media.end > self.n_computed)
+        return next(ends, sys.maxsize) - self.n_computed
 
     @property
     def drafted(self) -> tuple[int, ...]:

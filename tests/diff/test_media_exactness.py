@@ -8,8 +8,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor
+from kvasir.exec.media import MediaSlots
 from tests import tiny_vision
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
@@ -55,8 +58,8 @@ CHOSEN = (
 
 @pytest.mark.parametrize("variant", CHOSEN, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Variant) -> None:
-    def make(sizes: object) -> CpuExecutor:
-        return case.seeing.cpu(sizes, threads=2)  # type: ignore[arg-type]
+    def make(sizes: EngineSizes) -> CpuExecutor:
+        return case.seeing.cpu(sizes, threads=2)
 
     assert run(make, case.requests, case.sizes, variant, case.expected).answers == case.expected
 
@@ -66,6 +69,27 @@ def test_every_level_gives_the_same_bits(case: Case, level: str) -> None:
     requests = case.requests[:6]
     got = run(lambda x: case.seeing.cpu(x, 2, level), requests, case.sizes, VARIANTS[6]).answers
     assert got == {request.id: case.expected[request.id] for request in requests}
+
+
+def test_a_step_computes_one_tile_of_a_request(case: Case) -> None:
+    """Whatever the budget: a tower may take as long as all else in a step."""
+    counts: list[int] = []
+
+    def make(sizes: EngineSizes) -> CpuExecutor:
+        made, seen = case.seeing.cpu(sizes), MediaSlots()
+        plain = made.run
+
+        def run_one(plan: StepPlan) -> StepResult:
+            counts.append(len(seen.of(plan)))
+            return plain(plan)
+
+        made.run = run_one  # type: ignore[method-assign, assignment]
+        return made
+
+    base = replace(case.requests[0], prompt=tuple(range(5, 30)), media=())
+    images = case.seeing.with_images(base, [3, 4, 5], [1, 2, 3], tiny_vision.IMAGE)
+    run(make, [images], case.sizes, VARIANTS[0])
+    assert counts[:4] == [1, 1, 1, 0]
 
 
 def test_images_change_answers(case: Case) -> None:

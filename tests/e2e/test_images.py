@@ -1,4 +1,4 @@
-"""Images over HTTP, on the native executor: every dialect, the cache, refusals, an engine's death."""
+"""Images over HTTP, on the native executor: dialects, the cache, refusals, an engine's death."""
 
 from __future__ import annotations
 
