@@ -14,6 +14,7 @@ from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.program import Program, Transform, Weight
 from kvasir.ir.tiles import positions
 from kvasir.models.decoder import record_blocks
+from kvasir.models.families import FAMILIES
 from kvasir.models.keys import Keys
 from kvasir.models.parts import record_linear, record_norm
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
@@ -73,6 +74,13 @@ def processor_of(source: ModelSource) -> Keys:
             "complete the download"
         )
     return Keys(said, f"{source.path}: {file}")
+
+
+def sees(source: ModelSource) -> bool:
+    """Whether the model is of a family with a tower."""
+    said = source.config.get("architectures") if source.kind == "hf" else None
+    names = {str(name) for name in said} if isinstance(said, list) else set()
+    return any(family.tower_tensors and names & {*family.architectures} for family in FAMILIES)
 
 
 def n_tokens_of(source: ModelSource) -> int:

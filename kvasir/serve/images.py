@@ -68,6 +68,15 @@ class ImageReader:
         return await asyncio.shield(self._reading)
 
     async def _ask(self, data: str, slicing: Slicing) -> Answer:
+        """Once more where the process died: it may have been of something else."""
+        return (
+            await self._try(data, slicing)
+            or await self._try(data, slicing)
+            or Unreadable(f"takes more than {self._megabytes} MB to read: shrink it")
+        )
+
+    async def _try(self, data: str, slicing: Slicing) -> Answer | None:
+        """None when the process died."""
         given, said = await self._open(slicing)
         try:
             async with asyncio.timeout(self._seconds):
@@ -79,7 +88,7 @@ class ImageReader:
             return Unreadable(f"takes more than {self._seconds:g} s to read: shrink it")
         except (ConnectionError, asyncio.IncompleteReadError):
             self._retire()
-            return Unreadable(f"takes more than {self._megabytes} MB to read: shrink it")
+            return None
 
     async def _open(self, slicing: Slicing) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
         """The pipes of the process, which ends when nobody asks for a while."""
@@ -102,6 +111,8 @@ class ImageReader:
             try:
                 await asyncio.wait_for(_frame(process.stdout), START_SECONDS)
             except (TimeoutError, asyncio.IncompleteReadError):
+                if process.returncode is None:
+                    process.kill()
                 raise KvasirError(
                     "the process that reads images did not start: see the log"
                 ) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvasir.core.errors import ModelError, RequestError
 from kvasir.core.tiles import Slicing
 from kvasir.models.keys import Keys
-from kvasir.models.tower import n_tokens_of, slicing_of
+from kvasir.models.tower import n_tokens_of, sees, slicing_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.placeholders import IMAGE, Placeholders, written
 from kvasir.weights.source import ModelSource
@@ -21,7 +21,7 @@ class Sight:
 
 def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     """None for a model that sees nothing. Raises ModelError where its files do not fit."""
-    if "vision_config" not in source.config:
+    if not sees(source):
         return None
     keys = Keys(source.config, f"{source.path}: config.json")
     image, n = keys.integer("image_token_id", least=0), n_tokens_of(source)

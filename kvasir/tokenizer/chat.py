@@ -54,7 +54,6 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._sandbox = Sandbox()
         self._guard = Guard(tokenizer)
-        self._reads_parts = "vision_config" in source.config
         with source.named_errors():
             self.texts: Mapping[str, str] = find_templates(source)
             self.response = find_response_template(source)
@@ -62,6 +61,8 @@ class ChatTemplate:
         if DEFAULT not in self._variants:
             self._variants[DEFAULT] = _Variant(problem=_none_named(source.name, self.texts))
         self.text = self.texts.get(DEFAULT)
+        asks = "is string" in (self.text or "")
+        self._reads_parts = "vision_config" in source.config and not asks
         self.all_text = "\n".join(self.texts.values())
         """Of all of them: what is in none is nothing to the model."""
         self.problem = self._variants[DEFAULT].problem
@@ -121,7 +122,7 @@ class ChatTemplate:
         return _continued(text) if continues else text
 
     def _in_form(self, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
-        """Templates of models that see may read lists of parts alone."""
+        """Some templates of models that see read lists of parts alone."""
         if not self._reads_parts:
             return messages
         return [

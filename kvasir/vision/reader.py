@@ -53,6 +53,8 @@ def _answer(data: bytes, slicing: Slicing) -> Answer:
         return Unreadable("is no base64")
     except _Unfit as refusal:
         return Unreadable(str(refusal))
+    except MemoryError:
+        return Unreadable("takes too much memory to read: shrink it")
     except Exception:  # whatever a decoder makes of it; its own words may hold addresses
         return Unreadable(f"is broken, or no image: send one of {', '.join(FORMATS)}")
 

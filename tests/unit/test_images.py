@@ -105,7 +105,7 @@ def test_a_reader_that_dies_takes_nobody_along() -> None:
 
     async def run() -> None:
         for reader, why in (
-            (ImageReader(megabytes=40), "more than 40 MB|broken"),
+            (ImageReader(megabytes=40), "more than 40 MB|too much memory"),
             (ImageReader(seconds=0.05), "more than 0.05 s"),
         ):
             with pytest.raises(RequestError, match=why) as caught:
