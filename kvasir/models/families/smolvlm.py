@@ -17,5 +17,14 @@ SMOLVLM = replace(
         "embed": LLAMA.tensors["embed"]._replace(hf="model.text_model.embed_tokens"),
         "final_norm": LLAMA.tensors["final_norm"]._replace(hf="model.text_model.norm"),
     },
-    harmless={**LLAMA.harmless, "model_type": ("llama", "VLlama3")},
+    harmless={
+        **LLAMA.harmless,
+        "model_type": ("llama", "VLlama3"),
+        "qk_layer_norms": (False,),
+        "use_resampler": (False,),
+        "_flash_attn_2_enabled": None,
+        "neftune_noise_alpha": None,
+        "perceiver_config": None,
+        "pixel_shuffle_factor": None,
+    },
 )
