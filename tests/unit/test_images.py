@@ -7,6 +7,7 @@ import asyncio
 import base64
 import io
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kvasir.config.serving import image_limit
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.tiles import Slicing, media_at
 from kvasir.serve.images import ImageReader
+from kvasir.serve.sight import check_pillow
 from kvasir.serve.text import load_text
 from kvasir.serve.wanted import MAX_PIXEL_BYTES, CapacityError, Size, check_pixels
 from kvasir.tokenizer.messages import ImagePart, read_messages
@@ -205,3 +207,11 @@ def test_what_a_user_writes_stands_for_no_image(tmp_path: Path) -> None:
 
 def test_a_slicing_reaches_the_process_as_it_is() -> None:
     assert encode(SLICING) == b'{"tile":32,"longest":64,"splits":true,"resample":1}'
+
+
+def test_without_the_extra_a_request_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_pillow()
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(RequestError, match=r"kvasir-llm\[vision\]") as caught:
+        check_pillow()
+    assert caught.value.status == 501
