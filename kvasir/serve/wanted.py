@@ -1,4 +1,4 @@
-"""What a stream is for: what its choices have in common, and how much that is."""
+"""How much a stream is for."""
 
 from __future__ import annotations
 
@@ -6,30 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError
-from kvasir.core.request import ALIKE, PLAIN, Context, PoolKind, Standing
-from kvasir.core.tiles import Media
+from kvasir.core.request import ALIKE, Standing
 
 MAX_PIXEL_BYTES = 512 * 2**20
 """Of the images of all requests that run or wait; the engine keeps them as well."""
-
-Ids = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What the choices of one stream have in common, each as in ``EngineRequest``."""
-
-    context: Context = PLAIN
-    hold_seconds: float = 0.0
-    pooling: PoolKind | None = None
-    n_scored: int = 0
-    seconds: Ids = ()
-    """Of each prompt, or none."""
-    media: tuple[Media, ...] = ()
-    """Of the one prompt."""
-
-
-COMMON = Common()
 
 
 @dataclass(frozen=True, slots=True)
