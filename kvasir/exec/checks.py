@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
@@ -99,10 +100,13 @@ def _check_drafts(row: Row) -> None:
 
 
 def _check_table(row: Row, blocks: tuple[int, ...], group: KVGroup, block_size: int) -> None:
-    """Blocks are missing only where the row's window has left them."""
+    """Blocks are missing only where the row's window has left them. A state may go on in its block,
+    but comes back to none."""
     end, unseen = row.end, first_block(row.start, group.window, block_size)
     n_gone = blocks[:unseen].count(NO_BLOCK)
-    held = blocks[n_gone:]
+    held: Sequence[int] = blocks[n_gone:]
+    if group.state_bytes:
+        held = [block for block, _ in groupby(held)]
     need(
         len(set(held)) == len(held) and all(0 <= block < group.n_blocks for block in held),
         f"{end} tokens in blocks {blocks} of {block_size}",
@@ -113,7 +117,7 @@ def _check_owners(plan: StepPlan, block_size: int, tables: Mapping[int, tuple[in
     """A block of a group that one row writes belongs to no other row of the step."""
     writers: dict[int, int] = {}
     for row in plan.rows:
-        for block in tables[row.slot][row.start // block_size :]:
+        for block in dict.fromkeys(tables[row.slot][row.start // block_size :]):
             need(block not in writers, f"two rows write block {block}")
             writers[block] = row.slot
     for row in plan.rows:

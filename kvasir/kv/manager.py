@@ -66,7 +66,7 @@ class KVCacheManager:
             windows, mode = [group.window for group in groups], config.preemption_mode
             self.tier = DiskTier(disk, windows, size, prefill_seconds, mode=mode, clock=clock)
         on_evict = None if self.tier is None else self.tier.evicted
-        self.cache = PrefixCache(groups, size, on_evict)
+        self.cache = PrefixCache(groups, size, on_evict, prefill_seconds)
         self.holders = Holders(clock)
         self.n_queried = 0
         self.n_hit = 0
@@ -75,6 +75,7 @@ class KVCacheManager:
         self._is_caching = config.enable_prefix_caching
         """What nobody holds stays; else requests share by forks alone."""
         self._has_windows = any(group.window for group in groups)
+        self._has_states = any(group.state_bytes for group in groups)
         self._nothing = self.cache.find(KeyChain(b"", (), size), 0)
         """For a request that there is nothing to find for."""
         self._computing: Counter[tuple[int, bytes]] = Counter()
@@ -123,8 +124,7 @@ class KVCacheManager:
             hit = cache.extended(hit, depth)
             fits = cache.fits(hit, n_held, n_spare)
         if self._computing and (depth + 1) * size <= n_cachable:
-            key = self._chain(holder).keys(depth + 1)[depth]
-            is_coming |= any([(rank, key) in self._computing for rank in range(holder.rank + 1)])
+            is_coming |= self._is_computing(holder, depth, max(depth, hit.reach) + 1)
         return Match(hit, n_cachable, n_found, fits, n_loaded, is_coming, on_disk)
 
     def n_cached(self, holder: Holder, n_tokens: int) -> int:
@@ -135,6 +135,11 @@ class KVCacheManager:
         """Give ``holder`` what was matched, and all blocks of its first ``n_held`` tokens, of a
         windowed group the next one."""
         hit, table = match.hit, holder.table
+        if self._has_states:
+            # the next choice, or turn, begins after the first; prefixes branch at the second
+            n_known, size = len(holder.tokens), self.cache.block_size
+            borders = {(n_known - 1) // size, hit.reach, match.n_tokens // size}
+            table.leave_snapshots(n_known, borders)
         if hit.n_part:
             self._sources[-1].append(self.cache.hold_source(hit))
         table.adopt(hit.tables)
@@ -174,9 +179,12 @@ class KVCacheManager:
 
         ``is_proven``: logits after them were finite.
         """
+        before = holder.node
         self._vouch(holder, n_tokens, is_proven)
         if self._has_windows:
             holder.news_at = min(holder.news_at, holder.table.give_back(n_tokens))
+        if self._has_states and before is not None and holder.node not in (None, before):
+            self.cache.supersede(before, holder.node, holder.table)
 
     def distrust(self, holder: Holder) -> None:
         """The logits of a request were not finite: forget its blocks that nobody vouches for."""
@@ -242,6 +250,13 @@ class KVCacheManager:
 
     def _find(self, holder: Holder, n_tokens: int) -> Hit:
         return self.cache.find(self._chain(holder), n_tokens if self._is_caching else 0)
+
+    def _is_computing(self, holder: Holder, first: int, stop: int) -> bool:
+        """Whether one of its class, or a higher one, computes one of its blocks [first, stop)."""
+        chain = self._chain(holder)
+        keys = chain.keys(min(stop, chain.n_full))[first:stop]
+        ranks = range(holder.rank + 1)
+        return any([(rank, key) in self._computing for key in keys for rank in ranks])
 
     def _fork(self, holder: Holder, hit: Hit, n_tokens: int) -> tuple[Hit, bool]:
         """``hit``, or what the parent has more; whether that computes more."""
@@ -316,7 +331,7 @@ def _check_known(holder: Holder) -> None:
     """Raises KvasirError unless ``holder`` has the blocks that it made known."""
     node = holder.node
     while node is not None and node.is_live and node.parent is not None:
-        held = holder.table.at(node.depth - 1)
+        held = holder.table.full(node.depth - 1)
         pairs = zip(held, node.blocks, strict=True)
         if any(own not in (known, NO_BLOCK) for own, known in pairs):
             raise KvasirError(f"request {holder.id} holds {held}, not {node.blocks}")
