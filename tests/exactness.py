@@ -89,6 +89,8 @@ class Variant:
     """max_num_batched_tokens."""
     n_spare_blocks: int | None = None
     """Blocks beyond what the largest request needs; None: enough for every request at once."""
+    stride: int = 0
+    """Tokens between snapshots of states."""
     order: int | None = None
     """Seed of a shuffled order of arrival."""
     stagger: int = 0
@@ -387,7 +389,8 @@ def _groups(full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> tuple[K
     """Beside that of the layers that keep every position."""
     groups = [_window(window, full, n_tokens, sizes, variant) for window in sizes.windows]
     state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
-    states = [replace(state, state_bytes=sizes.state_bytes)] if sizes.state_bytes else []
+    own = {"state_bytes": sizes.state_bytes, "stride": variant.stride}
+    states = [replace(state, **own)] if sizes.state_bytes else []
     return (*groups, *states)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
-from kvasir.config.kvgroups import KVDivision, divide_layers
+from kvasir.config.kvgroups import GroupBytes, KVDivision, best_stride, divide_layers
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
     DiskConfig,
@@ -169,6 +169,7 @@ class _Planner:
             self.model.state_bytes,
             tuple(n * kind.item_bytes + v * kind.scale_bytes for n, v in self.model.kv_layers),
         )
+        layers = self.with_stride(layers, size)
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
         groups = division.divide(n_blocks)
@@ -179,6 +180,36 @@ class _Planner:
                 for group, each in zip(groups, layers, strict=True)
             )
         return KVConfig(kind, size, groups, tuple(each.block_bytes for each in layers))
+
+    def with_stride(self, layers: tuple[GroupBytes, ...], size: int) -> tuple[GroupBytes, ...]:
+        """States, the last group, with the distance of their snapshots."""
+        *others, last = layers
+        asked, is_caching = self.options.state_stride, self.options.enable_prefix_caching
+        if asked is not None and not last.state_bytes:
+            raise ConfigError(
+                f"state_stride {asked} is for layers with a state, and {self.model.name} has none: "
+                "leave --state-stride out"
+            )
+        if asked and not is_caching:
+            raise ConfigError(
+                f"state_stride {asked} places snapshots for the prefix cache: enable prefix caching"
+            )
+        if asked and asked % size:
+            nearest = -(-asked // size) * size
+            raise ConfigError(
+                f"state_stride {asked} is not a multiple of the block size {size}: use {nearest}"
+            )
+        if not last.state_bytes:
+            return layers
+        stride, why = asked or 0, "as asked"
+        if asked is None and is_caching:
+            n_bytes = sum(group.block_bytes for group in others) // size
+            stride = best_stride(last.state_bytes, n_bytes, size)
+            why = f"{format_size(last.state_bytes)} a snapshot, {format_size(n_bytes)} a token"
+        elif asked is None:
+            why = "without the prefix cache"
+        self.reasons["state_stride"] = f"{stride}: {why}"
+        return (*others, replace(last, stride=stride))
 
     def token_bytes(self, kind: KVType) -> int:
         """Keys, values and their scales of one token."""
