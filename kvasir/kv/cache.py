@@ -96,13 +96,17 @@ class PrefixCache:
             return Hit(node, self._tables(nodes, start), reach=depth)
         return Hit(node, self._tables(nodes, start + n_part), tuple(source.blocks), n_part, depth)
 
-    def extended(self, hit: Hit, depth: int) -> Hit:
+    def extended(self, hit: Hit, chain: KeyChain, depth: int) -> Hit:
         """The beginning of ``depth`` >= ``hit``'s full blocks: without a part of a block, and
-        without blocks that no token after ``depth`` sees."""
+        without blocks that no token after ``depth`` sees; of groups that keep everything as far as
+        they are known."""
         tables = []
-        for pool, blocks in zip(self.pools, hit.tables, strict=True):
+        reach = min(hit.reach, depth)
+        nodes = self.tree.match(chain.root, chain.keys(reach), reach)
+        for group, (pool, blocks) in enumerate(zip(self.pools, hit.tables, strict=True)):
             first = first_block(depth * self.block_size, pool.window, self.block_size)
-            tables.append((*[NO_BLOCK] * first, *blocks[first:]))
+            known = [] if pool.window else [x.blocks[group] for x in nodes[1 + len(blocks) :]]
+            tables.append((*[NO_BLOCK] * first, *blocks[first:], *known))
         return Hit(hit.node, tuple(tables), reach=max(hit.reach, depth))
 
     def n_tokens(self, hit: Hit) -> int:

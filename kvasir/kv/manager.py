@@ -121,7 +121,7 @@ class KVCacheManager:
         if on_disk is not None and on_disk.depth > depth:
             n_found, n_loaded = on_disk.depth * size, (on_disk.depth - depth) * size
             depth = on_disk.depth
-            hit = cache.extended(hit, depth)
+            hit = cache.extended(hit, self._chain(holder), depth)
             fits = cache.fits(hit, n_held, n_spare)
         if self._computing and (depth + 1) * size <= n_cachable:
             is_coming |= self._is_computing(holder, depth, max(depth, hit.reach) + 1)
@@ -275,7 +275,9 @@ class KVCacheManager:
         if not self.cache.fits(hit, n_tokens + 1, n_spare):
             return OnDisk(depth)
         chain, was_preempted = self._chain(holder), holder.epoch > 0
-        return self.tier.find(holder, chain, depth, n_full, was_preempted=was_preempted)
+        return self.tier.find(
+            holder, chain, depth, n_full, was_preempted=was_preempted, reach=hit.reach
+        )
 
     def _load(self, holder: Holder, match: Match) -> Node | None:
         """What disk gave becomes known, as if it had been computed; the last node. What memory has
