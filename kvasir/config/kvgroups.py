@@ -81,7 +81,6 @@ class KVDivision:
             return share
         return min(share, n * beside // group.block_bytes)
 
-
     def _share(self, group: GroupBytes) -> float:
         """Blocks of a windowed group for what is cached, for each block of tokens."""
         if not group.state_bytes:

@@ -1,10 +1,10 @@
 """A pool of states: those that sequences go on with, and snapshots of them.
 
 Snapshots differ in what they are worth: one far from the next before it saves long computing, one
-close to it hardly any. All are equally large, so seconds saved per byte are seconds saved. GreedyDual
-(Young, "The k-server dual and loose competitiveness for paging", 1994) weighs them against the time
-since a snapshot was wanted: it has the level that the pool had then, and what it saves on top;
-the least goes first, and its sum is the new level.
+close to it hardly any. All are equally large, so seconds saved per byte are seconds saved.
+GreedyDual (Young, "The k-server dual and loose competitiveness for paging", Algorithmica 1994)
+weighs them against the time since a snapshot was wanted: it has the level that the pool had then,
+and what it saves on top; the least goes first, and its sum is the new level.
 """
 
 from __future__ import annotations
