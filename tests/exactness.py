@@ -27,12 +27,10 @@ from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.tokenlog import decode, encode, open_log, replay
-from kvasir.speculate.base import Proposer
-from kvasir.speculate.executor import ExecutorProposer
-from kvasir.speculate.oracle import OracleProposer
 from tests.answers import Answer, answer_of
 from tests.automaton import LateRing, Ring
 from tests.damage import damage
+from tests.drafting import Drafts
 from tests.request_sets import forking, mixed
 from tests.sizes import config_of
 
@@ -58,25 +56,6 @@ class Sizes:
     """Some layers keep every position."""
     whole_prompts: bool = False
     state_bytes: int = 0  # of a sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """How the oracle drafts: see OracleProposer."""
-
-    k: int
-    n_siblings: int = 0
-    wrong_depths: frozenset[int] = frozenset()
-    by_executor: bool = False
-    """The executor drafts instead."""
-
-    def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
-        if self.by_executor:
-            return ExecutorProposer()
-        answers = {i: answer.tokens for i, answer in known.items()}
-        return OracleProposer(
-            answers, vocab_size, n_siblings=self.n_siblings, wrong_depths=self.wrong_depths
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,10 +367,11 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
 def _groups(full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> tuple[KVGroup, ...]:
     """Beside that of the layers that keep every position."""
     groups = [_window(window, full, n_tokens, sizes, variant) for window in sizes.windows]
-    state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
-    own = {"state_bytes": sizes.state_bytes, "stride": variant.stride}
-    states = [replace(state, **own)] if sizes.state_bytes else []
-    return (*groups, *states)
+    if sizes.state_bytes:
+        state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
+        own = {"state_bytes": sizes.state_bytes, "stride": variant.stride}
+        groups.append(replace(state, **own, drafts=variant.drafts.k if variant.drafts else 0))
+    return tuple(groups)
 
 
 def _window(window: int, full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> KVGroup:

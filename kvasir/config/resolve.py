@@ -73,7 +73,9 @@ def resolve(
                 max_num_batched_tokens=n_tokens,
                 n_blocks=kv.n_blocks,
                 block_size=kv.block_size,
-                windows=kv.windows,
+                windows=tuple(
+                    replace(x, drafts=max_draft_tokens) if x.state_bytes else x for x in kv.windows
+                ),
             ),
             max_draft_tokens=max_draft_tokens,
             enable_prefix_caching=planner.options.enable_prefix_caching,

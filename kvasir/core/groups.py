@@ -48,6 +48,8 @@ class KVGroup:
     """Bytes of a sequence's state in all layers of the group; 0: blocks hold entries of tokens."""
     stride: int = 0
     """Tokens between snapshots, whole blocks; 0: they stand at borders and branches alone."""
+    drafts: int = 0
+    """Drafted tokens of a row at most whose inputs are kept, for states; 0: no row is a draft."""
 
     def __post_init__(self) -> None:
         if self.state_bytes and self.window != STATE_WINDOW:

@@ -11,6 +11,7 @@ from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.core.plan import MAX_DRAFTS, Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.ir.bundle import DRAFT, POOL, TARGET, Bundle
+from kvasir.sched.rows import is_draft
 
 
 def check_plan(
@@ -35,16 +36,16 @@ def check_plan(
     need(slots.issuperset(slot for slot, _ in plan.commits), "a commit to a slot never opened")
     for copy in plan.copies:
         _check_copy(copy, sizes)
-    if any(group.state_bytes for group in sizes.groups):
-        drafting = [row.slot for row in plan.rows if row.parents or row.n_drafts]
-        need(not (drafting or plan.moves), f"slots {drafting} draft over a state")
+    for group in sizes.groups:
+        if group.state_bytes:
+            _check_states(plan, group)
     for row in plan.rows:
         _check_row(row, sizes, drawn)
         _check_drafts(row)
         for blocks, one in zip(tables[row.slot], sizes.groups, strict=True):
             _check_table(row, blocks, one, sizes.block_size)
-    for group in range(len(sizes.groups)):
-        _check_owners(plan, sizes.block_size, {slot: x[group] for slot, x in tables.items()})
+    for i in range(len(sizes.groups)):
+        _check_owners(plan, sizes.block_size, {slot: x[i] for slot, x in tables.items()})
 
 
 def _check_copy(copy: Copy, sizes: EngineSizes) -> None:
@@ -60,6 +61,16 @@ def _check_copy(copy: Copy, sizes: EngineSizes) -> None:
         0 < copy.n_entries <= sizes.block_size,
         f"{copy.n_entries} entries of {sizes.block_size} copied",
     )
+
+
+def _check_states(plan: StepPlan, group: KVGroup) -> None:
+    """No more is drafted than is kept, and nothing by the executor."""
+    drafting = [row.slot for row in plan.rows if row.parents or row.n_drafts]
+    need(group.drafts > 0 or not (drafting or plan.moves), f"slots {drafting} draft over a state")
+    for row in plan.rows:
+        need(not (group.drafts and row.n_drafts), f"slot {row.slot} asks for drafts over a state")
+        is_kept = not group.drafts or not is_draft(row) or len(row.tokens) <= 1 + group.drafts
+        need(is_kept, f"{len(row.tokens) - 1} drafts over states that keep {group.drafts}")
 
 
 def _check_row(row: Row, sizes: EngineSizes, drawn: Drawn) -> None:

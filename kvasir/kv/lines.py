@@ -10,7 +10,7 @@ from kvasir.kv.pool import BlockPool
 from kvasir.kv.snapshots import SnapshotPool
 
 
-class Line:
+class BlockLine:
     """Block after block, each of its own entries. Those that a window has left are given back, and
     NO_BLOCK takes their places."""
 
@@ -77,7 +77,7 @@ class Line:
         return tuple(blocks)
 
 
-class StateLine(Line):
+class StateLine(BlockLine):
     """States: one goes on in place from block to block of the tokens, so the same block stands for
     one after the other. Where a snapshot is wanted it goes on in a block of its own, and leaves
     behind what nobody writes any more."""

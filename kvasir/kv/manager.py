@@ -76,6 +76,7 @@ class KVCacheManager:
         """What nobody holds stays; else requests share by forks alone."""
         self._has_windows = any(group.window for group in groups)
         self._has_states = any(group.state_bytes for group in groups)
+        self._n_drafts = max((group.drafts for group in groups), default=0)
         self._nothing = self.cache.find(KeyChain(b"", (), size), 0)
         """For a request that there is nothing to find for."""
         self._computing: Counter[tuple[int, bytes]] = Counter()
@@ -266,6 +267,7 @@ class KVCacheManager:
         n_ready = parent.n_computed
         if parent.until is None:
             n_ready = min(len(parent.tokens), self._n_ready(parent))
+        n_ready = max(0, n_ready - self._n_drafts)  # its state may lack the last ones
         return fork(self.cache, hit, parent, n_ready, holder, n_tokens)
 
     def _on_disk(self, holder: Holder, hit: Hit, n_tokens: int, n_spare: int) -> OnDisk | None:

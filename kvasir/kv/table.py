@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import Tables, blocks_for, first_block
-from kvasir.kv.lines import Line, StateLine
+from kvasir.kv.lines import BlockLine, StateLine
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.snapshots import SnapshotPool
 
@@ -21,7 +21,7 @@ class BlockTable:
     def __init__(self, pools: Sequence[BlockPool], block_size: int) -> None:
         self._block_size = block_size
         self._lines = [
-            StateLine(pool, block_size) if isinstance(pool, SnapshotPool) else Line(pool)
+            StateLine(pool, block_size) if isinstance(pool, SnapshotPool) else BlockLine(pool)
             for pool in pools
         ]
         self.n_tokens = 0
@@ -141,7 +141,7 @@ class BlockTable:
         self.trim(0)
         self.news.clear()
 
-    def _grow(self, n_blocks: int, lines: Sequence[Line]) -> None:
+    def _grow(self, n_blocks: int, lines: Sequence[BlockLine]) -> None:
         for line in lines:
             line.pool.require(line.n_fresh(n_blocks))
         for group, line in enumerate(self._lines):

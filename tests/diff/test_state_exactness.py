@@ -38,14 +38,13 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 
 
-def undrafted(*variants: Variant) -> tuple[Variant, ...]:
+def with_strides(*variants: Variant) -> tuple[Variant, ...]:
     """With snapshots after every block, every third or where they are of use alone."""
-    found = [variant for variant in variants if variant.drafts is None]
-    return tuple(replace(x, stride=(16, 48, 0)[i % 3]) for i, x in enumerate(found))
+    return tuple(replace(x, stride=(16, 48, 0)[i % 3]) for i, x in enumerate(variants))
 
 
-PLAIN = undrafted(*VARIANTS, *SHARING_VARIANTS)
-CACHED = undrafted(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
+PLAIN = with_strides(*VARIANTS, *SHARING_VARIANTS)
+CACHED = with_strides(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))

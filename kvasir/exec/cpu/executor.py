@@ -90,6 +90,7 @@ class CpuExecutor(LocalExecutor):
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
         )
         self.lowered = lowered[TARGET]
+        self._arrays.keep_inputs(self.lowered.kept_columns)
         n_bytes = max(each.arena_bytes for each in lowered.values())
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
@@ -185,6 +186,7 @@ class CpuExecutor(LocalExecutor):
         )
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
+        self._arrays.drew(plan, outputs)
         drafts = self._arrays.read_drafts(plan)
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
@@ -278,6 +280,7 @@ def _sizes(
         "top_k": lowered.top_k,
         "head_dim_max": max((16, *(kv.head_dim for kv in program.kv))),
         "group_max": max(heads, default=1),
+        "draft_floats": lowered.draft_floats(max((x.drafts for x in sizes.groups), default=0)),
         "hashes": settings.hashes,
         "max_seqs": sizes.max_num_seqs,
         "max_blocks": sizes.max_blocks,

@@ -51,6 +51,15 @@ class Lowered:
     """Index of the program's op that each record belongs to."""
     values: Mapping[str, int]
     """Buffer id of each value."""
+    kept_columns: int = 0
+    """Numbers that layers with a state keep of a drafted token."""
+    states: tuple[tuple[int, int], ...] = ()
+    """Of each such layer the numbers of a token's result, and of the state that an item changes."""
+
+    def draft_floats(self, n_drafts: int) -> int:
+        """Numbers that a thread needs while a row of so many drafted tokens is computed."""
+        each = [out + n_drafts * state for out, state in self.states]
+        return max(each, default=0) if n_drafts else 0
 
 
 def lower(
@@ -80,6 +89,8 @@ class _Lowering:
     tables: dict[str, int] = field(default_factory=dict)
     groups: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     arena_bytes: int = 0
+    kept_columns: int = 0
+    states: list[tuple[int, int]] = field(default_factory=list)
 
     def run(self, memory: MemoryPlan, top_k: int) -> Lowered:
         for name, offset in memory.offsets.items():
@@ -103,6 +114,8 @@ class _Lowering:
             top_k=top_k,
             op_of_record=tuple(index for _, index in rows),
             values=self.values,
+            kept_columns=self.kept_columns,
+            states=tuple(self.states),
         )
 
     def _add_value(self, name: str, offset: int) -> None:
@@ -182,7 +195,9 @@ class _Lowering:
 
     def _short_conv(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
-        return [replace(self._weighed(op, base), numbers=numbers)]
+        columns = self._columns(op.outs[0])
+        kept = self._keep(op, (op.integer("n_taps") - 1) * columns)
+        return [replace(self._weighed(op, base), numbers=numbers | kept)]
 
     def _linear_scan(self, op: Op, base: Record) -> list[Record]:
         numbers = {
@@ -191,7 +206,18 @@ class _Lowering:
             "rule": SCAN_RULE_CODES[op.word("rule")],
             "tiled": int(op.flag("tiled")),
         }
-        return [replace(self._weighed(op, base), numbers=numbers)]
+        kept = self._keep(op, op.integer("state_dim") * op.integer("head_dim"))
+        return [replace(self._weighed(op, base), numbers=numbers | kept)]
+
+    def _keep(self, op: Op, n_state: int) -> dict[str, int]:
+        """Room for the inputs of drafted tokens. ``n_state``: as in ``Lowered.states``."""
+        first = self.kept_columns
+        self.kept_columns += sum(map(self._columns, op.ins))
+        self.states.append((self._columns(op.outs[0]), n_state))
+        return {"kept": first}
+
+    def _columns(self, value: str) -> int:
+        return self.buffers[self.values[value]].columns
 
     def _head_linear(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])

@@ -6,7 +6,7 @@
 namespace kvasir {
 
 // in: f32 rows, steps, shares or none; out: f32; weight: bias of steps, rates, skips or none; layer, rule,
-// n_heads, n_groups, state_dim, tiled, least, most, eps.
+// n_heads, n_groups, state_dim, tiled, least, most, eps, kept.
 struct LinearScan {
   static constexpr const char* kName = "linear_scan";
   LinearScan(const Record& r, const Workspace& w);
@@ -17,6 +17,8 @@ struct LinearScan {
   LinearScanArgs args;
   const KvLayer* kv;
   const StepRows* rows;
+  const Workspace* workspace;
+  int64_t kept;  // column of its inputs among those that are kept of a drafted token
 };
 
 }  // namespace kvasir

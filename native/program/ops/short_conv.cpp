@@ -14,7 +14,12 @@ constexpr int32_t kChannels = 256;  // of one item: 24 in a decode of one row of
 }  // namespace
 
 ShortConv::ShortConv(const Record& r, const Workspace& w)
-    : kernel(w.kernels.short_conv), args{}, kv(&w.kv(r.layer)), rows(&w.rows(r.layer)) {
+    : kernel(w.kernels.short_conv),
+      args{},
+      kv(&w.kv(r.layer)),
+      rows(&w.rows(r.layer)),
+      workspace(&w),
+      kept(r.kept) {
   if (r.n_taps < 2 || r.n_taps > kMaxTaps)
     throw std::invalid_argument("a convolution of " + std::to_string(r.n_taps) +
                                 " taps: the kernels take 2 to " + std::to_string(kMaxTaps));
@@ -30,19 +35,44 @@ ShortConv::ShortConv(const Record& r, const Workspace& w)
   chunks = ceil_div(args.width, kChannels);
 }
 
-void ShortConv::run(const Extent&, int64_t item, int) const {
-  const int32_t first = int32_t(item % chunks) * kChannels;
-  each_run(*kv, *rows, item / chunks, [&](int64_t m, int64_t n, const float* before, float* after) {
+namespace {
+
+// Some channels of one sequence.
+struct Channels {
+  const ShortConv& op;
+  ShortConvArgs args;
+  float* out;  // of tokens whose results are known
+
+  void call(const float* x, float* y, int64_t n, const float* before, float* after) const {
     ShortConvArgs one = args;
-    one.x += m * one.ldx;
-    one.out += m * one.ldo;
+    one.x = x;
+    one.out = y;
     one.n = n;
-    one.c0 = first;
-    one.c1 = std::min(first + kChannels, one.width);
     one.before = before;
     one.after = after;
-    kernel(one);
-  });
+    op.kernel(one);
+  }
+  void run(int64_t m, int64_t n, const float* before, float* after) const {
+    call(args.x + m * args.ldx, args.out + m * args.ldo, n, before, after);
+  }
+  void take(const float* x, const float* before, float* after) const { call(x, out, 1, before, after); }
+  void keep(int64_t m, float* row) const {
+    for (int64_t at = args.c0; at < args.ldx; at += args.width)
+      std::copy_n(args.x + m * args.ldx + at, args.c1 - args.c0, row + at);
+  }
+};
+
+}  // namespace
+
+void ShortConv::run(const Extent&, int64_t item, int thread) const {
+  const int32_t first = int32_t(item % chunks) * kChannels;
+  float* scratch = workspace->scratch(thread);
+  Channels one{*this, args, scratch};
+  one.args.c0 = first;
+  one.args.c1 = std::min(first + kChannels, args.width);
+  const int64_t state = int64_t(args.n_taps - 1) * args.width;
+  each_run(*kv, *rows, {&workspace->arrays.drafts, kept, item / chunks}, one,
+           [&](int64_t token) { return scratch + args.width + (token - 1) * state; });
 }
 
 }  // namespace kvasir
