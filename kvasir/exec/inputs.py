@@ -47,10 +47,9 @@ class StepArrays:
             self.arrays[name] = np.zeros(t, i32)
         self._states = StateSlots(sizes)
         if most := self._states.most:
-            names = ("state_at", "n_certain", "slots", "sides")
+            names = ("state_at", "n_certain", "slots")
             self.arrays |= {name: np.zeros(s, i32) for name in names}
             self.arrays["taken"] = np.zeros((s, most), i32)
-            self._sides = [0] * s
         self._max_drafts = max_drafts
         if max_drafts:
             self.arrays["n_drafts"] = np.zeros(s, i32)
@@ -90,23 +89,20 @@ class StepArrays:
     def keep_inputs(self, n_columns: int) -> None:
         """Where states may be drafted over: ``n_columns`` numbers of each token, in each slot."""
         if most := self._states.most:
-            shape = 2, len(self._sides), most, n_columns
-            self.arrays["kept_inputs"] = np.zeros(shape, np.float32)
+            n_slots = len(self.arrays["slots"])
+            self.arrays["kept_inputs"] = np.zeros((n_slots, most, n_columns), np.float32)
 
     def drew(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> None:
         """The plan that was written has run."""
         self._states.drew(plan, outputs)
 
     def _write_states(self, plan: StepPlan) -> None:
-        """What a row drafts is kept on the side where what the row before drafted is not."""
-        taken, sides = self._states.begin(plan), self._sides
+        taken = self._states.begin(plan)
         self._set("state_at", [one.at for one in taken])
         self._set("n_certain", [one.n_certain for one in taken])
         self._set("slots", [row.slot for row in plan.rows])
-        self._set("sides", [sides[row.slot] for row in plan.rows])
-        for s, (row, one) in enumerate(zip(plan.rows, taken, strict=True)):
+        for s, one in enumerate(taken):
             self.arrays["taken"][s, : len(one.path)] = one.path
-            sides[row.slot] ^= one.n_certain < len(row.tokens)
 
     def _write_tables(self, rows: Sequence[Row], tables: SlotTables) -> None:
         written, versions = self._written, tables.versions

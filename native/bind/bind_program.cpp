@@ -46,13 +46,12 @@ T* field(nb::dict arrays, const char* name) {
 
 StepDrafts step_drafts(nb::dict d) {
   const auto shape = d["kept_inputs"].attr("shape");
-  return {nb::cast<int64_t>(shape[nb::int_(2)]),
-          nb::cast<int64_t>(shape[nb::int_(1)]),
-          nb::cast<int64_t>(shape[nb::int_(3)]),
+  return {nb::cast<int64_t>(shape[nb::int_(1)]),
+          nb::cast<int64_t>(shape[nb::int_(0)]),
+          nb::cast<int64_t>(shape[nb::int_(2)]),
           field<int32_t>(d, "state_at"),
           field<int32_t>(d, "n_certain"),
           field<int32_t>(d, "slots"),
-          field<int32_t>(d, "sides"),
           field<int32_t>(d, "taken"),
           field<float>(d, "kept_inputs")};
 }

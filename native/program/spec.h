@@ -18,7 +18,7 @@ struct Record {
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
   int32_t layer, n_heads, window, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
-  int32_t gated, rule, state_dim, tiled, kept;
+  int32_t gated, rule, state_dim, tiled, kept, kept_out;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
   float eps, scale, softcap, least, most;
@@ -51,6 +51,7 @@ struct Record {
     read("state_dim", state_dim);
     read("tiled", tiled);
     read("kept", kept);
+    read("kept_out", kept_out);
     read("n_experts", n_experts);
     read("top_k", top_k);
     read("normalize", normalize);
@@ -117,9 +118,9 @@ constexpr int32_t kMaxLogitRows = 1 << 20;
 struct StepDrafts {
   int64_t most, slots, columns;  // drafted tokens of a row, 0: nobody drafts; floats that are kept of each
   const int32_t *at, *certain;   // [S] certain: tokens of the row that are not drafted
-  const int32_t *slot, *side;    // [S] side: of `inputs`, what the last row kept; this one keeps the other
+  const int32_t* slot;           // [S]
   const int32_t* taken;          // [S, most] which of its row's tokens the accepted ones were
-  float* inputs;                 // [2, slots, most, columns]
+  float* inputs;                 // [slots, most, columns]
 };
 
 // Arrays of one step, filled in place by the caller before run(). Sizes are the planned maxima.

@@ -22,24 +22,17 @@ inline float* counted_from(float* data, int64_t index) {
   return reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(data) - uintptr_t(index) * sizeof(float));
 }
 
-// Of one layer and sequence: the inputs of drafted tokens, kept until it is known which of them were right.
+// Of one sequence: the inputs of drafted tokens, kept until it is known which of them were right.
 struct KeptRows {
   const StepDrafts* drafts;
-  int64_t column;  // of the layer's inputs in a row
   int64_t seq;
   bool any() const { return drafts->most > 0; }
   int64_t at(int64_t start) const { return any() ? drafts->at[seq] : start; }
   int64_t certain(int64_t n) const { return any() ? std::min<int64_t>(drafts->certain[seq], n) : n; }
   // Of the i-th accepted token of the step before; of token i of this one.
-  const float* taken(int64_t i) const {
-    return row(drafts->side[seq], drafts->taken[seq * drafts->most + i]);
-  }
-  float* kept(int64_t i) const { return row(1 - drafts->side[seq], i); }
-
- private:
-  float* row(int64_t side, int64_t token) const {
-    const int64_t slot = (side * drafts->slots + drafts->slot[seq]) * drafts->most + token - 1;
-    return drafts->inputs + slot * drafts->columns + column;
+  float* taken(int64_t i) const { return row(drafts->taken[seq * drafts->most + i]); }
+  float* row(int64_t token) const {
+    return drafts->inputs + (drafts->slot[seq] * drafts->most + token - 1) * drafts->columns;
   }
 };
 
@@ -48,7 +41,7 @@ struct KeptRows {
 // op.run(first token, tokens, before, after). `before` is null in front of the first token of all; inside a
 // block it is `after`. So a full block is left behind as it was when its last token was computed. Drafted
 // tokens leave no state behind: each goes on from its parent's, in `drafted(token of the row)`, and
-// op.keep(token, row) keeps what it read.
+// op.keep(token, row) keeps what it read. An item takes and keeps the columns that are its own.
 template <class Op, class Drafted>
 void each_run(const KvLayer& kv, const StepRows& rows, const KeptRows& kept, const Op& op,
               const Drafted& drafted) {
@@ -69,7 +62,7 @@ void each_run(const KvLayer& kv, const StepRows& rows, const KeptRows& kept, con
   for (int64_t m = certain; m < end; m++) {
     const int64_t parent = rows.parent[m] < 0 ? m - 1 : rows.parent[m];
     op.run(m, 1, parent < certain ? state(position - 1) : drafted(parent - begin), drafted(m - begin));
-    op.keep(m, kept.kept(m - begin));
+    op.keep(m, kept.row(m - begin));
   }
 }
 

@@ -91,6 +91,7 @@ class _Lowering:
     arena_bytes: int = 0
     kept_columns: int = 0
     states: list[tuple[int, int]] = field(default_factory=list)
+    scans: dict[str, int] = field(default_factory=dict)
 
     def run(self, memory: MemoryPlan, top_k: int) -> Lowered:
         for name, offset in memory.offsets.items():
@@ -196,8 +197,10 @@ class _Lowering:
     def _short_conv(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
         columns = self._columns(op.outs[0])
-        kept = self._keep(op, (op.integer("n_taps") - 1) * columns)
-        return [replace(self._weighed(op, base), numbers=numbers | kept)]
+        self.states.append((columns, (op.integer("n_taps") - 1) * columns))
+        scans = [x for x in self.program.ops if x.kind == "linear_scan" and x.ins[0] == op.outs[0]]
+        numbers |= {"kept": self._keep(columns), "kept_out": self._scan(scans[0]) if scans else -1}
+        return [replace(self._weighed(op, base), numbers=numbers)]
 
     def _linear_scan(self, op: Op, base: Record) -> list[Record]:
         numbers = {
@@ -206,15 +209,20 @@ class _Lowering:
             "rule": SCAN_RULE_CODES[op.word("rule")],
             "tiled": int(op.flag("tiled")),
         }
-        kept = self._keep(op, op.integer("state_dim") * op.integer("head_dim"))
-        return [replace(self._weighed(op, base), numbers=numbers | kept)]
-
-    def _keep(self, op: Op, n_state: int) -> dict[str, int]:
-        """Room for the inputs of drafted tokens. ``n_state``: as in ``Lowered.states``."""
-        first = self.kept_columns
-        self.kept_columns += sum(map(self._columns, op.ins))
+        n_state = op.integer("state_dim") * op.integer("head_dim")
         self.states.append((self._columns(op.outs[0]), n_state))
-        return {"kept": first}
+        return [replace(self._weighed(op, base), numbers=numbers | {"kept": self._scan(op)})]
+
+    def _scan(self, op: Op) -> int:
+        """Room for the inputs of a drafted token: its row, which the convolution in front makes
+        again of its own inputs when the token is accepted, steps and shares."""
+        if op.outs[0] not in self.scans:
+            self.scans[op.outs[0]] = self._keep(sum(map(self._columns, op.ins)))
+        return self.scans[op.outs[0]]
+
+    def _keep(self, n_columns: int) -> int:
+        self.kept_columns += n_columns
+        return self.kept_columns - n_columns
 
     def _columns(self, value: str) -> int:
         return self.buffers[self.values[value]].columns

@@ -1,6 +1,5 @@
 #include "program/ops/linear_scan.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -59,8 +58,7 @@ LinearScan::LinearScan(const Record& r, const Workspace& w)
 
 namespace {
 
-// A head of one sequence. Of a drafted token its row is kept, then steps and shares of all heads; vectors
-// that heads have in common are kept by the first.
+// A head of one sequence.
 struct Head {
   const LinearScan& op;
   LinearScanArgs args;
@@ -79,8 +77,8 @@ struct Head {
   }
   void take(const float* row, const float* before, float* after) const {
     LinearScanArgs one = args;
-    one.x = row;
-    one.step = row + args.ldx;
+    one.x = row + op.kept;
+    one.step = one.x + args.ldx;
     if (one.share) one.share = one.step + args.n_heads;
     one.out = out;
     one.n = 1;
@@ -89,15 +87,9 @@ struct Head {
     op.kernel(one);
   }
   void keep(int64_t m, float* row) const {
-    const float* x = args.x + m * args.ldx;
-    const int64_t inner = int64_t(args.n_heads) * args.head_dim, common = args.ldx - inner;
-    const int64_t values = args.rule == ScanRule::ssd ? 0 : common;
-    const int64_t own = values + int64_t(args.h0) * args.head_dim;
-    std::copy_n(x + own, args.head_dim, row + own);
-    const int64_t shared = args.rule == ScanRule::ssd ? inner : 0;
-    if (args.h0 == 0) std::copy_n(x + shared, common, row + shared);
-    row[args.ldx + args.h0] = args.step[m * args.ldstep + args.h0];
-    if (args.share) row[args.ldx + args.n_heads + args.h0] = args.share[m * args.ldshare + args.h0];
+    float* steps = row + op.kept + args.ldx + args.h0;
+    steps[0] = args.step[m * args.ldstep + args.h0];
+    if (args.share) steps[args.n_heads] = args.share[m * args.ldshare + args.h0];
   }
 };
 
@@ -109,7 +101,7 @@ void LinearScan::run(const Extent&, int64_t item, int thread) const {
   one.args.h0 = int32_t(item % args.n_heads);
   one.args.h1 = one.args.h0 + 1;
   const int64_t state = int64_t(args.state_dim) * args.head_dim;
-  each_run(*kv, *rows, {&workspace->arrays.drafts, kept, item / args.n_heads}, one, [&](int64_t token) {
+  each_run(*kv, *rows, {&workspace->arrays.drafts, item / args.n_heads}, one, [&](int64_t token) {
     return counted_from(scratch + args.ldo + (token - 1) * state, one.args.h0 * state);
   });
 }

@@ -19,7 +19,8 @@ ShortConv::ShortConv(const Record& r, const Workspace& w)
       kv(&w.kv(r.layer)),
       rows(&w.rows(r.layer)),
       workspace(&w),
-      kept(r.kept) {
+      kept(r.kept),
+      kept_out(r.kept_out) {
   if (r.n_taps < 2 || r.n_taps > kMaxTaps)
     throw std::invalid_argument("a convolution of " + std::to_string(r.n_taps) +
                                 " taps: the kernels take 2 to " + std::to_string(kMaxTaps));
@@ -37,28 +38,36 @@ ShortConv::ShortConv(const Record& r, const Workspace& w)
 
 namespace {
 
-// Some channels of one sequence.
+// Some channels of one sequence. Of a drafted token u is kept; the result of an accepted one is what the scan
+// behind takes in.
 struct Channels {
   const ShortConv& op;
   ShortConvArgs args;
-  float* out;  // of tokens whose results are known
+  float* out;  // of results that nobody reads
 
-  void call(const float* x, float* y, int64_t n, const float* before, float* after) const {
+  void run(int64_t m, int64_t n, const float* before, float* after) const {
     ShortConvArgs one = args;
-    one.x = x;
-    one.out = y;
+    one.x += m * args.ldx;
+    one.out += m * args.ldo;
     one.n = n;
     one.before = before;
     one.after = after;
     op.kernel(one);
   }
-  void run(int64_t m, int64_t n, const float* before, float* after) const {
-    call(args.x + m * args.ldx, args.out + m * args.ldo, n, before, after);
+  void take(float* row, const float* before, float* after) const {
+    ShortConvArgs one = args;
+    one.gated = false;
+    one.x = row + op.kept;
+    one.out = op.kept_out < 0 ? out : row + op.kept_out;
+    one.n = 1;
+    one.before = before;
+    one.after = after;
+    op.kernel(one);
   }
-  void take(const float* x, const float* before, float* after) const { call(x, out, 1, before, after); }
   void keep(int64_t m, float* row) const {
-    for (int64_t at = args.c0; at < args.ldx; at += args.width)
-      std::copy_n(args.x + m * args.ldx + at, args.c1 - args.c0, row + at);
+    const float* x = args.x + m * args.ldx;
+    const float* by = x + 2 * int64_t(args.width);
+    for (int32_t c = args.c0; c < args.c1; c++) row[op.kept + c] = args.gated ? x[c] * by[c] : x[c];
   }
 };
 
@@ -71,7 +80,7 @@ void ShortConv::run(const Extent&, int64_t item, int thread) const {
   one.args.c0 = first;
   one.args.c1 = std::min(first + kChannels, args.width);
   const int64_t state = int64_t(args.n_taps - 1) * args.width;
-  each_run(*kv, *rows, {&workspace->arrays.drafts, kept, item / chunks}, one,
+  each_run(*kv, *rows, {&workspace->arrays.drafts, item / chunks}, one,
            [&](int64_t token) { return scratch + args.width + (token - 1) * state; });
 }
 
