@@ -90,8 +90,14 @@ def make_world(rng: random.Random, *, has_constraints: bool, forces: bool) -> Wo
     )
 
 
-def make_config(world: World, rng: random.Random) -> SchedulerConfig:
+def make_config(world: World, rng: random.Random, *, executor_drafts: bool) -> SchedulerConfig:
+    """``executor_drafts``: drafts are those of a program, which none over states is."""
     n_blocks, windows = world.groups(rng.choice((0, 1, 2, 3, 5)))
+    n_drafts = rng.choice((0, 0, 4, 6))
+    if world.has_states:
+        n_drafts = 0 if executor_drafts else n_drafts
+        stride = rng.choice((0, 1, 2)) * world.block_size
+        windows = (replace(windows[0], stride=stride, drafts=n_drafts),)
     sharing = SharingConfig(
         preemption_threshold=rng.choice((0.0, 0.0, 0.05)),
         kv_policy=rng.choice(("paged", "paged", "paged", "paged", "contiguous")),
@@ -102,7 +108,7 @@ def make_config(world: World, rng: random.Random) -> SchedulerConfig:
         max_num_batched_tokens=rng.choice((1, 7, 16, 40, 64)),
         n_blocks=n_blocks,
         block_size=world.block_size,
-        max_draft_tokens=0 if world.has_states else rng.choice((0, 0, 4, 6)),
+        max_draft_tokens=n_drafts,
         enable_prefix_caching=rng.random() < 0.9,
         itl_target=rng.choice((None, 0.0, 0.01)),
         preemption_mode=rng.choice(("auto", "swap", "swap", "recompute")),

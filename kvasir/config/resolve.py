@@ -26,6 +26,7 @@ from kvasir.config.resolved import (
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.core.errors import ConfigError
+from kvasir.core.groups import KVGroup
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
 from kvasir.core.sizes import EngineSizes
 
@@ -73,9 +74,7 @@ def resolve(
                 max_num_batched_tokens=n_tokens,
                 n_blocks=kv.n_blocks,
                 block_size=kv.block_size,
-                windows=tuple(
-                    replace(x, drafts=max_draft_tokens) if x.state_bytes else x for x in kv.windows
-                ),
+                windows=_drafted(kv.windows, max_draft_tokens),
             ),
             max_draft_tokens=max_draft_tokens,
             enable_prefix_caching=planner.options.enable_prefix_caching,
@@ -326,6 +325,11 @@ def _checked(options: EngineOptions, model: ModelFacts) -> EngineOptions:
             "see what follows them: leave --kv-disk out"
         )
     return replace(options, enable_prefix_caching=False)
+
+
+def _drafted(windows: tuple[KVGroup, ...], n_drafts: int) -> tuple[KVGroup, ...]:
+    """States keep the inputs of so many drafted tokens."""
+    return tuple(replace(x, drafts=n_drafts) if x.state_bytes else x for x in windows)
 
 
 def _dtype(asked: str, weights: str) -> tuple[DType, str]:

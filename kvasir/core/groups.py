@@ -54,8 +54,11 @@ class KVGroup:
     def __post_init__(self) -> None:
         if self.state_bytes and self.window != STATE_WINDOW:
             raise KvasirError(f"a state group of window {self.window}: needs {STATE_WINDOW}")
-        if self.stride and not self.state_bytes:
-            raise KvasirError(f"snapshots every {self.stride} tokens of a group without states")
+        if (self.stride or self.drafts) and not self.state_bytes:
+            raise KvasirError(
+                f"snapshots every {self.stride} tokens, inputs kept of {self.drafts} drafted ones, "
+                "of a group without states"
+            )
 
     @property
     def kind(self) -> str:

@@ -138,11 +138,13 @@ def _check_owners(plan: StepPlan, block_size: int, tables: Mapping[int, tuple[in
 
 def check_states(bundle: Bundle, sizes: EngineSizes) -> None:
     """Raises KvasirError unless there is one group for all states of the programs, of their size,
-    or none where they have none."""
+    or none where they have none. No program drafts beside states: its steps would change them."""
     n_bytes = sum(spec.state_bytes for spec in bundle.kv)
     found = [group.state_bytes for group in sizes.groups if group.state_bytes]
     if found != [n_bytes] * (n_bytes > 0):
         raise KvasirError(f"state groups of {found} bytes; the programs keep {n_bytes} a sequence")
+    if n_bytes and bundle.draft is not None:
+        raise KvasirError(f"a program drafts beside states of {n_bytes} bytes: leave it out")
 
 
 def refuse_programs(bundle: Bundle) -> None:

@@ -86,11 +86,13 @@ class StepArrays:
         self._write_tables(rows, tables)
         self._write_logit_rows(rows, begins)
 
-    def keep_inputs(self, n_columns: int) -> None:
-        """Where states may be drafted over: ``n_columns`` numbers of each token, in each slot."""
+    def keep_inputs(self, n_columns: int) -> int:
+        """Where states may be drafted over: ``n_columns`` numbers of each token, in each slot; of
+        how many tokens."""
         if most := self._states.most:
             n_slots = len(self.arrays["slots"])
             self.arrays["kept_inputs"] = np.zeros((n_slots, most, n_columns), np.float32)
+        return self._states.most
 
     def drew(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> None:
         """The plan that was written has run."""

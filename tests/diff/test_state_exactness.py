@@ -20,6 +20,7 @@ from tests import tiny, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
+from tests.drafting import Drafts
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
 from tests.loading import load
@@ -43,7 +44,13 @@ def with_strides(*variants: Variant) -> tuple[Variant, ...]:
     return tuple(replace(x, stride=(16, 48, 0)[i % 3]) for i, x in enumerate(variants))
 
 
-PLAIN = with_strides(*VARIANTS, *SHARING_VARIANTS)
+ALL_WRONG = frozenset(range(1, 10))
+PLAIN = with_strides(
+    *VARIANTS,
+    *SHARING_VARIANTS,
+    Variant("chain drafts, all wrong", drafts=Drafts(4, wrong_depths=ALL_WRONG), overlap=True),
+    Variant("tree drafts, all wrong", drafts=Drafts(8, 1, ALL_WRONG), n_spare_blocks=1),
+)
 CACHED = with_strides(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
 
 

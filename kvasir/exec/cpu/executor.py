@@ -90,7 +90,7 @@ class CpuExecutor(LocalExecutor):
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
         )
         self.lowered = lowered[TARGET]
-        self._arrays.keep_inputs(self.lowered.kept_columns)
+        _keep_inputs(self._arrays, self.lowered)
         n_bytes = max(each.arena_bytes for each in lowered.values())
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
@@ -260,6 +260,12 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
 def _step_arrays(bundle: Bundle, sizes: EngineSizes) -> StepArrays:
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
     return StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+
+
+def _keep_inputs(arrays: StepArrays, lowered: Lowered) -> None:
+    n_kept = arrays.keep_inputs(lowered.kept_columns)
+    if n_kept and not lowered.takes_drafts:
+        raise ModelError(f"{n_kept} drafted tokens: a scan has no convolution in front of it")
 
 
 def _logits_tile(sizes: EngineSizes) -> int:

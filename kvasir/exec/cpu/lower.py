@@ -55,6 +55,8 @@ class Lowered:
     """Numbers that layers with a state keep of a drafted token."""
     states: tuple[tuple[int, int], ...] = ()
     """Of each such layer the numbers of a token's result, and of the state that an item changes."""
+    takes_drafts: bool = True
+    """What a scan reads of a drafted token is made again, by the convolution in front of it."""
 
     def draft_floats(self, n_drafts: int) -> int:
         """Numbers that a thread needs while a row of so many drafted tokens is computed."""
@@ -117,7 +119,12 @@ class _Lowering:
             values=self.values,
             kept_columns=self.kept_columns,
             states=tuple(self.states),
+            takes_drafts={x.ins[0] for x in self._ops("linear_scan")}
+            <= {x.outs[0] for x in self._ops("short_conv")},
         )
+
+    def _ops(self, kind: str) -> list[Op]:
+        return [op for op in self.program.ops if op.kind == kind]
 
     def _add_value(self, name: str, offset: int) -> None:
         value = self.program.values[name]
@@ -198,7 +205,7 @@ class _Lowering:
         numbers = _integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
         columns = self._columns(op.outs[0])
         self.states.append((columns, (op.integer("n_taps") - 1) * columns))
-        scans = [x for x in self.program.ops if x.kind == "linear_scan" and x.ins[0] == op.outs[0]]
+        scans = [x for x in self._ops("linear_scan") if x.ins[0] == op.outs[0]]
         numbers |= {"kept": self._keep(columns), "kept_out": self._scan(scans[0]) if scans else -1}
         return [replace(self._weighed(op, base), numbers=numbers)]
 
