@@ -150,5 +150,12 @@ class StateLine(BlockLine):
         blocks[:] = [NO_BLOCK if block in past else block for block in blocks]
         self.n_gone = min(self.n_gone, n_blocks)
 
+    def hold(self, index: int, block: int) -> None:
+        """Own a snapshot alone."""
+        self.pool.share((block,))
+        self.pool.free(self.held())
+        self.blocks[:] = [NO_BLOCK] * len(self.blocks)
+        self.blocks[index], self.n_gone = block, index
+
     def owned(self, blocks: Iterable[int]) -> Sequence[int]:
         return [block for block in dict.fromkeys(blocks) if block != NO_BLOCK]

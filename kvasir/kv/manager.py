@@ -195,12 +195,16 @@ class KVCacheManager:
     def end(self, holder: Holder, n_kept: int | None = None) -> None:
         """A request runs no more: its blocks go, but for those of its first ``n_kept`` tokens, if
         it is kept."""
-        holder.node = None
+        node, holder.node = holder.node, None
         self._expect(holder)
         if n_kept is None:
             self.holders.remove(holder)
-        else:
-            self.holders.keep(holder, n_kept)
+            return
+        self.holders.keep(holder, n_kept)
+        while self._has_states and node is not None and node.is_live and node.parent is not None:
+            if holder.table.hold_snapshot(node.depth, node.blocks):
+                break
+            node = node.parent
 
     def forget(self, holder: Holder) -> None:
         """A waiting request will not start."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Sequence
 
 from kvasir.core.errors import KvasirError
-from kvasir.core.groups import Tables, blocks_for, first_block
+from kvasir.core.groups import NO_BLOCK, Tables, blocks_for, first_block
 from kvasir.kv.lines import BlockLine, StateLine
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.snapshots import SnapshotPool
@@ -51,6 +51,16 @@ class BlockTable:
         """Of states: after ``borders`` full blocks, and at the newest border past ``n_tokens``."""
         for line in self._states():
             line.borders, line.turn = borders, blocks_for(n_tokens, self._block_size)
+
+    def hold_snapshot(self, border: int, blocks: Sequence[int]) -> bool:
+        """Own of each state what ``blocks`` have after ``border`` full blocks, in place of what it
+        would go on with; False when they lack one."""
+        lines = [(x, blocks[g]) for g, x in enumerate(self._lines) if isinstance(x, StateLine)]
+        if any(block == NO_BLOCK or border > len(line.blocks) for line, block in lines):
+            return False
+        for line, block in lines:
+            line.hold(border - 1, block)
+        return True
 
     def passing(self, border: int) -> list[int]:
         """Groups whose snapshot after ``border`` full blocks is of use until there is a newer one

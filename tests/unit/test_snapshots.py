@@ -188,3 +188,20 @@ def test_a_snapshot_behind_one_that_went_is_worth_more() -> None:
     assert pool.allocate(1) == (front,)
     assert cache._saves(1, last) == 80
     cache.check()
+
+
+def test_who_is_held_holds_its_newest_snapshot_and_no_state_to_go_on_in() -> None:
+    """Others take every block that is free or evictable; what was held is a hit nevertheless."""
+    made = Scheduler(config(n_states=4, stride=0))
+    prompt = tokens(1000)
+    params = TokenParams(seed=1, max_tokens=40)
+    made.add(EngineRequest(1, prompt, params, hold_seconds=60.0))
+    while made.has_work:
+        plan = made.plan()
+        assert plan is not None
+        made.commit(plan, StepResult((RowOutput(DRAWN),) * plan.n_logits))
+    assert states_of(made).n_used == 1
+    for i in range(1, 6):
+        answer(made, tokens(600, first=10_000 * i), 40)
+    said = (*prompt, *[DRAWN] * 40, *tokens(9, first=5000))
+    assert answer(made, said)[0].rows[0].start == 1024

@@ -85,12 +85,11 @@ class CpuExecutor(LocalExecutor):
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
         self._kv = KVMemory.allocate(bundle.kv, sizes)
-        self._arrays = _step_arrays(bundle, sizes)
         lowered = lower(
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
         )
         self.lowered = lowered[TARGET]
-        _keep_inputs(self._arrays, self.lowered)
+        self._arrays = _step_arrays(bundle, sizes, self.lowered)
         n_bytes = max(each.arena_bytes for each in lowered.values())
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
@@ -257,15 +256,14 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
         )
 
 
-def _step_arrays(bundle: Bundle, sizes: EngineSizes) -> StepArrays:
+def _step_arrays(bundle: Bundle, sizes: EngineSizes, lowered: Lowered) -> StepArrays:
+    """``lowered``: the target."""
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
-    return StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
-
-
-def _keep_inputs(arrays: StepArrays, lowered: Lowered) -> None:
+    arrays = StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
     n_kept = arrays.keep_inputs(lowered.kept_columns)
     if n_kept and not lowered.takes_drafts:
         raise ModelError(f"{n_kept} drafted tokens: a scan has no convolution in front of it")
+    return arrays
 
 
 def _logits_tile(sizes: EngineSizes) -> int:
