@@ -30,12 +30,12 @@ from kvasir.exec.steps import Run, StepThread
 from kvasir.kv.tier import Fetch
 from kvasir.sampling.masks import Bits
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.base import Draft, Known
+from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.automaton import Ring
 from tests.exactness import Answer, answer_of
 from tests.request_sets import FREE
-from tests.sizes import config_of
+from tests.sizes import changed, config_of
 
 VOCAB = 23
 EOS = 5
@@ -93,22 +93,17 @@ def make_world(rng: random.Random, *, has_constraints: bool, forces: bool) -> Wo
 def make_config(world: World, rng: random.Random, *, executor_drafts: bool) -> SchedulerConfig:
     """``executor_drafts``: drafts are those of a program, which none over states is."""
     n_blocks, windows = world.groups(rng.choice((0, 1, 2, 3, 5)))
-    n_drafts = rng.choice((0, 0, 4, 6))
-    if world.has_states:
-        n_drafts = 0 if executor_drafts else n_drafts
-        stride = rng.choice((0, 1, 2)) * world.block_size
-        windows = (replace(windows[0], stride=stride, drafts=n_drafts),)
     sharing = SharingConfig(
         preemption_threshold=rng.choice((0.0, 0.0, 0.05)),
         kv_policy=rng.choice(("paged", "paged", "paged", "paged", "contiguous")),
     )
-    return config_of(
+    config = config_of(
         max_model_len=world.max_model_len,
         max_num_seqs=rng.choice((1, 2, 4, 6)),
         max_num_batched_tokens=rng.choice((1, 7, 16, 40, 64)),
         n_blocks=n_blocks,
         block_size=world.block_size,
-        max_draft_tokens=n_drafts,
+        max_draft_tokens=0 if world.has_states else rng.choice((0, 0, 4, 6)),
         enable_prefix_caching=rng.random() < 0.9,
         itl_target=rng.choice((None, 0.0, 0.01)),
         preemption_mode=rng.choice(("auto", "swap", "swap", "recompute")),
@@ -116,6 +111,12 @@ def make_config(world: World, rng: random.Random, *, executor_drafts: bool) -> S
         vocab_size=VOCAB,
         windows=windows,
     )
+    if not world.has_states:
+        return config
+    n_drafts = 0 if executor_drafts else rng.choice((0, 4, 6))
+    stride = rng.choice((0, 1, 2)) * world.block_size
+    states = (replace(windows[0], stride=stride, drafts=n_drafts),)
+    return changed(config, windows=states, max_draft_tokens=n_drafts)
 
 
 class Later(StepThread):
@@ -272,7 +273,7 @@ class SteppedStore(DiskStore):
         super().close(seconds)
 
 
-class Drafter:
+class Drafter(Proposer):
     """Drafts from the right answers: as they are, with mistakes, as trees, or anything."""
 
     def __init__(self, answers: dict[int, tuple[int, ...]], rng: random.Random) -> None:
