@@ -27,7 +27,6 @@ from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
 from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
-from kvasir.core.groups import KVGroup
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
 from kvasir.core.sizes import EngineSizes
 
@@ -70,15 +69,7 @@ def resolve(
         ),
         kv=kv,
         scheduler=SchedulerConfig(
-            EngineSizes(
-                vocab_size=model.vocab_size,
-                max_model_len=length,
-                max_num_seqs=n_seqs,
-                max_num_batched_tokens=n_tokens,
-                n_blocks=kv.n_blocks,
-                block_size=kv.block_size,
-                windows=_drafted(kv.windows, n_drafts),
-            ),
+            planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
             enable_prefix_caching=planner.options.enable_prefix_caching,
@@ -122,6 +113,21 @@ class _Planner:
             )
         self.reasons["max_num_batched_tokens"] = f"{length}: the longest text"
         return length
+
+    def sizes(
+        self, kv: KVConfig, length: int, n_seqs: int, n_tokens: int, n_drafts: int
+    ) -> EngineSizes:
+        """States keep the inputs of ``n_drafts`` tokens."""
+        windows = [replace(x, drafts=n_drafts) if x.state_bytes else x for x in kv.windows]
+        return EngineSizes(
+            vocab_size=self.model.vocab_size,
+            max_model_len=length,
+            max_num_seqs=n_seqs,
+            max_num_batched_tokens=n_tokens,
+            n_blocks=kv.n_blocks,
+            block_size=kv.block_size,
+            windows=tuple(windows),
+        )
 
     def itl_target(self) -> float | None:
         """Seconds; None without a target, 0 for one that follows the decodes."""
@@ -336,11 +342,6 @@ def _checked(options: EngineOptions, model: ModelFacts) -> EngineOptions:
             "see what follows them: leave --kv-disk out"
         )
     return replace(options, enable_prefix_caching=False)
-
-
-def _drafted(windows: tuple[KVGroup, ...], n_drafts: int) -> tuple[KVGroup, ...]:
-    """States keep the inputs of so many drafted tokens."""
-    return tuple(replace(x, drafts=n_drafts) if x.state_bytes else x for x in windows)
 
 
 def _dtype(asked: str, weights: str) -> tuple[DType, str]:
