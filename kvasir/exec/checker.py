@@ -23,7 +23,7 @@ from kvasir.exec.checks import need
 from kvasir.exec.order import before_rows
 from kvasir.exec.rows import depths
 from kvasir.exec.tables import SlotTables
-from kvasir.exec.taken import StateSlots, Taken
+from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.sched.rows import accepted, is_draft
 
 U64 = NDArray[np.uint64]
@@ -128,7 +128,7 @@ class PlanChecker:
         need(other is None, f"{both} write block {block} of group {group}")
         self._writers[group, block] = writer
 
-    def _read(self, row: Row, tables: Tables, taken: Taken) -> None:
+    def _read(self, row: Row, tables: Tables, taken: StateStep) -> None:
         """All that the first token sees, which the others see too or more of it."""
         known, size = self._slots.get(row.slot), self._size
         what = f"slot {row.slot} goes on at {row.start}"
@@ -159,7 +159,7 @@ class PlanChecker:
         by = f"; {writer} of this plan wrote it" if writer else ""
         need(False, f"slot {row.slot} reads entry {at} in block {block}, which {what}{by}")
 
-    def _write(self, row: Row, tables: Tables, taken: Taken) -> None:
+    def _write(self, row: Row, tables: Tables, taken: StateStep) -> None:
         size, end = self._size, row.start + len(row.tokens)
         for g, blocks in enumerate(tables):
             for i in range(row.start // size, -(-row.end // size)):

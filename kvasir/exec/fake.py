@@ -24,7 +24,7 @@ from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.pooling import PooledSlots, StepPool
 from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
-from kvasir.exec.taken import StateSlots, Taken
+from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -130,7 +130,7 @@ class FakeExecutor(LocalExecutor):
         self._pooled = PooledSlots()
         self._sums: dict[int, int] = {}
         self._taken = StateSlots(sizes)
-        self._rows: dict[int, Taken] = {}
+        self._rows: dict[int, StateStep] = {}
         """By slot, of the running plan."""
         self._kept: dict[int, list[int]] = {}
         """By slot the states after each token of the newest row that drafted."""

@@ -16,7 +16,7 @@ from kvasir.sched.rows import accepted, is_draft
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StateStep:
     """What a row does to the state of its slot."""
 
     at: int
@@ -36,7 +36,7 @@ class StateSlots:
         """Drafted tokens of a row."""
         self._slots: dict[int, tuple[int, tuple[int, ...]]] = {}
 
-    def begin(self, plan: StepPlan) -> list[Taken]:
+    def begin(self, plan: StepPlan) -> list[StateStep]:
         """Of each row."""
         for opening in plan.opens:
             self._slots.pop(opening.slot, None)
@@ -56,7 +56,7 @@ class StateSlots:
             if is_draft(row):
                 self._slots[row.slot] = row.start + 1, accepted(row, own)
 
-    def _taken(self, row: Row) -> Taken:
+    def _taken(self, row: Row) -> StateStep:
         at, path = self._slots.get(row.slot, (row.start, ()))
         n_certain = 1 if self.most and is_draft(row) else len(row.tokens)
-        return Taken(at, path[: row.start - at], n_certain)
+        return StateStep(at, path[: row.start - at], n_certain)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, group_of, state_group
 from kvasir.core.plan import Copy, Move, Row
 from kvasir.exec.rows import depths
-from kvasir.exec.taken import Taken
+from kvasir.exec.taken import StateStep
 from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, KVSpec
@@ -152,7 +152,7 @@ class RowLayout:
     row: Row
     tables: Tables
     first: int
-    taken: Taken
+    taken: StateStep
 
     def ancestors(self, token: int) -> list[int]:
         """Tokens of the row on the way to ``token``, itself included, oldest first."""
@@ -173,7 +173,7 @@ class StepLayout:
         rows: tuple[Row, ...],
         tables: Mapping[int, Tables],
         cache: BlockCache,
-        taken: Sequence[Taken],
+        taken: Sequence[StateStep],
     ) -> None:
         """``tables``: by slot, of each row as far as its tokens. ``taken``: of each row."""
         self._cache = cache

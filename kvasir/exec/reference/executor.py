@@ -23,7 +23,7 @@ from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.rows import LogitRow, token_types, with_ids
-from kvasir.exec.taken import StateSlots, Taken
+from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
@@ -122,7 +122,7 @@ class ReferenceExecutor(LocalExecutor):
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
         self._taken = StateSlots(sizes)
-        self._rows: list[Taken] = []
+        self._rows: list[StateStep] = []
         """Of the running plan's rows."""
         self._pooled = PooledSlots()
         pool = self._bundle.pool
