@@ -56,13 +56,14 @@ def resolve(
     planner = _Planner(_checked(options, model), model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    speculation = planner.speculation()
+    n_drafts = speculation.n_tokens if speculation else max_draft_tokens
+    planner = planner.beside_drafts(n_seqs, n_drafts)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
     n_tokens = planner.step_tokens(n_tokens, length)
     planner.concurrency(kv, length)
     executor = planner.executor(settings)
-    speculation = planner.speculation()
-    n_drafts = speculation.n_tokens if speculation else max_draft_tokens
     return EngineConfig(
         model=ModelSettings(
             options.served_model_name or model.name, planner.dtype(), model.vectors
@@ -154,6 +155,24 @@ class _Planner:
         if asked is not None:
             self.reasons["speculative_config"] = asked.reason
         return asked
+
+    def beside_drafts(self, n_seqs: int, n_drafts: int) -> _Planner:
+        """With the memory that is left beside what states keep of drafted tokens."""
+        n_bytes = n_seqs * n_drafts * self.model.kept_bytes
+        if not n_bytes:
+            return self
+        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
+        if n_bytes > free:
+            raise ConfigError(
+                f"{n_drafts} drafted tokens of {n_seqs} requests keep {format_size(n_bytes)} "
+                f"beside states, {format_size(free)} are free after the weights: lower "
+                "num_speculative_tokens or --max-num-seqs"
+            )
+        self.reasons["state_drafts"] = (
+            f"{format_size(n_bytes)}: what {n_drafts} drafted tokens in {n_seqs} slots read"
+        )
+        left = self.hardware.free_memory - n_bytes
+        return replace(self, hardware=replace(self.hardware, free_memory=left))
 
     def dtype(self) -> DType:
         """The numerics mode; "auto" survives only where weights are quantized."""

@@ -61,6 +61,8 @@ def test_drafts_leave_the_state_of_the_token_before_them(
     """Right and wrong ones; the next row takes in those that were right, past an end of a block."""
     model = load(tiny.write_gguf_model(make(), tmp_path / "m.gguf", "Q8_0"), "auto")
     plain, drafted = Slot(model), Slot(model)
+    kept = drafted.executor._arrays.arrays["kept_inputs"]
+    assert kept.nbytes == N_DRAFTS * model.config.kept_bytes  # what is planned for it
     known, expected = [plain.drawn.token], []
     for start in range(30, 36):
         (output,) = plain.row(start, (known[-1],), 1)

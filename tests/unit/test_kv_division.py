@@ -166,3 +166,15 @@ def test_a_distance_of_snapshots_that_cannot_be_is_refused() -> None:
             resolve(options, model, MACHINE, cpu_settings)
     with pytest.raises(KvasirError, match=r"every 16 tokens, .* of a group without states"):
         KVGroup(9, stride=16)
+
+
+def test_what_drafts_keep_beside_states_is_planned() -> None:
+    facts = replace(MODEL, state_bytes=(1000, 3000), kept_bytes=1 << 20)
+    options = EngineOptions(max_num_seqs=8, speculative_config='{"num_speculative_tokens": 5}')
+    config = resolve(options, facts, MACHINE, cpu_settings)
+    assert config.reasons["state_drafts"] == "40 MiB: what 5 drafted tokens in 8 slots read"
+    assert [group.drafts for group in config.sizes.groups] == [0, 5]
+    tight = replace(MACHINE, free_memory=facts.weight_bytes + (30 << 20))
+    why = "5 drafted tokens of 8 requests keep 40 MiB beside states, 30 MiB are free"
+    with pytest.raises(ConfigError, match=why):
+        resolve(options, facts, tight, cpu_settings)
