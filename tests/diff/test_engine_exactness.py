@@ -16,10 +16,10 @@ from kvasir.engine.loop import EngineFault
 from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.tables import SlotTables
+from tests.drafting import Drafts
 from tests.exactness import (
     CACHE_VARIANTS,
     VARIANTS,
-    Drafts,
     Outcome,
     Sizes,
     Variant,

@@ -20,6 +20,7 @@ from tests import tiny, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
+from tests.drafting import Drafts
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
 from tests.loading import load
@@ -38,12 +39,19 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 
 
-def undrafted(*variants: Variant) -> tuple[Variant, ...]:
-    return tuple(variant for variant in variants if variant.drafts is None)
+def with_strides(*variants: Variant) -> tuple[Variant, ...]:
+    """With snapshots after every block, every third or where they are of use alone."""
+    return tuple(replace(x, stride=(16, 48, 0)[i % 3]) for i, x in enumerate(variants))
 
 
-PLAIN = undrafted(*VARIANTS, *SHARING_VARIANTS)
-CACHED = undrafted(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
+ALL_WRONG = frozenset(range(1, 10))
+PLAIN = with_strides(
+    *VARIANTS,
+    *SHARING_VARIANTS,
+    Variant("chain drafts, all wrong", drafts=Drafts(4, wrong_depths=ALL_WRONG), overlap=True),
+    Variant("tree drafts, all wrong", drafts=Drafts(8, 1, ALL_WRONG), n_spare_blocks=1),
+)
+CACHED = with_strides(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from msgspec.structs import replace as with_fields
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.groups import STATE_WINDOW, KVGroup
@@ -52,18 +51,17 @@ class Case:
 
 
 def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> SchedulerConfig:
-    """A group of ``window``, as tight as that of the layers that keep every position. No drafts
-    where a state could not take them back."""
+    """A group of ``window``, as tight as that of the layers that keep every position."""
     if not window:
         return config
     state_bytes = 8 if window == STATE else 0
     window = STATE_WINDOW if window == STATE else window
-    config = with_fields(config, max_draft_tokens=0 if state_bytes else config.max_draft_tokens)
     needed = KVGroup(config.sizes.n_blocks, window).needs(
         config.sizes.max_model_len, config.sizes.block_size
     )
     n_spare = config.sizes.n_blocks - -(-config.sizes.max_model_len // config.sizes.block_size)
-    windows = (KVGroup(needed + n_spare, window, state_bytes),)
+    drafts = config.max_draft_tokens if state_bytes else 0
+    windows = (KVGroup(needed + n_spare, window, state_bytes, drafts=drafts),)
     return changed(config, n_blocks=config.sizes.n_blocks * has_full, windows=windows)
 
 
@@ -338,7 +336,7 @@ def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> No
             case.config,
             max_model_len=64,
             n_blocks=8,
-            windows=(KVGroup(8, STATE_WINDOW, 8),),
+            windows=(KVGroup(8, STATE_WINDOW, 8, drafts=case.config.max_draft_tokens),),
             enable_prefix_caching=seed % 3 > 0,
         )
         shared = (*range(20), *range(9))

@@ -11,7 +11,7 @@ from kvasir.kv.table import BlockTable
 from tests.engine_machine import run
 
 N_OPERATIONS = 600
-TELLING = 1001
+TELLING = 1000
 """A seed whose run comes to load a block that the same plan copies from."""
 LOADING = 103
 """A seed whose run comes to load what memory has past a gap in a window."""
