@@ -9,6 +9,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.forms import IS_LONG
+
 # No bounds of times: a busy machine may stand still in any case.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", patient, derandomize=True)
@@ -24,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of the cases of a test marked ``sampled(n)`` keep the diagonals, those whose places in their
     parameters add up to a multiple of n: every value of each occurs, beside changing others, where
     the places of these others add up to n different sums."""
-    if os.environ.get("KVASIR_LONG", "") not in ("", "0"):
+    if IS_LONG:
         return
     places: dict[tuple[str, str], dict[int, int]] = {}
     kept, left = [], []

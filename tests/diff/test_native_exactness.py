@@ -165,6 +165,7 @@ def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None
     assert (disk.n_hit if variant.again else disk.n_stored) > 0
 
 
+@pytest.mark.sampled(3)
 def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
     """All levels compute the same bits, so their blocks have the same keys."""
     levels = iter(("scalar", LEVELS[-1]))
@@ -180,6 +181,7 @@ def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
     assert outcome.stats.disk.n_hit > 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "variant", (*VARIANTS[8:18], *CACHE_VARIANTS[:12]), ids=lambda variant: variant.name
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -30,10 +29,11 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.engine_world import Contents, SteppedStore
+from tests.forms import IS_LONG
 from tests.sizes import changed, config_of
 
 VOCAB = 31
-N_CROWDS = 20 if os.environ.get("KVASIR_LONG") else 8
+N_CROWDS = 20 if IS_LONG else 8
 STATE = -1
 """Stands for a group of states among the windows."""
 
