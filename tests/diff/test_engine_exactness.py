@@ -38,7 +38,7 @@ WINDOWED = (
     replace(SIZES, windows=(1, 50)),
     replace(SIZES, windows=(33,), has_full=False),
 )
-REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
+REQUESTS = make_requests(40 if IS_LONG else 28, SIZES.vocab_size, seed=1)
 SHARING = make_sharing_requests(40 if IS_LONG else 10, SIZES.vocab_size, seed=2, max_tokens=70)
 
 

@@ -25,6 +25,7 @@ from tests.exactness import (
     run,
 )
 from tests.fork_variants import FORK_VARIANTS
+from tests.forms import n_of
 from tests.loading import Loaded, load
 from tests.native import BEST, LEVELS
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
@@ -69,14 +70,12 @@ class Case:
 
     def __init__(self, model: Loaded) -> None:
         self.model = model
-        state_bytes = sum(model.config.state_bytes)
-        self.sizes = Sizes(model.config.vocab_size, max_model_len=128, state_bytes=state_bytes)
+        vocab, state_bytes = model.config.vocab_size, sum(model.config.state_bytes)
+        self.sizes = Sizes(vocab, max_model_len=128, state_bytes=state_bytes)
         self.grouped = grouped(self.sizes, model)
-        self.requests = make_requests(
-            40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20
-        )
+        self.requests = make_requests(n_of(24, 40), vocab, seed=4, max_prompt=70, max_tokens=20)
         self.expected: Outcome = baseline(self.make(1), self.requests, self.sizes)
-        self.sharing = make_sharing_requests(24, self.sizes.vocab_size, seed=6, max_tokens=20)
+        self.sharing = make_sharing_requests(n_of(12, 24), vocab, seed=6, max_tokens=20)
         first = baseline(self.make(1), self.sharing, self.sizes).answers
         outputs = {i: answer.tokens for i, answer in first.items()}
         second = next_turns(self.sharing, outputs, max_prompt=100)
