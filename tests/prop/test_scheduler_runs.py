@@ -29,11 +29,11 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.engine_world import Contents, SteppedStore
-from tests.forms import IS_LONG
+from tests.forms import IS_LONG, n_of
 from tests.sizes import changed, config_of
 
 VOCAB = 31
-N_CROWDS = 20 if IS_LONG else 8
+N_CROWDS = 20 if IS_LONG else 4
 STATE = -1
 """Stands for a group of states among the windows."""
 
@@ -221,7 +221,7 @@ def _play(
     return events, executor, engine
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=n_of(30, 80), deadline=None)
 @given(cases())
 def test_everything_ends_and_nothing_leaks(case: Case) -> None:
     events, executor, engine = play(case)
@@ -263,7 +263,7 @@ SLID = Case(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=n_of(12, 30), deadline=None)
 @example(SLID)
 @given(cases())
 def test_answers_are_those_of_each_request_alone(case: Case) -> None:

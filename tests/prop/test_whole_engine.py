@@ -17,14 +17,14 @@ LOADING = 103
 """A seed whose run comes to load what memory has past a gap in a window."""
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2, 3, LOADING))
+@pytest.mark.parametrize("seed", (0, 1, LOADING))
 def test_every_answer_is_the_one_that_the_request_gets_alone(seed: int) -> None:
     done = run(seed, N_OPERATIONS)
     assert done["step"] > N_OPERATIONS // 2
     assert done["length"] > 30
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2, 3))
+@pytest.mark.parametrize("seed", (0, 1))
 def test_drafts_of_the_executor_change_no_answer(seed: int) -> None:
     done = run(seed, N_OPERATIONS, misses=3)
     assert done["length"] > 30
