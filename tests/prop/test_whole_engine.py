@@ -9,6 +9,7 @@ from kvasir.engine.loop import EngineFault
 from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.table import BlockTable
 from tests.engine_machine import run
+from tests.forms import IS_WIDE
 
 N_OPERATIONS = 600
 TELLING = 1001
@@ -30,6 +31,7 @@ def test_drafts_of_the_executor_change_no_answer(seed: int) -> None:
     assert done["length"] > 30
 
 
+@pytest.mark.skipif(not IS_WIDE, reason="10 s: make test-long and make explore run it")
 def test_a_source_that_nobody_holds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hold_source = PrefixCache.hold_source
 

@@ -221,6 +221,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     yield "sqrt_embed", replace(family, sqrt_embed=not family.sqrt_embed)
 
 
+@pytest.mark.sampled(len(WRITERS))
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_no_entry_is_altered_unnoticed(
