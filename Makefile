@@ -173,7 +173,7 @@ format: $(VENV)/.dev
 
 test-oracle: $(ORACLE)/.built
 	KVASIR_TEMPLATES=$(wildcard build/templates/vendor/llama.cpp/models/templates) \
-		$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(TESTS) $(ARGS)
+		$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(if $(filter file,$(origin TESTS)),tests/oracle,$(TESTS)) $(ARGS)
 
 sanitize: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh memory $(abspath $(VENV))/bin/python $(ARGS)

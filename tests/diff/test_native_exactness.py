@@ -111,7 +111,7 @@ def test_answers_do_not_depend_on_how_they_are_computed(
     outcome = run(case.make(threads), case.requests, sizes, variant, expected)
     for request in case.requests:
         assert outcome.answers[request.id] == expected[request.id], request.params
-    assert sum(sum(map(bool, answer.hashes)) for answer in expected.values()) > 300
+    assert sum(sum(map(bool, answer.hashes)) for answer in expected.values()) > 150
 
 
 def test_answers_do_not_depend_on_where_threads_and_memory_are(case: Case) -> None:
