@@ -75,7 +75,7 @@ class Case:
         self.grouped = grouped(self.sizes, model)
         self.requests = make_requests(n_of(24, 40), vocab, seed=4, max_prompt=70, max_tokens=20)
         self.expected: Outcome = baseline(self.make(1), self.requests, self.sizes)
-        self.sharing = make_sharing_requests(n_of(12, 24), vocab, seed=6, max_tokens=20)
+        self.sharing = make_sharing_requests(n_of(16, 24), vocab, seed=6, max_tokens=20)
         first = baseline(self.make(1), self.sharing, self.sizes).answers
         outputs = {i: answer.tokens for i, answer in first.items()}
         second = next_turns(self.sharing, outputs, max_prompt=100)
