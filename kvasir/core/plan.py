@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from kvasir.core.params import TokenParams
@@ -181,8 +179,7 @@ class RowOutput(msgspec.Struct, frozen=True, gc=False):
     """64-bit hash of the row's raw logits when the executor records hashes, else 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """Outputs in the order of the plan's logit rows."""
 
     outputs: tuple[RowOutput, ...]

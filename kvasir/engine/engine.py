@@ -11,6 +11,7 @@ from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import EngineStats, StepEvents, TokenEvent
+from kvasir.core.params import mask_words
 from kvasir.core.plan import Transfer
 from kvasir.core.request import NO_DRAWS, EngineRequest
 from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, Watch
@@ -18,7 +19,7 @@ from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.saving import Saving
 from kvasir.exec.disk.store import DiskStore
-from kvasir.sampling.masks import Masks, n_words
+from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
@@ -225,7 +226,7 @@ def _check_ids(request: EngineRequest, vocab_size: int) -> None:
             f"stop_ids, logit_bias, bad_words or logprob_ids names token {worst}, the model has "
             f"the ids 0 to {vocab_size - 1}"
         )
-    if params.allowed and len(params.allowed) != 4 * n_words(vocab_size):
+    if params.allowed and len(params.allowed) != 4 * mask_words(vocab_size):
         raise RequestError(f"allowed has {len(params.allowed)} bytes: a bit for each token")
 
 

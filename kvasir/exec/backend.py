@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
@@ -24,8 +25,7 @@ ARITHMETIC = 3
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """What no option of an engine asks for."""
 
     hashes: bool = False
@@ -34,8 +34,7 @@ class Wishes:
     """Most activations that share an int8 scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(msgspec.Struct, frozen=True):
     """An executor, and what names its answers."""
 
     executor: Executor
@@ -93,8 +92,7 @@ class Passes(Protocol):
     ) -> Program: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramBackend:
+class ProgramBackend(msgspec.Struct, frozen=True):
     """Runs the program of a model file."""
 
     name: str

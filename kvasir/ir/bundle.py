@@ -9,9 +9,11 @@ tables serve all, and a block holds the entries of every program for the same to
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Value, Weight, freeze
 from kvasir.ir.verify import ProgramError, verify
@@ -23,8 +25,7 @@ STEP_INPUTS = ("tokens", "positions", "ends", "types", "logit_rows", "pool_rows"
 """What every program may read of a step; any other input is an export."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True):
     """Programs by name, in the order in which a step runs them; the first is the target."""
 
     programs: Mapping[str, Program]
@@ -144,8 +145,7 @@ def _merged(tables: Iterable[Mapping[str, T]]) -> Mapping[str, T]:
     return MappingProxyType(merged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Renaming:
+class _Renaming(msgspec.Struct, frozen=True):
     prefix: str
     first_layer: int
     kept: Collection[str]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.numerics import GROUP
@@ -15,8 +16,7 @@ ALIGN = 64
 ITEM_BYTES = {"f32": 4, "i32": 4, "bf16": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryPlan(msgspec.Struct, frozen=True):
     """Byte offset of every value that an op makes (inputs lie elsewhere), and bytes in all."""
 
     offsets: Mapping[str, int]

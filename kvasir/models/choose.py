@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.models.families import FAMILIES
@@ -37,8 +38,7 @@ HARMLESS = {"hf": frozenset(_OF_FOLDERS.split()), "gguf": frozenset(_OF_GGUF.spl
 """Of training, texts and other programs, or read elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     fields: Fields
     headless: bool = False
     """The folder has no LM head, which others of the family have."""

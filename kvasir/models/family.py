@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 from kvasir.models.spec import BlockSpec
 
@@ -109,9 +110,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Relatives are made with ``dataclasses.replace``."""
+class Family(msgspec.Struct, frozen=True):
+    """Relatives are made with ``msgspec.structs.replace``."""
 
     name: str
     architectures: tuple[str, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
@@ -19,8 +20,7 @@ from kvasir.weights.source import ModelSource, open_model
 _log = logging.getLogger("kvasir.models")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True):
     """A model file and what it computes."""
 
     source: ModelSource
@@ -68,6 +68,6 @@ def model_facts(model: LoadedModel) -> ModelFacts:
 
 
 def _weight_dtype(formats: set[str]) -> str:
-    if any(FORMATS[name].split for name in formats):
+    if any(FORMATS[name].has_integers for name in formats):
         return "quantized"
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")

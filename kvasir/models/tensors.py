@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES

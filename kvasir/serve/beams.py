@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
@@ -34,8 +35,7 @@ from kvasir.text.choice import failure_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class BeamJob:
+class BeamJob(msgspec.Struct, frozen=True):
     """``job.params.n`` beams for each prompt."""
 
     job: Job

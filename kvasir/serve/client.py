@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import EngineStats, Ready
@@ -32,8 +33,7 @@ from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """Of what one stream is for."""
 
     n_requests: int

@@ -4,20 +4,19 @@ checked."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import structs
 
 from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.core.params import TokenParams
+from kvasir.core.params import DRAWS, TokenParams
 from kvasir.core.request import PLAIN, Context, Standing
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.thinking import grammar_in
-from kvasir.sampling.reference import DRAWS
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.asked import Asked, Prompt
@@ -55,8 +54,7 @@ MAX_TRUNCATED = 8
 """Contexts that a prompt may have which is truncated to one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """What requests are read with."""
 
     text: TextModel

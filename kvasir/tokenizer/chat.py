@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import jinja2
+import msgspec
 from jinja2.exceptions import SecurityError
 
 from kvasir.core.errors import RequestError
@@ -31,8 +31,7 @@ _LINE_FEED = "\n"
 """Before a text that continues: it is a token of its own, and the encoder puts its space there."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Variant:
+class _Variant(msgspec.Struct, frozen=True):
     """One template of a model, or why there is none."""
 
     template: jinja2.Template | None = None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.types import FORMATS, Bytes, Floats
+from kvasir.formats.decode import Bytes, Floats, decode
+from kvasir.formats.types import FORMATS
 from kvasir.ir.program import Transform
 
 
-@dataclass(frozen=True, slots=True)
-class RawTensor:
+class RawTensor(msgspec.Struct, frozen=True):
     """Stored elements: ``data`` 1-D bytes of ``shape`` (last axis along a row) in ``format``."""
 
     format: str
@@ -23,7 +24,7 @@ class RawTensor:
 
     def decode(self) -> Floats:
         """f32 of ``shape``."""
-        return FORMATS[self.format].decode(self.data).reshape(self.shape)
+        return decode(self.format, self.data).reshape(self.shape)
 
     def rows(self) -> Bytes:
         """Bytes [all rows, bytes of a row]."""

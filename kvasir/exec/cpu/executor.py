@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ LOGITS_TILE = 64
 """Logit rows computed at a time: bounds the logits to 64 x vocabulary floats."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuSettings:
+class CpuSettings(msgspec.Struct, frozen=True):
     threads: int
     isa: str
     packed_cache: PackedCache | None = None

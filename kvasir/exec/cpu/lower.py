@@ -4,8 +4,11 @@ none."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.exec.cpu.codes import (
     ACT_CODES,
@@ -22,8 +25,7 @@ from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
 
 
-@dataclass(frozen=True, slots=True)
-class WeightUse:
+class WeightUse(msgspec.Struct, frozen=True):
     """A packed weight of the native table, made of one or more weights of the program.
 
     "matrix": one weight; "gated": gate and up, tiles interleaved (experts when 3-D); "vector":
@@ -34,8 +36,7 @@ class WeightUse:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(msgspec.Struct, frozen=True):
     """What the native program is built from."""
 
     records: tuple[Record, ...]
