@@ -6,6 +6,7 @@ import msgspec
 
 from kvasir.core.params import TokenParams
 from kvasir.core.request import PoolKind
+from kvasir.core.tiles import Media
 
 MAX_LOGIT_ROWS = 1 << 20
 """Of one step."""
@@ -38,6 +39,8 @@ class SlotOpen(msgspec.Struct, frozen=True):
     """Rows of the slot are pooled; the one with the last token of ``prompt`` gives a vector."""
     second: int = 0
     """Tokens of ``prompt`` from here on are of the second kind; 0: none."""
+    media: tuple[Media, ...] = ()
+    """What tokens of ``prompt`` stand for, in their order."""
 
 
 class TableChange(msgspec.Struct, frozen=True, array_like=True, gc=False):

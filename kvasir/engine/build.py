@@ -98,6 +98,7 @@ def build_engine(
         disk=disk,
         masks=masks or grammars,
         jump_ahead=config.loop.jump_ahead,
+        tile=None if model is None or model.tower is None else model.tower.tile,
     )
     return BuiltEngine(engine, executor, config, numerics_id, root, grammars)
 

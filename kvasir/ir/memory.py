@@ -7,7 +7,7 @@ from math import prod
 
 import msgspec
 
-from kvasir.ir.bundle import Bundle, as_bundle
+from kvasir.ir.bundle import GIVEN_INPUTS, Bundle, as_bundle
 from kvasir.ir.numerics import GROUP
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Program, Value
@@ -17,7 +17,8 @@ ITEM_BYTES = {"f32": 4, "i32": 4, "bf16": 2}
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """Byte offset of every value that an op makes (inputs lie elsewhere), and bytes in all."""
+    """Byte offset of every value that an op makes, and of inputs that are written into the arena
+    (others lie elsewhere), and bytes in all."""
 
     offsets: Mapping[str, int]
     size: int
@@ -48,7 +49,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
     """
     order = phases(program)
     last_phase = max(order, default=0)
-    spans: dict[str, tuple[int, int]] = {}
+    spans = {name: (0, 0) for name in program.inputs if name in GIVEN_INPUTS}
     for op, phase in zip(program.ops, order, strict=True):
         spans |= {name: (phase, phase) for name in op.outs}
         for name in op.ins:

@@ -131,5 +131,9 @@ class Family(msgspec.Struct, frozen=True):
     """Embeddings are multiplied by the root of their width."""
     full_without_rope: bool = False
     """Where the file has a window, layers that do not slide have no rope."""
+    text_key: str = ""
+    """Where config.json of a model that sees images has the fields of its language model."""
+    tower_tensors: tuple[str, ...] = ()
+    """Begin names of tensors of the tower (``models.tower``)."""
     wide_scale_layers: int = 0
     """A GGUF file of so many layers scales attention by the width of a token over its heads."""

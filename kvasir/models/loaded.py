@@ -13,6 +13,7 @@ from kvasir.models.keys import listed
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import ignorable
+from kvasir.models.tower import TowerConfig, is_of_tower, read_tower
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -25,6 +26,8 @@ class LoadedModel(msgspec.Struct, frozen=True):
 
     source: ModelSource
     config: ModelConfig
+    tower: TowerConfig | None = None
+    """Of a model that sees images."""
 
 
 def load_model(path: str | None) -> LoadedModel:
@@ -35,14 +38,15 @@ def load_model(path: str | None) -> LoadedModel:
     if config.unread:
         path, fields = printable(str(source.path)), listed(config.unread)
         _log.warning("%s: config.json: nothing reads %s", path, fields)
-    return LoadedModel(source, config)
+    tower = read_tower(source, config.hidden_size) if config.sees else None
+    return LoadedModel(source, config, tower)
 
 
 def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
     config, table = model.config, model.source.tensors
     may_skip = ignorable(config)
-    tensors = [table[name] for name in table if not may_skip(name)]
+    tensors = [table[x] for x in table if not may_skip(x) or (config.sees and is_of_tower(x))]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(

@@ -93,6 +93,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layer_embed=fields.integer("layer_embed", least=0),
         layer_vocab=_layer_vocab(fields, tensors),
         draft_layers=fields.integer("draft_layers", least=0),
+        sees=bool(fields.family.text_key),
     )
 
 

@@ -280,6 +280,8 @@ class ModelConfig(msgspec.Struct, frozen=True):
     """A GGUF file has q, k and v in one tensor, or in three, whatever others of the family do."""
     draft_layers: int = 0
     """Behind ``layers``: they guess further tokens, and nothing runs them."""
+    sees: bool = False
+    """Rows of a tower may stand in place of embeddings."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 

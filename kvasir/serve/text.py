@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
+from kvasir.serve.sight import Sight, sight_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.text.reads import ReadsVectors
 from kvasir.tokenizer.chat import ChatTemplate
@@ -64,7 +65,12 @@ class TextModel:
     """Its methods run long work in threads."""
 
     def __init__(
-        self, source: ModelSource, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts
+        self,
+        source: ModelSource,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        facts: FileFacts,
+        sight: Sight | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
@@ -73,6 +79,8 @@ class TextModel:
         self._renders_inline: bool | None = None
         """Whether the template is quick; None: it has not shown it yet."""
         self._source = source
+        self.sight = sight
+        """Of a model that sees images."""
 
     @cached_property
     def heads(self) -> ReadsVectors:
@@ -251,8 +259,9 @@ def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
     template, facts = ChatTemplate(source, tokenizer), facts_of(source)
+    sight = sight_of(source, tokenizer)
     source.release()
-    return TextModel(source, tokenizer, template, facts)
+    return TextModel(source, tokenizer, template, facts, sight)
 
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:

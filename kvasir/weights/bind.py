@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import Floats, bytes_of
 from kvasir.formats.types import TensorInfo
-from kvasir.ir.program import Program, Weight
+from kvasir.ir.program import Weight
 from kvasir.weights.source import ModelSource
 from kvasir.weights.transforms import RawTensor, apply, shape_before
 
@@ -63,8 +64,18 @@ class Binding(msgspec.Struct, frozen=True):
         return {name: bound.format for name, bound in self.weights.items()}
 
 
+class Weighed(Protocol):
+    """A program, or several."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weights(self) -> Mapping[str, Weight]: ...
+
+
 def bind(
-    program: Program, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
+    program: Weighed, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
 ) -> Binding:
     """Finds the tensors of every weight.
 

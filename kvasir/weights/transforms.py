@@ -183,6 +183,11 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
     return from_floats(np.repeat(tensor.decode().reshape(-1)[:1], n))
 
 
+def patch_rows(tensor: RawTensor, patch: int) -> RawTensor:
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix."""
+    return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
+
+
 QKV = (
     *("q_of_qkv", "k_of_qkv", "v_of_qkv"),
     *("q_of_columns", "k_of_columns", "v_of_columns"),
@@ -217,6 +222,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "conv_taps": taps,
         "taps": taps,
         "repeated": repeated,
+        "patch_rows": patch_rows,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(SCAN_ROWS, part),
@@ -235,6 +241,15 @@ _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     }
 )
 """Shapes of what becomes a vector of k."""
+
+
+_KERNELS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
+    {
+        "conv_taps": lambda n, k: (k, 1, n),
+        "patch_rows": lambda n, k, patch: (n, k // patch**2, patch, patch),
+    }
+)
+"""Shapes of kernels of convolutions that become [n, k]."""
 
 
 def _grouped_rows(name: str, which: int, first: int, second: int, third: int) -> int:
@@ -263,8 +278,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
         elif name in (*GROUPED_QKV, *DELTA_ROWS):
             shape = (_grouped_rows(name, *args), *shape[1:])
-        elif name == "conv_taps":
-            shape = (k, 1, *many)
+        elif name in _KERNELS:
+            shape = _KERNELS[name](many[-1], k, *args)
         if name in ("transposed", "taps") or name in QKV[3:]:
             shape = shape[::-1]
     return shape

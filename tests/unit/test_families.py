@@ -36,6 +36,7 @@ from tests import (
     tiny_rope,
     tiny_scan,
     tiny_state,
+    tiny_vision,
 )
 from tests.forms import IS_LONG
 from tests.gguf_latents import as_older
@@ -124,6 +125,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
+    "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,

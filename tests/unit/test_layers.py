@@ -27,6 +27,7 @@ LAYERS = {
     "tokenizer": 2,
     "grammar": 2,
     "toolcalls": 2,
+    "vision": 2,
     "kv": 3,
     "sched": 3,
     "timing": 3,

@@ -24,6 +24,9 @@ from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
 
+_PLAIN = ("cast", "add", "gate_rows", "gather_rows", "merge_embeds", "sample", "pool")
+"""Kinds of ops that are all said by their operands."""
+
 
 class WeightUse(msgspec.Struct, frozen=True):
     """A packed weight of the native table, made of one or more weights of the program.
@@ -152,7 +155,7 @@ class _Lowering:
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
-        if op.kind in ("cast", "add", "gate_rows", "gather_rows", "sample", "pool"):
+        if op.kind in _PLAIN:
             return [base]
         raise ValueError(f"op {op.kind} has no native record")
 

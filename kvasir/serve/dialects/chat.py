@@ -38,7 +38,7 @@ NAME = "chat"
 def read(body: Json, *, strict: bool) -> Asked:
     """Raises RequestError (400)."""
     request, warnings = parse_request(chat.ChatRequest, body, chat.UNSUPPORTED, strict=strict)
-    messages, notes = read_messages(request.messages)
+    messages, notes = read_messages(request.messages, sees=True)
     if notes and strict:
         raise RequestError(notes[0], param="messages", code="unknown_parameter")
     params, names = chat.sampling_params(request), chat.names_of(request)
