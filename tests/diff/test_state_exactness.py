@@ -60,7 +60,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(load(tiny.write_gguf_model(MODELS[request.param](), path, "Q8_0"), "auto"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(len(MODELS) + 1)
 @pytest.mark.parametrize("variant", PLAIN, ids=lambda variant: variant.name)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_answers_do_not_depend_on_how_they_are_computed(
@@ -72,7 +72,7 @@ def test_answers_do_not_depend_on_how_they_are_computed(
         assert outcome.answers[request.id] == expected[request.id], request.params
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(len(MODELS))
 @pytest.mark.parametrize("variant", CACHED, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_what_is_kept(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from array import array
 
@@ -14,6 +13,7 @@ from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.keys import KeyChain, chain_root
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
+from tests.forms import IS_LONG
 from tests.tables import forked
 
 SIZE = 2
@@ -364,8 +364,8 @@ class Game:
     ids=["full", "full and window", "window", "full and two windows", "full and state"],
 )
 def test_operations_agree_with_the_oracle(groups: Groups, n_operations: int) -> None:
-    """A million in the long form, a quarter of them else."""
-    n_operations //= 1 if os.environ.get("KVASIR_LONG") else 4
+    """A million in the long form, a tenth of them else."""
+    n_operations //= 1 if IS_LONG else 10
     game = Game(groups, 7)
     for i in range(n_operations):
         game.play()
