@@ -103,15 +103,15 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         pooled = PoolReading(asked, asked.pool, server.text, server.info, room)
         pool = await pooled.run(server.limits, server.slices)
         prompts, tokens = pool.prompts, pool.params
-    standing = _standing(asked, server, arrived)
-    context = structs.replace(server.context, salt=_salt(asked, server))
+    standing, context = _standing(asked, server, arrived), _context(asked, server)
     vector = (None, ()) if pool is None else (pool.kind, pool.head, pool.seconds)
     job = Job(prompts, params, tokens, context, standing, asked.length_penalty, *vector)
     if reading is not None:
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)
-    job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
-    job = structs.replace(job, media=found.media)
+    job = structs.replace(
+        job, early_stopping=asked.early_stopping, scores_from=begin, media=found.media
+    )
     if n_choices(params) > params.n:
         computed = structs.replace(params, n=n_choices(params))
         job = structs.replace(job, params=computed, n_best=params.n)
@@ -134,6 +134,11 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
     )
+
+
+def _context(asked: Asked, server: Server) -> Context:
+    """The model's, with the salt of the request."""
+    return structs.replace(server.context, salt=_salt(asked, server))
 
 
 def _start_in(prompts: Sequence[Ids], start: int) -> int:

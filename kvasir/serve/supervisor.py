@@ -1,8 +1,7 @@
 """Keeps an engine running: one that dies or hangs gets a successor, which goes on where it was.
 
-What was asked for and told is in the client's token logs. Requests are replayed from them, and
-those that come meanwhile wait; their clients see the same bytes, later. Requests whose rows were in
-the step that did not end are suspects (``serve.suspects``).
+What was asked for and told is in the client's token logs, from which requests are replayed, while
+new ones wait. Those whose rows were in the step that did not end are suspects (``serve.suspects``).
 """
 
 from __future__ import annotations

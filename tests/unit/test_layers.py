@@ -84,7 +84,7 @@ THIRD_PARTY = {
 # what fetches the default model, once in the life of a machine; and what only an extra brings; and
 # what an engine process may never need: the other backends, the tokenizer that grammars need; and
 # NumPy with what needs it, in an API process that makes no labels and whose vocabulary has merges,
-# and how the other kind of models says its tokenizer.
+# and how the other kind of models says its tokenizer; and what only a model that sees images asks.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
@@ -94,6 +94,7 @@ LATE = (
     "kvasir.grammar.masks",
     "kvasir.serve.engine_process",
     "kvasir.serve.server",
+    "kvasir.serve.sight",
     "kvasir.serve.text",
     "kvasir.serve.tracing",
     "kvasir.tokenizer.load",

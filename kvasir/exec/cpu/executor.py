@@ -111,10 +111,7 @@ class CpuExecutor(LocalExecutor):
             arrays = {**self._arrays.arrays, **self._pooled.arrays}
             n_rows = sizes.max_num_batched_tokens
             self._native.pool_with(make(bundle.pool, lowered[POOL], arrays, n_rows))
-        self._media: MediaRows | None = None
-        if MEDIA in bundle.target.inputs:
-            rows_of = blind if tower is None else NativeTower(tower, machine).rows
-            self._media = self._seen(rows_of, own)
+        self._media = self._seen(bundle, tower, machine, own)
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
@@ -122,7 +119,13 @@ class CpuExecutor(LocalExecutor):
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
 
-    def _seen(self, rows_of: RowsOf, own: Memory) -> MediaRows:
+    def _seen(
+        self, bundle: Bundle, tower: LoweredTower | None, machine: Machine, own: Memory
+    ) -> MediaRows | None:
+        """None for a target that takes no rows in place of embeddings."""
+        if MEDIA not in bundle.target.inputs:
+            return None
+        rows_of: RowsOf = blind if tower is None else NativeTower(tower, machine).rows
         media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
         return MediaRows(rows_of, media, is_media)
 
