@@ -112,9 +112,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     job = structs.replace(
         job, early_stopping=asked.early_stopping, scores_from=begin, media=found.media
     )
-    if n_choices(params) > params.n:
-        computed = structs.replace(params, n=n_choices(params))
-        job = structs.replace(job, params=computed, n_best=params.n)
+    job = _with_best(job)
     limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
     streams = asked.stream and not asked.gathers
     check_answer(job, limit, echoes=asked.echoes, streams=streams, names=names)
@@ -133,6 +131,16 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
             *(pool.warnings if pool else ()),
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
+    )
+
+
+def _with_best(job: Job) -> Job:
+    """Where more choices are computed than are told."""
+    params = job.params
+    if n_choices(params) <= params.n:
+        return job
+    return structs.replace(
+        job, params=structs.replace(params, n=n_choices(params)), n_best=params.n
     )
 
 

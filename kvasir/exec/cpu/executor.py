@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial
 from math import inf
 
 import msgspec
@@ -89,8 +88,7 @@ class CpuExecutor(LocalExecutor):
         tower = LoweredTower.of(bundle.tower) if bundle.tower else None
         self.lowered = lowered[TARGET]
         self._arrays = _step_arrays(bundle, sizes, self.lowered)
-        n_bytes = max(each.arena_bytes for each in lowered.values())
-        self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
+        self.arena = _arena(lowered.values())
         for memory in (self._kv.memory, self.arena):
             place(memory, settings.affinity, settings.huge_pages)
         every = (*lowered.values(), *(tower.programs if tower else ()))
@@ -100,17 +98,18 @@ class CpuExecutor(LocalExecutor):
         arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
         own = Memory(sizes, self._kv, self.arena)
-        make = partial(own.program, machine)
-        self._native = make(bundle.target, self.lowered, arrays, n_logits)
+        self._native = own.program(machine, bundle.target, self.lowered, arrays, n_logits)
         if bundle.draft is not None:
             arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
-            self._draft_with(make(bundle.draft, lowered[DRAFT], arrays, n_logits), bundle.exports)
+            draft = own.program(machine, bundle.draft, lowered[DRAFT], arrays, n_logits)
+            self._draft_with(draft, bundle.exports)
         self._pooled: PooledRows | None = None
         if bundle.pool is not None:
             self._pooled = PooledRows.of(bundle.pool, sizes)
             arrays = {**self._arrays.arrays, **self._pooled.arrays}
             n_rows = sizes.max_num_batched_tokens
-            self._native.pool_with(make(bundle.pool, lowered[POOL], arrays, n_rows))
+            pool = own.program(machine, bundle.pool, lowered[POOL], arrays, n_rows)
+            self._native.pool_with(pool)
         self._media = self._seen(bundle, tower, machine, own)
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
@@ -249,6 +248,11 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
             f"KV blocks of {size} tokens; the cpu executor takes multiples of {LANES}: "
             f"use {max(1, -(-size // LANES)) * LANES}"
         )
+
+
+def _arena(programs: Iterable[Lowered]) -> NDArray[np.uint8]:
+    """As large as the largest needs it."""
+    return np.zeros(max(each.arena_bytes for each in programs), np.uint8)
 
 
 def _step_arrays(bundle: Bundle, sizes: EngineSizes, lowered: Lowered) -> StepArrays:
