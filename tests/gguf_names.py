@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tests import gguf_gemma4, gguf_rope, gguf_scan
+from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
 
 Config = Mapping[str, object]
 
@@ -18,6 +18,7 @@ _ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 _ARCH |= {
     "granitemoehybrid": "granitehybrid",
+    "falcon_h1": "falcon-h1",
     "qwen3_next": "qwen3next",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
@@ -55,6 +56,7 @@ _TOP = {
 _LAYER = {
     **gguf_gemma4.LAYER,
     **gguf_scan.LAYER,
+    **gguf_hybrid.LAYER,
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -144,6 +146,7 @@ _LAYER = {
 _BARE = {
     **gguf_gemma4.BARE,
     **gguf_scan.BARE,
+    **gguf_hybrid.BARE,
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
@@ -336,5 +339,6 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "qwen35": gguf_scan.fields,
     "qwen35moe": gguf_scan.fields,
     "granitehybrid": gguf_scan.fields,
+    "falcon-h1": gguf_scan.fields,
 }
 """By architecture; None: not that field."""

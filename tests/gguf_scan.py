@@ -65,6 +65,8 @@ def fields(config: Config) -> dict[str, object]:
     found: dict[str, object] = {key: config[x] for x, key in _FIELDS.items() if x in config}
     if config["model_type"] in _DELTA:
         return found | _delta_fields(config)
+    if config["model_type"] == "falcon_h1":
+        return found | {"ssm.inner_size": config["mamba_d_ssm"], "embedding_scale": None}
     expand = number(config, "expand", "mamba_expand")
     found["ssm.inner_size"] = expand * number(config, "hidden_size")
     if config["model_type"] == "mamba2":

@@ -59,7 +59,7 @@ class Transform:
     """A named step of ``kvasir.weights.transforms`` between the file's tensor and the weight."""
 
     name: str
-    args: tuple[int, ...] = ()
+    args: tuple[int | float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
-from kvasir.models.parts import layer_embeddings, record_linear, record_norm
+from kvasir.models.parts import layer_embeddings, record_linear, record_norm, record_scale
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
@@ -137,16 +137,21 @@ class _Block:
         return total if is_last else self._norm(total, f"{part}_norm")
 
     def _add(self, x: str, y: str, part: str) -> str:
-        factor = self.config.residual_scale
-        if factor != 1.0:
-            scaled = self._value(f"{part}.scaled")
-            y = self.builder.op("scale", (y,), scaled, factor=factor, softcap=0.0)
+        y = self._scaled(y, self.config.residual_scale, f"{part}.scaled")
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _mixer(self, x: str) -> str:
-        if self.spec.scan is not None:
-            return linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
-        return self._short_conv(x) if self.spec.n_taps else self._attention(x)
+        factors = self.config.multipliers
+        if self.spec.n_taps:
+            return self._short_conv(x)
+        y = ""
+        if self.spec.attends:
+            y = self._scaled(self._attention(x), factors.attention, "o.scaled")
+        if self.spec.scan is None:
+            return y
+        z = linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
+        z = self._scaled(z, factors.scan, "scan_out.scaled")
+        return self.builder.op("add", (y, z), self._value("mixers")) if y else z
 
     def _attention(self, x: str) -> str:
         if self.spec.latent is not None:
@@ -242,7 +247,9 @@ class _Block:
         )
 
     def _mlp(self, x: str) -> str:
-        return self._inner_mlp(x, self.spec.ffn_size)
+        factors = self.config.multipliers
+        x = self._scaled(x, factors.mlp_in, "mlp.rows")
+        return self._scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
 
     def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
         block, hidden = self.config.block, self._value(f"{prefix}hidden")
@@ -319,6 +326,9 @@ class _Block:
     def _norm(self, x: str, name: str, out: str = "") -> str:
         weight, out = f"layers.{self.layer}.{name}", out or self._value(name)
         return record_norm(self.builder, self.config, x, weight, out)
+
+    def _scaled(self, x: str, factor: float, name: str) -> str:
+        return record_scale(self.builder, x, factor, self._value(name))
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
         weight, out = f"layers.{self.layer}.{name}", self._value(name)

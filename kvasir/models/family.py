@@ -104,6 +104,14 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "scan_expand": 0.0,
         "conv_bias": False,
         "tiled_heads": False,
+        "scan_beside": False,
+        "scan_normed": True,
+        "scan_norm_first": False,
+        "key_scale": 1.0,
+        "attention_in": 1.0,
+        "attention_out": 1.0,
+        "scan_in_scale": 1.0,
+        "scan_out_scale": 1.0,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""

@@ -14,6 +14,7 @@ from kvasir.models.qkv import is_fused
 from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_kv import with_kv
 from kvasir.models.read_latent import latent_heads, read_latent
+from kvasir.models.read_multipliers import read_multipliers, score_multiplier
 from kvasir.models.read_mixers import read_kv_heads, read_scans, read_taps
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
@@ -84,6 +85,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         final_softcap=fields.number("final_softcap"),
         embed_scale=hidden**0.5 if fields.family.sqrt_embed else fields.number("embed_scale"),
         residual_scale=_residual_scale(fields, len(layers)),
+        multipliers=read_multipliers(fields),
         logit_scale=fields.number("logit_scale") / _logit_divisor(fields, hidden),
         tied=_tied(fields, tensors),
         learned_positions=fields.flag("learned_positions"),
@@ -142,10 +144,16 @@ def _layers(fields: Fields, tensors: TensorTable) -> tuple[LayerSpec, ...]:
     )
     mlps, windows = read_mlps(fields, n_layers), _windows(fields, n_layers)
     taps, scans = read_taps(fields, n_layers), read_scans(fields, tensors, n_layers)
+    beside = fields.flag("scan_beside")
     each = zip(kv_heads, mlps, windows, taps, scans, strict=True)
     return tuple(
         LayerSpec(
-            *(heads, kv, dim, size, window), experts=experts, n_taps=n, scan=scan, latent=latent
+            *(heads, kv, dim, size, window),
+            experts=experts,
+            n_taps=n,
+            scan=scan,
+            scan_beside=beside,
+            latent=latent,
         )
         for kv, (size, experts), window, n, scan in each
     )
@@ -251,7 +259,8 @@ def _attention_scale(
     size = fields.number("query_scalar", least=1.0) or dim
     if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
         size = fields.integer("hidden_size") // layer.n_heads
-    return (fields.number("attention_scale") or float(size**-0.5)) * ropes[ROPE].score_scale
+    scale = (fields.number("attention_scale") or float(size**-0.5)) * ropes[ROPE].score_scale
+    return scale * score_multiplier(fields)
 
 
 def _residual_scale(fields: Fields, n_layers: int) -> float:

@@ -27,12 +27,14 @@ def read_scans(fields: Fields, tensors: TensorTable, n_layers: int) -> tuple[Sca
     if not fields.has("scan_rule"):
         return (None,) * n_layers
     scan = _scan(fields, tensors, n_layers)
+    if fields.flag("scan_beside"):
+        return (scan,) * n_layers
     return tuple(None if attends else scan for attends in _attends(fields, n_layers))
 
 
 def read_kv_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """Of each layer; one that does not attend is said to have as many as the others."""
-    if not (fields.has("n_taps") or fields.has("scan_rule")):
+    if fields.flag("scan_beside") or not (fields.has("n_taps") or fields.has("scan_rule")):
         return fields.integers("n_kv_heads", n_layers)
     return (_kv_heads(fields),) * n_layers
 
@@ -56,19 +58,32 @@ def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
         least=least,
         most=most,
         tiled=fields.flag("tiled_heads"),
+        norm=_norm(fields, tensors),
     )
+
+
+def _norm(fields: Fields, tensors: TensorTable) -> str:
+    """Of what the gate gives, in a family that does not say whether there is one."""
+    if fields.of_tensors("scan_normed"):
+        has_norm = tensor_name(fields.family, "gguf", "layers.0.scan_norm") in tensors
+    else:
+        has_norm = fields.flag("scan_normed")
+    if not has_norm:
+        return "none"
+    return "plain" if fields.flag("scan_norm_first") else "gated"
 
 
 def _head_dim(fields: Fields, heads: int) -> int:
     """As said, and as follows from the width of all heads, where files say that, too."""
-    inner = fields.integer("scan_inner") or _expanded(fields)
+    said = 0 if fields.is_null("scan_inner") else fields.integer("scan_inner")
+    inner = said or _expanded(fields)
     if inner and inner % heads:
-        name = "scan_inner" if fields.integer("scan_inner") else "scan_expand"
+        name = "scan_inner" if said else "scan_expand"
         expected = f"{inner} columns in {fields.key('scan_heads')} = {heads} equal heads"
         raise fields.error(name, fields.keys.raw(fields.key(name)), expected)
     key = fields.key("scan_head_dim")
-    said = fields.keys.raw(key) if key else None
-    if inner and said in (None, "auto"):
+    own = fields.keys.raw(key) if key else None
+    if inner and own in (None, "auto"):
         return inner // heads
     dim = fields.integer("scan_head_dim", most=MAX_HEAD_DIM)
     if inner and dim * heads != inner:

@@ -175,6 +175,9 @@ class ScanSpec:
     """Bounds of the time step."""
     tiled: bool = False
     """Heads of a group are n_groups apart."""
+    norm: str = "gated"
+    """Of the rule "ssd", in groups: "gated", of what the gate gives; "plain", of what it reads; or
+    "none"."""
 
     @property
     def inner(self) -> int:
@@ -198,6 +201,26 @@ class ScanSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Factors within all layers, beside those of attention scores; 1 changes nothing."""
+
+    attention: float = 1.0
+    """Of what attention gives."""
+    scan: float = 1.0
+    """Of what a scan gives."""
+    scan_gate: float = 1.0
+    """Of the rows that its gate is made from."""
+    scan_step: float = 1.0
+    """Of its steps."""
+    scan_columns: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """Of the three parts of what its convolution reads."""
+    mlp_in: float = 1.0
+    """Of the rows that an MLP reads."""
+    mlp_out: float = 1.0
+    """Of what it gives."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
     """What one layer computes: attention, a short convolution or a scan, then an MLP of
     ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is one KV head, of
@@ -217,6 +240,8 @@ class LayerSpec:
     there is none."""
     scan: ScanSpec | None = None
     """It stands in place of attention."""
+    scan_beside: bool = False
+    """Attention stands, too: both read the same rows, and are added."""
     source: int | None = None
     """The layer whose keys and values it reads; None: it writes its own."""
     keys_are_values: bool = False
@@ -225,12 +250,13 @@ class LayerSpec:
 
     @property
     def attends(self) -> bool:
-        return not self.n_taps and self.scan is None
+        return not self.n_taps and (self.scan is None or self.scan_beside)
 
     @property
     def n_kept(self) -> int:
-        """Of its own in the KV memory: keys and values, or states."""
-        return int(self.source is None) if self.scan is None else len(self.scan.state_sizes)
+        """Of its own in the KV memory: keys and values, then states."""
+        own = int(self.source is None and (self.attends or self.n_taps > 0))
+        return own + (0 if self.scan is None else len(self.scan.state_sizes))
 
     @property
     def turned_dim(self) -> int:
@@ -264,6 +290,7 @@ class ModelConfig:
     embed_scale: float = 1.0
     residual_scale: float = 1.0
     """Of what attention and MLP add."""
+    multipliers: Multipliers = Multipliers()
     logit_scale: float = 1.0
     """Before the soft cap."""
     tied: bool = False

@@ -154,7 +154,7 @@ def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ..
     return Weight(name, shape, tuple(sources), tuple(transforms))
 
 
-def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int, ...]:
+def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int | float, ...]:
     """Of a step to a weight of so many rows."""
     if step == "repeated":
         return (rows,)
@@ -168,6 +168,8 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
     if step in HALVES_OF_HEADS:
         n = spec.head_dim if spec.scan is None else spec.scan.n_heads // spec.scan.n_groups
         return HALVES_OF_HEADS.index(step) * n, n, 2 * n
+    if spec.scan is not None and step == "scaled_parts":
+        return spec.scan.inner, spec.scan.vectors, *config.multipliers.scan_columns
     if spec.scan is not None and step in ("flat", *SCAN_ROWS, *DELTA_ROWS):
         return _of_scan(step, spec.scan)
     if step in GROUPED_QKV:

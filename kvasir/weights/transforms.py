@@ -171,6 +171,12 @@ def taps(tensor: RawTensor) -> RawTensor:
     return from_floats(tensor.decode().reshape(tensor.shape[0], tensor.shape[-1]).T)
 
 
+def scaled_parts(tensor: RawTensor, n: int, m: int, x: float, b: float, c: float) -> RawTensor:
+    """The first ``n`` columns times ``x``, the next ``m`` times ``b``, ``m`` more times ``c``."""
+    factors = np.repeat(np.array([x, b, c], np.float32), [n, m, m])
+    return from_floats(tensor.decode() * factors)
+
+
 def from_floats(values: Floats) -> RawTensor:
     return RawTensor(
         "F32", values.shape, np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1)
@@ -216,6 +222,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "conv_taps": taps,
         "taps": taps,
         "repeated": repeated,
+        "scaled_parts": scaled_parts,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(SCAN_ROWS, part),

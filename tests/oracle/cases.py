@@ -8,6 +8,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_hybrid,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -32,6 +33,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
+    *(tiny_hybrid.falcon_h1,),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
@@ -47,6 +49,7 @@ GGUF_MODELS = (
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
     *("tiny_gemma4", "tiny_gemma4_moe"),
+    *("tiny_falcon_h1",),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -122,6 +125,14 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "mamba2_steps": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], use_conv_bias=False),
     "granite_hybrid_dense": tiny_scan.granite_hybrid_dense,
     "granite_hybrid_rope": lambda: tiny_scan.granite_hybrid(position_embedding_type="rope"),
+    "falcon_h1_bare": lambda: tiny_hybrid.falcon_h1(
+        mamba_rms_norm=False,
+        mamba_n_groups=1,
+        mamba_conv_bias=False,
+        mlp_multipliers=None,
+        ssm_multipliers=None,
+    ),
+    "falcon_h1_norm_first": lambda: tiny_hybrid.falcon_h1(mamba_norm_before_gate=True),
     "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kvasir.formats.types import FORMATS
 from tests import tiny, tiny_kin
+from tests.gguf_hybrid import multiplied
 from tests.gguf_latents import joined, with_latents
 from tests.gguf_writer import ENCODERS
 from tests.loading import load, reference_logits
@@ -84,7 +85,9 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
         raw = np.frombuffer(ENCODERS[format][1](values), np.uint8)
         return FORMATS[format].decode(raw).reshape(values.shape)
 
-    return replace(model, tensors={name: stored(name, x) for name, x in model.tensors.items()})
+    own = multiplied(model.tensors, model.config)
+    tensors = {name: stored(name, x) for name, x in own.items()}
+    return replace(model, tensors=multiplied(tensors, model.config, -1))
 
 
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])

@@ -27,6 +27,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_hybrid,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -121,6 +122,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
+    "falcon_h1": lambda: tiny_hybrid.falcon_h1(time_step_limit=[0.1, 0.6]),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
@@ -282,6 +284,8 @@ def test_latents_of_older_gguf_files(
         (tiny_scan.mamba2, {"use_bias": True}),
         (tiny_scan.mamba2, {"hidden_act": "gelu"}),
         (tiny_scan.granite_hybrid, {"mamba_proj_bias": True}),
+        (tiny_hybrid.falcon_h1, {"projectors_bias": True}),
+        (tiny_hybrid.falcon_h1, {"attention_bias": True}),
         (tiny_encoders.nomic_bert, {"prenorm": True}),
         (tiny_encoders.bert, {"is_decoder": True}),
         (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),

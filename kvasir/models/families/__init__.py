@@ -9,6 +9,7 @@ from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
 from kvasir.models.families.falcon import FALCON
+from kvasir.models.families.falcon_h1 import FALCON_H1
 from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
@@ -65,6 +66,7 @@ FAMILIES = (
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
-    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
+    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1),
+    *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
 )
