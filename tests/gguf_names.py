@@ -26,6 +26,7 @@ _ARCH |= {
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
 PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
+PERMUTED |= {"nemotron_h", "nemotron_h_moe"}
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
     **gguf_gemma4.TOP,
@@ -236,6 +237,8 @@ def gguf_arch(config: Config) -> str:
     kind = str(config["model_type"])
     if config.get("use_bidirectional_attention"):
         return "gemma-embedding"
+    if kind == "nemotron_h":
+        return gguf_hybrid.arch(config)
     return _ARCH.get(kind, kind)
 
 
@@ -340,5 +343,7 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "qwen35moe": gguf_scan.fields,
     "granitehybrid": gguf_scan.fields,
     "falcon-h1": gguf_scan.fields,
+    "nemotron_h": gguf_hybrid.nemotron_fields,
+    "nemotron_h_moe": gguf_hybrid.nemotron_fields,
 }
 """By architecture; None: not that field."""

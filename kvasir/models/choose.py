@@ -81,9 +81,9 @@ def _bare(architecture: str) -> str:
 
 def _of_gguf(source: ModelSource) -> Chosen:
     arch = source.config.get("general.architecture")
-    found = [family for family in FAMILIES if arch and family.gguf == arch]
+    found = [family for family in FAMILIES if arch in family.gguf.split()]
     if not found:
-        known = sorted({family.gguf for family in FAMILIES} - {""})
+        known = sorted({name for family in FAMILIES for name in family.gguf.split()})
         raise _refusal(source, f"{source.path}: general.architecture {arch!r}", known)
     keys = Keys(source.config, str(source.path), f"{arch}.")
     has_experts = keys.integer("expert_count", 0, least=0) > 0

@@ -97,7 +97,8 @@ class _Block:
             normed = self._norm(x, "attn_norm")
             of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
             return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
-        x = self._residual(x, "attn", self._mixer)
+        if self.spec.mixes:
+            x = self._residual(x, "attn", self._mixer)
         if experts is None and not self.spec.ffn_size:
             return x
         if self.config.block.beside and experts is not None:
@@ -261,7 +262,12 @@ class _Block:
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:
         """Experts, and beside them those that see every token."""
-        chosen = self._experts(experts, x)
+        if experts.width:
+            rows = self._linear(x, "experts_in", experts.width, False)
+            chosen = self._experts(experts, rows, x)
+            chosen = self._linear(chosen, "experts_out", self.config.hidden_size, False)
+        else:
+            chosen = self._experts(experts, x)
         if not experts.shared_size:
             return chosen
         shared = self._inner_mlp(x, experts.shared_size, "shared.")
@@ -308,16 +314,17 @@ class _Block:
             factors, out = self._weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
             weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
         k, act, out = experts.top_k, config.block.act, self._value("experts")
-        matrices = self._expert_weights(experts.n_experts)
+        matrices = self._expert_weights(experts)
         return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
 
-    def _expert_weights(self, n: int) -> tuple[str, ...]:
-        """Matrices of ``n`` experts, then their biases, if any."""
-        inner, hidden = self.spec.ffn_size, self.config.hidden_size
+    def _expert_weights(self, experts: ExpertConfig) -> tuple[str, ...]:
+        """Matrices, then their biases, if any."""
+        n, inner = experts.n_experts, self.spec.ffn_size
+        width = experts.width or self.config.hidden_size
         shapes: dict[str, tuple[int, ...]] = {
-            "gate": (n, inner, hidden),
-            "up": (n, inner, hidden),
-            "down": (n, hidden, inner),
+            **({"gate": (n, inner, width)} if self.config.block.gated else {}),
+            "up": (n, inner, width),
+            "down": (n, width, inner),
         }
         if self.config.block.expert_bias:
             shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}

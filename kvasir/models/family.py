@@ -56,6 +56,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "rotary_dim": 0,
         "yarn_truncate": True,
         "query_beta": 0.0,
+        "rms_eps": 0.0,
         "learned_positions": False,
         "padding_id": -1,
         "n_types": 0,
@@ -89,6 +90,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "expert_scale": 1.0,
         "expert_size": 0,
         "shared_size": 0,
+        "expert_width": 0,
+        "scan_act": "silu",
         "n_shared": 0,
         "first_sparse": 0,
         "sparse_every": 1,
@@ -125,7 +128,8 @@ class Family:
     architectures: tuple[str, ...]
     """In config.json."""
     gguf: str
-    """The architecture of its GGUF files; empty: they are those of another family."""
+    """The architecture of its GGUF files; empty: they are those of another family. There may be
+    several, spaces between them."""
     fields: Mapping[str, ModelField]
     tensors: Mapping[str, TensorNames]
     harmless: Mapping[str, tuple[object, ...] | None]

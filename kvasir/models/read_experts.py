@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvasir.ir.ops.moe import MAX_EXPERTS
 from kvasir.models.fields import Fields
+from kvasir.models.read_parts import EXPERTS, MLP, read_parts
 from kvasir.models.spec import MAX_LAYERS, ExpertConfig
 
 
@@ -14,6 +15,8 @@ def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | N
     and the experts if it has any. A family without sizes has neither."""
     if not fields.has("ffn_size"):
         return [(0, None)] * n_layers
+    if parts := read_parts(fields):
+        return [_of_part(fields, part) for part in parts]
     sizes = _sizes(fields, n_layers)
     experts = _experts(fields)
     if experts is None:
@@ -24,6 +27,13 @@ def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | N
         (inner or size, _beside(fields, experts, size)) if i in sparse else (size, None)
         for i, size in enumerate(sizes)
     ]
+
+
+def _of_part(fields: Fields, part: str) -> tuple[int, ExpertConfig | None]:
+    """Of a layer that has nothing else."""
+    if part == EXPERTS:
+        return fields.integer("expert_size"), _experts(fields)
+    return (fields.of_some("ffn_size") if part == MLP else 0), None
 
 
 def _beside(fields: Fields, experts: ExpertConfig, size: int) -> ExpertConfig:
@@ -50,7 +60,7 @@ def _adjusted(fields: Fields, size: int) -> int:
 
 
 def _experts(fields: Fields) -> ExpertConfig | None:
-    least = 0 if "gate" in fields.family.tensors else 1
+    least = 0 if "down" in fields.family.tensors else 1
     n_experts = fields.integer("n_experts", least, MAX_EXPERTS)
     if not n_experts or not fields.flag("has_experts"):
         return None
@@ -70,6 +80,7 @@ def _experts(fields: Fields) -> ExpertConfig | None:
         top_groups=top_groups,
         scale=fields.number("expert_scale"),
         shared_size=_shared_size(fields),
+        width=fields.integer("expert_width", least=0),
     )
 
 

@@ -6,6 +6,7 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.ir.ops.scan import MAX_STATE_DIM, RULES
 from kvasir.ir.ops.state import MAX_TAPS
 from kvasir.models.fields import Fields
+from kvasir.models.read_parts import SCAN, read_parts
 from kvasir.models.spec import MAX_HEAD_DIM, MAX_LAYERS, ScanSpec
 from kvasir.models.tensors import tensor_name
 
@@ -29,6 +30,8 @@ def read_scans(fields: Fields, tensors: TensorTable, n_layers: int) -> tuple[Sca
     scan = _scan(fields, tensors, n_layers)
     if fields.flag("scan_beside"):
         return (scan,) * n_layers
+    if parts := read_parts(fields):
+        return tuple(scan if part == SCAN else None for part in parts)
     return tuple(None if attends else scan for attends in _attends(fields, n_layers))
 
 
@@ -36,7 +39,7 @@ def read_kv_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """Of each layer; one that does not attend is said to have as many as the others."""
     if fields.flag("scan_beside") or not (fields.has("n_taps") or fields.has("scan_rule")):
         return fields.integers("n_kv_heads", n_layers)
-    return (_kv_heads(fields),) * n_layers
+    return (fields.of_some("n_kv_heads"),) * n_layers
 
 
 def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
@@ -45,7 +48,7 @@ def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
     of_heads = f"{fields.key('scan_heads')} = {heads}"
     if heads % groups:
         raise fields.error("scan_groups", groups, f"a divisor of {of_heads}")
-    fields.word("act", ("silu",))  # of the convolution and of the gate
+    fields.word("scan_act" if fields.has("scan_act") else "act", ("silu",))
     least, most = _step_limits(fields)
     return ScanSpec(
         rule=fields.word("scan_rule", RULES),
@@ -114,18 +117,6 @@ def _conv_bias(fields: Fields, tensors: TensorTable, n_layers: int) -> bool:
     return any(tensor_name(fields.family, "gguf", name) in tensors for name in names)
 
 
-def _kv_heads(fields: Fields) -> int:
-    """Of the layers that have any: GGUF files may list them for each, none where none attends."""
-    key = fields.key("n_kv_heads")
-    listed = fields.keys.raw(key) if key else None
-    if not isinstance(listed, list | tuple):
-        return fields.integer("n_kv_heads")
-    counts = {count for count in listed if count != 0}
-    if len(counts) != 1 or not all(type(count) is int and count > 0 for count in counts):
-        raise fields.error("n_kv_heads", listed, "one number of KV heads, and 0 of other layers")
-    return int(counts.pop())
-
-
 def _attends(fields: Fields, n_layers: int) -> list[bool]:
     """As said for each layer, or by a list of those that do; else all, or none in a family without
     attention."""
@@ -164,7 +155,7 @@ def _by_interval(fields: Fields, n_layers: int) -> list[bool]:
 
 def _listed_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """One number stands for all layers."""
-    key, count = fields.key("n_kv_heads"), _kv_heads(fields)
+    key, count = fields.key("n_kv_heads"), fields.of_some("n_kv_heads")
     if not isinstance(fields.keys.raw(key), list | tuple):
         return (count,) * n_layers
     return fields.keys.items(key, (0, count), n_layers)

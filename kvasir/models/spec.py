@@ -130,7 +130,9 @@ class ExpertConfig:
     scale: float = 1.0
     """Of the routing weights."""
     shared_size: int = 0
-    """Inner size of a gated MLP that sees every token; 0: none."""
+    """Inner size of an MLP that sees every token; 0: none."""
+    width: int = 0
+    """Of the rows that experts read and give, which two more matrices make; 0: the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +224,9 @@ class Multipliers:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What one layer computes: attention, a short convolution or a scan, then an MLP of
-    ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is one KV head, of
-    the size of what a token keeps."""
+    """What one layer computes: attention, a short convolution or a scan, if it ``mixes`` tokens;
+    then an MLP of ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is
+    one KV head, of the size of what a token keeps."""
 
     n_heads: int
     n_kv_heads: int
@@ -242,6 +244,7 @@ class LayerSpec:
     """It stands in place of attention."""
     scan_beside: bool = False
     """Attention stands, too: both read the same rows, and are added."""
+    mixes: bool = True
     source: int | None = None
     """The layer whose keys and values it reads; None: it writes its own."""
     keys_are_values: bool = False
@@ -250,7 +253,7 @@ class LayerSpec:
 
     @property
     def attends(self) -> bool:
-        return not self.n_taps and (self.scan is None or self.scan_beside)
+        return self.mixes and not self.n_taps and (self.scan is None or self.scan_beside)
 
     @property
     def n_kept(self) -> int:

@@ -251,7 +251,8 @@ def _grouped_rows(name: str, which: int, first: int, second: int, third: int) ->
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
     """Of the tensor that becomes a weight of ``shape``."""
-    for name, args in ((transform.name, transform.args) for transform in transforms):
+    for transform in transforms:
+        name, args = transform.name, tuple(map(int, transform.args))
         *many, k = shape
         if name.endswith("_half"):
             shape = (*many[:-1], 2 * many[-1], k)

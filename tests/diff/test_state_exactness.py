@@ -35,6 +35,7 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_next": tiny_scan.qwen3_next,
     "qwen3_5": tiny_scan.qwen3_5,
     "falcon_h1": tiny_hybrid.falcon_h1,
+    "nemotron_h": tiny_hybrid.nemotron_h_moe,
 }
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 

@@ -33,7 +33,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
-    *(tiny_hybrid.falcon_h1,),
+    *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
@@ -49,7 +49,7 @@ GGUF_MODELS = (
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
     *("tiny_gemma4", "tiny_gemma4_moe"),
-    *("tiny_falcon_h1",),
+    *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -133,6 +133,14 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         ssm_multipliers=None,
     ),
     "falcon_h1_norm_first": lambda: tiny_hybrid.falcon_h1(mamba_norm_before_gate=True),
+    "nemotron_h_all": lambda: tiny_hybrid.nemotron_h_moe(
+        layers_block_type=["mamba", "mlp", "attention", "moe"],
+        moe_latent_size=48,
+        n_group=3,
+        topk_group=2,
+        norm_topk_prob=False,
+        use_conv_bias=False,
+    ),
     "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),

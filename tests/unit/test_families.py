@@ -123,6 +123,15 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
     "falcon_h1": lambda: tiny_hybrid.falcon_h1(time_step_limit=[0.1, 0.6]),
+    "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
+        layers_block_type=["mamba", "mlp", "attention", "moe"],
+        hybrid_override_pattern="M-*E",
+        moe_latent_size=48,
+        num_nextn_predict_layers=1,
+        norm_topk_prob=False,
+        tie_word_embeddings=True,
+        time_step_limit=[0.1, 0.6],
+    ),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
@@ -146,6 +155,9 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "lfm2_moe": tiny_state.lfm2_moe,
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
+    "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
+        moe_latent_size=48, num_nextn_predict_layers=1, norm_topk_prob=False
+    ),
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
     "minimax_m2": tiny_moe.minimax_m2,
     "glm4_moe": lambda: tiny_moe.glm4_moe(num_nextn_predict_layers=1),
@@ -155,6 +167,7 @@ _LACKING = {
     ("qwen3_next", "gguf"): ("gate", "up", "down", "key of ffn_size"),
     ("granite_hybrid", "hf"): ("gate", "up", "down", "key of ffn_size"),
     ("granite_hybrid", "gguf"): ("gate", "up", "down", "key of ffn_size"),
+    ("nemotron_h", "gguf"): ("up", "down", "key of ffn_size"),
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
     ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
@@ -286,6 +299,7 @@ def test_latents_of_older_gguf_files(
         (tiny_scan.granite_hybrid, {"mamba_proj_bias": True}),
         (tiny_hybrid.falcon_h1, {"projectors_bias": True}),
         (tiny_hybrid.falcon_h1, {"attention_bias": True}),
+        (tiny_hybrid.nemotron_h, {"mlp_bias": True}),
         (tiny_encoders.nomic_bert, {"prenorm": True}),
         (tiny_encoders.bert, {"is_decoder": True}),
         (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),
