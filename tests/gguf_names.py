@@ -13,6 +13,7 @@ _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mix
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
+_ARCH |= {"hunyuan_v1_moe": "hunyuan-moe"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
 _ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
@@ -137,10 +138,11 @@ _LAYER = {
     "block_sparse_moe.output_linear": "ffn_down_exps",
     "shared_mlp.output_linear": "ffn_down_shexp",
     "mlp.router": "ffn_gate_inp",
+    "mlp.gate.wg": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{
         f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
-        for shared in ("shared_expert", "shared_experts")
+        for shared in ("shared_expert", "shared_experts", "shared_mlp")
         for part in ("gate", "up", "down")
     },
 }
@@ -311,6 +313,17 @@ def _of_lfm2(config: Config) -> dict[str, object]:
     return fields | {"feed_forward_length": -(-inner // multiple) * multiple}
 
 
+def _of_hunyuan(config: Config) -> dict[str, object]:
+    """What config.json lists for each layer is one number."""
+    listed = {
+        "expert_used_count": config["moe_topk"],
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+        "expert_shared_count": config["num_shared_expert"],
+    }
+    fields = {name: x[0] if isinstance(x, list) else x for name, x in listed.items()}
+    return fields | {"expert_shared_feed_forward_length": config["intermediate_size"]}
+
+
 def _latent_fields(config: Config) -> dict[str, object]:
     """What is kept of a token is one key, and a part of it its value."""
     names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim")
@@ -336,6 +349,7 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "lfm2": _of_lfm2,
     "lfm2moe": _of_lfm2,
     "gemma4": gguf_gemma4.fields,
+    "hunyuan-moe": _of_hunyuan,
     "deepseek2": _latent_fields,
     "mamba2": gguf_scan.fields,
     "qwen3next": gguf_scan.fields,

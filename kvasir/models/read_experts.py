@@ -22,7 +22,7 @@ def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | N
     if experts is None:
         return [(size, None) for size in sizes]
     sparse = _sparse_layers(fields, n_layers)
-    inner = fields.integer("expert_size", least=0)
+    inner = _expert_size(fields)
     return [
         (inner or size, _beside(fields, experts, size)) if i in sparse else (size, None)
         for i, size in enumerate(sizes)
@@ -65,7 +65,7 @@ def _experts(fields: Fields) -> ExpertConfig | None:
     if not n_experts or not fields.flag("has_experts"):
         return None
     groups, top_groups = _groups(fields, n_experts)
-    kept, top_k = n_experts // groups * top_groups, fields.integer("top_k")
+    kept, top_k = n_experts // groups * top_groups, fields.of_some("top_k")
     if top_k > kept:
         of_groups = f" in {top_groups} of {groups} groups" if groups > 1 else ""
         expected = f"at most {fields.key('n_experts')} = {n_experts}{of_groups}"
@@ -100,7 +100,13 @@ def _groups(fields: Fields, n_experts: int) -> tuple[int, int]:
 def _shared_size(fields: Fields) -> int:
     """As said, or so many experts wide."""
     size, n_shared = fields.integer("shared_size", least=0), fields.integer("n_shared", least=0)
-    return size or n_shared * (fields.integer("expert_size", least=0) or fields.integer("ffn_size"))
+    return size or n_shared * (_expert_size(fields) or fields.integer("ffn_size"))
+
+
+def _expert_size(fields: Fields) -> int:
+    """As said, of all layers or of each; 0: that of an MLP."""
+    is_listed = isinstance(fields.keys.raw(fields.key("expert_size")), list | tuple)
+    return fields.of_some("expert_size") if is_listed else fields.integer("expert_size", least=0)
 
 
 def _sparse_layers(fields: Fields, n_layers: int) -> set[int]:

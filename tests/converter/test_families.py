@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from tests import tiny, tiny_encoders, tiny_layer_norms, tiny_rope, tiny_state
+from tests import tiny, tiny_encoders, tiny_layer_norms, tiny_moe, tiny_rope, tiny_state
 from tests.loading import load, reference_logits
 from tests.oracle.cases import ENCODERS, GGUF_MODELS, GOLDEN_MODELS, PROMPTS
 from tests.tiny import TinyModel, write_hf
@@ -66,6 +66,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         tiny_layer_norms.phi, num_key_value_heads=4, intermediate_size=256, rope_theta=1e4
     ),
     "tiny_gpt2": wide(tiny_layer_norms.gpt2, n_inner=256),
+    "tiny_hunyuan_moe": lambda: tiny_moe.hunyuan_moe(rope_scaling=None),
     "tiny_falcon": wide(tiny_layer_norms.falcon, num_kv_heads=1, rope_theta=1e4),
     "tiny_falcon_two_norms": wide(tiny_layer_norms.falcon_two_norms, bias=False, rope_theta=1e4),
     "tiny_lfm2_moe": lambda: tiny_state.lfm2_moe(routed_scaling_factor=1.0),

@@ -35,7 +35,7 @@ _EXACT = (
     "bias",
 )
 _EXACT += ("block_sparse_moe.gate.weight", "conv.conv.weight", "feed_forward.gate.weight")
-_EXACT += ("mixer.gate.weight",)
+_EXACT += ("mixer.gate.weight", "mlp.gate.wg.weight")
 _EXACT += ("router.proj.weight", "conv1d.weight")
 """Ends of names of what no format rounds: routers, gates, convolutions, biases."""
 _TURNED = tuple(

@@ -86,6 +86,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         partial_rotary_factor=0.25,
         num_nextn_predict_layers=1,
     ),
+    "hunyuan_v1_moe": lambda: tiny_moe.hunyuan_moe(tie_word_embeddings=True),
     "deepseek_v2": tiny_latent.deepseek_v2,
     "deepseek_v3": lambda: tiny_latent.deepseek_v3(
         norm_topk_prob=False, num_nextn_predict_layers=1

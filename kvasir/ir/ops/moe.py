@@ -154,7 +154,7 @@ def experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     x, n = np.repeat(wide(ins[0]), k, axis=0), n_matrices(len(weights))
     matrices, biases = weights[:n], weights[n:]
     inner = _affine(x, ids, matrices[:-1], biases[:-1])
-    h = gated(*inner, act) if n == 3 else f32(activate(inner[0], act))
+    h = gated(inner[0], inner[1], act) if n == 3 else f32(activate(inner[0], act))
     (y,) = _affine(wide(h), ids, matrices[-1:], biases[-1:])
     return (weighted_sum(f32(y), ins[2]),)
 

@@ -27,6 +27,7 @@ from kvasir.models.families.granite import GRANITE
 from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
+from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
@@ -62,7 +63,7 @@ FAMILIES = (
     *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
-    *(OLMOE, GLM4_MOE, MINIMAX_M2),
+    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE),
     *(DEEPSEEK_V2, DEEPSEEK_V3),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
