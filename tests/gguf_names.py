@@ -15,7 +15,7 @@ _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mis
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
 _ARCH |= {"hunyuan_v1_moe": "hunyuan-moe"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
-_ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
+_ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 _ARCH |= {
     "granitemoehybrid": "granitehybrid",
@@ -334,7 +334,7 @@ def _latent_fields(config: Config) -> dict[str, object]:
         "attention.value_length": rank,
         "attention.key_length_mla": key + rope,
         "expert_weights_norm": config["norm_topk_prob"],
-        "expert_gating_func": 2 if config["model_type"] == "deepseek_v3" else 1,
+        "expert_gating_func": {"deepseek_v2": 1, "deepseek_v3": 2}.get(str(config["model_type"])),
     }
 
 

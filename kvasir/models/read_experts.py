@@ -110,8 +110,12 @@ def _expert_size(fields: Fields) -> int:
 
 
 def _sparse_layers(fields: Fields, n_layers: int) -> set[int]:
-    """Every so many-th layer from the first to the last that may have experts, but those that are
-    said to have none."""
+    """As said of each, or every so many-th layer from the first to the last that may have experts,
+    but those that are said to have none."""
+    kinds = fields.key("mlp_types")
+    if kinds and fields.keys.has(kinds):
+        said = fields.keys.items(kinds, ("dense", "sparse"), n_layers)
+        return {i for i, kind in enumerate(said) if kind == "sparse"}
     first, every = fields.integer("first_sparse", least=0), fields.integer("sparse_every")
     last = fields.integer("last_sparse", least=-1)
     last = n_layers - 1 if last < 0 else min(last, n_layers - 1)

@@ -34,6 +34,7 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
     "granite_hybrid": tiny_scan.granite_hybrid,
     "qwen3_next": tiny_scan.qwen3_next,
     "qwen3_5": tiny_scan.qwen3_5,
+    "qwen3_5_moe": tiny_scan.qwen3_5_moe,
     "falcon_h1": tiny_hybrid.falcon_h1,
     "nemotron_h": tiny_hybrid.nemotron_h_moe,
 }

@@ -91,6 +91,11 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "deepseek_v3": lambda: tiny_latent.deepseek_v3(
         norm_topk_prob=False, num_nextn_predict_layers=1
     ),
+    "glm4_moe_lite": lambda: tiny_latent.glm4_moe_lite(
+        norm_topk_prob=False,
+        num_nextn_predict_layers=1,
+        mlp_layer_types=["dense", "dense", "sparse"],
+    ),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
     "gemma4": lambda: tiny_gemma.gemma4_moe(
@@ -171,6 +176,7 @@ _LACKING = {
     ("nemotron_h", "gguf"): ("up", "down", "key of ffn_size"),
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
     ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
+    ("glm4_moe_lite", "hf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "gguf"): ("q_plain", "q_turned"),
 }

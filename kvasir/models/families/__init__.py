@@ -19,6 +19,7 @@ from kvasir.models.families.gemma_embedding import GEMMA_EMBEDDING
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.glm4 import GLM4
 from kvasir.models.families.glm4_moe import GLM4_MOE
+from kvasir.models.families.glm4_moe_lite import GLM4_MOE_LITE
 from kvasir.models.families.gpt2 import GPT2
 from kvasir.models.families.gpt_neox import GPT_NEOX
 from kvasir.models.families.gpt_oss import GPT_OSS
@@ -64,7 +65,7 @@ FAMILIES = (
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
     *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE),
-    *(DEEPSEEK_V2, DEEPSEEK_V3),
+    *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
