@@ -11,10 +11,9 @@ FALCON = (64, 4, 24, 2, 16)
 """Width; heads of scans, their size, groups, rows of a state."""
 
 
-def falcon_h1(**overrides: object) -> TinyModel:
-    """Attention and a scan in each layer; all multipliers."""
+def _falcon_config(overrides: dict[str, object]) -> dict[str, object]:
     hidden, heads, dim, groups, state = FALCON
-    config: dict[str, object] = {
+    return {
         "architectures": ["FalconH1ForCausalLM"],
         "model_type": "falcon_h1",
         "hidden_size": hidden,
@@ -59,6 +58,12 @@ def falcon_h1(**overrides: object) -> TinyModel:
         "torch_dtype": "float32",
         **overrides,
     }
+
+
+def falcon_h1(**overrides: object) -> TinyModel:
+    """Attention and a scan in each layer; all multipliers."""
+    hidden, heads, dim, _, state = FALCON
+    config = _falcon_config(overrides)
     groups = int(str(config["mamba_n_groups"]))
     shapes: Shapes = {"model.final_layernorm.weight": (hidden,)}
     shapes["lm_head.weight"] = (tiny.VOCAB, hidden)
