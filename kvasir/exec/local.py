@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
@@ -18,8 +19,7 @@ from kvasir.exec.tables import SlotTables
 from kvasir.sampling.masks import Bits
 
 
-@dataclass(frozen=True, slots=True)
-class _Started:
+class _Started(msgspec.Struct, frozen=True):
     future: Future[StepResult]
     masks: StepMasks | None
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from kvasir import _native
 from kvasir.core.errors import KvasirError
+from kvasir.core.params import mask_words
 from kvasir.core.plan import Row, StepPlan
 from kvasir.exec.base import Fills
 from kvasir.exec.rows import logit_rows
-from kvasir.sampling.masks import Bits, n_words
+from kvasir.sampling.masks import Bits
 
 WAIT_SECONDS = 600.0
 """That a step waits for its masks: whoever would bring them has died, or hangs. Who is slow ends
@@ -67,7 +68,7 @@ class StepMasks:
 
     def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
         """``rows``: those that have a mask, of ``n_logits``. Of the others no memory is touched."""
-        self.bits = np.empty((n_logits, n_words(vocab_size)), np.uint32)
+        self.bits = np.empty((n_logits, mask_words(vocab_size)), np.uint32)
         self.ready = np.full(n_logits, NONE, np.int32)
         self.ready[list(rows)] = COMING
         self._changed = threading.Condition()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.serve.keys.key import UNLIMITED, KeyLimits
@@ -16,8 +18,12 @@ def reserve(bound: int) -> int:
     return -(-bound // RESERVE_SHARE)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
+def most_for(n_own: int, bound: int) -> int:
+    """How many there may be of all, for who has ``n_own`` of them, with those that are added."""
+    return bound + (n_own <= reserve(bound)) * reserve(bound)
+
+
+class AdmissionLimits(msgspec.Struct, frozen=True):
     """Of one request: more could never be served, however idle the server is."""
 
     n_choices: int

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
+
+from kvasir.config.serving import ServeOptions
 
 MAX_TARGET_BYTES = 8192
 """Longest request target (path and query)."""
@@ -27,8 +30,7 @@ _SMUGGLED = re.compile(rb"%2e|%5c|%00|\\|//|/\.\.?(?:/|\Z)", re.IGNORECASE)
 Header = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(msgspec.Struct, frozen=True):
     """Sizes in bytes, times in seconds."""
 
     body_bytes: int
@@ -49,8 +51,7 @@ class HttpLimits:
         return self.upload_bytes if is_upload else self.body_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     status: int
     message: str
     retry_after: int | None = None
@@ -95,3 +96,16 @@ def body_length(headers: Sequence[Header]) -> int | None:
     if any(name == b"transfer-encoding" for name, _ in headers):
         return None
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
+
+
+def limits_of(options: ServeOptions) -> HttpLimits:
+    return HttpLimits(
+        body_bytes=options.max_body_bytes,
+        upload_bytes=options.max_file_bytes + FORM_BYTES,
+        head_bytes=options.max_header_bytes,
+        n_headers=options.max_headers,
+        header_timeout=options.header_timeout,
+        body_timeout=options.body_timeout,
+        body_rate=options.body_rate,
+        write_timeout=options.write_timeout,
+    )

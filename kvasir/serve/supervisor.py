@@ -14,11 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
+import msgspec
+
 from kvasir.config.options import EngineOptions, check
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.client import AsyncClient
-from kvasir.serve.frames import FrameError
+from kvasir.serve.framing import FrameError
 from kvasir.serve.link import BadStart, Link
 from kvasir.serve.messages import Shutdown
 from kvasir.serve.procfs import ProcessSigns
@@ -55,8 +57,7 @@ class _Running:
     """Somebody had stopped it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(msgspec.Struct, frozen=True):
     """Of an engine."""
 
     reason: str
@@ -143,6 +144,13 @@ class Supervisor:
         """Start an engine again, if none runs because it sleeps."""
         if self._rest is not None:
             self._rest.woken.set()
+
+    def end_hold(self) -> None:
+        """From now on requests wake the engine, those that wait too, whoever put it to sleep."""
+        if self._rest is not None:
+            self._rest.is_held = self._client.is_held = False
+            if self._client.n_streams:
+                self.wake()
 
     async def awake(self) -> None:
         """``wake``, and wait for the engine. Raises EngineDown."""

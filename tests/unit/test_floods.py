@@ -17,7 +17,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
-from kvasir.serve import frames
+from kvasir.serve import frames, framing
 from kvasir.serve.choices import choices
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
@@ -63,7 +63,7 @@ def received(sock: socket.socket) -> list[object]:
     sock.settimeout(0.05)
     found: list[object] = []
     try:
-        while (payload := frames.receive(sock)) is not None:
+        while (payload := framing.receive(sock)) is not None:
             found.append(frames.decode_from_engine(payload))
     except TimeoutError:
         pass
@@ -324,13 +324,12 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         class Left(Exception):
             pass
 
-        def leaving() -> Iterator[EngineRequest]:
-            first = client.next_id - 3
+        def leaving(first: int) -> Iterator[EngineRequest]:
             yield EngineRequest(first, PROMPT, PARAMS)
             raise Left
 
         with pytest.raises(Left):
-            await client.open(leaving(), Size(3, 1, 3 * len(PROMPT)))
+            await client.open(leaving, Size(3, 1, 3 * len(PROMPT)))
         assert client._admission.n_sent == 101, "what was not sent is not waited for"
         assert client._admission.tokens_sent == 101 * len(PROMPT)
         assert client.n_streams == 1

@@ -1,7 +1,7 @@
 """Falcon-H1: attention and Mamba-2 beside each other in every layer, and multipliers of what each
 part of it reads and gives, which GGUF files have in their matrices."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.families.mamba2 import scan_tensors

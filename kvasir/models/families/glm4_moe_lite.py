@@ -1,6 +1,6 @@
 """GLM-4.7 Flash: DeepSeek V3 in other sizes; its GGUF files are those of DeepSeek."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.deepseek_v3 import DEEPSEEK_V3
 from kvasir.models.family import ModelField

@@ -1,6 +1,6 @@
 """Hunyuan with experts (A13B), beside which one sees every token."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.family import ModelField, TensorNames

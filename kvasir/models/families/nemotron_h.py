@@ -1,7 +1,7 @@
 """Nemotron-H, Nemotron 3 (Nano, Super): layers of one part each, a Mamba-2 scan, attention without
 rope, an MLP without gate, or experts without gate beside a shared one."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.deepseek_v3 import DEEPSEEK_V3
 from kvasir.models.families.llama import LLAMA
