@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError, RequestError
 from kvasir.core.tiles import Slicing
-from kvasir.models.keys import Keys
-from kvasir.models.tower import n_tokens_of, sees, slicing_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.placeholders import IMAGE, Placeholders, written
 from kvasir.weights.source import ModelSource
@@ -21,6 +19,12 @@ class Sight:
 
 def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     """None for a model that sees nothing. Raises ModelError where its files do not fit."""
+    if source.kind != "hf" or "vision_config" not in source.config:
+        return None
+    # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
+    from kvasir.models.keys import Keys
+    from kvasir.models.tower import n_tokens_of, sees, slicing_of
+
     if not sees(source):
         return None
     keys = Keys(source.config, f"{source.path}: config.json")

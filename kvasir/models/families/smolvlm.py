@@ -1,6 +1,6 @@
 """SmolVLM and Idefics 3: a Llama that sees, with a SigLIP tower (``models.tower``)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 
