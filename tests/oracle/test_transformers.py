@@ -91,6 +91,7 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
     return replace(model, tensors=multiplied(tensors, model.config, -1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
 @pytest.mark.parametrize("name", GGUF_MODELS)
 def test_logits_from_gguf(name: str, format: str, torch_logits: Logits, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -15,13 +14,14 @@ from kvasir.toolcalls.pieces import CallBegin, Piece, message_of
 from kvasir.toolcalls.reading import Reading
 from kvasir.toolcalls.table import FORMATS, REASONING
 from kvasir.toolcalls.writing import written
+from tests.forms import IS_LONG
 from tests.tool_templates import Calls
 
 CALLS: Calls = [("get", {"city": 'a "b"', "o": {"x": [1, "}"]}}), ("get_x", {})]
 SCHEMA = {"properties": {"city": {"type": "string"}, "o": {"type": "object"}}}
 KINDS = kinds_of([Tool("get", SCHEMA)])
 THINK = next(one for one in REASONING if one.begin == "<think>")
-N_MUTANTS = 1_000_000 if os.environ.get("KVASIR_LONG") else 10_000
+N_MUTANTS = 1_000_000 if IS_LONG else 10_000
 CUTS = '<>{}[]"\\ \n/|=:,`$~aé'
 
 

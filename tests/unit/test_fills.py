@@ -19,7 +19,8 @@ from kvasir.grammar.masks import GrammarMasks
 from kvasir.sampling.masks import Bits, NativeFill
 from tests import exactness
 from tests.byte_grammar import byte_tokens
-from tests.exactness import Answer, Drafts, Variant, baseline, run
+from tests.drafting import Drafts
+from tests.exactness import Answer, Variant, baseline, run
 from tests.unit.test_grammar_rows import SIZES, requests
 
 N_WORDS = 2

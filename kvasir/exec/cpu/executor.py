@@ -83,12 +83,12 @@ class CpuExecutor(LocalExecutor):
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
         self._kv = KVMemory.allocate(bundle.kv, sizes)
-        self._arrays = _step_arrays(bundle, sizes)
         lowered = lower(
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=logits_tile(sizes)
         )
         tower = LoweredTower.of(bundle.tower) if bundle.tower else None
         self.lowered = lowered[TARGET]
+        self._arrays = _step_arrays(bundle, sizes, self.lowered)
         n_bytes = max(each.arena_bytes for each in lowered.values())
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
@@ -168,6 +168,7 @@ class CpuExecutor(LocalExecutor):
         )
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
+        self._arrays.drew(plan, outputs)
         drafts = self._arrays.read_drafts(plan)
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
@@ -247,6 +248,11 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
         )
 
 
-def _step_arrays(bundle: Bundle, sizes: EngineSizes) -> StepArrays:
+def _step_arrays(bundle: Bundle, sizes: EngineSizes, lowered: Lowered) -> StepArrays:
+    """``lowered``: the target."""
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
-    return StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+    arrays = StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+    n_kept = arrays.keep_inputs(lowered.kept_columns)
+    if n_kept and not lowered.takes_drafts:
+        raise ModelError(f"{n_kept} drafted tokens: a scan has no convolution in front of it")
+    return arrays
