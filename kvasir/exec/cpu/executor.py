@@ -19,7 +19,7 @@ from kvasir.core.plan import MAX_DRAFTS, Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
-from kvasir.exec.cpu.lower import WeightUse, lower
+from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.native import Machine, Memory, logits_tile
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
