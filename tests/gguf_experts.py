@@ -43,7 +43,9 @@ def with_experts(tensors: Mapping[str, Array]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     stacks: dict[str, list[Array]] = {}
     for name, tensor in tensors.items():
-        layer, _, rest = name.removeprefix("model.layers.").partition(".")
+        layer, _, rest = (
+            name.removeprefix("backbone.layers.").removeprefix("model.layers.").partition(".")
+        )
         if rest in _PARTS:
             names, cut = _PARTS[rest]
             found |= {f"blk.{layer}.{x}": y for x, y in zip(names, cut(tensor), strict=True)}

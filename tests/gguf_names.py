@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tests import gguf_gemma4, gguf_rope, gguf_scan
+from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
 
 Config = Mapping[str, object]
 
@@ -13,11 +13,13 @@ _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mix
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
+_ARCH |= {"hunyuan_v1_moe": "hunyuan-moe"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
-_ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}
+_ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
 _ARCH |= {
     "granitemoehybrid": "granitehybrid",
+    "falcon_h1": "falcon-h1",
     "qwen3_next": "qwen3next",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
@@ -25,6 +27,7 @@ _ARCH |= {
 _ARCH |= {"gemma4_text": "gemma4", "xlm-roberta": "bert", "modernbert": "modern-bert"}
 """By model_type, where it is another."""
 PERMUTED = {"llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm"}
+PERMUTED |= {"nemotron_h", "nemotron_h_moe"}
 """Architectures whose rows of q and k are reordered."""
 _TOP = {
     **gguf_gemma4.TOP,
@@ -55,6 +58,7 @@ _TOP = {
 _LAYER = {
     **gguf_gemma4.LAYER,
     **gguf_scan.LAYER,
+    **gguf_hybrid.LAYER,
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -134,16 +138,18 @@ _LAYER = {
     "block_sparse_moe.output_linear": "ffn_down_exps",
     "shared_mlp.output_linear": "ffn_down_shexp",
     "mlp.router": "ffn_gate_inp",
+    "mlp.gate.wg": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{
         f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
-        for shared in ("shared_expert", "shared_experts")
+        for shared in ("shared_expert", "shared_experts", "shared_mlp")
         for part in ("gate", "up", "down")
     },
 }
 _BARE = {
     **gguf_gemma4.BARE,
     **gguf_scan.BARE,
+    **gguf_hybrid.BARE,
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
@@ -233,6 +239,8 @@ def gguf_arch(config: Config) -> str:
     kind = str(config["model_type"])
     if config.get("use_bidirectional_attention"):
         return "gemma-embedding"
+    if kind == "nemotron_h":
+        return gguf_hybrid.arch(config)
     return _ARCH.get(kind, kind)
 
 
@@ -305,6 +313,17 @@ def _of_lfm2(config: Config) -> dict[str, object]:
     return fields | {"feed_forward_length": -(-inner // multiple) * multiple}
 
 
+def _of_hunyuan(config: Config) -> dict[str, object]:
+    """What config.json lists for each layer is one number."""
+    listed = {
+        "expert_used_count": config["moe_topk"],
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+        "expert_shared_count": config["num_shared_expert"],
+    }
+    fields = {name: x[0] if isinstance(x, list) else x for name, x in listed.items()}
+    return fields | {"expert_shared_feed_forward_length": config["intermediate_size"]}
+
+
 def _latent_fields(config: Config) -> dict[str, object]:
     """What is kept of a token is one key, and a part of it its value."""
     names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim")
@@ -315,7 +334,7 @@ def _latent_fields(config: Config) -> dict[str, object]:
         "attention.value_length": rank,
         "attention.key_length_mla": key + rope,
         "expert_weights_norm": config["norm_topk_prob"],
-        "expert_gating_func": 2 if config["model_type"] == "deepseek_v3" else 1,
+        "expert_gating_func": {"deepseek_v2": 1, "deepseek_v3": 2}.get(str(config["model_type"])),
     }
 
 
@@ -330,11 +349,15 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "lfm2": _of_lfm2,
     "lfm2moe": _of_lfm2,
     "gemma4": gguf_gemma4.fields,
+    "hunyuan-moe": _of_hunyuan,
     "deepseek2": _latent_fields,
     "mamba2": gguf_scan.fields,
     "qwen3next": gguf_scan.fields,
     "qwen35": gguf_scan.fields,
     "qwen35moe": gguf_scan.fields,
     "granitehybrid": gguf_scan.fields,
+    "falcon-h1": gguf_scan.fields,
+    "nemotron_h": gguf_hybrid.nemotron_fields,
+    "nemotron_h_moe": gguf_hybrid.nemotron_fields,
 }
 """By architecture; None: not that field."""

@@ -46,6 +46,8 @@ _FIELDS = {
     "mamba_d_conv": "ssm.conv_kernel",
     "mamba_n_groups": "ssm.group_count",
     "mamba_n_heads": "ssm.time_step_rank",
+    "mamba_num_heads": "ssm.time_step_rank",
+    "ssm_state_size": "ssm.state_size",
     "linear_key_head_dim": "ssm.state_size",
     "linear_conv_kernel_dim": "ssm.conv_kernel",
     "linear_num_key_heads": "ssm.group_count",
@@ -60,11 +62,17 @@ def number(config: Config, *names: str) -> int:
     return value
 
 
+def scan_fields(config: Config) -> dict[str, object]:
+    return {key: config[x] for x, key in _FIELDS.items() if x in config}
+
+
 def fields(config: Config) -> dict[str, object]:
     """Those that it writes beside what all models have, without the architecture's name."""
-    found: dict[str, object] = {key: config[x] for x, key in _FIELDS.items() if x in config}
+    found = scan_fields(config)
     if config["model_type"] in _DELTA:
         return found | _delta_fields(config)
+    if config["model_type"] == "falcon_h1":
+        return found | {"ssm.inner_size": config["mamba_d_ssm"], "embedding_scale": None}
     expand = number(config, "expand", "mamba_expand")
     found["ssm.inner_size"] = expand * number(config, "hidden_size")
     if config["model_type"] == "mamba2":

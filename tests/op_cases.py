@@ -134,6 +134,7 @@ def _row_cases() -> Iterator[OpCase]:
     for act in ("silu", "gelu_tanh", "gelu"):
         yield case(f"gated-{act}", "gated_act", [rows("a", "T", 7), rows("b", "T", 7)], act=act)
         yield case(f"act-{act}", "act", [rows("a", "T", 7)], act=act)
+    yield case("act-relu2", "act", [rows("a", "T", 7)], act="relu2")
     yield case("add", "add", [rows("a", "T", 9), rows("b", "T", 9)])
     yield case("scale", "scale", [rows("x", "T", 9)], factor=0.3, softcap=0.0)
     yield case("gate-rows", "gate_rows", [rows("x", "T", 9), rows("g", "T", 1)])
@@ -286,6 +287,7 @@ def _expert_cases() -> Iterator[OpCase]:
     for name, act, more in (("experts", "silu", []), ("experts-bias", "clamped_swiglu", biases)):
         weights = [gate, up, down, *more]
         yield case(name, "experts", [x, chosen, shares], weights, top_k=2, act=act)
+    yield case("experts-ungated", "experts", [x, chosen, shares], [up, down], top_k=2, act="relu2")
     for dtype in ("f32", "bf16", "q8"):
         gated: dict[str, Attr] = {
             "top_k": 2,

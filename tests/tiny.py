@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests import gguf_gemma4, gguf_rope, gguf_scan
+from tests import gguf_gemma4, gguf_hybrid, gguf_rope, gguf_scan
 from tests.gguf_experts import with_experts
 from tests.gguf_latents import with_latents
 from tests.gguf_names import PERMUTED, gguf_arch, gguf_fields, gguf_name
@@ -287,6 +287,7 @@ def gguf_parts(model: TinyModel, format: str) -> GgufParts:
     plain = {name: ("F32", values) for name, values in factors.items()}
     model = fused(model, "self_attn", "qkv") if arch == "chatglm" else model
     own = gguf_scan.with_parts(with_latents(model.tensors), model.config)
+    own = gguf_hybrid.multiplied(own, model.config)
     for name, values in with_experts(own).items():
         if name.startswith("pooler."):
             continue

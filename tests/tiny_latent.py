@@ -53,6 +53,14 @@ def deepseek_v3(**overrides: object) -> TinyModel:
     return _deepseek("tiny-deepseek-v3", "DeepseekV3", "deepseek_v3", {**own, **overrides})
 
 
+def glm4_moe_lite(**overrides: object) -> TinyModel:
+    """Its layers say whether they have experts."""
+    kinds = {"mlp_layer_types": ["dense", "sparse", "sparse"]}
+    own = {**_OWN, "q_lora_rank": QUERY_RANK, "norm_topk_prob": True, "rope_interleave": True}
+    own |= {"num_nextn_predict_layers": 0, "rope_scaling": None, "rope_theta": 20000.0}
+    return _deepseek("tiny-glm-flash", "Glm4MoeLite", "glm4_moe_lite", own | kinds | overrides)
+
+
 def _deepseek(name: str, prefix: str, kind: str, own: dict[str, object]) -> TinyModel:
     model = tiny.llama(name, **own)
     names = {"architectures": [f"{prefix}ForCausalLM"], "model_type": kind}
@@ -66,7 +74,7 @@ def _deepseek(name: str, prefix: str, kind: str, own: dict[str, object]) -> Tiny
     for layer in sparse_layers(model)[model.size("first_k_dense_replace") :]:
         shapes |= mixture(f"{layer}.mlp", 8, "gate")
         shapes |= gated_mlp(f"{layer}.mlp.shared_experts", 2 * INNER)
-        if kind == "deepseek_v3":
+        if kind != "deepseek_v2":
             shapes[f"{layer}.mlp.gate.e_score_correction_bias"] = (8,)
     return with_tensors(model, name, shapes)
 

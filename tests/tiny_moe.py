@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tests import tiny, tiny_kin
+from tests import tiny, tiny_kin, tiny_rope
 from tests.tiny import Array, TinyModel
 
 HIDDEN, INNER, SHARED = 64, 32, 96
@@ -213,6 +213,28 @@ def glm4_moe(**overrides: object) -> TinyModel:
     return with_tensors(model, model.name, shapes)
 
 
+def hunyuan_moe(**overrides: object) -> TinyModel:
+    """Sizes of experts and how many are chosen, layer by layer; all biases of attention."""
+    n_layers = 3
+    own: dict[str, object] = {
+        "num_hidden_layers": n_layers,
+        "intermediate_size": INNER,
+        "num_experts": 6,
+        "moe_topk": [2] * n_layers,
+        "moe_intermediate_size": [INNER] * n_layers,
+        "num_shared_expert": [1] * n_layers,
+        "use_mixed_mlp_moe": True,
+    }
+    model = tiny_rope.hunyuan_dense(**(own | overrides))
+    names = {"architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe"}
+    model = replace(model, config={**model.config, **names})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in sparse_layers(model):
+        shapes |= mixture(f"{layer}.mlp", 6, "gate.wg")
+        shapes |= gated_mlp(f"{layer}.mlp.shared_mlp", INNER)
+    return with_tensors(model, "tiny-hunyuan-moe", shapes)
+
+
 def sparse_layers(model: TinyModel) -> list[str]:
     """Prefixes of the layers that are not said to be dense."""
     dense = model.config.get("mlp_only_layers") or ()
@@ -258,5 +280,7 @@ def _tensor(key: str, shape: tuple[int, ...]) -> Array:
     if key.endswith("sinks"):
         return tiny.uniform(key, shape, 1.0, 1.0)
     # Routers far apart, so that rounding seldom changes the choice of experts.
-    is_router = key.endswith(("gate.weight", "router.layer.weight", "router.weight"))
+    is_router = key.endswith(
+        ("gate.weight", "gate.wg.weight", "router.layer.weight", "router.weight")
+    )
     return tiny.uniform(key, shape, (4.0 if is_router else 1.0) * (3.0 / shape[-1]) ** 0.5)

@@ -31,7 +31,7 @@ def _tensor(name: str, shape: tuple[int, ...]) -> Array:
     if name.endswith("norm.weight") and "qwen3" in name and "linear_attn" not in name:
         return uniform(name, shape, 0.3)  # one more
     if (
-        "router" in name or "mlp.gate." in name
+        "router" in name or "mlp.gate." in name or "mixer.gate." in name
     ):  # far apart, so that rounding seldom changes the choice of experts
         return uniform(name, shape, 0.8)
     if len(shape) == 1:

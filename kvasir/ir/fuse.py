@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kvasir.ir.ops import ShapeError
+from kvasir.ir.ops.moe import n_matrices
+from kvasir.ir.ops.rows import APART
 from kvasir.ir.program import Op, Program, freeze
 from kvasir.ir.rewrite import Edit, Graph, graph
 
@@ -135,22 +137,29 @@ def _rope_write(attention: Op, q: _HeadPath, k: _HeadPath, v: _HeadPath, linear:
     return Op("rope_write", ins, attention.ins[:1], norms, freeze(attrs))
 
 
+_NO_EPILOGUE = {"epilogue": "none", "act": "none"}
+
+
 def expand_experts(program: Program) -> Program:
-    """experts -> two expert_linears and combine."""
+    """experts -> two expert_linears and combine; without a gate an activation between them."""
     edit = Edit(program)
     for index, op in enumerate(program.ops):
         if op.kind != "experts":
             continue
         x, ids, weights = op.ins
-        k, has_bias = op.integer("top_k"), len(op.weights) > 3
-        inner, outer = (*op.weights[:2], *op.weights[3:5]), (op.weights[2], *op.weights[5:])
+        k, n = op.integer("top_k"), n_matrices(len(op.weights))
+        matrices, biases = op.weights[:n], op.weights[n:]
+        inner, outer = matrices[:-1] + biases[:-1], matrices[-1:] + biases[-1:]
         hidden, pairs = f"{op.outs[0]}.hidden", f"{op.outs[0]}.pairs"
-        both = {"top_k": k, "bias": has_bias}
-        first = freeze({**both, "epilogue": "gated", "act": op.word("act"), "per_pair": False})
-        second = freeze({**both, "epilogue": "none", "act": "none", "per_pair": True})
+        both, act, is_gated = {"top_k": k, "bias": bool(biases)}, op.word("act"), n == 3
+        made = hidden if is_gated else f"{op.outs[0]}.up"
+        epilogue = {"epilogue": "gated", "act": act} if is_gated else _NO_EPILOGUE
+        first = freeze({**both, **epilogue, "per_pair": False})
+        second = freeze({**both, **_NO_EPILOGUE, "per_pair": True})
         edit.replace(
             index,
-            Op("expert_linear", (x, ids), (hidden,), inner, first),
+            Op("expert_linear", (x, ids), (made,), inner, first),
+            *([] if is_gated else [Op("act", (made,), (hidden,), (), freeze({"act": act}))]),
             Op("expert_linear", (hidden, ids), (pairs,), outer, second),
             Op("combine", (pairs, weights), op.outs, (), freeze({"top_k": k})),
         )
@@ -176,10 +185,10 @@ def fuse_gated(program: Program) -> Program:
 
 
 def fuse_act(program: Program) -> Program:
-    """linear, act -> linear with that activation."""
+    """linear, act -> linear with that activation, where there is such a linear."""
     links, edit = graph(program), Edit(program)
     for index, op in enumerate(program.ops):
-        if op.kind != "act":
+        if op.kind != "act" or op.word("act") in APART:
             continue
         maker = links.makers[op.ins[0]]
         linear = program.ops[maker]

@@ -57,7 +57,7 @@ class Transform(msgspec.Struct, frozen=True):
     """A named step of ``kvasir.weights.transforms`` between the file's tensor and the weight."""
 
     name: str
-    args: tuple[int, ...] = ()
+    args: tuple[int | float, ...] = ()
 
 
 class Weight(msgspec.Struct, frozen=True):

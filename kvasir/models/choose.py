@@ -92,22 +92,26 @@ def _bare(architecture: str) -> str:
 
 def _of_gguf(source: ModelSource) -> Chosen:
     arch = source.config.get("general.architecture")
-    found = [family for family in FAMILIES if arch and family.gguf == arch]
+    found = [family for family in FAMILIES if arch in family.gguf.split()]
     if not found:
-        known = sorted({family.gguf for family in FAMILIES} - {""})
+        known = sorted({name for family in FAMILIES for name in family.gguf.split()})
         raise _refusal(source, f"{source.path}: general.architecture {arch!r}", known)
     keys = Keys(source.config, str(source.path), f"{arch}.")
     has_experts = keys.integer("expert_count", 0, least=0) > 0
     fits = [family for family in found if ("n_experts" in family.fields) == has_experts]
-    fits = [family for family in fits or found if _routes_so(family, keys)] or fits
+    fits = [family for family in fits or found if _routes_so(family, keys, source)] or fits
     family = with_qkv(_fitting(fits or found, source), is_fused(source.tensors))
     return Chosen(Fields(family, keys, "gguf"))
 
 
-def _routes_so(family: Family, keys: Keys) -> bool:
-    """Whether its experts are weighed as the file says, if it does."""
+def _routes_so(family: Family, keys: Keys, source: ModelSource) -> bool:
+    """Whether its experts are weighed as the file says; files of GLM-4.7 Flash do not, but have the
+    bias of such experts."""
     said, own = keys.raw("expert_gating_func"), family.harmless.get("expert_gating_func")
-    return said is None or own is None or said in own
+    if own is None:
+        return True
+    has_bias = any(name.endswith("exp_probs_b.bias") for name in source.tensors)
+    return has_bias == ("choice_bias" in family.tensors) if said is None else said in own
 
 
 def _fitting(found: list[Family], source: ModelSource) -> Family:

@@ -13,7 +13,7 @@ from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
-from kvasir.models.parts import layer_embeddings, record_linear, record_norm
+from kvasir.models.parts import layer_embeddings, record_linear, record_norm, record_scale
 from kvasir.models.rope import rope_table
 from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
@@ -119,7 +119,8 @@ class _Block:
             normed = self._norm(x, "attn_norm")
             of_mlp = normed if self.config.block.one_norm else self._norm(x, "mlp_norm")
             return self._add(self._add(x, self._attention(normed), "attn"), mlp(of_mlp), "mlp")
-        x = self._residual(x, "attn", self._mixer)
+        if self.spec.mixes:
+            x = self._residual(x, "attn", self._mixer)
         if experts is None and not self.spec.ffn_size:
             return x
         if self.config.block.beside and experts is not None:
@@ -159,16 +160,21 @@ class _Block:
         return total if is_last else self._norm(total, f"{part}_norm")
 
     def _add(self, x: str, y: str, part: str) -> str:
-        factor = self.config.residual_scale
-        if factor != 1.0:
-            scaled = self._value(f"{part}.scaled")
-            y = self.builder.op("scale", (y,), scaled, factor=factor, softcap=0.0)
+        y = self._scaled(y, self.config.residual_scale, f"{part}.scaled")
         return self.builder.op("add", (x, y), self._value(f"x.{part}"))
 
     def _mixer(self, x: str) -> str:
-        if self.spec.scan is not None:
-            return linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
-        return self._short_conv(x) if self.spec.n_taps else self._attention(x)
+        factors = self.config.multipliers
+        if self.spec.n_taps:
+            return self._short_conv(x)
+        y = ""
+        if self.spec.attends:
+            y = self._scaled(self._attention(x), factors.attention, "o.scaled")
+        if self.spec.scan is None:
+            return y
+        z = linear_scan(self.builder, self.config, self.layer, self.spec.scan, x)
+        z = self._scaled(z, factors.scan, "scan_out.scaled")
+        return self.builder.op("add", (y, z), self._value("mixers")) if y else z
 
     def _attention(self, x: str) -> str:
         if self.spec.latent is not None:
@@ -264,7 +270,9 @@ class _Block:
         )
 
     def _mlp(self, x: str) -> str:
-        return self._inner_mlp(x, self.spec.ffn_size)
+        factors = self.config.multipliers
+        x = self._scaled(x, factors.mlp_in, "mlp.rows")
+        return self._scaled(self._inner_mlp(x, self.spec.ffn_size), factors.mlp_out, "down.scaled")
 
     def _inner_mlp(self, x: str, inner: int, prefix: str = "") -> str:
         block, hidden = self.config.block, self._value(f"{prefix}hidden")
@@ -276,7 +284,12 @@ class _Block:
 
     def _mixture(self, experts: ExpertConfig, x: str) -> str:
         """Experts, and beside them those that see every token."""
-        chosen = self._experts(experts, x)
+        if experts.width:
+            rows = self._linear(x, "experts_in", experts.width, False)
+            chosen = self._experts(experts, rows, x)
+            chosen = self._linear(chosen, "experts_out", self.config.hidden_size, False)
+        else:
+            chosen = self._experts(experts, x)
         if not experts.shared_size:
             return chosen
         shared = self._inner_mlp(x, experts.shared_size, "shared.")
@@ -323,16 +336,17 @@ class _Block:
             factors, out = self._weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
             weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
         k, act, out = experts.top_k, config.block.act, self._value("experts")
-        matrices = self._expert_weights(experts.n_experts)
+        matrices = self._expert_weights(experts)
         return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
 
-    def _expert_weights(self, n: int) -> tuple[str, ...]:
-        """Matrices of ``n`` experts, then their biases, if any."""
-        inner, hidden = self.spec.ffn_size, self.config.hidden_size
+    def _expert_weights(self, experts: ExpertConfig) -> tuple[str, ...]:
+        """Matrices, then their biases, if any."""
+        n, inner = experts.n_experts, self.spec.ffn_size
+        width = experts.width or self.config.hidden_size
         shapes: dict[str, tuple[int, ...]] = {
-            "gate": (n, inner, hidden),
-            "up": (n, inner, hidden),
-            "down": (n, hidden, inner),
+            **({"gate": (n, inner, width)} if self.config.block.gated else {}),
+            "up": (n, inner, width),
+            "down": (n, width, inner),
         }
         if self.config.block.expert_bias:
             shapes |= {f"{name}_bias": shape[:2] for name, shape in shapes.items()}
@@ -341,6 +355,9 @@ class _Block:
     def _norm(self, x: str, name: str, out: str = "") -> str:
         weight, out = self._named(name), out or self._value(name)
         return record_norm(self.builder, self.config, x, weight, out)
+
+    def _scaled(self, x: str, factor: float, name: str) -> str:
+        return record_scale(self.builder, x, factor, self._value(name))
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
         weight, out = self._named(name), self._value(name)

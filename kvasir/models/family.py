@@ -57,6 +57,7 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "rotary_dim": 0,
         "yarn_truncate": True,
         "query_beta": 0.0,
+        "rms_eps": 0.0,
         "learned_positions": False,
         "padding_id": -1,
         "n_types": 0,
@@ -90,6 +91,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "expert_scale": 1.0,
         "expert_size": 0,
         "shared_size": 0,
+        "expert_width": 0,
+        "scan_act": "silu",
         "n_shared": 0,
         "first_sparse": 0,
         "sparse_every": 1,
@@ -105,6 +108,14 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "scan_expand": 0.0,
         "conv_bias": False,
         "tiled_heads": False,
+        "scan_beside": False,
+        "scan_normed": True,
+        "scan_norm_first": False,
+        "key_scale": 1.0,
+        "attention_in": 1.0,
+        "attention_out": 1.0,
+        "scan_in_scale": 1.0,
+        "scan_out_scale": 1.0,
     }
 )
 """What a family has that leaves a field out: as if it were not there."""
@@ -117,7 +128,8 @@ class Family(msgspec.Struct, frozen=True):
     architectures: tuple[str, ...]
     """In config.json."""
     gguf: str
-    """The architecture of its GGUF files; empty: they are those of another family."""
+    """The architecture of its GGUF files; empty: they are those of another family. There may be
+    several, spaces between them."""
     fields: Mapping[str, ModelField]
     tensors: Mapping[str, TensorNames]
     harmless: Mapping[str, tuple[object, ...] | None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from kvasir.models.family import Family
+from kvasir.models.family import Family, always
 
 Rule = Callable[[Family], bool]
 
@@ -49,6 +49,8 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
         "layer embeddings": _has("layer_embed"),
         "short convolutions": _has("n_taps"),
         "linear scans": _has("scan_rule"),
+        "one-part layers": _has("parts"),
+        "parallel mixers": lambda family: family.fields.get("scan_beside") == always(True),
         "output gate": _is("output_gate"),
         "latent attention": _has("latent_size"),
         "experts": _has("n_experts"),
@@ -67,23 +69,25 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "logits": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
-            falcon_two_norms gemma gemma2 gemma3 gemma4 gemma_embedding glm glm4 glm4_moe gpt2
-            gpt_neox gpt_oss gptj granite granite_hybrid granite_moe hunyuan_v1_dense lfm2
-            lfm2_moe llama mamba2 minicpm minimax_m2 ministral ministral3 mistral mixtral
-            modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5
-            qwen3_5_moe qwen3_moe qwen3_next roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
+            falcon_h1 falcon_two_norms gemma gemma2 gemma3 gemma4 gemma_embedding glm glm4
+            glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss gptj granite granite_hybrid granite_moe
+            hunyuan_v1_dense hunyuan_v1_moe lfm2 lfm2_moe llama mamba2 minicpm minimax_m2
+            ministral ministral3 mistral mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3
+            olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next
+            roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
         ),
         "file": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
-            falcon_two_norms gemma gemma4 gemma_embedding glm glm4 glm4_moe gpt2 gpt_neox gpt_oss
-            granite granite_hybrid granite_moe hunyuan_v1_dense lfm2 lfm2_moe llama mamba2 minicpm
-            minimax_m2 ministral3 mixtral modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2
-            qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next roberta seed_oss smollm3
-            stablelm starcoder2"""
+            falcon_h1 falcon_two_norms gemma gemma4 gemma_embedding glm glm4 glm4_moe glm4_moe_lite
+            gpt2 gpt_neox gpt_oss granite granite_hybrid granite_moe hunyuan_v1_dense hunyuan_v1_moe
+            lfm2 lfm2_moe llama mamba2 minicpm minimax_m2 ministral3 mixtral modern_bert nemotron_h
+            nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5 qwen3_5_moe
+            qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm starcoder2"""
         ),
         "exact": _names(
-            """deepseek_v2 deepseek_v3 gemma3 gemma4 glm4_moe gpt2 gpt_oss granite_hybrid lfm2
-            lfm2_moe llama mamba2 ministral3 mixtral qwen3_5 qwen3_next smolvlm"""
+            """deepseek_v2 deepseek_v3 falcon_h1 gemma3 gemma4 glm4_moe gpt2 gpt_oss
+            granite_hybrid lfm2 lfm2_moe llama mamba2 ministral3 mixtral nemotron_h qwen3_5
+            qwen3_5_moe qwen3_next smolvlm"""
         ),
     }
 )

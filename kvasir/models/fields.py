@@ -40,6 +40,17 @@ class Fields(msgspec.Struct, frozen=True):
             return (self.integer(name, least),) * n_layers
         return self.keys.integers(key, n_layers, least)
 
+    def of_some(self, name: str) -> int:
+        """What files say of all layers, or of some beside 0 of the others."""
+        key = self.key(name)
+        said = self.keys.raw(key) if key else None
+        if not isinstance(said, list | tuple):
+            return self.integer(name)
+        counts = {count for count in said if count != 0}
+        if len(counts) != 1 or not all(type(count) is int and count > 0 for count in counts):
+            raise self.error(name, said, "one number of some layers, and 0 of the others")
+        return int(counts.pop())
+
     def number(self, name: str, least: float = 0.0, most: float = LARGEST) -> float:
         key, default = self._known(name)
         if isinstance(default, int | float) and not self._says(key):

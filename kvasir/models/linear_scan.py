@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import Attr, state_spec
-from kvasir.models.parts import record_linear
+from kvasir.models.parts import record_linear, record_scale
 from kvasir.models.spec import ModelConfig, ScanSpec
 
 DELTA_EPS = 1e-6
@@ -16,9 +16,10 @@ def linear_scan(builder: Builder, config: ModelConfig, layer: int, spec: ScanSpe
     """Projections, convolution, scan, gated norm, projection."""
     scan = _Scan(builder, config, layer, spec)
     y = scan.recurrence(scan.convolution(scan.linear(x, "scan_in", spec.columns)), x)
-    gate = scan.linear(x, "scan_gate", spec.inner)
+    rows = record_scale(builder, x, config.multipliers.scan_gate, f"l{layer}.scan_gate.rows")
+    gate = scan.linear(rows, "scan_gate", spec.inner)
     gate = builder.op("act", (gate,), f"{gate}.silu", act="silu")
-    gated = scan.norm_of_gated if spec.rule == "ssd" else scan.gated_norm
+    gated = scan.norm_and_gate if spec.rule == "ssd" else scan.gated_norm
     return scan.linear(gated(y, gate), "scan_out", config.hidden_size)
 
 
@@ -26,7 +27,7 @@ class _Scan:
     def __init__(self, builder: Builder, config: ModelConfig, layer: int, spec: ScanSpec) -> None:
         self.builder, self.config, self.spec = builder, config, spec
         self.weights, self.values = f"layers.{layer}.", f"l{layer}."
-        self.kept = config.kept_at(layer)
+        self.kept = config.kept_at(layer) + config.layers[layer].attends
 
     def linear(self, x: str, name: str, n: int) -> str:
         return record_linear(self.builder, x, self.weights + name, self.values + name, n)
@@ -48,6 +49,8 @@ class _Scan:
         self.builder.kv(state_spec(layer, spec.state_sizes[1]))
         is_ssd = spec.rule == "ssd"
         steps = [self.linear(x, name, n) for name in ("scan_step", "scan_share")[: 2 - is_ssd]]
+        out, factor = f"{steps[0]}.scaled", self.config.multipliers.scan_step
+        steps[0] = record_scale(self.builder, steps[0], factor, out)
         names = ("step_bias", "scan_rate", "scan_skip")[: 2 + is_ssd]
         return self.builder.op(
             "linear_scan",
@@ -66,11 +69,15 @@ class _Scan:
             eps=0.0 if is_ssd else DELTA_EPS,
         )
 
-    def norm_of_gated(self, y: str, gate: str) -> str:
+    def norm_and_gate(self, y: str, gate: str) -> str:
+        """A norm of groups on either side of the gate, or none."""
+        y = self.group_norm(y) if self.spec.norm == "plain" else y
+        y = self.gated(y, gate)
+        return self.group_norm(y) if self.spec.norm == "gated" else y
+
+    def group_norm(self, y: str) -> str:
         """Each group is normed by itself."""
-        n, inner = self.spec.n_groups, self.spec.inner
-        y = self.builder.op("mul_columns", (y, gate), self.values + "scan.gated", column=0)
-        weight = (self.weight("scan_norm", inner),)
+        n, weight = self.spec.n_groups, (self.weight("scan_norm", self.spec.inner),)
         if n == 1:
             return self.head_norm(y, 1, weight)
         return self.builder.op(
@@ -79,7 +86,10 @@ class _Scan:
 
     def gated_norm(self, y: str, gate: str) -> str:
         """Each head is normed by itself."""
-        y = self.head_norm(y, self.spec.n_heads, (self.weight("scan_norm", self.spec.head_dim),))
+        weight = self.weight("scan_norm", self.spec.head_dim)
+        return self.gated(self.head_norm(y, self.spec.n_heads, (weight,)), gate)
+
+    def gated(self, y: str, gate: str) -> str:
         return self.builder.op("mul_columns", (y, gate), self.values + "scan.gated", column=0)
 
     def head_norm(self, y: str, n: int, weights: tuple[str, ...]) -> str:

@@ -1,4 +1,5 @@
-"""Linears and norms as the builder records them, and embeddings that layers have of their own."""
+"""Linears, norms and factors as the builder records them, and embeddings that layers have of their
+own."""
 
 from __future__ import annotations
 
@@ -36,6 +37,13 @@ def record_linear(
         to="f32",
         block=0,
     )
+
+
+def record_scale(builder: Builder, x: str, factor: float, out: str) -> str:
+    """``out``: ``x`` times a factor; ``x`` itself where that is 1."""
+    if factor == 1.0:
+        return x
+    return builder.op("scale", (x,), out, factor=factor, softcap=0.0)
 
 
 def layer_embeddings(builder: Builder, config: ModelConfig, tokens: str, x: str) -> str:

@@ -16,6 +16,8 @@ from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_kv import with_kv
 from kvasir.models.read_latent import latent_heads, read_latent
 from kvasir.models.read_mixers import read_kv_heads, read_scans, read_taps
+from kvasir.models.read_multipliers import read_multipliers, score_multiplier
+from kvasir.models.read_parts import MIXERS, read_parts
 from kvasir.models.read_rope import read_ropes
 from kvasir.models.spec import (
     MAX_HEAD_DIM,
@@ -33,7 +35,7 @@ from kvasir.weights.source import ModelSource
 
 _GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 _ACTS = {"silu": "silu", "gelu": "gelu", **dict.fromkeys(_GELU_TANH, "gelu_tanh")}
-_ACTS |= {"clamped_swiglu": "clamped_swiglu"}
+_ACTS |= {"clamped_swiglu": "clamped_swiglu", "relu2": "relu2"}
 _LAYER_TYPES: Mapping[str, tuple[object, object]] = {
     "hf": ("full_attention", "sliding_attention"),
     "gguf": (False, True),
@@ -78,13 +80,14 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         hidden_size=hidden,
         layers=layers,
         max_positions=_longest(ropes, fields.integer("max_positions", first + 1)) - first,
-        norm_eps=fields.number("norm_eps"),
+        norm_eps=fields.number("rms_eps") or fields.number("norm_eps"),
         attention_scale=_attention_scale(fields, layers[0], len(layers), ropes),
         ropes={name: rope for name, rope in ropes.items() if name in used},
         attention_softcap=fields.number("attention_softcap"),
         final_softcap=fields.number("final_softcap"),
         embed_scale=hidden**0.5 if fields.family.sqrt_embed else fields.number("embed_scale"),
         residual_scale=_residual_scale(fields, len(layers)),
+        multipliers=read_multipliers(fields),
         logit_scale=fields.number("logit_scale") / _logit_divisor(fields, hidden),
         tied=_tied(fields, tensors),
         learned_positions=fields.flag("learned_positions"),
@@ -144,18 +147,29 @@ def _layers(fields: Fields, tensors: TensorTable) -> tuple[LayerSpec, ...]:
     )
     mlps, windows = read_mlps(fields, n_layers), _windows(fields, n_layers)
     taps, scans = read_taps(fields, n_layers), read_scans(fields, tensors, n_layers)
-    each = zip(kv_heads, mlps, windows, taps, scans, strict=True)
+    beside, parts = fields.flag("scan_beside"), read_parts(fields)
+    mixes = tuple(part in MIXERS for part in parts) or (True,) * n_layers
+    each = zip(kv_heads, mlps, windows, taps, scans, mixes, strict=True)
     return tuple(
         LayerSpec(
-            *(heads, kv, dim, size, window), experts=experts, n_taps=n, scan=scan, latent=latent
+            *(heads, kv, dim, size, window),
+            experts=experts,
+            n_taps=n,
+            scan=scan,
+            scan_beside=beside,
+            mixes=mixes,
+            latent=latent,
         )
-        for kv, (size, experts), window, n, scan in each
+        for kv, (size, experts), window, n, scan, mixes in each
     )
 
 
 def _n_layers(fields: Fields) -> int:
-    """GGUF files count those that guess further tokens, too."""
-    n, drafts = fields.integer("n_layers", most=MAX_LAYERS), fields.integer("draft_layers", least=0)
+    """As said, or as many as are listed. GGUF files count those that guess further tokens, too."""
+    drafts, listed = fields.integer("draft_layers", least=0), read_parts(fields)
+    if fields.kind == "hf" and listed:
+        return len(listed)
+    n = fields.integer("n_layers", most=MAX_LAYERS)
     if fields.kind == "gguf" and drafts >= n:
         raise fields.error("draft_layers", drafts, f"less than {fields.key('n_layers')} = {n}")
     return n - drafts if fields.kind == "gguf" else n
@@ -253,7 +267,8 @@ def _attention_scale(
     size = fields.number("query_scalar", least=1.0) or dim
     if fields.kind == "gguf" and n_layers == fields.family.wide_scale_layers:
         size = fields.integer("hidden_size") // layer.n_heads
-    return (fields.number("attention_scale") or float(size**-0.5)) * ropes[ROPE].score_scale
+    scale = (fields.number("attention_scale") or float(size**-0.5)) * ropes[ROPE].score_scale
+    return scale * score_multiplier(fields)
 
 
 def _residual_scale(fields: Fields, n_layers: int) -> float:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from kvasir.ir.ops.moe import MAX_EXPERTS
 from kvasir.models.fields import Fields
+from kvasir.models.read_parts import EXPERTS, MLP, read_parts
 from kvasir.models.spec import MAX_LAYERS, ExpertConfig
 
 
@@ -14,16 +15,25 @@ def read_mlps(fields: Fields, n_layers: int) -> list[tuple[int, ExpertConfig | N
     and the experts if it has any. A family without sizes has neither."""
     if not fields.has("ffn_size"):
         return [(0, None)] * n_layers
+    if parts := read_parts(fields):
+        return [_of_part(fields, part) for part in parts]
     sizes = _sizes(fields, n_layers)
     experts = _experts(fields)
     if experts is None:
         return [(size, None) for size in sizes]
     sparse = _sparse_layers(fields, n_layers)
-    inner = fields.integer("expert_size", least=0)
+    inner = _expert_size(fields)
     return [
         (inner or size, _beside(fields, experts, size)) if i in sparse else (size, None)
         for i, size in enumerate(sizes)
     ]
+
+
+def _of_part(fields: Fields, part: str) -> tuple[int, ExpertConfig | None]:
+    """Of a layer that has nothing else."""
+    if part == EXPERTS:
+        return fields.integer("expert_size"), _experts(fields)
+    return (fields.of_some("ffn_size") if part == MLP else 0), None
 
 
 def _beside(fields: Fields, experts: ExpertConfig, size: int) -> ExpertConfig:
@@ -50,12 +60,12 @@ def _adjusted(fields: Fields, size: int) -> int:
 
 
 def _experts(fields: Fields) -> ExpertConfig | None:
-    least = 0 if "gate" in fields.family.tensors else 1
+    least = 0 if "down" in fields.family.tensors else 1
     n_experts = fields.integer("n_experts", least, MAX_EXPERTS)
     if not n_experts or not fields.flag("has_experts"):
         return None
     groups, top_groups = _groups(fields, n_experts)
-    kept, top_k = n_experts // groups * top_groups, fields.integer("top_k")
+    kept, top_k = n_experts // groups * top_groups, fields.of_some("top_k")
     if top_k > kept:
         of_groups = f" in {top_groups} of {groups} groups" if groups > 1 else ""
         expected = f"at most {fields.key('n_experts')} = {n_experts}{of_groups}"
@@ -70,6 +80,7 @@ def _experts(fields: Fields) -> ExpertConfig | None:
         top_groups=top_groups,
         scale=fields.number("expert_scale"),
         shared_size=_shared_size(fields),
+        width=fields.integer("expert_width", least=0),
     )
 
 
@@ -89,12 +100,22 @@ def _groups(fields: Fields, n_experts: int) -> tuple[int, int]:
 def _shared_size(fields: Fields) -> int:
     """As said, or so many experts wide."""
     size, n_shared = fields.integer("shared_size", least=0), fields.integer("n_shared", least=0)
-    return size or n_shared * (fields.integer("expert_size", least=0) or fields.integer("ffn_size"))
+    return size or n_shared * (_expert_size(fields) or fields.integer("ffn_size"))
+
+
+def _expert_size(fields: Fields) -> int:
+    """As said, of all layers or of each; 0: that of an MLP."""
+    is_listed = isinstance(fields.keys.raw(fields.key("expert_size")), list | tuple)
+    return fields.of_some("expert_size") if is_listed else fields.integer("expert_size", least=0)
 
 
 def _sparse_layers(fields: Fields, n_layers: int) -> set[int]:
-    """Every so many-th layer from the first to the last that may have experts, but those that are
-    said to have none."""
+    """As said of each, or every so many-th layer from the first to the last that may have experts,
+    but those that are said to have none."""
+    kinds = fields.key("mlp_types")
+    if kinds and fields.keys.has(kinds):
+        said = fields.keys.items(kinds, ("dense", "sparse"), n_layers)
+        return {i for i, kind in enumerate(said) if kind == "sparse"}
     first, every = fields.integer("first_sparse", least=0), fields.integer("sparse_every")
     last = fields.integer("last_sparse", least=-1)
     last = n_layers - 1 if last < 0 else min(last, n_layers - 1)

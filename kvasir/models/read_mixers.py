@@ -6,6 +6,7 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.ir.ops.scan import MAX_STATE_DIM, RULES
 from kvasir.ir.ops.state import MAX_TAPS
 from kvasir.models.fields import Fields
+from kvasir.models.read_parts import SCAN, read_parts
 from kvasir.models.spec import MAX_HEAD_DIM, MAX_LAYERS, ScanSpec
 from kvasir.models.tensors import tensor_name
 
@@ -27,14 +28,18 @@ def read_scans(fields: Fields, tensors: TensorTable, n_layers: int) -> tuple[Sca
     if not fields.has("scan_rule"):
         return (None,) * n_layers
     scan = _scan(fields, tensors, n_layers)
+    if fields.flag("scan_beside"):
+        return (scan,) * n_layers
+    if parts := read_parts(fields):
+        return tuple(scan if part == SCAN else None for part in parts)
     return tuple(None if attends else scan for attends in _attends(fields, n_layers))
 
 
 def read_kv_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """Of each layer; one that does not attend is said to have as many as the others."""
-    if not (fields.has("n_taps") or fields.has("scan_rule")):
+    if fields.flag("scan_beside") or not (fields.has("n_taps") or fields.has("scan_rule")):
         return fields.integers("n_kv_heads", n_layers)
-    return (_kv_heads(fields),) * n_layers
+    return (fields.of_some("n_kv_heads"),) * n_layers
 
 
 def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
@@ -43,7 +48,7 @@ def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
     of_heads = f"{fields.key('scan_heads')} = {heads}"
     if heads % groups:
         raise fields.error("scan_groups", groups, f"a divisor of {of_heads}")
-    fields.word("act", ("silu",))  # of the convolution and of the gate
+    fields.word("scan_act" if fields.has("scan_act") else "act", ("silu",))
     least, most = _step_limits(fields)
     return ScanSpec(
         rule=fields.word("scan_rule", RULES),
@@ -56,19 +61,32 @@ def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
         least=least,
         most=most,
         tiled=fields.flag("tiled_heads"),
+        norm=_norm(fields, tensors),
     )
+
+
+def _norm(fields: Fields, tensors: TensorTable) -> str:
+    """Of what the gate gives, in a family that does not say whether there is one."""
+    if fields.of_tensors("scan_normed"):
+        has_norm = tensor_name(fields.family, "gguf", "layers.0.scan_norm") in tensors
+    else:
+        has_norm = fields.flag("scan_normed")
+    if not has_norm:
+        return "none"
+    return "plain" if fields.flag("scan_norm_first") else "gated"
 
 
 def _head_dim(fields: Fields, heads: int) -> int:
     """As said, and as follows from the width of all heads, where files say that, too."""
-    inner = fields.integer("scan_inner") or _expanded(fields)
+    said = 0 if fields.is_null("scan_inner") else fields.integer("scan_inner")
+    inner = said or _expanded(fields)
     if inner and inner % heads:
-        name = "scan_inner" if fields.integer("scan_inner") else "scan_expand"
+        name = "scan_inner" if said else "scan_expand"
         expected = f"{inner} columns in {fields.key('scan_heads')} = {heads} equal heads"
         raise fields.error(name, fields.keys.raw(fields.key(name)), expected)
     key = fields.key("scan_head_dim")
-    said = fields.keys.raw(key) if key else None
-    if inner and said in (None, "auto"):
+    own = fields.keys.raw(key) if key else None
+    if inner and own in (None, "auto"):
         return inner // heads
     dim = fields.integer("scan_head_dim", most=MAX_HEAD_DIM)
     if inner and dim * heads != inner:
@@ -97,18 +115,6 @@ def _conv_bias(fields: Fields, tensors: TensorTable, n_layers: int) -> bool:
         return fields.flag("conv_bias")
     names = (f"layers.{i}.conv_bias" for i in range(n_layers))
     return any(tensor_name(fields.family, "gguf", name) in tensors for name in names)
-
-
-def _kv_heads(fields: Fields) -> int:
-    """Of the layers that have any: GGUF files may list them for each, none where none attends."""
-    key = fields.key("n_kv_heads")
-    listed = fields.keys.raw(key) if key else None
-    if not isinstance(listed, list | tuple):
-        return fields.integer("n_kv_heads")
-    counts = {count for count in listed if count != 0}
-    if len(counts) != 1 or not all(type(count) is int and count > 0 for count in counts):
-        raise fields.error("n_kv_heads", listed, "one number of KV heads, and 0 of other layers")
-    return int(counts.pop())
 
 
 def _attends(fields: Fields, n_layers: int) -> list[bool]:
@@ -149,7 +155,7 @@ def _by_interval(fields: Fields, n_layers: int) -> list[bool]:
 
 def _listed_heads(fields: Fields, n_layers: int) -> tuple[int, ...]:
     """One number stands for all layers."""
-    key, count = fields.key("n_kv_heads"), _kv_heads(fields)
+    key, count = fields.key("n_kv_heads"), fields.of_some("n_kv_heads")
     if not isinstance(fields.keys.raw(key), list | tuple):
         return (count,) * n_layers
     return fields.keys.items(key, (0, count), n_layers)

@@ -246,7 +246,10 @@ def _of_gguf(fields: Fields, tensors: TensorTable, head_dim: int) -> RopeConfig:
 
 
 def _gguf_rotary_dim(fields: Fields, head_dim: int) -> int:
-    """Of a head; families whose heads turn as a whole have no other."""
+    """Of a head; families whose heads turn as a whole have no other. Where none turns, files say
+    anything."""
+    if fields.integer("no_rope_every") == 1:
+        return head_dim
     dim = fields.keys.integer("rope.dimension_count", head_dim)
     whole = not fields.has("rotary_share")
     if (whole and dim != head_dim) or dim > head_dim or dim % 2:

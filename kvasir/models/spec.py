@@ -128,7 +128,9 @@ class ExpertConfig(msgspec.Struct, frozen=True):
     scale: float = 1.0
     """Of the routing weights."""
     shared_size: int = 0
-    """Inner size of a gated MLP that sees every token; 0: none."""
+    """Inner size of an MLP that sees every token; 0: none."""
+    width: int = 0
+    """Of the rows that experts read and give, which two more matrices make; 0: the model's."""
 
 
 class LatentSpec(msgspec.Struct, frozen=True):
@@ -171,6 +173,9 @@ class ScanSpec(msgspec.Struct, frozen=True):
     """Bounds of the time step."""
     tiled: bool = False
     """Heads of a group are n_groups apart."""
+    norm: str = "gated"
+    """Of the rule "ssd", in groups: "gated", of what the gate gives; "plain", of what it reads; or
+    "none"."""
 
     @property
     def inner(self) -> int:
@@ -193,10 +198,29 @@ class ScanSpec(msgspec.Struct, frozen=True):
         return conv_size(self.columns, self.n_taps), self.inner * self.state_dim
 
 
+class Multipliers(msgspec.Struct, frozen=True):
+    """Factors within all layers, beside those of attention scores; 1 changes nothing."""
+
+    attention: float = 1.0
+    """Of what attention gives."""
+    scan: float = 1.0
+    """Of what a scan gives."""
+    scan_gate: float = 1.0
+    """Of the rows that its gate is made from."""
+    scan_step: float = 1.0
+    """Of its steps."""
+    scan_columns: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """Of the three parts of what its convolution reads."""
+    mlp_in: float = 1.0
+    """Of the rows that an MLP reads."""
+    mlp_out: float = 1.0
+    """Of what it gives."""
+
+
 class LayerSpec(msgspec.Struct, frozen=True):
-    """What one layer computes: attention, a short convolution or a scan, then an MLP of
-    ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is one KV head, of
-    the size of what a token keeps."""
+    """What one layer computes: attention, a short convolution or a scan, if it ``mixes`` tokens;
+    then an MLP of ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is
+    one KV head, of the size of what a token keeps."""
 
     n_heads: int
     n_kv_heads: int
@@ -212,6 +236,9 @@ class LayerSpec(msgspec.Struct, frozen=True):
     there is none."""
     scan: ScanSpec | None = None
     """It stands in place of attention."""
+    scan_beside: bool = False
+    """Attention stands, too: both read the same rows, and are added."""
+    mixes: bool = True
     source: int | None = None
     """The layer whose keys and values it reads; None: it writes its own."""
     keys_are_values: bool = False
@@ -220,12 +247,13 @@ class LayerSpec(msgspec.Struct, frozen=True):
 
     @property
     def attends(self) -> bool:
-        return not self.n_taps and self.scan is None
+        return self.mixes and not self.n_taps and (self.scan is None or self.scan_beside)
 
     @property
     def n_kept(self) -> int:
-        """Of its own in the KV memory: keys and values, or states."""
-        return int(self.source is None) if self.scan is None else len(self.scan.state_sizes)
+        """Of its own in the KV memory: keys and values, then states."""
+        own = int(self.source is None and (self.attends or self.n_taps > 0))
+        return own + (0 if self.scan is None else len(self.scan.state_sizes))
 
     @property
     def turned_dim(self) -> int:
@@ -258,6 +286,7 @@ class ModelConfig(msgspec.Struct, frozen=True):
     embed_scale: float = 1.0
     residual_scale: float = 1.0
     """Of what attention and MLP add."""
+    multipliers: Multipliers = Multipliers()
     logit_scale: float = 1.0
     """Before the soft cap."""
     tied: bool = False

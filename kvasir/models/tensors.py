@@ -14,7 +14,7 @@ from kvasir.models.family import Family, TensorNames
 from kvasir.models.label_heads import HEAD_TENSORS
 from kvasir.models.qkv import with_qkv
 from kvasir.models.read_latent import HEAD_PARTS
-from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig, ScanSpec
+from kvasir.models.spec import MAX_LAYERS, LayerSpec, ModelConfig, Multipliers, ScanSpec
 from kvasir.weights.transforms import (
     DELTA_ROWS,
     GROUPED_QKV,
@@ -156,7 +156,7 @@ def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ..
     return Weight(name, shape, tuple(sources), tuple(transforms))
 
 
-def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int, ...]:
+def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int | float, ...]:
     """Of a step to a weight of so many rows."""
     if step == "repeated":
         return (rows,)
@@ -170,18 +170,20 @@ def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[i
     if step in HALVES_OF_HEADS:
         n = spec.head_dim if spec.scan is None else spec.scan.n_heads // spec.scan.n_groups
         return HALVES_OF_HEADS.index(step) * n, n, 2 * n
-    if spec.scan is not None and step in ("flat", *SCAN_ROWS, *DELTA_ROWS):
-        return _of_scan(step, spec.scan)
+    if spec.scan is not None and step in ("flat", "scaled_parts", *SCAN_ROWS, *DELTA_ROWS):
+        return _of_scan(step, spec.scan, config.multipliers)
     if step in GROUPED_QKV:
         return GROUPED_QKV.index(step), spec.n_heads, spec.n_kv_heads, spec.head_dim
     return (rows // (spec.head_dim or rows),) if step == "permute_rope" else ()
 
 
-def _of_scan(step: str, scan: ScanSpec) -> tuple[int, ...]:
+def _of_scan(step: str, scan: ScanSpec, factors: Multipliers) -> tuple[int | float, ...]:
     """First row, rows and all rows of a tensor: the gate, what the scan reads, the steps; or what
-    each group has of it."""
+    each group has of it; or its parts and their factors."""
     if step == "flat":
         return (scan.n_groups,)
+    if step == "scaled_parts":
+        return scan.inner, scan.vectors, *factors.scan_columns
     if step in DELTA_ROWS:
         return DELTA_ROWS.index(step), scan.n_groups, scan.state_dim, scan.inner // scan.n_groups
     which = SCAN_ROWS.index(step)

@@ -172,6 +172,12 @@ def taps(tensor: RawTensor) -> RawTensor:
     return from_floats(tensor.decode().reshape(tensor.shape[0], tensor.shape[-1]).T)
 
 
+def scaled_parts(tensor: RawTensor, n: int, m: int, x: float, b: float, c: float) -> RawTensor:
+    """The first ``n`` columns times ``x``, the next ``m`` times ``b``, ``m`` more times ``c``."""
+    factors = np.repeat(np.array([x, b, c], np.float32), [n, m, m])
+    return from_floats(tensor.decode() * factors)
+
+
 def from_floats(values: Floats) -> RawTensor:
     return RawTensor(
         "F32", values.shape, np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1)
@@ -222,6 +228,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "conv_taps": taps,
         "taps": taps,
         "repeated": repeated,
+        "scaled_parts": scaled_parts,
         "patch_rows": patch_rows,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
@@ -260,7 +267,8 @@ def _grouped_rows(name: str, which: int, first: int, second: int, third: int) ->
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
     """Of the tensor that becomes a weight of ``shape``."""
-    for name, args in ((transform.name, transform.args) for transform in transforms):
+    for transform in transforms:
+        name, args = transform.name, tuple(map(int, transform.args))
         *many, k = shape
         if name.endswith("_half"):
             shape = (*many[:-1], 2 * many[-1], k)

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from kvasir.engine import masking
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from tests import tiny, tiny_scan, tiny_state
+from tests import tiny, tiny_hybrid, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
@@ -35,6 +35,9 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
     "granite_hybrid": tiny_scan.granite_hybrid,
     "qwen3_next": tiny_scan.qwen3_next,
     "qwen3_5": tiny_scan.qwen3_5,
+    "qwen3_5_moe": tiny_scan.qwen3_5_moe,
+    "falcon_h1": tiny_hybrid.falcon_h1,
+    "nemotron_h": tiny_hybrid.nemotron_h_moe,
 }
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 

@@ -8,6 +8,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_hybrid,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -24,7 +25,8 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
     *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
-    *(tiny_latent.deepseek_v2, tiny_latent.deepseek_v3),
+    *(tiny_moe.hunyuan_moe,),
+    *(tiny_latent.deepseek_v2, tiny_latent.deepseek_v3, tiny_latent.glm4_moe_lite),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
     *(tiny_layer_norms.starcoder2, tiny_layer_norms.cohere, tiny_layer_norms.cohere2),
@@ -33,14 +35,15 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_layer_norms.gptj, tiny_layer_norms.gpt2),
     *(tiny_state.lfm2, tiny_state.lfm2_moe),
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
+    *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
-    *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe"),
-    *("tiny_deepseek_v2", "tiny_deepseek_v3"),
+    *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe", "tiny_hunyuan_moe"),
+    *("tiny_deepseek_v2", "tiny_deepseek_v3", "tiny_glm4_moe_lite"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
     *("tiny_starcoder2", "tiny_cohere", "tiny_cohere2", "tiny_phi", "tiny_stablelm"),
@@ -48,6 +51,7 @@ GGUF_MODELS = (
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
     *("tiny_gemma4", "tiny_gemma4_moe"),
+    *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
 
@@ -124,10 +128,29 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "mamba2_steps": lambda: tiny_scan.mamba2(time_step_limit=[0.1, 0.6], use_conv_bias=False),
     "granite_hybrid_dense": tiny_scan.granite_hybrid_dense,
     "granite_hybrid_rope": lambda: tiny_scan.granite_hybrid(position_embedding_type="rope"),
+    "falcon_h1_bare": lambda: tiny_hybrid.falcon_h1(
+        mamba_rms_norm=False,
+        mamba_n_groups=1,
+        mamba_conv_bias=False,
+        mlp_multipliers=None,
+        ssm_multipliers=None,
+    ),
+    "falcon_h1_norm_first": lambda: tiny_hybrid.falcon_h1(mamba_norm_before_gate=True),
+    "nemotron_h_all": lambda: tiny_hybrid.nemotron_h_moe(
+        layers_block_type=["mamba", "mlp", "attention", "moe"],
+        moe_latent_size=48,
+        n_group=3,
+        topk_group=2,
+        norm_topk_prob=False,
+        use_conv_bias=False,
+    ),
     "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),
+    "hunyuan_moe_plain": lambda: tiny_moe.hunyuan_moe(
+        rope_scaling=None, moe_topk=2, moe_intermediate_size=None, attention_bias=False
+    ),
     "glm4_moe_shares": lambda: tiny_moe.glm4_moe(norm_topk_prob=False, attention_bias=False),
     "deepseek_v2_lite": lambda: tiny_latent.deepseek_v2(topk_method="greedy", n_group=1),
     "deepseek_v2_queries": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),

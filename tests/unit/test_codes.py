@@ -17,7 +17,7 @@ from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.ops.linear import EPILOGUES
 from kvasir.ir.ops.moe import GROUP_SCORES, MAX_EXPERTS, SCORES
-from kvasir.ir.ops.rows import ACTIVATIONS
+from kvasir.ir.ops.rows import ACTIVATIONS, APART
 from kvasir.ir.ops.scan import MAX_STATE_DIM, RULES
 from kvasir.ir.program import DTYPES, SYMBOLS
 
@@ -26,7 +26,7 @@ NAMES = {
     "KvType": KV_TYPES,
     "DType": DTYPES,
     "Epilogue": EPILOGUES,
-    "Act": ("none", *ACTIVATIONS),
+    "Act": ("none", *(set(ACTIVATIONS) - {*APART})),
     "QkNorm": QK_NORMS,
     "RowsOf": ROWS_OF.values(),
     "Score": SCORES,

@@ -29,6 +29,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_hybrid,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -89,9 +90,15 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         partial_rotary_factor=0.25,
         num_nextn_predict_layers=1,
     ),
+    "hunyuan_v1_moe": lambda: tiny_moe.hunyuan_moe(tie_word_embeddings=True),
     "deepseek_v2": tiny_latent.deepseek_v2,
     "deepseek_v3": lambda: tiny_latent.deepseek_v3(
         norm_topk_prob=False, num_nextn_predict_layers=1
+    ),
+    "glm4_moe_lite": lambda: tiny_latent.glm4_moe_lite(
+        norm_topk_prob=False,
+        num_nextn_predict_layers=1,
+        mlp_layer_types=["dense", "dense", "sparse"],
     ),
     "gemma": lambda: tiny_kin.gemma(attention_bias=True),
     "gemma2": lambda: tiny_kin.gemma2(attention_bias=True),
@@ -125,6 +132,16 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
+    "falcon_h1": lambda: tiny_hybrid.falcon_h1(time_step_limit=[0.1, 0.6]),
+    "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
+        layers_block_type=["mamba", "mlp", "attention", "moe"],
+        hybrid_override_pattern="M-*E",
+        moe_latent_size=48,
+        num_nextn_predict_layers=1,
+        norm_topk_prob=False,
+        tie_word_embeddings=True,
+        time_step_limit=[0.1, 0.6],
+    ),
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
@@ -149,6 +166,9 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "lfm2_moe": tiny_state.lfm2_moe,
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
+    "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
+        moe_latent_size=48, num_nextn_predict_layers=1, norm_topk_prob=False
+    ),
     "olmo2": lambda: tiny_rope.olmo3(attention_bias=True),
     "minimax_m2": tiny_moe.minimax_m2,
     "glm4_moe": lambda: tiny_moe.glm4_moe(num_nextn_predict_layers=1),
@@ -158,8 +178,10 @@ _LACKING = {
     ("qwen3_next", "gguf"): ("gate", "up", "down", "key of ffn_size"),
     ("granite_hybrid", "hf"): ("gate", "up", "down", "key of ffn_size"),
     ("granite_hybrid", "gguf"): ("gate", "up", "down", "key of ffn_size"),
+    ("nemotron_h", "gguf"): ("up", "down", "key of ffn_size"),
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
     ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
+    ("glm4_moe_lite", "hf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "gguf"): ("q_plain", "q_turned"),
 }
@@ -290,6 +312,9 @@ def test_latents_of_older_gguf_files(
         (tiny_scan.mamba2, {"use_bias": True}),
         (tiny_scan.mamba2, {"hidden_act": "gelu"}),
         (tiny_scan.granite_hybrid, {"mamba_proj_bias": True}),
+        (tiny_hybrid.falcon_h1, {"projectors_bias": True}),
+        (tiny_hybrid.falcon_h1, {"attention_bias": True}),
+        (tiny_hybrid.nemotron_h, {"mlp_bias": True}),
         (tiny_encoders.nomic_bert, {"prenorm": True}),
         (tiny_encoders.bert, {"is_decoder": True}),
         (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),

@@ -48,6 +48,8 @@ def activation(x: float, kind: str) -> float:
         return x / (1 + math.exp(-x))
     if kind == "gelu":
         return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+    if kind == "relu2":
+        return x * x if x > 0 else 0.0
     return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
@@ -193,13 +195,12 @@ def expect_route(case: OpCase) -> FloatArray:
 def expect_experts(case: OpCase) -> FloatArray:
     if len(case.weights) > 3:
         return expect_biased_experts(case)
-    out = np.zeros((T, 64))
+    out, act = np.zeros((T, 64)), case.op.word("act")
     for t, (chosen, shares) in enumerate(zip(x_of(case, 1), x_of(case, 2), strict=True)):
         for expert, share in zip(chosen, shares, strict=True):
-            gate, up, down = (w_of(case, i)[expert] for i in range(3))
-            out[t] += share * (
-                down @ (act_all(gate @ x_of(case)[t], "silu") * (up @ x_of(case)[t]))
-            )
+            first, *up, down = (weight[expert] for _, weight in case.weights)
+            h = act_all(first @ x_of(case)[t], act)
+            out[t] += share * (down @ (h * (up[0] @ x_of(case)[t]) if up else h))
     return out
 
 

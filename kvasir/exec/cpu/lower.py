@@ -169,6 +169,7 @@ class _Lowering:
             "expert_linear": self._expert_linear,
             "combine": self._combine,
             "mul_columns": lambda op, base: [replace(base, numbers=_integers(op, "column"))],
+            "act": self._act,
             "weigh": lambda op, base: [self._weighed(op, base)],
             "weigh_experts": self._weigh_experts,
             "head_norm": self._head_norm,
@@ -189,6 +190,11 @@ class _Lowering:
     def _norm(self, op: Op, base: Record) -> list[Record]:
         weights = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=weights, numbers=_numbers(op, "eps"))]
+
+    def _act(self, op: Op, base: Record) -> list[Record]:
+        if op.word("act") != "relu2":
+            raise ValueError(f"{op.outs[0]}: act {op.word('act')} has no native record of its own")
+        return [replace(base, kind="relu2")]
 
     def _scale(self, op: Op, base: Record) -> list[Record]:
         numbers = {"scale": op.number("factor"), "softcap": op.number("softcap")}

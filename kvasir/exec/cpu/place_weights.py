@@ -82,11 +82,14 @@ def layout_for(name: str, format: str, dtype: str) -> str:
 
 
 def _router_weights(program: Program) -> set[str]:
+    """Of routers, of the gates of rows, and of the steps and shares of scans; also where they have
+    a factor."""
     links = graph(program)
-    """Of routers, of the gates of rows, and of the steps and shares of scans."""
     readers = {"route": slice(0, 1), "gate_rows": slice(1, 2), "linear_scan": slice(1, 3)}
     logits = [x for op in program.ops if op.kind in readers for x in op.ins[readers[op.kind]]]
-    return {name for value in logits for name in program.ops[links.makers[value]].weights}
+    makers = [program.ops[links.makers[value]] for value in logits]
+    linears = [program.ops[links.makers[x.ins[0]]] if x.kind == "scale" else x for x in makers]
+    return {name for linear in linears for name in linear.weights}
 
 
 Wanted = dict[tuple[int, str], tuple[str, int]]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvasir.ir.numerics import wide
 from kvasir.ir.ops.base import BOTH, LOWERED, RAW, attrs_of, defines, f32, per_element
 from kvasir.ir.ops.checks import require, require_columns, require_shape, require_type, width
-from kvasir.ir.ops.rows import gated, sigmoid
+from kvasir.ir.ops.rows import activate, gated, sigmoid
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, Outputs, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value, Weight
 
@@ -123,30 +123,39 @@ def _check_biases(biases: Sequence[Weight], matrices: Sequence[Weight]) -> None:
 
 
 def _experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
-    gate, up, down, *biases = weights
+    n = n_matrices(len(weights))
+    *inner, down = weights[:n]
+    biases = weights[n:]
     _check_pairs(ins[1], op.integer("top_k"))
-    _check_biases(biases, weights[:3] if biases else ())
-    _check_experts((gate, up), width(ins[0]))
-    _check_experts((down,), gate.shape[1])
+    _check_biases(biases, weights[:n] if biases else ())
+    _check_experts(inner, width(ins[0]))
+    _check_experts((down,), inner[0].shape[1])
     return (TensorType((ins[0].shape[0], down.shape[1])),)
+
+
+def n_matrices(n_weights: int) -> int:
+    """Of an expert: three with a gate, else two; each may have a bias."""
+    return 2 + (n_weights % 3 == 0)
 
 
 @defines(
     RAW,
     _experts_infer,
     n_ins=(3, 3),
-    n_weights=(3, 6),
+    n_weights=(2, 6),
     attrs=attrs_of(top_k=int, act=str),
     flops=_pair_flops,
     weight_share=_expert_share,
 )
 def experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """Gated MLPs of the chosen experts, summed by weight; weights: gate, up and down, then a bias
-    of each or none."""
-    k, ids = op.integer("top_k"), ins[1].reshape(-1)
-    x = np.repeat(wide(ins[0]), k, axis=0)
-    gate, up = _affine(x, ids, weights[:2], weights[3:5])
-    (y,) = _affine(wide(gated(gate, up, op.word("act"))), ids, weights[2:3], weights[5:])
+    """MLPs of the chosen experts, summed by weight; weights: gate, up and down, or
+    without a gate up and down, then a bias of each or none."""
+    k, ids, act = op.integer("top_k"), ins[1].reshape(-1), op.word("act")
+    x, n = np.repeat(wide(ins[0]), k, axis=0), n_matrices(len(weights))
+    matrices, biases = weights[:n], weights[n:]
+    inner = _affine(x, ids, matrices[:-1], biases[:-1])
+    h = gated(inner[0], inner[1], act) if n == 3 else f32(activate(inner[0], act))
+    (y,) = _affine(wide(h), ids, matrices[-1:], biases[-1:])
     return (weighted_sum(f32(y), ins[2]),)
 
 

@@ -20,8 +20,10 @@ from kvasir.ir.ops.checks import (
 from kvasir.ir.ops.types import Arrays, Env, Inputs, Outputs, Rows, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "clamped_swiglu", "sigmoid")
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "clamped_swiglu", "sigmoid", "relu2")
 """Of a gate; "clamped_swiglu" also of what it gates, "sigmoid" of a gate alone."""
+APART = ("relu2",)
+"""Activations that no linear computes while it writes its rows: they take a pass of their own."""
 NORMS = ("norm", "layer_norm")
 """Kinds of ops that norm whole rows."""
 _NORM = attrs_of(eps=float, to=str, block=int)
@@ -31,7 +33,8 @@ _SCALE = attrs_of(factor=float, softcap=float)
 
 
 def activate(x: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
-    """silu, GELU by tanh approximation or by erf (Hendrycks & Gimpel 2016), or sigmoid."""
+    """silu, GELU by tanh approximation or by erf (Hendrycks & Gimpel 2016), sigmoid, or the square
+    of what is above 0 (So et al. 2021)."""
     if kind == "silu":
         return np.asarray(x / (1.0 + np.exp(-x)))
     if kind == "gelu_tanh":
@@ -40,6 +43,8 @@ def activate(x: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
         return np.asarray(0.5 * x * (1.0 + np.vectorize(erf, otypes=[np.float64])(x / sqrt(2.0))))
     if kind == "sigmoid":
         return sigmoid(x)
+    if kind == "relu2":
+        return np.asarray(np.maximum(x, 0.0) ** 2)
     raise ValueError(f"unknown activation {kind!r}; known: {', '.join(ACTIVATIONS)}")
 
 
@@ -155,7 +160,7 @@ def gated_act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (gated(wide(ins[0]), wide(ins[1]), op.word("act")),)
 
 
-@defines(RAW, _same, attrs=attrs_of(act=str), flops=per_element(8))
+@defines(BOTH, _same, attrs=attrs_of(act=str), flops=per_element(8))
 def act(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """act(x)."""
     return (f32(activate(wide(ins[0]), op.word("act"))),)

@@ -9,6 +9,7 @@ from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
 from kvasir.models.families.falcon import FALCON
+from kvasir.models.families.falcon_h1 import FALCON_H1
 from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
@@ -18,6 +19,7 @@ from kvasir.models.families.gemma_embedding import GEMMA_EMBEDDING
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.glm4 import GLM4
 from kvasir.models.families.glm4_moe import GLM4_MOE
+from kvasir.models.families.glm4_moe_lite import GLM4_MOE_LITE
 from kvasir.models.families.gpt2 import GPT2
 from kvasir.models.families.gpt_neox import GPT_NEOX
 from kvasir.models.families.gpt_oss import GPT_OSS
@@ -26,6 +28,7 @@ from kvasir.models.families.granite import GRANITE
 from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
+from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
@@ -36,6 +39,7 @@ from kvasir.models.families.ministral import MINISTRAL
 from kvasir.models.families.ministral3 import MINISTRAL3
 from kvasir.models.families.mixtral import MIXTRAL
 from kvasir.models.families.modern_bert import MODERN_BERT
+from kvasir.models.families.nemotron_h import NEMOTRON_H
 from kvasir.models.families.nomic_bert import NOMIC_BERT
 from kvasir.models.families.olmo2 import OLMO2
 from kvasir.models.families.olmo3 import OLMO3
@@ -61,12 +65,13 @@ FAMILIES = (
     *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
-    *(OLMOE, GLM4_MOE, MINIMAX_M2),
-    *(DEEPSEEK_V2, DEEPSEEK_V3),
+    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE),
+    *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
-    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
+    *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
+    *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
     SMOLVLM,
 )

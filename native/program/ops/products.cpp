@@ -10,6 +10,17 @@ MulColumns::MulColumns(const Record& r, const Workspace& w) : RowOp{w.kernels.mu
   args.ld = args.N = w.columns(r.out[0]);
 }
 
+SquaredRelu::SquaredRelu(const Record& r, const Workspace& w)
+    : rows(w.rows_of(r)), columns(w.columns(r.in[0])), from(w.floats(r.in[0])), to(w.floats(r.out[0])) {}
+
+void SquaredRelu::run(const Extent& e, int64_t item, int) const {
+  const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, rows(e));
+  for (int64_t i = m0 * columns; i < m1 * columns; i++) {
+    const float x = from[i] < 0.0f ? 0.0f : from[i];  // NaN where the input is
+    to[i] = x * x;
+  }
+}
+
 Weigh::Weigh(const Record& r, const Workspace& w) : RowOp{w.kernels.mul, {}, w.rows_of(r)} {
   args.x = w.floats(r.in[0]);
   args.y = w.vector(r.weight[0]);

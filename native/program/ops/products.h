@@ -10,6 +10,19 @@ struct MulColumns : RowOp<MulArgs> {
   MulColumns(const Record& r, const Workspace& w);
 };
 
+// in: f32; out: f32, max(0, x) squared. Plain C++, which all levels share.
+struct SquaredRelu {
+  static constexpr const char* kName = "relu2";
+  SquaredRelu(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(rows(e), kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  RowCount rows;
+  int64_t columns;
+  const float* from;
+  float* to;
+};
+
 // in: f32; out: f32; weight: a factor of each column.
 struct Weigh : RowOp<MulArgs> {
   static constexpr const char* kName = "weigh";
