@@ -89,8 +89,7 @@ class CpuExecutor(LocalExecutor):
         self.lowered = lowered[TARGET]
         self._arrays = _step_arrays(bundle, sizes, self.lowered)
         self.arena = _arena(lowered.values())
-        for memory in (self._kv.memory, self.arena):
-            place(memory, settings.affinity, settings.huge_pages)
+        self._place(settings)
         every = (*lowered.values(), *(tower.programs if tower else ()))
         uses = list(dict.fromkeys(use for each in every for use in each.weights))
         packed = _packed(Packer(self._pool, bundle.weights, binding), uses, settings)
@@ -117,6 +116,10 @@ class CpuExecutor(LocalExecutor):
         self._stop_touching = weakref.finalize(self, self._touching.stop)
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
+
+    def _place(self, settings: CpuSettings) -> None:
+        for memory in (self._kv.memory, self.arena):
+            place(memory, settings.affinity, settings.huge_pages)
 
     def _seen(
         self, bundle: Bundle, tower: LoweredTower | None, machine: Machine, own: Memory
