@@ -27,6 +27,10 @@ MAX_SHOWN = 2000
 """Characters of a schema that the model is shown: it need not understand it."""
 
 
+ROUND = 4
+"""Answers for each stream that are asked for together: the next takes the place of one that ends."""
+
+
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line."""
 
@@ -72,7 +76,7 @@ def write_answers(
     """``sizes``: tokens of an answer at most, and answers at once."""
     max_tokens, n_streams = sizes
     left = answers.left_of(cases)
-    while some := list(islice(left, n_streams)):
+    while some := list(islice(left, ROUND * n_streams)):
         refused = [(case, _refusal(case, tokens)) for case in some]
         answers.add(Written(case.name, refused=why) for case, why in refused if why)
         asked = [case for case, why in refused if not why]
