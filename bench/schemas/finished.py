@@ -28,7 +28,7 @@ MAX_SHOWN = 2000
 
 
 ROUND = 4
-"""Answers for each stream that are asked for together: the next takes the place of one that ends."""
+"""Answers of each stream that are asked for together: the next one begins when one ends."""
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
