@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvasir.core.plan import StepPlan
 from kvasir.engine.looks import Followed, Path
-from kvasir.exec.base import Handle
+from kvasir.exec.base import Fills, Handle
 from kvasir.sampling.masks import NativeFill
 from kvasir.sched.request import Request
 
@@ -35,6 +35,7 @@ class Filling(NamedTuple):
 
     plan: StepPlan
     handle: Handle
+    fills: Fills
     asked: Sequence[StepMask]
     seconds: float
     """After which nobody waits for one that is not begun."""

@@ -153,16 +153,22 @@ class Masking:
         """Before a plan, while those that are under way have their masks: what is forced of the
         answers so far is told; whose mask is late is in no plan before it has come."""
         self.settle()
-        running = [(slot, one) for slot, one in self._open.items() if one.request.slot == slot]
+        if not self._open:
+            return
+        running = {
+            slot: one
+            for slot, one in self._open.items()
+            if one.request.slot == slot and (self._jumps or one.look or one.request.is_late)
+        }
         looks = {}
-        for slot, followed in running:
+        for slot, followed in running.items():
             request = followed.request
             if followed.look is not None:
                 self._take(slot)
             elif self._jumps and _can_jump(request) and followed.n_outputs != request.n_outputs:
                 looks[slot] = self._look(slot)
         self._await(looks, self._patience)
-        for _, followed in running:
+        for followed in running.values():
             request = followed.request
             request.is_late = followed.look is not None or (
                 request.is_late and request.n_drawn > request.n_outputs
@@ -183,6 +189,8 @@ class Masking:
         rows = self._slots.rows(plan)
         if plan.opens:
             self._opened(plan.opens)
+        if not rows:
+            return
         by_slot: dict[int, list[tuple[int, Path]]] = {}
         for i, (slot, path) in rows.items():
             one = self._open.get(slot)
@@ -191,16 +199,15 @@ class Masking:
             else:  # its request has ended
                 handle.fill(i, np.zeros(self._n_words, np.uint32))
         patience = max(seconds, self._patience)
-        asked = [] if handle.fills is None else asked_within(by_slot, self._open)
-        if handle.fills is not None and asked:
-            handle.fills.put([(mask.row, mask.fill) for mask in asked])
-        for mask in asked:
-            del by_slot[mask.slot]
+        fills = handle.fills
+        if fills is not None and (asked := asked_within(by_slot, self._open)):
+            fills.put([(mask.row, mask.fill) for mask in asked])
+            self._filling = Filling(plan, handle, fills, asked, patience)
+            for mask in asked:
+                del by_slot[mask.slot]
         if by_slot:
             self._look_for(plan, handle, by_slot, patience)
-        if asked:
-            self._filling = Filling(plan, handle, asked, patience)
-        self._tell()
+            self._tell()
 
     def _opened(self, opens: Iterable[SlotOpen]) -> None:
         owners = self._owners()
@@ -216,9 +223,9 @@ class Masking:
         """Wait for the masks that the newest step makes itself: before its result, which waits for
         them, and before the next plan. Meanwhile what the step before gave is on its way."""
         filling, self._filling = self._filling, None
-        if filling is None or filling.handle.fills is None:
+        if filling is None:
             return
-        found = filling.handle.fills.wait(filling.seconds, self._patience)
+        found = filling.fills.wait(filling.seconds, self._patience)
         self._settle(filling.plan, filling.handle, zip(filling.asked, found, strict=True))
         self._tell()
 
