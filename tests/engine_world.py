@@ -30,7 +30,7 @@ from kvasir.exec.steps import Run, StepThread
 from kvasir.kv.tier import Fetch
 from kvasir.sampling.masks import Bits
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.base import Draft, Known
+from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.automaton import Ring
 from tests.exactness import Answer, answer_of
@@ -266,7 +266,7 @@ class SteppedStore(DiskStore):
         super().close(seconds)
 
 
-class Drafter:
+class Drafter(Proposer):
     """Drafts from the right answers: as they are, with mistakes, as trees, or anything."""
 
     def __init__(self, answers: dict[int, tuple[int, ...]], rng: random.Random) -> None:

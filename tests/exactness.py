@@ -29,6 +29,7 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.tokenlog import decode, encode, open_log, replay
 from kvasir.speculate.base import Proposer
 from kvasir.speculate.executor import ExecutorProposer
+from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.oracle import OracleProposer
 from tests.answers import Answer, answer_of
 from tests.automaton import LateRing, Ring
@@ -69,10 +70,14 @@ class Drafts:
     wrong_depths: frozenset[int] = frozenset()
     by_executor: bool = False
     """The executor drafts instead."""
+    by_lookup: bool = False
+    """What stood in texts before is drafted, as far as it pays."""
 
     def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
         if self.by_executor:
             return ExecutorProposer()
+        if self.by_lookup:
+            return Lookup(1, 16, n_stored=4096)
         answers = {i: answer.tokens for i, answer in known.items()}
         return OracleProposer(
             answers, vocab_size, n_siblings=self.n_siblings, wrong_depths=self.wrong_depths
@@ -168,6 +173,14 @@ VARIANTS: tuple[Variant, ...] = (
         n_spare_blocks=1,
         stagger=1,
     ),
+    Variant("lookups", n_seqs=3, drafts=Drafts(7, by_lookup=True)),
+    Variant(
+        "lookups, overlapped, preempted, staggered",
+        drafts=Drafts(5, by_lookup=True),
+        overlap=True,
+        n_spare_blocks=1,
+        stagger=2,
+    ),
     Variant("replayed after 1 token", replay_after=1),
     Variant("replayed after 40 tokens", replay_after=40, order=10),
     Variant("replayed, overlapped, preempted", replay_after=60, overlap=True, n_spare_blocks=1),
@@ -191,6 +204,7 @@ CACHE_VARIANTS: tuple[Variant, ...] = tuple(
         Variant("overlapped, preempted", overlap=True, n_seqs=16, n_spare_blocks=1, order=17),
         Variant("chunks by time", n_seqs=16, stagger=1, overlap=True, itl_target=1e-3, order=23),
         Variant("chain drafts", drafts=_chain(5, 3), order=18),
+        Variant("lookups", overlap=True, n_seqs=2, drafts=Drafts(7, by_lookup=True), order=24),
         Variant("tree drafts, one after the other", n_seqs=1, drafts=Drafts(9, n_siblings=2)),
         Variant("tree drafts, overlapped", drafts=Drafts(6, 1), overlap=True, chunk=7, order=19),
         Variant(
@@ -335,7 +349,7 @@ class _Client:
 
     def _make_engine(self) -> Engine:
         config, drafts = self._config, self._variant.drafts
-        proposer = drafts and drafts.proposer(self._known, self._sizes.vocab_size)
+        proposer = drafts.proposer(self._known, self._sizes.vocab_size) if drafts else None
         executor = self._make_executor(config.sizes)
         disk = self._open_disk(executor) if self._variant.disk else None
         scheduler = Scheduler(config, proposer, disk=disk)

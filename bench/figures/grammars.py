@@ -32,8 +32,37 @@ def times(model: str, n_tokens: str) -> list[Target]:
     ]  # fmt: skip
 
 
+BESIDE = "grammars-2cores"
+
+
+def at(streams: int, what: str) -> Read:
+    """Of the medians, with so many streams."""
+
+    def read(document: dict[str, Any]) -> float:
+        return float(next(m for m in document["median"] if m["streams"] == streams)[what])
+
+    return read
+
+
+def invalid(document: dict[str, Any]) -> float:
+    """Finished answers of Kvasir that their schema does not allow."""
+    each = (values for m in document["median"] for name, values in m.items() if "Kvasir" in name)
+    return float(sum(values["invalid"] for values in each))
+
+
+OTHERS = (
+    *(
+        Target(f"tokens per second under the same schemas, {said}, over llama-server on the same "
+               "file", BESIDE, at(streams, "over_best"), 1.5, "{:.2f}x")
+        for streams, said in ((1, "one stream"), (64, "64 streams"))
+    ),
+    most("the same: finished answers that their schema does not allow", BESIDE, invalid, 0,
+         "{:.0f}"),
+)  # fmt: skip
+
 GRAMMARS = (
     Target("996 schemas: accepted", RESULT, lambda d: d["results"]["accepted_share"], 0.9, "{:.1%}",
            is_timed=False),
     *(target for model, n_tokens in MODELS.items() for target in times(model, n_tokens)),
+    *OTHERS,
 )  # fmt: skip

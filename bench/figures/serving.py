@@ -90,6 +90,8 @@ LOADS = (
            results("at_once", "goodput"), 0.9, "{:.2f}"),
     Target("the same: goodput of the burst, of the capacity", BURSTS,
            results("burst", "goodput"), 0.9, "{:.2f}"),
+    Target("the same: refusals whose `Retry-After` is within twice the time until the queue had "
+           "room", BURSTS, results("refusals", "retry_after", "within_2x"), 1, "{:.0%}"),
 )  # fmt: skip
 
 

@@ -225,6 +225,25 @@ class EngineOptions:
         "flag",
         "Tokens that a grammar forces are told at once and computed together; off: one in a step.",
     )
+    speculative_config: str | None = option(
+        None,
+        "text",
+        "Draft tokens and verify several in a step; answers stay the same. JSON with method "
+        "(ngram: what followed in the request's text; suffix: in earlier answers, too), "
+        "num_speculative_tokens, prompt_lookup_min and _max, stored_tokens, adaptive.",
+    )
+    speculative_model: str | None = option(
+        None, "text", "[ngram]: old name for speculative_config's method."
+    )
+    num_speculative_tokens: int | None = option(
+        None, "int", "Old name for that of speculative_config; needs speculative_model."
+    )
+    ngram_prompt_lookup_min: int | None = option(
+        None, "int", "Old name for its prompt_lookup_min; needs speculative_model."
+    )
+    ngram_prompt_lookup_max: int | None = option(
+        None, "int", "Old name for its prompt_lookup_max; needs speculative_model."
+    )
     seed: int | None = option(
         None,
         "int",

@@ -25,6 +25,7 @@ from kvasir.config.resolved import (
 )
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
+from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
 from kvasir.core.sizes import EngineSizes
@@ -49,8 +50,8 @@ def resolve(
 ) -> EngineConfig:
     """Decide everything that ``options`` left open.
 
-    ``max_draft_tokens`` is what speculation wants per row. Raises ConfigError, with sizes and
-    remedy, on options that contradict each other, the model or the machine.
+    ``max_draft_tokens``: of a row, where the options ask for no speculation. Raises ConfigError,
+    with sizes and remedy, on options that contradict each other, the model or the machine.
     """
     planner = _Planner(_checked(options, model), model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
@@ -60,6 +61,7 @@ def resolve(
     n_tokens = planner.step_tokens(n_tokens, length)
     planner.concurrency(kv, length)
     executor = planner.executor(settings)
+    speculation = planner.speculation()
     return EngineConfig(
         model=ModelSettings(
             options.served_model_name or model.name, planner.dtype(), model.vectors
@@ -75,7 +77,8 @@ def resolve(
                 block_size=kv.block_size,
                 windows=kv.windows,
             ),
-            max_draft_tokens=max_draft_tokens,
+            max_draft_tokens=speculation.n_tokens if speculation else max_draft_tokens,
+            adapts_drafts=speculation is None or speculation.is_adaptive,
             enable_prefix_caching=planner.options.enable_prefix_caching,
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
@@ -84,6 +87,7 @@ def resolve(
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
+        speculation=speculation,
         seed=options.seed,
         disk=planner.disk(),
         reasons=planner.reasons,
@@ -136,6 +140,12 @@ class _Planner:
             f"{threshold}: {f'default {cached}' if asked is None else 'as asked'}"
         )
         return parse_sharing(options)
+
+    def speculation(self) -> Speculation | None:
+        asked = parse_speculation(self.options)
+        if asked is not None:
+            self.reasons["speculative_config"] = asked.reason
+        return asked
 
     def dtype(self) -> DType:
         """The numerics mode; "auto" survives only where weights are quantized."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from kvasir.config.speculation import Speculation
 from kvasir.core.groups import KVGroup
 from kvasir.core.kvtypes import KVType
 from kvasir.core.sizes import EngineSizes
@@ -115,6 +116,8 @@ class SchedulerConfig:
     sizes: EngineSizes
     max_draft_tokens: int = 0
     """Drafted tokens of one row; 0 without speculation."""
+    adapts_drafts: bool = True
+    """Of drafts that say how sure they are only as much is computed as pays."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float | None = None
@@ -176,6 +179,8 @@ class EngineConfig:
     seed: int | None
     disk: DiskConfig | None
     """None: evicted blocks are forgotten."""
+    speculation: Speculation | None
+    """None: nobody proposes drafts."""
     reasons: dict[str, str]
     """Option name to "value: why", for the start-up report."""
     warnings: tuple[str, ...] = ()

@@ -114,6 +114,12 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """That these took."""
     n_forced: int = 0
     """Outputs that a constraint left no choice for, and that had no step of their own."""
+    n_drafts: int = 0
+    """Rows with tokens that somebody proposed."""
+    n_drafted: int = 0
+    """These tokens."""
+    n_accepted: int = 0
+    """Those of them that the target drew itself."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):

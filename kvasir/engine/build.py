@@ -22,6 +22,7 @@ from kvasir.models.loaded import LoadedModel
 from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
+from kvasir.speculate.lookup import Lookup
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
 
@@ -86,6 +87,8 @@ def build_engine(
     if config.disk is not None:
         limits = Limits(config.disk.n_bytes, block_sizes(executor))
         disk = DiskStore(config.disk.path, limits)
+    if asked := config.speculation:
+        proposer = proposer or Lookup(asked.min_match, asked.max_match, asked.n_stored)
     scheduler = Scheduler(config.scheduler, proposer, root, costs, disk=disk)
     grammars = grammar_masks(options.model, config.sizes.vocab_size)
     engine = Engine(

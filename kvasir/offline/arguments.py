@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,7 +27,6 @@ _NO_SWAP = Unused(
     (None, 0),
 )
 _NO_GRAPHS = Unused("there are no CUDA graphs here", (None, False))
-_NO_DRAFT = Unused("one token is drawn for each request and step: there is no speculation")
 
 UNUSED: Mapping[str, Unused] = {
     "tensor_parallel_size": _ONE_PROCESS,
@@ -55,9 +55,7 @@ UNUSED: Mapping[str, Unused] = {
     "hf_token": _LOCAL,
     "runner": Unused("the model generates text", (None, "auto", "generate")),
     "task": Unused("the model generates text", (None, "auto", "generate")),
-    "speculative_model": _NO_DRAFT,
-    "num_speculative_tokens": _NO_DRAFT,
-    "speculative_config": _NO_DRAFT,
+    "use_v2_block_manager": Unused("there is one block manager", (None, True)),
     "enable_lora": Unused("adapters are not loaded", (None, False)),
     "batching_type": Unused(
         "requests join and leave in every step; scheduling_policy static is there to compare with",
@@ -129,6 +127,8 @@ def _named(arguments: Mapping[str, object]) -> dict[str, object]:
             pairs[i : i + 1] = value.options().items()
             break
     named = dict(pairs)
+    if isinstance(asked := named.get("speculative_config"), dict):
+        named["speculative_config"] = json.dumps(asked)
     if len(named) != len(pairs):
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
         raise ConfigError(f"{', '.join(twice)} is given under two names: give one of them")

@@ -24,6 +24,9 @@ class Counters:
     tokens_received: int = 0
     tokens_waiting: int = 0
     n_forced: int = 0
+    n_drafts: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
 
     def ran(self, seconds: float, n_forced: int) -> None:
         """A step, in which so many tokens were forced."""

@@ -12,9 +12,13 @@ from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.plan import MAX_DRAFTS, Move, Row, StepPlan, StepResult
+from kvasir.sched.counters import Counters
+from kvasir.sched.making import Making
 from kvasir.sched.request import Request
-from kvasir.sched.rows import draft_row, is_draft
+from kvasir.sched.rows import accepted, draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
+from kvasir.speculate.controller import Controller
+from kvasir.timing.cost import CostModel, Load
 
 MIN_OUTPUTS = 2
 """Outputs left below which a draft cannot save a step."""
@@ -23,7 +27,13 @@ MIN_OUTPUTS = 2
 class Drafts:
     """Asks the proposer once a step, for all that decode; without one nobody speculates."""
 
-    def __init__(self, proposer: Proposer | None, config: SchedulerConfig) -> None:
+    def __init__(
+        self,
+        proposer: Proposer | None,
+        config: SchedulerConfig,
+        costs: CostModel,
+        counters: Counters,
+    ) -> None:
         """Raises ConfigError where there are layers with a state."""
         self._max_tokens = config.max_draft_tokens
         self._max_model_len = config.sizes.max_model_len
@@ -32,6 +42,10 @@ class Drafts:
                 "layers with a state cannot take rejected drafts back: turn speculation off"
             )
         self._proposer = proposer if self._max_tokens else None
+        self._controller = Controller(is_adaptive=config.adapts_drafts)
+        self._costs = costs
+        self._counters = counters
+        self._running: dict[Request, Draft] = {}
         self._drawn = Drawn()
 
     def asked(self, ready: Sequence[Request]) -> dict[Request, Draft]:
@@ -41,6 +55,10 @@ class Drafts:
             return {}
         able = [x for x in ready if x.max_outputs - x.n_drawn >= MIN_OUTPUTS and not x.is_behind]
         drafts = self._proposer.propose(able, self._max_tokens) if able else ()
+        if any([draft.evidence for draft in drafts]):
+            seconds = self._costs.costs.entry * sum([x.n_known for x in ready])
+            n_others = len(ready) - len(able)
+            drafts = self._controller.chosen(able, drafts, n_others, seconds)
         found = zip(able, drafts, strict=True)
         return {x: draft for x, draft in found if draft.tokens or draft.n_asked}
 
@@ -68,6 +86,7 @@ class Drafts:
                 n_spare -= len(draft.tokens)
                 request.table.grow(request.n_known + len(draft.tokens) + draft.n_asked)
                 rows[request] = draft_row(request, draft)
+                self._running[request] = draft
         return rows
 
     def resolved(self, row: Row) -> Row:
@@ -97,6 +116,41 @@ class Drafts:
             if drafts and n_known >= request.executor_draft[0]:
                 sound = takewhile(lambda token: token >= 0, drafts)
                 request.executor_draft = n_known, tuple(sound)
+
+    def ended(self, request: Request) -> None:
+        """It has no more rows."""
+        if self._proposer is not None:
+            self._running.pop(request, None)
+            self._proposer.ended(request)
+            self._controller.ended(request)
+
+    def landed(self, plan: StepPlan, making: Making, result: StepResult) -> tuple[Load, float]:
+        """A plan has run. What it would have been without its drafts, for who foretells steps, and
+        how long it would have taken: drafted tokens cost less than those of prompts."""
+        load, seconds, n_drafted = making.load, result.seconds, making.n_drafted
+        if self._running:
+            self._learn(plan, making.owners, result)
+        if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
+            return load, seconds
+        costs = self._costs.costs
+        contexts = min(0.8 * seconds, costs.pair * load.pairs + costs.entry * load.entries)
+        self._controller.decoded(load.tokens, seconds - contexts)
+        alone = (seconds - contexts) / self._controller.over(load.tokens, n_drafted)
+        return load._replace(tokens=load.tokens - n_drafted), alone + contexts
+
+    def _learn(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
+        """What became of drafts."""
+        first = 0
+        for request, row in zip(owners, plan.rows, strict=True):
+            outputs = result.outputs[first : first + row.n_logits]
+            first += row.n_logits
+            if not is_draft(row) or (draft := self._running.pop(request, None)) is None:
+                continue
+            n_drawn = len(accepted(self.resolved(row), outputs))
+            self._controller.drew(request, draft, n_drawn)
+            self._counters.n_drafts += 1
+            self._counters.n_drafted += len(row.tokens) - 1
+            self._counters.n_accepted += n_drawn
 
 
 def can_name(request: Request, draft: Draft) -> bool:

@@ -55,6 +55,8 @@ class Making:
     """The first rows, when they are of one token and one draw each."""
     forced: dict[int, int] = field(default_factory=dict)
     """By their indices the rows of forced tokens, and how many tokens these have."""
+    n_drafted: int = 0
+    """Tokens that may turn out to be others."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
@@ -191,6 +193,7 @@ class Making:
             self.forced[len(self.rows)] = len(row.tokens)
         if row.n_logits > 1:
             self._add(request, row)
+            self.n_drafted += 0 if is_forced else len(row.tokens) - 1
             request.is_drafting = True
             return
         self._advance(request, row, row.n_logits)

@@ -65,12 +65,12 @@ class Scheduler:
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._paces = make_paces(self.costs, config.itl_target)
-        self._drafts = Drafts(proposer, config)
         seconds = self.costs.chunk_seconds
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
         self._order, self._account = make_policy(config.sharing, self.costs)
         self._counters = Counters()
+        self._drafts = Drafts(proposer, config, self.costs, self._counters)
         self._queues = Queues(
             self._kv, self._order, self._account, self.timeline, self._counters, config
         )
@@ -293,7 +293,7 @@ class Scheduler:
             raise KvasirError(f"{len(result.outputs)} outputs for {making.n_logits} logit rows")
         self._flights.popleft()
         self._kv.committed()
-        self.costs.observe(making.load, result.seconds)
+        self.costs.observe(*self._drafts.landed(plan, making, result))
         self.timeline.step(
             plan,
             [request.id for request in making.owners],
@@ -381,6 +381,7 @@ class Scheduler:
         if request.slot < 0 and not request.epoch:
             self._counters.tokens_waiting -= request.n_prompt
         self._timekeeper.ended(request)
+        self._drafts.ended(request)
         self._queues.release(request)
         self.timeline.finished(request.id, request.finish or "")
         del self._requests[request.id]

@@ -123,6 +123,15 @@ ENGINE: tuple[Row[EngineStats], ...] = (
     (_counter("grammar_masks", "Masks made for constrained draws."), lambda s: s.n_masks),
     (_counter("grammar_mask_seconds", "Time that these took."), lambda s: s.mask_seconds),
     (_counter("grammar_forced_tokens", "Tokens that masks forced."), lambda s: s.n_forced),
+    (_same_counter("spec_decode_num_drafts", "Drafts computed."), lambda s: s.n_drafts),
+    (
+        _same_counter("spec_decode_num_draft_tokens", "Drafted tokens computed."),
+        lambda s: s.n_drafted,
+    ),
+    (
+        _same_counter("spec_decode_num_accepted_tokens", "Drafted tokens that were drawn."),
+        lambda s: s.n_accepted,
+    ),
     (_counter("step_seconds", "Time inside the executor."), lambda s: s.step_seconds),
 )
 """Read from the engine's last message."""

@@ -23,6 +23,9 @@ COUNTERS = (
     "n_masks",
     "mask_seconds",
     "n_forced",
+    "n_drafts",
+    "n_drafted",
+    "n_accepted",
 )
 DISK_COUNTERS = ("n_stored", "n_loaded", "n_dropped", "n_damaged", "n_hit")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvasir.core.errors import KvasirError
+from kvasir.core.request import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Draft:
     token. Parents come before their children and no two siblings are equal."""
     n_asked: int = 0
     """Tokens that the executor is to draft behind these, of a chain."""
+    evidence: int = 0
+    """How sure it is, in the proposer's own measure; 0: it does not say, and is taken as it is."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -32,7 +35,7 @@ class Draft:
 
     def head(self, n: int) -> Draft:
         """The first ``n`` tokens: a valid draft again."""
-        return Draft(self.tokens[:n], self.parents[:n], self.n_asked)
+        return Draft(self.tokens[:n], self.parents[:n], self.n_asked, self.evidence)
 
 
 class Known(Protocol):
@@ -50,6 +53,11 @@ class Known(Protocol):
     def n_prompt(self) -> int: ...
 
     @property
+    def context(self) -> Context:
+        """Requests of other contexts may learn nothing of its tokens."""
+        ...
+
+    @property
     def drafted(self) -> Sequence[int]:
         """What the executor drafted to follow the newest token: ids, or references where that token
         is still being drawn."""
@@ -62,3 +70,7 @@ class Proposer(Protocol):
         fine. While a step runs, the newest token may be missing there: what is proposed then only
         says that waiting for it is worth while."""
         ...
+
+    def ended(self, known: Known) -> None:
+        """It has all its tokens, or nobody wants more."""
+        return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvasir.speculate.base import Draft, Known
+from kvasir.speculate.base import Draft, Known, Proposer
 
 
-class ExecutorProposer:
+class ExecutorProposer(Proposer):
     """Each step verifies what the one before drafted and asks for as much again."""
 
     def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:

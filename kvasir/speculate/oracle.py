@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvasir.speculate.base import Draft, Known
+from kvasir.speculate.base import Draft, Known, Proposer
 
 
-class OracleProposer:
+class OracleProposer(Proposer):
     """Proposes the right tokens, with mistakes at chosen places.
 
     ``answers``: request id to its whole output. ``wrong_depths``: depths (1 is the first drafted

@@ -118,7 +118,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-class Guesser:
+class Guesser(Proposer):
     """Drafts that are mostly wrong, chains and trees."""
 
     def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:

@@ -19,7 +19,7 @@ CONFIG = config_of(256, 4, 64, 64, 16, vocab_size=97, max_draft_tokens=4)
 N_OUTPUTS = 30
 
 
-class Idle:
+class Idle(Proposer):
     """Never drafts; counts how often it is asked."""
 
     def __init__(self) -> None:

@@ -280,7 +280,7 @@ def test_num_cached_tokens(folder: Path) -> None:
 def test_neutral_values_are_silent() -> None:
     _, warnings = split(None, {"tensor_parallel_size": 1, "quantization": None, "swap_space": 0})
     assert warnings == ()
-    _, warnings = split(None, {"speculative_config": {"model": np.zeros(2)}})
+    _, warnings = split(None, {"compilation_config": {"model": np.zeros(2)}})
     assert len(warnings) == 1
 
 

@@ -16,7 +16,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.base import Draft
+from kvasir.speculate.base import Draft, Proposer
 from tests.planned import Checkers, tables_after
 from tests.sizes import changed, config_of
 
@@ -267,7 +267,7 @@ def test_what_waits_for_a_move_is_not_cached_yet() -> None:
     assert made.stats().blocks_cached == 1
 
 
-class _Sibling:
+class _Sibling(Proposer):
     """A wrong token, then right ones: the accepted path has to move."""
 
     def propose(self, requests: Sequence[object], k: int) -> list[Draft]:

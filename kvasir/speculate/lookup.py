@@ -1,0 +1,64 @@
+"""Drafts without a model: what followed the newest tokens when they stood there before.
+
+``ngram`` looks in the request's own prompt and output (Saxena: Prompt lookup decoding, 2023);
+``suffix`` takes longer matches and looks in earlier answers, too (SuffixDecoding, arXiv
+2411.04975).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.store import AnswerStore, Precedent
+from kvasir.speculate.text import Text
+
+MAX_READ = 4096
+"""Tokens that are indexed in a step, of all texts: long prompts take several, a few milliseconds
+each, before anything is drafted for them."""
+MAX_KEY = 3
+"""Tokens by which places are found; more are compared."""
+
+
+class Lookup(Proposer):
+    def __init__(self, min_match: int, max_match: int, n_stored: int = 0) -> None:
+        """Matches of ``min_match`` to ``max_match`` tokens. ``n_stored``: tokens of earlier answers
+        that are kept; 0: none."""
+        self._min_match, self._max_match = min_match, max_match
+        self._n_key = min(min_match, MAX_KEY)
+        self._texts: dict[int, Text] = {}
+        self._n_readable = 0  # in this step
+        self._store = AnswerStore(n_stored, self._n_key) if n_stored else None
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        self._n_readable = MAX_READ
+        return [self._draft(known, k) for known in requests]
+
+    def ended(self, known: Known) -> None:
+        self._texts.pop(known.id, None)
+        if self._store is not None:
+            self._store.add(known.context, known.tokens, known.n_prompt, MAX_READ)
+
+    @property
+    def n_tokens(self) -> int:
+        """Of the texts that are held: those of running requests, and what is stored."""
+        stored = 0 if self._store is None else self._store.n_tokens
+        return stored + sum(len(text.tokens) for text in self._texts.values())
+
+    def _draft(self, known: Known, k: int) -> Draft:
+        tokens = known.tokens
+        text = self._texts.get(known.id)
+        if text is None:
+            text = self._texts[known.id] = Text(tokens, self._n_key)
+        text.tokens = tokens  # a choice has its own list once it starts
+        self._n_readable -= text.read(len(tokens), self._n_readable)
+        if not text.has_read(len(tokens)):
+            return Draft()
+        match = text.match(tokens, self._max_match)
+        found = Precedent(match.length, ())
+        if self._store is not None and match.length < self._max_match:
+            stored = self._store.find(known.context, tokens, self._max_match, k)
+            found = max(found, stored, key=lambda one: one.length)
+        if found.length < self._min_match:
+            return Draft()
+        return Draft(found.tokens or tuple(text.following(match, k)), evidence=found.length)

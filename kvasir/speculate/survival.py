@@ -1,0 +1,76 @@
+"""How likely the target draws what was drafted, learned from what it drew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+N_CLASSES = 8
+"""Of evidence: 1, 2 to 3, 4 to 7, and so on."""
+PRIOR = (0.3, 0.45, 0.6, 0.75, 0.85, 0.9, 0.95, 0.95)
+"""That a drafted token is drawn, by class, before anything is known."""
+PRIOR_WEIGHT = 8.0
+"""Tokens that this counts as."""
+SHARED_DECAY = 0.995
+"""Of what all requests have shown of a class, with each draft: 140 drafts later it counts half."""
+OWN_DECAY = 0.92
+"""The same of one request: one that turns bad is known as such after twenty."""
+OWN_MOST = 8.0
+"""Tokens that what one has shown counts as at most, however long it went well."""
+OWN_PRIOR_WEIGHT = 0.6
+"""Tokens that what all have shown counts as, beside what one has."""
+IDLE_DECAY = 0.998
+"""Of what is known of a request and its class, each time that no draft pays: now and then one is
+tried again, in every thirtieth step or so."""
+
+
+@dataclass(slots=True)
+class Trials:
+    """Drafted tokens whose parents were drawn, and how many of them were drawn themselves."""
+
+    n: float = 0.0
+    n_drawn: float = 0.0
+
+    def add(self, n: int, n_drawn: int, decay: float, n_most: float = inf) -> None:
+        """``n_most``: that all of them count as."""
+        n_all = decay * self.n + n
+        part = min(1.0, n_most / n_all) if n_all else 1.0
+        self.n, self.n_drawn = part * n_all, part * (decay * self.n_drawn + n_drawn)
+
+    def share(self, prior: float, weight: float) -> float:
+        return (self.n_drawn + weight * prior) / (self.n + weight)
+
+
+class Survival:
+    """Of chains: each token is drawn with a probability of the draft's class and of its request, if
+    those before it were."""
+
+    def __init__(self) -> None:
+        self._shared = [Trials() for _ in range(N_CLASSES)]
+        self._own: dict[int, Trials] = {}
+
+    def of(self, request_id: int, evidence: int) -> float:
+        """Of each token of a draft, given those before it."""
+        i = _class(evidence)
+        shared = self._shared[i].share(PRIOR[i], PRIOR_WEIGHT)
+        own = self._own.get(request_id)
+        return shared if own is None else own.share(shared, OWN_PRIOR_WEIGHT)
+
+    def drew(self, request_id: int, evidence: int, n_drafted: int, n_drawn: int) -> None:
+        """Of a draft of ``n_drafted`` tokens the target drew the first ``n_drawn``."""
+        n = min(n_drafted, n_drawn + 1)
+        self._shared[_class(evidence)].add(n, n_drawn, SHARED_DECAY)
+        self._own.setdefault(request_id, Trials()).add(n, n_drawn, OWN_DECAY, OWN_MOST)
+
+    def passed(self, request_id: int, evidence: int) -> None:
+        """A draft was not worth its time."""
+        self._shared[_class(evidence)].add(0, 0, IDLE_DECAY)
+        if own := self._own.get(request_id):
+            own.add(0, 0, IDLE_DECAY)
+
+    def ended(self, request_id: int) -> None:
+        self._own.pop(request_id, None)
+
+
+def _class(evidence: int) -> int:
+    return min(evidence.bit_length(), N_CLASSES) - 1

@@ -1,0 +1,134 @@
+"""Drafts are computed as far as they pay, by what was seen of them and of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from kvasir.core.request import Context
+from kvasir.speculate.base import Draft
+from kvasir.speculate.controller import Controller
+from kvasir.speculate.curve import KNOTS, Curve
+from kvasir.speculate.survival import PRIOR, Survival
+
+K = 8
+NOWHERE = Context()
+
+
+@dataclass(frozen=True)
+class Asked:
+    id: int
+    tokens: tuple[int, ...] = (1, 2)
+    n_prompt: int = 1
+    drafted: tuple[int, ...] = ()
+    context: Context = NOWHERE
+
+
+def draft(evidence: int = 4) -> Draft:
+    return Draft(tuple(range(K)), evidence=evidence)
+
+
+def trained(seconds: Callable[[int], float]) -> Controller:
+    """It has seen steps of all sizes."""
+    made = Controller()
+    for n in (*range(1, 66), 128) * 4:
+        made.decoded(n, seconds(n))
+    return made
+
+
+def flat(n: int) -> float:
+    """Bound by memory: tokens are free."""
+    return 0.01 + 1e-6 * n
+
+
+def linear(n: int) -> float:
+    """Bound by arithmetic: each costs what the first does."""
+    return 0.01 * n
+
+
+def test_free_tokens_are_all_taken() -> None:
+    assert trained(flat).chosen([Asked(0)], [draft()], 0, 0.0) == [draft()]
+
+
+def test_dear_tokens_are_not_taken() -> None:
+    assert trained(linear).chosen([Asked(0)], [draft()], 0, 0.0) == [draft().head(0)]
+
+
+def test_sure_drafts_go_before_others() -> None:
+    made = trained(lambda n: 0.01 * (1 + 0.3 * max(0, n - 2)))
+    sure, unsure = made.chosen([Asked(0), Asked(1)], [draft(60), draft(1)], 0, 0.0)
+    assert len(sure.tokens) > 2 and not unsure.tokens
+
+
+def test_one_that_turns_bad_is_off_soon_and_tried_again() -> None:
+    made = trained(lambda n: 0.01 * (1 + 0.07 * (n - 1)))
+    asked = Asked(0)
+    for _ in range(50):
+        (chosen,) = made.chosen([asked], [draft(8)], 0, 0.0)
+        assert chosen.tokens
+        made.drew(asked, chosen, len(chosen.tokens))
+    n_steps = 0
+    while (chosen := made.chosen([asked], [draft(8)], 0, 0.0)[0]).tokens:
+        made.drew(asked, chosen, 0)
+        n_steps += 1
+    assert n_steps <= 32
+    n_tried = 0
+    for _ in range(1000):
+        (chosen,) = made.chosen([asked], [draft(8)], 0, 0.0)
+        if chosen.tokens:
+            made.drew(asked, chosen, 0)
+            n_tried += len(chosen.tokens)
+    assert 5 < n_tried < 60, "of a step each takes 7 %"
+    for _ in range(60):
+        (chosen,) = made.chosen([asked], [draft(8)], 0, 0.0)
+        made.drew(asked, chosen, len(chosen.tokens)) if chosen.tokens else None
+    assert len(made.chosen([asked], [draft(8)], 0, 0.0)[0].tokens) == K, "it turned good again"
+
+
+def test_who_waits_alone_must_gain_a_token() -> None:
+    """All others go on in the step that it misses."""
+    made = trained(flat)
+    weak = Draft((1,), evidence=1)
+    assert made.chosen([Asked(0)], [weak], 0, 0.0) == [weak]
+    assert made.chosen([Asked(0)], [weak], 3, 0.0) == [weak.head(0)]
+    assert made.chosen([Asked(0)], [draft(60)], 3, 0.0) == [draft(60)]
+    both = made.chosen([Asked(0), Asked(1)], [weak, Draft()], 0, 0.0)
+    assert both == [weak.head(0), Draft()]
+
+
+def test_drafts_without_evidence_pass_as_they_are() -> None:
+    asked = Draft((5, 6), n_asked=2)
+    assert trained(linear).chosen([Asked(0)], [asked], 0, 0.0) == [asked]
+    fixed = Controller(is_adaptive=False)
+    fixed.decoded(1, 1.0)
+    assert fixed.chosen([Asked(0)], [draft()], 0, 0.0) == [draft()]
+
+
+def test_survival_is_learnt_by_class_and_by_request() -> None:
+    made = Survival()
+    assert made.of(0, 4) == pytest.approx(PRIOR[2])
+    for _ in range(200):
+        made.drew(1, 5, 4, 4)
+    assert made.of(0, 4) > 0.95
+    assert made.of(0, 3) == pytest.approx(PRIOR[1]), "another class"
+    for _ in range(10):
+        made.drew(2, 5, 4, 0)
+    assert made.of(2, 4) < 0.6 < made.of(0, 4)
+    made.ended(2)
+    assert made.of(2, 4) == made.of(0, 4)
+
+
+def test_a_curve_follows_what_it_saw() -> None:
+    made = Curve()
+    before = made.seconds(8) / made.seconds(1)
+    made.observe(1, 0.02)
+    assert made.seconds(1) == pytest.approx(0.02)
+    assert made.seconds(8) == pytest.approx(0.02 * before), "its shape, before it was seen"
+    for _ in range(60):
+        made.observe(8, 0.1)
+    assert made.seconds(8) == pytest.approx(0.1, rel=0.02)
+    assert made.seconds(1) == pytest.approx(0.02)
+    for n in range(1, KNOTS[-1] + 5):
+        assert 0 < made.seconds(n) < 10

@@ -1,0 +1,135 @@
+"""What stood in texts before: found as a search through all of it finds it, bounded, and apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvasir.core.request import Context
+from kvasir.speculate.base import Draft
+from kvasir.speculate.lookup import MAX_READ, Lookup
+from kvasir.speculate.store import N_LEAD, AnswerStore
+from kvasir.speculate.text import MAX_TRIED, Occurrence, Text
+
+MINE, OTHERS = Context("mine"), Context("others")
+
+
+@dataclass
+class Asked:
+    tokens: Sequence[int]
+    n_prompt: int = 4
+    id: int = 0
+    context: Context = field(default=MINE)
+    drafted: Sequence[int] = ()
+
+
+def searched(tokens: Sequence[int], n_key: int, n_most: int) -> int:
+    """The longest match of the end, of the newest places of its last ``n_key`` tokens."""
+    key = tuple(tokens[len(tokens) - n_key :])
+    places = [i for i in range(n_key, len(tokens)) if tuple(tokens[i - n_key : i]) == key]
+    lengths = [0]
+    for place in places[-MAX_TRIED:]:
+        n = 0
+        while n < min(n_most, place) and tokens[place - 1 - n] == tokens[len(tokens) - 1 - n]:
+            n += 1
+        lengths.append(n)
+    return max(lengths)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=80),
+    st.integers(1, 5),
+    st.integers(5, 20),
+    st.integers(1, 9),
+)
+def test_a_match_is_the_longest_of_the_newest_places(
+    tokens: list[int], n_key: int, n_most: int, n_read: int
+) -> None:
+    text = Text(tokens, n_key)
+    while text.read(len(tokens), n_read):
+        pass
+    assert text.has_read(len(tokens))
+    match = text.match(tokens, n_most)
+    if len(tokens) < n_key:
+        assert match == Occurrence()
+        return
+    assert match.length == searched(tokens, n_key, n_most)
+    if match.length:
+        assert match.end < len(tokens)
+        n = match.length
+        assert tokens[match.end - n : match.end] == tokens[len(tokens) - n :]
+
+
+def test_a_text_that_is_read_in_parts_is_that_of_one_read() -> None:
+    tokens = [(i * i) % 7 for i in range(3000)]
+    whole, parts = Text(tokens, 3), Text(tokens, 3)
+    assert whole.read(3000, 3000) == 2998
+    assert [parts.read(3000, 512) for _ in range(7)] == [512, 512, 512, 512, 512, 438, 0]
+    assert whole.match(tokens, 64) == parts.match(tokens, 64)
+
+
+def test_what_follows_a_period_is_the_period() -> None:
+    text = Text([9, 1, 2, 3, 1, 2, 3], 3)
+    assert text.read(7, 7) == 5
+    match = text.match([1, 2, 3], 3)
+    assert match == Occurrence(4, 3)
+    assert text.following(match, 8) == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_a_draft_needs_its_shortest_match() -> None:
+    lookup = Lookup(2, 5)
+    assert lookup.propose([Asked([5, 6, 7, 8, 6])], 3) == [Draft()]
+    assert lookup.propose([Asked([5, 6, 7, 8, 6, 7])], 3) == [Draft((8, 6, 7), evidence=2)]
+
+
+def test_a_long_prompt_is_read_in_several_steps() -> None:
+    tokens = [i % 3000 for i in range(MAX_READ + 2000)]
+    lookup = Lookup(3, 8)
+    short = Asked([5, 6, 7, 8, 5, 6, 7], id=1)
+    assert lookup.propose([Asked(tokens), short], 2) == [Draft(), Draft()]
+    found = [Draft((96, 97), evidence=8), Draft((8, 5), evidence=3)]
+    assert lookup.propose([Asked(tokens), short], 2) == found
+
+
+def test_answers_of_another_context_are_not_there() -> None:
+    lookup = Lookup(2, 8, n_stored=1000)
+    answered = Asked([1, 2, 3, 4, 50, 51, 52, 53])
+    lookup.ended(answered)
+    again = Asked([1, 2, 3, 4], id=1)
+    assert lookup.propose([again], 3) == [Draft((50, 51, 52), evidence=4)]
+    assert lookup.propose([Asked([1, 2, 3, 4], id=2, context=OTHERS)], 3) == [Draft()]
+    assert Lookup(2, 8).propose([again], 3) == [Draft()], "none are kept unless asked"
+
+
+def test_a_draft_ends_with_the_answer() -> None:
+    store = AnswerStore(1000, 2)
+    store.add(MINE, [1, 2, 3, 4], 1, 99)
+    store.add(MINE, [7, 7, 7, 7], 1, 99)
+    assert store.find(MINE, [2, 3], 8, 5).tokens == (4,)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    store = AnswerStore(600, 2)
+    for i in range(50):
+        store.add(MINE, range(100 * i, 100 * i + 90), 20, 99)
+        store.add(Context(str(i)), range(30), 20, 99)
+        assert store.n_tokens <= 600
+    assert store.find(MINE, [4901, 4902], 8, 2).tokens == (4903, 4904)
+    assert not store.find(MINE, [1, 2], 8, 2).tokens, "the oldest went first"
+    store.add(OTHERS, range(5000), 1000, 5000)
+    assert store.n_tokens <= 600
+    assert store.find(OTHERS, [1000 - N_LEAD, 1001 - N_LEAD], 8, 1).tokens == (1002 - N_LEAD,)
+
+
+@pytest.mark.parametrize("n_stored", [0, 500])
+def test_nothing_of_a_request_stays_but_what_is_stored(n_stored: int) -> None:
+    lookup = Lookup(2, 8, n_stored)
+    for i in range(100):
+        asked = Asked(list(range(40)), id=i)
+        lookup.propose([asked], 4)
+        lookup.ended(asked)
+    assert lookup.n_tokens <= n_stored
