@@ -71,9 +71,9 @@ def write_answers(
     cases: Iterable[Case],
     answers: Answers,
     sizes: tuple[int, int],
-    say: Callable[[str], None],
+    say: Callable[[], None],
 ) -> None:
-    """``sizes``: tokens of an answer at most, and answers at once."""
+    """``sizes``: tokens of an answer at most, and answers at once. ``say``: there are more."""
     max_tokens, n_streams = sizes
     left = answers.left_of(cases)
     while some := list(islice(left, ROUND * n_streams)):
@@ -81,7 +81,7 @@ def write_answers(
         answers.add(Written(case.name, refused=why) for case, why in refused if why)
         asked = [case for case, why in refused if not why]
         answers.add(_answered(llm, asked, max_tokens))
-        say(f"{len(answers.all)} schemas: {told(answers.all)['outcomes']}")
+        say()
 
 
 def _refusal(case: Case, tokens: GrammarTokens) -> str:
