@@ -1,6 +1,6 @@
 // The masks of a step: brought by who started it, while it runs, or made by its threads between its items,
-// through a grammar library's C interface. While one makes a mask it holds no item, so that the others go on; a
-// thread beside them would be put in the place of one that holds an item, for which all wait.
+// through a grammar library's C interface. While one makes a mask it holds no item, so that the others go on;
+// a thread beside them would be put in the place of one that holds an item, for which all wait.
 #pragma once
 #include <time.h>
 
