@@ -16,6 +16,11 @@ def reserve(bound: int) -> int:
     return -(-bound // RESERVE_SHARE)
 
 
+def most_for(n_own: int, bound: int) -> int:
+    """How many there may be of all, for who has ``n_own`` of them, with those that are added."""
+    return bound + (n_own <= reserve(bound)) * reserve(bound)
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
     """Of one request: more could never be served, however idle the server is."""

@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
+from kvasir.core.request import EngineRequest
 from kvasir.serve.answer import Tally, Whole
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.exchange import ClientGone
-from kvasir.serve.generation import Listener, RequestTimeout, let_in
+from kvasir.serve.generation import (
+    GRACE_SECONDS,
+    DeadlineExceeded,
+    Listener,
+    late,
+    let_in,
+    timed_out,
+    watch,
+)
 from kvasir.serve.metrics import ModelMetrics
+from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
@@ -51,15 +63,24 @@ class BeamJob:
 
 
 async def search_beams(beam_job: BeamJob, listener: Listener) -> tuple[list[Whole], Tally]:
-    """The best beams of each prompt as its choices. Raises what the engine raises, ClientGone and
-    RequestTimeout."""
+    """The best beams of each prompt as its choices. Raises what the engine raises, ClientGone,
+    RequestTimeout and DeadlineExceeded."""
     searches, driver = beam_job.searches(), _Driver(beam_job, listener)
+    metrics, standing = beam_job.metrics, beam_job.job.standing
     started = time.perf_counter()
-    await driver.run(searches)
+    driver.admit()
+    try:
+        await driver.run(searches)
+    except ClientGone:
+        metrics.cancelled()
+        raise
+    except KvasirError:
+        metrics.choice_done("error", standing)
+        raise
     beams = [beam for search in searches for beam in search.best()]
-    beam_job.metrics.request_done(time.perf_counter() - started)
+    metrics.request_done(time.perf_counter() - started, standing)
     for beam in beams:
-        beam_job.metrics.choice_done("stop" if beam.is_ended else "length")
+        metrics.choice_done("stop" if beam.is_ended else "length", standing)
     wholes = await beam_job.client.slices.run(_wholes(beam_job, beams))
     tally = Tally(beam_job.job, listener.arrived)
     tally.n_output = sum(len(beam.tokens) for beam in beams)
@@ -75,49 +96,62 @@ class _Driver:
         self._client = beam_job.client
         self._listener = listener
         self._stream: EventStream | None = None
-        self._held: list[int] = []
-        self._asked: list[int] = []
-        self._is_left = False
+        """One for the whole search, so that a drain and a pause wait for it."""
+        self._watch: asyncio.Task[None] | None = None
+        self._held: Sequence[int] = ()
+        self._asked: Sequence[int] = ()
         self.n_cached = 0
         """Prompt tokens that were not computed."""
 
-    async def run(self, searches: Sequence[Search]) -> None:
+    def admit(self) -> None:
+        """Raises EngineDown, CapacityError."""
         job = self._job.job
         self._client.admit(self._size(len(job.prompts), job.params.n, job.n_prompt_tokens))
-        watch = asyncio.create_task(self._watch())
-        timeout = self._job.timeout
-        left = None if timeout is None else self._listener.arrived + timeout - time.monotonic()
+
+    async def run(self, searches: Sequence[Search]) -> None:
+        """Raises RequestTimeout, DeadlineExceeded."""
+        timeout, due = self._job.timeout, self._job.job.standing.answer_by + GRACE_SECONDS
+        times_out = inf if timeout is None else self._listener.arrived + timeout
+        end = min(due, times_out)
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(None if end == inf else end - time.monotonic()):
                 while growing := [search for search in searches if search.is_open]:
                     await self._advance(growing)
         except TimeoutError:
-            raise RequestTimeout(
-                f"the answer took more than {timeout} s: ask for less or raise --request-timeout"
-            ) from None
+            raise (timed_out(timeout) if end == times_out else late()) from None
         finally:
-            watch.cancel()
-            if self._stream is not None:
-                self._client.release(self._stream)
-            self._client.let_go([*self._held, *self._asked])
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._stream is not None:
+            self._client.release(self._stream)
+        self._client.let_go([*self._held, *self._asked])
 
     async def _advance(self, searches: Sequence[Search]) -> None:
-        if self._is_left:
-            raise ClientGone
         n = sum(len(search.beams) for search in searches)
         n_tokens = sum(len(search.prompt) * len(search.beams) for search in searches)
-        ids = itertools.count(self._client.next_id)
-        self._asked = list(range(self._client.next_id, self._client.next_id + n))
-        requests = (x for search in searches for x in search.requests(ids))
-        size = self._size(n, 1, n_tokens)
-        opening = self._client.open(requests, size)
-        before, self._stream = self._stream, await let_in(self._client, opening, self._listener)
-        if before is not None:  # one is always open, so that a drain waits
-            self._client.release(before)
-        news = await self._collect(self._stream, n)
+
+        def requests(first: int) -> Iterator[EngineRequest]:
+            self._asked, ids = range(first, first + n), itertools.count(first)
+            return (x for search in searches for x in search.requests(ids))
+
+        stream = await self._sent(requests, self._size(n, 1, n_tokens))
+        news = await self._collect(stream, n)
         self._client.let_go(self._held)
-        self._held, self._asked = self._asked, []
+        self._held, self._asked = self._asked, ()
         await self._client.slices.run(self._grow(searches, [news[i] for i in self._held]))
+
+    async def _sent(self, requests: Numbered, size: Size) -> EventStream:
+        """Where their events come."""
+        client, listener, stream = self._client, self._listener, self._stream
+        if stream is not None:
+            await client.go_on(stream, requests, size)
+            return stream
+        stream = self._stream = await let_in(client, client.open(requests, size), listener)
+        self._watch = asyncio.create_task(watch(listener, client, stream))
+        return stream
 
     def _grow(self, searches: Sequence[Search], news: Sequence[TokenEvent]) -> Work[None]:
         """``news`` in the order of the searches and of their beams."""
@@ -138,16 +172,18 @@ class _Driver:
         while len(news) < n:
             for event in await stream.read():
                 if event.finish in ("error", "cancelled"):
-                    raise failure_of(event)
+                    raise self._failure(event)
                 news[event.id] = event
         return news
 
-    async def _watch(self) -> None:
-        await self._listener.disconnected()
-        self._is_left = True
-        if self._stream is not None:
-            self._client.cancel(self._stream, tuple(self._stream.open))
-            self._stream.fail(ClientGone())
+    def _failure(self, event: TokenEvent) -> KvasirError:
+        """The engine foresees no more than a token: what it foresees in the middle of a search has
+        come true."""
+        if self._held and event.error_code == "deadline_unreachable":
+            return DeadlineExceeded(
+                "the time that the request allows is over: allow more, or ask for less"
+            )
+        return failure_of(event)
 
 
 def _wholes(beam_job: BeamJob, beams: Sequence[Beam]) -> Work[list[Whole]]:

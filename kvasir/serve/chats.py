@@ -64,7 +64,8 @@ class ChatRun:
         chats, run = self.service.state.chats, self
         try:
             while not await run._try(name):
-                run = ChatRun(self.service, lasting(self.kept), waits=True)
+                telling = Telling(self.telling.owner)
+                run = ChatRun(self.service, lasting(self.kept), waits=True, telling=telling)
                 chats.live[name] = run.telling
                 await asyncio.sleep(AGAIN_SECONDS)
         finally:
@@ -167,7 +168,8 @@ async def begin_chat(
     await chats.add(kept.envelope.id, owner, resolved.model, record, keep.metadata)
     listener = Nobody(exchange.arrived, exchange.note)
     timeout = service.options.request_timeout
-    telling = ChatRun(service, kept, listener, timeout, submitted).start()
+    said = Telling(owner)
+    telling = ChatRun(service, kept, listener, timeout, submitted, telling=said).start()
     if not resolved.stream:
         return await exchange.send_bytes(await telling.over(), b"application/json")
     await exchange.send_stream(telling.follow(0), grammar_of(kept, server.text))
@@ -176,11 +178,11 @@ async def begin_chat(
 async def go_on(service: Service) -> None:
     """With what a server before has left. One that cannot be read holds no other up."""
     chats = service.state.chats
-    for name in await chats.open_ids():
+    for name, owner in (await chats.open()).items():
         try:
             record = None if name in chats.live else await chats.load(name)
-            if record is not None:
-                ChatRun(service, decode(record.kept), waits=True).start()
+            if record is not None and not (record.is_done or name in chats.live):
+                ChatRun(service, decode(record.kept), waits=True, telling=Telling(owner)).start()
         except msgspec.MsgspecError as error:
             logger.error("chat %s is left as it is: %s", name, error)
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import EngineStats, Ready
-from kvasir.core.params import TokenParams
-from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, PoolKind, Standing
+from kvasir.core.request import ALIKE, EngineRequest, Standing
 from kvasir.serve.admission import Admission, AdmissionLimits, reserve
 from kvasir.serve.choices import choices
 from kvasir.serve.engine_counts import EngineCounts
@@ -22,6 +21,7 @@ from kvasir.serve.gate import Gate
 from kvasir.serve.ledger import Ledger
 from kvasir.serve.link import Link
 from kvasir.serve.messages import Freeze, Submit
+from kvasir.serve.numbered import COMMON, Common, Numbered, Prompt, numbered
 from kvasir.serve.replay import Live
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
@@ -30,24 +30,6 @@ from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
-
-Ids = tuple[int, ...]
-Prompt = tuple[Ids, TokenParams]
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What the choices of one stream have in common, each as in ``EngineRequest``."""
-
-    context: Context = PLAIN
-    hold_seconds: float = 0.0
-    pooling: PoolKind | None = None
-    n_scored: int = 0
-    seconds: Ids = ()
-    """Of each prompt, or none."""
-
-
-COMMON = Common()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,29 +200,7 @@ class AsyncClient:
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
         size = Size(len(prompts), n, n_tokens, standing)
         self.admit(size)
-        first = self._next_id
-        owners: dict[tuple[Ids, int], int] = {}
-
-        def request(number: int, second: int, prompt: Ids, params: TokenParams) -> EngineRequest:
-            """A prompt that occurs again forks from where it occurs first."""
-            owner = owners.setdefault((prompt, second), number)
-            return EngineRequest(
-                number,
-                prompt,
-                params,
-                common.context,
-                standing,
-                parent=-1 if owner == number else owner,
-                hold_seconds=common.hold_seconds,
-                pooling=common.pooling,
-                n_scored=common.n_scored,
-                second=second,
-            )
-
-        seconds = common.seconds or (0,) * len(prompts)
-        numbered = enumerate(zip(seconds, prompts, strict=True))
-        requests = (request(first + i * n, x, *prompt) for i, (x, prompt) in numbered)
-        return await self.open(requests, size)
+        return await self.open(numbered(prompts, n, standing, common), size)
 
     def admit(self, size: Size) -> None:
         """Raises EngineDown, or CapacityError when there is no room for ``size``."""
@@ -265,20 +225,12 @@ class AsyncClient:
         is_few = self._admission.is_few(n_choices, n_tokens)
         return is_few and len(mine) < reserve(self._max_requests)
 
-    async def open(self, requests: Iterable[EngineRequest], size: Size) -> EventStream:
-        """One stream for the choices of admitted ``requests``, whose ids count up from ``next_id``
-        by ``size.n``. Raises EngineDown."""
-        info = self._open_info()
+    async def open(self, requests: Numbered, size: Size) -> EventStream:
+        """One stream for the choices of admitted ``requests``, whose ids count up by ``size.n``: it
+        begins when no pause keeps it waiting. Raises EngineDown."""
         stream = EventStream(self._next_id, size.n_choices, self._stream_buffer)
-        self._admission.sent(size.n_choices, size.n * size.n_tokens)
-        self._next_id += size.n_choices
-        self._streams[stream] = size
+        sending = self._begin(stream, requests, size)
         self._n_opened += 1
-        self._idle.clear()
-        if self._link is None:
-            self.wants_engine()
-        sending = self._sending(stream, requests, size, info)
-        next(sending)  # what has not begun would not end either, when this is cut short
         try:
             await self.gate.pass_through(stream)
             await self.slices.run(sending)
@@ -286,6 +238,25 @@ class AsyncClient:
             self.release(stream)
             raise
         return stream
+
+    async def go_on(self, stream: EventStream, requests: Numbered, size: Size) -> None:
+        """More of ``stream``, whose choices have ended: it runs, and no pause keeps it waiting. The
+        rest as in ``open``."""
+        stream.open.update(range(self._next_id, self._next_id + size.n_choices))
+        await self.slices.run(self._begin(stream, requests, size))
+
+    def _begin(self, stream: EventStream, requests: Numbered, size: Size) -> Work[None]:
+        """What sends them. Raises EngineDown."""
+        info, first = self._open_info(), self._next_id
+        self._admission.sent(size.n_choices, size.n * size.n_tokens)
+        self._next_id += size.n_choices
+        self._streams[stream] = size
+        self._idle.clear()
+        if self._link is None:
+            self.wants_engine()
+        sending = self._sending(stream, requests(first), size, info)
+        next(sending)  # what has not begun would not end either, when this is cut short
+        return sending
 
     @property
     def running(self) -> list[EventStream]:
@@ -345,11 +316,6 @@ class AsyncClient:
     def n_asked(self) -> int:
         """Requests of clients so far."""
         return self._n_opened - self.n_probes
-
-    @property
-    def next_id(self) -> int:
-        """The id of the next request."""
-        return self._next_id
 
     def let_go(self, ids: Sequence[int]) -> None:
         """The blocks that ended requests hold are not wanted any more."""

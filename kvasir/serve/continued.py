@@ -59,8 +59,8 @@ def read_log(data: bytes) -> Work[RunLog]:
 class _SoFar:
     """Of one choice."""
 
+    n_scored: int
     tokens: list[int] = field(default_factory=list)
-    n_scored: int = 0
 
 
 class _TokenTurns:
@@ -133,7 +133,7 @@ class ContinuedGeneration(Generation):
         n_tokens = sum(len(job.prompts[i // job.params.n]) for i in self._places)
         size = Size(len(self._places), 1, n_tokens, job.standing)
         client.admit(size)
-        return await client.open(list(self._requests(client.next_id)), size)
+        return await client.open(lambda first: list(self._requests(first)), size)
 
     def _requests(self, first: int) -> Iterator[EngineRequest]:
         """Of the choices that have not ended; the first of a prompt is the parent of the others."""
@@ -161,7 +161,7 @@ class ContinuedGeneration(Generation):
             )
 
     def _said(self) -> list[_SoFar]:
-        found = [_SoFar() for _ in range(self.job.n_choices)]
+        found = [_SoFar(self.job.n_scored) for _ in range(self.job.n_choices)]
         for event in self._log.events:
             found[event.id].tokens += event.tokens
             found[event.id].n_scored += len(event.prompt_logprobs) + event.n_scores

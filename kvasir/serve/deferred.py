@@ -11,6 +11,7 @@ from contextlib import aclosing
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.serve.continued import RunLog
 from kvasir.serve.dialects.response_answer import ResponsesGrammar, response_in
+from kvasir.serve.fairlock import FairLock
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.parts import Parts
@@ -34,20 +35,21 @@ class InternalError(KvasirError):
 
 
 class Deferred:
-    """Lives in the event loop. ``slots`` responses are computed at a time."""
+    """Lives in the event loop. ``slots`` responses are computed at a time, of keys in turns."""
 
     def __init__(self, service: Service, slots: int) -> None:
         self._service = service
         self._responses = service.state.responses
         self._progress = service.state.progress
-        self._slots = asyncio.Semaphore(slots)
+        self._slots = FairLock(slots)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_closed = False
 
     async def start(self) -> None:
         """Goes on with what a server before has left, and with what comes."""
         self._responses.begin, self._responses.stop = self._begin, self._stop
-        for response_id in await self._responses.open_ids():
+        for response_id, owner in (await self._responses.open()).items():
+            self._responses.live.setdefault(response_id, Telling(owner))
             self._begin(response_id)
 
     async def close(self) -> None:
@@ -59,7 +61,7 @@ class Deferred:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _begin(self, response_id: str) -> None:
-        telling = self._responses.live.setdefault(response_id, Telling())
+        telling = self._responses.live[response_id]
         if self._is_closed:
             telling.end(_stopping())
         elif response_id not in self._tasks:
@@ -82,7 +84,7 @@ class Deferred:
     async def _try(self, response_id: str, telling: Telling) -> bool:
         """Whether it has ended."""
         try:
-            async with self._slots:
+            async with self._slots.taken(telling.owner):
                 record = await self._responses.load(response_id)
                 if record is None or record.is_done or record.kept is None:
                     return True

@@ -1,35 +1,36 @@
-"""A lock that its owners take in turns, whoever came first among those of one."""
+"""A lock that its owners take in turns, whoever came first among those of one; or several."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
 
 class FairLock:
     """Lives in one event loop."""
 
-    def __init__(self) -> None:
-        self._is_taken = False
-        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+    def __init__(self, n_places: int = 1) -> None:
+        """``n_places``: how many have it at a time."""
+        self._n_free = n_places
+        self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
         """Who waits, by owner; the first owner is the next."""
 
-    def n_waiting(self, owner: str) -> int:
+    def n_waiting(self, owner: Hashable) -> int:
         return len(self._lines.get(owner, ()))
 
     @asynccontextmanager
-    async def taken(self, owner: str) -> AsyncIterator[None]:
+    async def taken(self, owner: Hashable) -> AsyncIterator[None]:
         await self._take(owner)
         try:
             yield
         finally:
             self._give()
 
-    async def _take(self, owner: str) -> None:
-        if not self._is_taken:
-            self._is_taken = True
+    async def _take(self, owner: Hashable) -> None:
+        if self._n_free:
+            self._n_free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(owner, deque())
@@ -44,7 +45,7 @@ class FairLock:
             raise
 
     def _leave(
-        self, owner: str, line: deque[asyncio.Future[None]], turn: asyncio.Future[None]
+        self, owner: Hashable, line: deque[asyncio.Future[None]], turn: asyncio.Future[None]
     ) -> None:
         if turn in line:
             line.remove(turn)
@@ -61,4 +62,4 @@ class FairLock:
             if not turn.done():
                 turn.set_result(None)
                 return
-        self._is_taken = False
+        self._n_free += 1

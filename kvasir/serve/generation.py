@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.serve.client import AsyncClient, Common
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone, while_wanted
 from kvasir.serve.metrics import ModelMetrics
+from kvasir.serve.numbered import Common
 from kvasir.serve.resolved import Ids, Job
 from kvasir.serve.stopwatch import Stopwatch
 from kvasir.serve.streams import EventStream
@@ -123,7 +124,7 @@ class Generation:
             self._listener.arrived,
             partial(_started, self._client.timeline, self._engine_ids()),
         )
-        self._watch = asyncio.create_task(_watch(self._listener, self._client, self._stream))
+        self._watch = asyncio.create_task(watch(self._listener, self._client, self._stream))
         return self
 
     async def _entered(self) -> EventStream:
@@ -233,15 +234,7 @@ class Generation:
         return inf if self._timeout is None else self._listener.arrived + self._timeout
 
     def _late(self, end: float) -> KvasirError:
-        if end == self._times_out:
-            return RequestTimeout(
-                f"the answer took more than {self._timeout} s: ask for less or raise "
-                "--request-timeout"
-            )
-        return DeadlineExceeded(
-            "the time that the request allows is over, and the engine sleeps, is paused or is "
-            "being started: allow more time, or try again later"
-        )
+        return timed_out(self._timeout) if end == self._times_out else late()
 
     def _apply(self, event: TokenEvent) -> Delta | None:
         index = self._index(event)
@@ -284,6 +277,19 @@ class Generation:
             self._client.cancel(self._stream, (event.id,))
 
 
+def timed_out(seconds: int | None) -> RequestTimeout:
+    return RequestTimeout(
+        f"the answer took more than {seconds} s: ask for less or raise --request-timeout"
+    )
+
+
+def late() -> DeadlineExceeded:
+    return DeadlineExceeded(
+        "the time that the request allows is over, and the engine sleeps, is paused or is being "
+        "started: allow more time, or try again later"
+    )
+
+
 async def let_in(
     client: AsyncClient, opening: Coroutine[Any, Any, EventStream], listener: Listener
 ) -> EventStream:
@@ -298,7 +304,7 @@ def _started(timeline: Timeline, ids: Ids, choice: int) -> float | None:
     return timeline.started(ids[choice])
 
 
-async def _watch(listener: Listener, client: AsyncClient, stream: EventStream) -> None:
+async def watch(listener: Listener, client: AsyncClient, stream: EventStream) -> None:
     """Ends ``stream`` when its client goes. It knows nothing of the generation that has it as a
     task: a cycle would keep both until a full collection of garbage."""
     await listener.disconnected()

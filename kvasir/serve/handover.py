@@ -1,8 +1,10 @@
 """A server's listening sockets pass to its successor over a Unix socket, and with them whoever
 waits to be accepted: nobody is refused.
 
-The successor gets the sockets when it connects, loads, says ``READY`` and begins to accept; then
-the other stops accepting, answers what it has, and ends. One that fails before is forgotten.
+A successor gets the sockets when it connects, loads, says ``READY`` and begins to accept; then the
+other stops accepting, answers what it has, and ends. One that fails before is forgotten, and one
+that is stuck keeps no other waiting: of several the first that is ready takes the place, and others
+are told.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ logger = logging.getLogger("kvasir.handover")
 
 READY = b"ready"
 DONE = b"done"
+TAKEN = b"taken"
+"""Another was ready before."""
 MAX_BYTES = 4096
 MAX_SOCKETS = 8
 GIVE_SECONDS = 10.0
@@ -40,12 +44,15 @@ class Taken(NamedTuple):
 
     def say_ready(self) -> None:
         """From now on this process accepts. Returns when the predecessor does no more; one that has
-        ended does not either, and one that is stuck hears it when it goes on."""
+        ended does not either, and one that is stuck hears it when it goes on. Raises ConfigError
+        when another successor was ready before."""
         self.connection.settimeout(GIVE_SECONDS)
         with self.connection, suppress(OSError):
             try:
-                self.connection.sendall(READY)
-                self.connection.recv(MAX_BYTES)
+                with suppress(BrokenPipeError):  # what it said before is there
+                    self.connection.sendall(READY)
+                if self.connection.recv(MAX_BYTES) == TAKEN:
+                    raise ConfigError("another successor has taken the sockets meanwhile")
             except TimeoutError:
                 logger.warning(
                     "the server before does not answer for %.0f s: this one serves, and the other "
@@ -90,13 +97,33 @@ class Handover:
         path cannot be had."""
         listener = self._listen()
         try:
-            while not await self._give(listener):
-                continue
+            await self._first(listener)
         except BaseException:
             self._path.unlink(missing_ok=True)
             raise
         finally:
             listener.close()
+
+    async def _first(self, listener: socket.socket) -> None:
+        """Returns when one of those who connect is ready."""
+        # Imported now: sockets are taken before the engine starts, and asyncio takes 20 ms.
+        from asyncio import FIRST_COMPLETED, Task, create_task, gather, get_running_loop, wait
+
+        accept = get_running_loop().sock_accept
+        accepting = create_task(accept(listener))
+        loading: set[Task[bool]] = set()
+        try:
+            while not any(task.done() and task.result() for task in loading):
+                loading = {task for task in loading if not task.done()}
+                if accepting.done():
+                    connection, _ = accepting.result()
+                    loading.add(create_task(self._give(connection, listener)))
+                    accepting = create_task(accept(listener))
+                await wait({accepting, *loading}, return_when=FIRST_COMPLETED)
+        finally:
+            for task in (accepting, *loading):
+                task.cancel()
+            await gather(accepting, *loading, return_exceptions=True)
 
     def _listen(self) -> socket.socket:
         if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
@@ -111,14 +138,12 @@ class Handover:
         listener.setblocking(False)
         return listener
 
-    async def _give(self, listener: socket.socket) -> bool:
-        """Whether the next who connects has taken them."""
-        # Imported now: sockets are taken before the engine starts, and asyncio takes 20 ms.
-        from asyncio import get_running_loop
+    async def _give(self, connection: socket.socket, listener: socket.socket) -> bool:
+        """Whether who is connected has taken them. Cut short, it is told that another has."""
+        from asyncio import CancelledError, get_running_loop
 
         loop = get_running_loop()
-        connection, _ = await loop.sock_accept(listener)
-        with connection:
+        with connection, suppress(OSError):
             connection.setblocking(False)
             if peer_uid(connection) not in (os.getuid(), 0):
                 return False
@@ -127,9 +152,11 @@ class Handover:
                 socket.send_fds(connection, [json.dumps(list(self._sockets)).encode()], fds)
                 if await loop.sock_recv(connection, MAX_BYTES) != READY:
                     return False
-            except OSError:
-                return False
+            except CancelledError:
+                connection.send(TAKEN)
+                raise
             listener.close()  # the path is the successor's
             with suppress(OSError):
                 await loop.sock_sendall(connection, DONE)
-        return True
+            return True
+        return False

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvasir.config.serving import ServeOptions
+
 MAX_TARGET_BYTES = 8192
 """Longest request target (path and query)."""
 
@@ -95,3 +97,16 @@ def body_length(headers: Sequence[Header]) -> int | None:
     if any(name == b"transfer-encoding" for name, _ in headers):
         return None
     return next((int(value) for name, value in headers if name == b"content-length"), 0)
+
+
+def limits_of(options: ServeOptions) -> HttpLimits:
+    return HttpLimits(
+        body_bytes=options.max_body_bytes,
+        upload_bytes=options.max_file_bytes + FORM_BYTES,
+        head_bytes=options.max_header_bytes,
+        n_headers=options.max_headers,
+        header_timeout=options.header_timeout,
+        body_timeout=options.body_timeout,
+        body_rate=options.body_rate,
+        write_timeout=options.write_timeout,
+    )

@@ -3,6 +3,7 @@ that the process was started with, those of a predecessor, or its own."""
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import socket
@@ -14,6 +15,8 @@ from kvasir.config.serving import ServeOptions
 from kvasir.core.errors import ConfigError
 from kvasir.serve.handover import Taken, take
 from kvasir.serve.systemd import take_sockets
+
+logger = logging.getLogger("kvasir.server")
 
 BACKLOG = 2048
 OTHER_FILES = 192
@@ -127,6 +130,13 @@ def limit_connections(asked: int) -> int:
         soft = min(asked + OTHER_FILES, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(1, min(asked, soft - OTHER_FILES))
+
+
+def most_connections(asked: int) -> int:
+    most = limit_connections(asked)
+    if most < asked:
+        logger.warning("%d connections at most: raise the limit of open files (ulimit -n)", most)
+    return most
 
 
 def is_loopback(host: str) -> bool:

@@ -27,14 +27,14 @@ from kvasir.serve.background import Background
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.connections import Connections
-from kvasir.serve.handover import Handover
-from kvasir.serve.http_limits import FORM_BYTES, HttpLimits
+from kvasir.serve.handover import Handover, Taken
+from kvasir.serve.http_limits import limits_of
 from kvasir.serve.http_protocol import BoundedHttpProtocol
 from kvasir.serve.http_server import HttpServer
 from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.lag import measure_lag
 from kvasir.serve.lifecycle import Lifecycle, Unavailable
-from kvasir.serve.listen import Listeners, address, is_loopback, limit_connections
+from kvasir.serve.listen import Listeners, address, is_loopback, most_connections
 from kvasir.serve.metrics import Metrics
 from kvasir.serve.origins import with_cors
 from kvasir.serve.reload import Current
@@ -184,7 +184,7 @@ class _Main:
         if self._listeners.predecessor is not None:  # which accepts until this one can answer
             await asyncio.wait((announced, stopped), return_when=asyncio.FIRST_COMPLETED)
             if not server.should_exit and not self._failed:
-                await asyncio.to_thread(self._listeners.predecessor.say_ready)
+                await self._follow_on(self._listeners.predecessor)
         if self._options.handover is not None:
             tasks.append(asyncio.create_task(self._hand_over(announced, server, admins)))
         for admin, listener in admins.items():
@@ -240,7 +240,7 @@ class _Main:
     def _uvicorn_config(self, app: ASGIApp, connections: Connections) -> uvicorn.Config:
         def http(*args: Any, **more: Any) -> BoundedHttpProtocol:
             """A connection keeps the limits that held when it came."""
-            limits = http_limits(self._options)
+            limits = limits_of(self._options)
             return BoundedHttpProtocol(*args, limits=limits, connections=connections, **more)
 
         return uvicorn.Config(
@@ -328,14 +328,26 @@ class _Main:
             logger.warning("ended by %s", signal.Signals(self._ended_by).name)
             return
         self._manager.tell("STOPPING=1")
-        self._client.gate.open()
-        if self._client.n_streams:
-            self._supervisor.wake()
+        self._let_go_on()
         await asyncio.sleep(self._options.drain_delay)
         self._lifecycle.draining = True
         await self._background.close()
         logger.info("draining: %d requests run", self._client.n_streams)
         await self._finish(self._client.idle())
+
+    def _let_go_on(self) -> None:
+        """Nobody is there any more who would end a pause or a sleep."""
+        self._client.gate.open()
+        self._supervisor.end_hold()
+
+    async def _follow_on(self, predecessor: Taken) -> None:
+        """From now on this server accepts, unless another has taken the place."""
+        try:
+            await asyncio.to_thread(predecessor.say_ready)
+        except KvasirError as error:
+            logger.error("%s: this one ends", error.message)
+            self._failed = True
+            self._client.dead.set()
 
     async def _hand_over(
         self,
@@ -354,6 +366,7 @@ class _Main:
             logger.error("no successor can take the sockets: %s", error)
             return
         logger.info("a successor accepts: %d requests run", self._client.n_streams)
+        self._let_go_on()
         self._connections.is_ending = True
         for accepting in (server, *admins):
             for each in accepting.servers:
@@ -378,23 +391,3 @@ class _Main:
             self._client.abort(
                 Unavailable(f"the server stopped: {seconds} s to finish are over", code="draining")
             )
-
-
-def http_limits(options: ServeOptions) -> HttpLimits:
-    return HttpLimits(
-        body_bytes=options.max_body_bytes,
-        upload_bytes=options.max_file_bytes + FORM_BYTES,
-        head_bytes=options.max_header_bytes,
-        n_headers=options.max_headers,
-        header_timeout=options.header_timeout,
-        body_timeout=options.body_timeout,
-        body_rate=options.body_rate,
-        write_timeout=options.write_timeout,
-    )
-
-
-def most_connections(asked: int) -> int:
-    most = limit_connections(asked)
-    if most < asked:
-        logger.warning("%d connections at most: raise the limit of open files (ulimit -n)", most)
-    return most

@@ -38,7 +38,7 @@ def abort(client: AsyncClient, ids: range | None = None) -> int:
     """Ends the requests that no pause keeps waiting, or the one with the engine ids ``ids``, with
     an error; how many these were."""
     error = Aborted("the operator aborted the request: send it again")
-    wanted = [x for x in client.running if x.open and (ids is None or x.first_id == ids.start)]
+    wanted = [x for x in client.running if ids is None or x.first_id == ids.start]
     for stream in wanted:
         client.ledger.fail(stream, error)
     return len(wanted)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kvasir.core.errors import RequestError
-from kvasir.serve.batch.line import ENDPOINTS
+from kvasir.serve.batch.line import CLASS, ENDPOINTS
 from kvasir.serve.exchange import Exchange
 from kvasir.serve.protocol.notes import check_metadata
 from kvasir.serve.protocol.parse import parse_request
@@ -39,6 +39,10 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def post_batch(service: Service, exchange: Exchange) -> None:
+    """Begins a batch, for a key that may ask for what its lines ask for."""
+    exchange.caller.check("inference")
+    exchange.caller.check_class(CLASS)
+
     def read(body: Json) -> BatchRequest:
         return parse_request(BatchRequest, body, {}, strict=True)[0]
 

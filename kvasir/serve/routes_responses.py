@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from kvasir.core.errors import RequestError
 from kvasir.serve.continued import read_log
 from kvasir.serve.deferred import followed
@@ -16,6 +14,7 @@ from kvasir.serve.query import page_in, parsed, read_query, read_start, single
 from kvasir.serve.resolved import Envelope
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
+from kvasir.serve.state.conversations import read_item
 from kvasir.serve.state.kept import decode
 from kvasir.serve.state.responses import ResponseRecord
 
@@ -28,11 +27,10 @@ async def get_response(service: Service, exchange: Exchange) -> None:
     record = await service.state.responses.get(response_id, service.owner(exchange))
     if first is not None:
         return await _tell(service, exchange, record, first)
-    shown = record.shown()
     telling = service.state.responses.live.get(response_id)
-    if not record.is_done and telling is not None and telling.is_running:
-        shown["status"] = "in_progress"
-    await exchange.send_json(shown)
+    if record.is_done or telling is None or not telling.is_running:
+        return await exchange.send_bytes(bytes(record.response), b"application/json")
+    await exchange.send_json({**record.shown(), "status": "in_progress"})
 
 
 async def delete_response(service: Service, exchange: Exchange) -> None:
@@ -54,7 +52,7 @@ async def get_input_items(service: Service, exchange: Exchange) -> None:
     asked = page_in(query, default=DEFAULT_PAGE, most=MAX_PAGE)
     response_id = _id(exchange)
     record = await service.state.responses.get(response_id, service.owner(exchange))
-    before = [msgspec.json.decode(item) for item in record.items_before]
+    before = [read_item(item) for item in record.items_before]
     own = shown_items(record.messages[record.n_before :], response_id.removeprefix("resp_"))
     await exchange.send_json(page_of([included(item, wanted) for item in (*before, *own)], asked))
 

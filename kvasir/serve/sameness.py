@@ -13,32 +13,33 @@ FORM = b"multipart/form-data"
 
 
 class Sameness(Protocol):
-    """Is given a body as it arrives. Equal digests: the same request."""
+    """Is given a body as it arrives. Equal digests: the same request; None: it is none, and who
+    reads it refuses it."""
 
     def update(self, data: bytes, /) -> None: ...
 
-    def digest(self) -> bytes: ...
+    def digest(self) -> bytes | None: ...
 
 
 def sameness(target: bytes, content_type: bytes) -> Sameness:
     """For a body of ``content_type`` that is sent to ``target``."""
     media, options = parse_options_header(content_type)
-    if media.lower() == FORM and (boundary := options.get(b"boundary")):
-        return _OfForm(target, boundary)
+    if media.lower() == FORM:
+        return _OfForm(target, options.get(b"boundary", b""))
     return sha256(b"\0".join((target, content_type, b"")))
 
 
 class _OfForm:
-    """Of the ``Content-Disposition`` and the content of each part, in their order. What is no form
-    is like nothing that was answered well: it is refused by who reads it."""
+    """Of the ``Content-Disposition`` and the content of each part, in their order."""
 
     def __init__(self, target: bytes, boundary: bytes) -> None:
         self._hash = sha256(b"\0".join((target, FORM, b"")))
         self._part = sha256()
         self._name = self._value = b""
         self._is_whole = False
+        self._parser: MultipartParser | None
         try:
-            self._parser: MultipartParser | None = self._new_parser(boundary)
+            self._parser = self._new_parser(boundary) if boundary else None
         except FormParserError:
             self._parser = None
 
@@ -63,10 +64,8 @@ class _OfForm:
         except FormParserError:
             self._parser, self._is_whole = None, False
 
-    def digest(self) -> bytes:
-        found = self._hash.copy()
-        found.update(b"whole" if self._is_whole else b"no form")
-        return found.digest()
+    def digest(self) -> bytes | None:
+        return self._hash.digest() if self._is_whole else None
 
     def _begin(self) -> None:
         self._part = sha256()

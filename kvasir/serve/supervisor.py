@@ -144,6 +144,13 @@ class Supervisor:
         if self._rest is not None:
             self._rest.woken.set()
 
+    def end_hold(self) -> None:
+        """From now on requests wake the engine, those that wait too, whoever put it to sleep."""
+        if self._rest is not None:
+            self._rest.is_held = self._client.is_held = False
+            if self._client.n_streams:
+                self.wake()
+
     async def awake(self) -> None:
         """``wake``, and wait for the engine. Raises EngineDown."""
         n_resumed, client = self._n_resumed, self._client

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 
-from kvasir.core.errors import KvasirError
+from kvasir.core.errors import CapacityError, KvasirError
+from kvasir.serve.admission import most_for
 from kvasir.serve.parts import Parts
 from kvasir.serve.streams import SILENCE_SECONDS
 
@@ -13,10 +14,20 @@ AT_A_TIME = 64
 """Events that are given together."""
 
 
+def check_open(tellings: Collection[Telling], owner: bytes, bound: int, what: str) -> None:
+    """Raises CapacityError (429) when one more of ``owner`` would be too many."""
+    n_own = sum(telling.owner == owner for telling in tellings)
+    most = most_for(n_own + 1, bound)
+    if len(tellings) >= most:
+        raise CapacityError(f"{len(tellings)} {what}, the limit is {most}: try again later")
+
+
 class Telling:
     """Kept as long as the answer is computed."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: bytes = b"") -> None:
+        self.owner = owner
+        """Whose the answer is."""
         self.events: list[bytes] = []
         self.is_running = False
         """Its turn has come."""

@@ -80,13 +80,17 @@ def test_a_chat_answers_with_beams(toy: Server) -> None:
     wait_free(toy)
 
 
-def test_a_client_that_leaves_ends_its_search(server: StartServer) -> None:
+def test_a_client_that_leaves_ends_its_search_and_so_does_a_deadline(server: StartServer) -> None:
     body = {"prompt": "a long search", "n": 4, "max_tokens": 500, "ignore_eos": True}
     with server(faults={"seconds": 0.02}) as slow:
         with pytest.raises(httpx.ReadTimeout):
             slow.http.post(
                 slow.url + TEXT, json={"model": "toy", **body, "use_beam_search": True}, timeout=1
             )
+        wait_free(slow)
+        assert slow.metric("kvasir_requests_cancelled_total") == 1
+        late = slow.post(TEXT, {**body, "use_beam_search": True, "deadline_ms": 1000})
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
         wait_free(slow)
 
 
@@ -104,7 +108,7 @@ def test_a_client_that_leaves_ends_its_search(server: StartServer) -> None:
         (TEXT, {"length_penalty": 11}, "length_penalty"),
         (TEXT, {"use_beam_search": False, "length_penalty": 2}, "length_penalty"),
         (CHAT, {"logprobs": True}, "logprobs"),
-        (CHAT, {"deadline_ms": 5000}, "deadline_ms"),
+        (CHAT, {"ttft_ms": 5000}, "ttft_ms"),
     ],
 )
 def test_what_does_not_go_together_is_a_400(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tests.e2e.harness import (
@@ -114,6 +115,55 @@ def test_a_successor_that_fails_is_forgotten(tmp_path: Path) -> None:
         with running_server(folder, handover=path) as successor:
             assert successor.port == server.port
             assert server.process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("how", ["pause?mode=keep", "sleep"])
+def test_what_the_operator_held_goes_on_when_a_successor_accepts(tmp_path: Path, how: str) -> None:
+    """Nobody could end the pause or the sleep any more."""
+    folder = write_toy_model(tmp_path / "toy", {"seconds": 0.005})
+    options = {"handover": str(tmp_path / "handover"), "admin_uds": str(tmp_path / "admin")}
+    transport = httpx.HTTPTransport(uds=options["admin_uds"])
+    with ExitStack() as stack:
+        old = stack.enter_context(running_server(folder, **options))
+        alone = sing(old, SONG)
+        heard: list[list[str]] = []
+        singing = threading.Thread(target=lambda: heard.append(sing(old, SONG)))
+        singing.start()
+        wait_until(lambda: old.metric("kvasir_num_requests_running") == 1)
+        with httpx.Client(base_url="http://localhost", transport=transport) as operator:
+            assert operator.post(f"/{how}", timeout=PATIENCE).status_code == 200
+        stack.enter_context(running_server(folder, **options))
+        singing.join()
+        assert heard == [alone]
+        assert old.process.wait(PATIENCE) == 0
+
+
+def test_a_successor_that_is_stuck_holds_no_other_up(tmp_path: Path) -> None:
+    """It learns that another was faster when it goes on."""
+    folder = write_toy_model(tmp_path / "toy", {})
+    path = str(tmp_path / "handover")
+    given = {
+        "serve": {"port": 0, "handover": path},
+        "engine": {"model": str(write_toy_model(tmp_path / "slow", {"start": 2}))},
+        "module": FAULT_ENGINE,
+    }
+    command = [sys.executable, "-m", "tests.e2e.fault_server", json.dumps(given)]
+    with running_server(folder, handover=path) as server:
+        wait_until(lambda: os.path.exists(path))
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(path)
+            silent.recv(100)
+            stuck = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            wait_until(lambda: psutil.Process(stuck.pid).children())  # it has the sockets
+            stuck.send_signal(signal.SIGSTOP)
+            with running_server(folder, handover=path) as successor:
+                assert successor.port == server.port
+                assert server.process.wait(PATIENCE) == 0
+                stuck.send_signal(signal.SIGCONT)
+                _, said = stuck.communicate(timeout=PATIENCE)
+                assert stuck.returncode == 1
+                assert "another successor has taken the sockets" in said
+                assert successor.post("/v1/completions", SHORT).status_code == 200
 
 
 @contextmanager

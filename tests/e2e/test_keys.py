@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -293,6 +294,32 @@ def test_r104_nobody_hits_what_another_key_left(toy_folder: Path, tmp_path: Path
         server.post(TEXT, body, **bearer(alice))
         found = server.post(TEXT, body, **bearer(bob)).json()
         assert found["usage"]["prompt_tokens_details"]["cached_tokens"] > 32
+
+
+def test_a_batch_needs_what_its_lines_need(toy_folder: Path, tmp_path: Path) -> None:
+    """The scope of models, and the class of batches, which its lines have that say none."""
+    path = tmp_path / "keys"
+    keys = {
+        "store": make(path, "store", "state"),
+        "now": make(path, "now", "inference", "state", classes=("standard",)),
+        "later": make(path, "later", "inference", "state", classes=("batch",)),
+    }
+    line = {"custom_id": "1", "method": "POST", "url": TEXT, "body": {"model": "toy", **SHORT}}
+    form: Any = {"files": {"file": json.dumps(line)}, "data": {"purpose": "batch"}}
+    asked = {"endpoint": TEXT, "completion_window": "1h"}
+    with keyed(toy_folder, path) as server:
+        began = {}
+        for name, secret in keys.items():
+            known: Any = {"headers": bearer(secret)}
+            file = server.http.post(f"{server.url}/v1/files", **form, **known).json()["id"]
+            body = {**asked, "input_file_id": file}
+            began[name] = server.http.post(f"{server.url}/v1/batches", json=body, **known).json()
+        assert began["store"]["error"]["code"] == "insufficient_scope"
+        assert began["now"]["error"]["code"] == "class_not_allowed"
+        url = f"{server.url}/v1/batches/{began['later']['id']}"
+        wait_until(
+            lambda: server.http.get(url, headers=bearer(keys["later"])).json()["completed_at"]
+        )
 
 
 def test_r88_templates_of_requests_are_refused(toy: Server) -> None:

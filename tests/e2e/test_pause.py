@@ -132,6 +132,34 @@ def test_a_pause_aborts_what_runs(world: World) -> None:
     assert [world.sing(song) for song in world.songs[:2]] == world.alone[:2]
 
 
+@pytest.mark.parametrize("mode", ["keep", "wait", "abort"])
+def test_searches_of_beams_in_a_pause(world: World, mode: str) -> None:
+    """Each of their tokens is asked for anew: what has begun goes on, to its end if that is waited
+    for, and what is aborted ends."""
+    server = world.server
+    beams = [{"prompt": f"beams {i}", "n": 2, "use_beam_search": True, "max_tokens": 40,
+              "ignore_eos": True} for i in range(4)]  # fmt: skip
+
+    def search(body: dict[str, Any]) -> Any:
+        answer = server.post("/v1/completions", body).json()
+        return answer.get("choices") or answer["error"]["code"]
+
+    alone = list(world.pool.map(search, beams))
+    told = server.metric("kvasir_generation_tokens_total")
+    found = [world.pool.submit(search, body) for body in beams]
+    wait_until(lambda: server.metric("kvasir_generation_tokens_total") > told + 30)
+    world.post(f"/pause?mode={mode}&clear_cache=false")
+    if mode == "keep":
+        time.sleep(0.3)
+        assert not any(one.done() for one in found)
+    else:
+        assert server.metric("kvasir_num_requests_running") == 0
+    world.post("/resume")
+    expected = ["aborted"] * 4 if mode == "abort" else alone
+    assert [one.result(PATIENCE) for one in found] == expected
+    wait_until(lambda: server.metric("kvasir_kv_cache_usage_perc") == 0)
+
+
 @pytest.mark.parametrize("more", [{}, {"n": 2, "use_beam_search": True, "seed": None}])
 def test_who_leaves_a_pause_gives_its_place_up(world: World, more: dict[str, Any]) -> None:
     server = world.server

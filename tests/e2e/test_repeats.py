@@ -147,3 +147,17 @@ def test_an_upload_is_the_same_whatever_its_boundary(toy: Server) -> None:
     replies = [upload(toy, content[:-1]), *(upload(toy, content, **more) for more in others)]
     assert [x.json()["error"]["code"] for x in replies] == ["idempotency_key_reused"] * 3
     assert not is_repeated(upload(toy, content, key="upload-2"))
+
+
+def test_what_is_no_form_is_refused_as_such_whatever_its_key(toy: Server) -> None:
+    assert upload(toy, b"a form", key="form").status_code == 200
+    whole = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nvision\r\n--x--\r\n'
+    for kind, body, status in (
+        ("; boundary=x", whole[:-9], 400),
+        ("; boundary=x", b"no form", 400),
+        ("", whole, 415),
+    ):
+        headers = {"Idempotency-Key": "form", "Content-Type": f"multipart/form-data{kind}"}
+        reply = toy.http.post(toy.url + "/v1/files", content=body, headers=headers)
+        assert reply.status_code == status, body
+    assert is_repeated(upload(toy, b"a form", key="form"))

@@ -114,9 +114,10 @@ def test_time_limits_hold_while_nothing_is_computed(server: StartServer, how: st
     limits = {
         "ttft_ms": ({"ttft_ms": 1000}, "deadline_exceeded"),
         "deadline_ms": ({"deadline_ms": 1000, "stream": True}, "deadline_exceeded"),
+        "beams": ({"deadline_ms": 1000, "n": 2, "use_beam_search": True}, "deadline_exceeded"),
         "server": ({"deadline_ms": 60_000}, "request_timeout"),
     }
-    with server(request_timeout=4, **ADMIN) as running, ThreadPoolExecutor(3) as pool:
+    with server(request_timeout=4, **ADMIN) as running, ThreadPoolExecutor(4) as pool:
         assert admin(running, "POST", how).status_code == 200
         asked = {
             name: pool.submit(running.post, "/v1/completions", {**SONG, **more})

@@ -7,10 +7,13 @@ import asyncio
 import msgspec
 import pytest
 
+from kvasir.core.errors import CapacityError
+from kvasir.serve.state.chats import MAX_OPEN, ChatRecord, Chats
 from kvasir.serve.state.conversations import Conversations
 from kvasir.serve.state.entries import Quota
 from kvasir.serve.state.responses import Cancelled, ResponseRecord, Responses
 from kvasir.serve.state.store import Store
+from kvasir.serve.telling import Telling
 
 NAME, OWNER = "resp_1", b"somebody"
 RECORD = ResponseRecord(
@@ -37,4 +40,24 @@ def test_one_that_nobody_computes_yet(how: str) -> None:
         return dict(responses.live)
 
     assert asyncio.run(end()) == {}
+    store.close()
+
+
+def test_answers_that_one_waits_for_leave_room_for_others() -> None:
+    store = Store(None, Quota(9, 9000, 9, 9000))
+
+    async def add() -> None:
+        responses = Responses(store, Conversations(store, 1), 1)
+        chats = Chats(store, 1)
+        for live in (responses.live, chats.live):
+            live |= {str(i): Telling(OWNER) for i in range(MAX_OPEN)}
+        chat = ChatRecord(messages=(), kept=b"kept")
+        with pytest.raises(CapacityError, match="1000 responses wait in the background"):
+            await responses.add(NAME, OWNER, "m", RECORD)
+        with pytest.raises(CapacityError, match="1000 stored chats are computed"):
+            await chats.add("chat", OWNER, "m", chat, {})
+        await responses.add(NAME, b"another", "m", RECORD)
+        await chats.add("chat", b"another", "m", chat, {})
+
+    asyncio.run(add())
     store.close()

@@ -15,6 +15,7 @@ from kvasir.core.request import EngineRequest
 from kvasir.serve.client import Size
 from kvasir.serve.continued import RunLog, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
+from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Resolved
 from kvasir.serve.run import after
 from kvasir.serve.slices import at_once
@@ -40,17 +41,16 @@ class Resuming(Client):
 
     def __init__(self, events: Sequence[TokenEvent]) -> None:
         super().__init__(events)
-        self.next_id = 40
         self.requests: list[EngineRequest] = []
         self.size = Size(0, 0, 0)
 
     def admit(self, size: Size) -> None:
         self.size = size
 
-    async def open(self, requests: list[EngineRequest], size: Size) -> EventStream:
-        assert size == self.size and size.n_choices == len(requests)
-        self.requests = requests
-        return EventStream(self.next_id, len(requests), 10**6)
+    async def open(self, requests: Numbered, size: Size) -> EventStream:
+        self.requests = list(requests(40))
+        assert size == self.size and size.n_choices == len(self.requests)
+        return EventStream(40, len(self.requests), 10**6)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,23 @@ def test_what_is_known_is_not_asked_again(text: TextModel) -> None:
             assert request.parent < request.id
 
 
+@pytest.mark.parametrize("n_known", [0, 2])
+def test_scores_begin_where_they_were_asked_for_from(text: TextModel, n_known: int) -> None:
+    """Also of a prompt of which nothing is known while something is of another."""
+    scored = {"prompt_logprobs": 0, "prompt_logprobs_start": 4}
+    asked = resolved(text, prompt=["long text", "bc bc bc"], n=1, **scored)
+    known = [TokenEvent(0, n_scores=1)] * n_known or [said(1, "x")]
+    run, client = resumed(asked, text, known, [])
+
+    async def opened() -> None:
+        async with run._generation():
+            return
+
+    asyncio.run(opened())
+    first = client.requests[0]
+    assert (len(first.prompt), first.n_scored) == (9, 3 + n_known)
+
+
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
     asked = resolved(text, stream=True, prompt="a", n=1, max_tokens=2000)
     every = [said(0, "x") for _ in range(2000)] + [said(0, "", "length")]
@@ -178,9 +195,9 @@ def resumed(
     object.__setattr__(run.model, "client", client)
     open_before = client.open
 
-    async def answered(requests: list[EngineRequest], size: Size) -> EventStream:
+    async def answered(requests: Numbered, size: Size) -> EventStream:
         stream = await open_before(requests, size)
-        places = {_place(one): one.id for one in requests}
+        places = {_place(one): one.id for one in client.requests}
         for event in rest:
             if event.id in places:
                 stream.push(_as(event, places[event.id]))

@@ -324,13 +324,12 @@ def test_logs_share_the_prompt_and_a_stream_that_ended_sends_no_more() -> None:
         class Left(Exception):
             pass
 
-        def leaving() -> Iterator[EngineRequest]:
-            first = client.next_id - 3
+        def leaving(first: int) -> Iterator[EngineRequest]:
             yield EngineRequest(first, PROMPT, PARAMS)
             raise Left
 
         with pytest.raises(Left):
-            await client.open(leaving(), Size(3, 1, 3 * len(PROMPT)))
+            await client.open(leaving, Size(3, 1, 3 * len(PROMPT)))
         assert client._admission.n_sent == 101, "what was not sent is not waited for"
         assert client._admission.tokens_sent == 101 * len(PROMPT)
         assert client.n_streams == 1

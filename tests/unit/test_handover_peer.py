@@ -63,3 +63,14 @@ def test_a_predecessor_that_is_stuck_is_not_waited_for(
             other.shutdown(socket.SHUT_WR)
         saying.result(timeout=10)
     assert [record.name for record in caplog.records] == ["kvasir.handover"] * (answer is None)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_successor_that_comes_late_does_not_serve(is_gone: bool) -> None:
+    mine, other = socket.socketpair()
+    with other:
+        other.sendall(handover.TAKEN)
+        if is_gone:
+            other.close()
+        with pytest.raises(ConfigError, match="another successor"):
+            handover.Taken({}, mine).say_ready()

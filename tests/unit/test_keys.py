@@ -232,7 +232,9 @@ def refusal(ring: Keyring, secret: bytes) -> tuple[int, str]:
 
 def test_whose_a_secret_is(tmp_path: Path) -> None:
     limits = KeyLimits(n=2)
-    file, (alice, bob) = made(tmp_path / "keys", key(limits=limits), key("bob", expires=5))
+    file, (alice, bob) = made(
+        tmp_path / "keys", key(limits=limits), key("bob", expires=5, limits=KeyLimits(n=3))
+    )
     ring = Keyring("one", "root", file, clock=lambda: 4.0)
     assert ring.client(alice.encode()) == Caller("alice", frozenset(("inference",)), limits)
     assert ring.client(bob.encode()).key_id == "bob"
@@ -278,12 +280,14 @@ def test_r102_no_secret_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_whose_work_goes_on(tmp_path: Path) -> None:
     """After its request: by the id alone, as the key is now."""
-    file, _ = made(tmp_path / "keys", key(limits=KeyLimits(n=2)), key("bob", expires=5))
+    file, _ = made(
+        tmp_path / "keys", key(limits=KeyLimits(n=2)), key("bob", expires=5, limits=KeyLimits(n=3))
+    )
     ring = Keyring("one", file=file, clock=lambda: 5.0)
     assert ring.named("") is ANYONE
     assert ring.named("alice") == Caller("alice", frozenset(("inference",)), KeyLimits(n=2))
     assert ring.named(API_KEY).scopes == {"inference", "state", "metrics"}
-    assert ring.named("bob") == Caller("bob", frozenset())
+    assert ring.named("bob") == Caller("bob", frozenset(), KeyLimits(n=3))
     assert ring.named("nobody") == Caller("nobody", frozenset())
 
 

@@ -6,12 +6,14 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import TokenEvent, TokenLogprob
 from kvasir.serve.dialects.items import answered, shown_items
 from kvasir.serve.dialects.responses import RESPONSES, read
+from kvasir.serve.state.conversations import read_item
 from kvasir.serve.streams import EngineDown
 from kvasir.serve.text import TextModel
 from kvasir.tokenizer.messages import ChatMessage, PastCall
@@ -224,3 +226,20 @@ def test_bounds_are_named_as_they_were_sent(text: TextModel) -> None:
     assert caught.value.param == "max_output_tokens"
     with pytest.raises(RequestError, match="5019 tokens, but the context holds 4096"):
         resolved_of(RESPONSES, {"input": "h" * 5000}, text)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text",
+        None,
+        [],
+        [{"type": "output_text", "text": "é", "logprobs": [{"logprob": -1.5}], "n": None}, {}],
+    ],
+)
+def test_an_item_is_read_but_for_its_log_probabilities(content: object) -> None:
+    data = msgspec.json.encode({"id": "msg_1", "content": content, "status": "completed"})
+    item = read_item(data)
+    assert msgspec.json.encode(item) == data == msgspec.json.encode(read_item(msgspec.Raw(data)))
+    parts = item["content"] if isinstance(item["content"], list) else []
+    assert [type(x["logprobs"]) for x in parts if "logprobs" in x] == [msgspec.Raw] * bool(parts)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from kvasir.core.errors import CapacityError, ConfigError
 from kvasir.serve.state import entries
 from kvasir.serve.state.database import StateError, StorageFull, open_database, transaction
 from kvasir.serve.state.entries import Entry, Gone, Kind, Page, Quota
+from kvasir.serve.state.files import MAX_UPLOADS, Files
 from kvasir.serve.state.folder import PREFIX, Folder
 from kvasir.serve.state.store import StateBusy, Store
+from kvasir.serve.telling import Telling, check_open
 
 QUOTA = Quota(entries=3, bytes=100)
 A, B = b"a", b"b"
@@ -122,12 +125,53 @@ def test_with_a_bound_of_all_who_has_most_gives_way(db: sqlite3.Connection) -> N
     assert entries.add(db, entry("b1", B, "response"), quota) == ["a0"]
 
 
+def test_who_has_few_finds_room_where_another_took_all(db: sqlite3.Connection) -> None:
+    """An eighth is kept for it, beyond the bound of all; files do not give way."""
+    quota = Quota(entries=16, bytes=1600, all_entries=16, all_bytes=1600)
+    for i in range(16):
+        entries.add(db, entry(f"a{i}", A), quota)
+    with pytest.raises(CapacityError, match="17 stored entries, the limit is 16"):
+        entries.add(db, entry("more", A), quota)
+    for i in range(2):
+        entries.add(db, entry(f"b{i}", B), quota)
+    with pytest.raises(CapacityError, match="19 stored entries of all keys, the limit is 16"):
+        entries.add(db, entry("more", B, "response"), quota)
+
+
+def test_uploads_of_one_leave_room_for_others() -> None:
+    store = Store(None, Quota(99, 10**6))
+    files = Files(store, max_bytes=99, days=1)
+
+    async def run() -> None:
+        async with AsyncExitStack() as open_files:
+            for _ in range(MAX_UPLOADS):
+                await open_files.enter_async_context(files.upload(A))
+            with pytest.raises(CapacityError):
+                await open_files.enter_async_context(files.upload(A))
+            await open_files.enter_async_context(files.upload(B))
+        assert not files._arriving
+
+    asyncio.run(run())
+    store.close()
+
+
+def test_open_answers_of_one_leave_room_for_others() -> None:
+    tellings = [Telling(A) for _ in range(80)]
+    with pytest.raises(CapacityError, match="80 answers wait, the limit is 80"):
+        check_open(tellings, A, 80, "answers wait")
+    for _ in range(10):
+        check_open(tellings, B, 80, "answers wait")
+        tellings.append(Telling(B))
+    with pytest.raises(CapacityError):
+        check_open(tellings, B, 80, "answers wait")
+
+
 def test_an_answer_that_has_not_ended_gives_no_way(db: sqlite3.Connection) -> None:
     quota = Quota(entries=2, bytes=1000)
     entries.add(db, replace(entry("open", kind="response"), expires=None), quota)
     entries.add(db, entry("done", kind="response"), quota)
     assert entries.add(db, entry("next", kind="response"), quota) == ["done"]
-    assert entries.lasting_ids(db, "response") == ["open"]
+    assert entries.lasting(db, "response") == {"open": A}
 
 
 def test_what_has_ended_is_gone_before_it_is_swept(db: sqlite3.Connection) -> None:

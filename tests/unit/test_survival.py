@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,7 +17,10 @@ from kvasir.core.messages import DiskStats, EngineStats, Ready
 from kvasir.core.params import TokenParams
 from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.serve.death import is_fault
+from kvasir.serve.engine_counts import EngineCounts
 from kvasir.serve.heartbeat import MAX_IDS, Heartbeat, Progress, new_memory
+from kvasir.serve.ledger import Ledger
+from kvasir.serve.messages import Submit
 from kvasir.serve.procfs import ProcessSigns
 from kvasir.serve.replay import Live, Replay
 from kvasir.serve.streams import EventStream
@@ -322,3 +326,36 @@ def test_counters_go_on_and_gauges_begin_again() -> None:
     assert (found.step, found.output_tokens, found.n_failed, found.n_running) == (11, 12, 10, 1)
     assert found.disk == DiskStats(7, 7, 7, 7, 9, 8)
     assert total(rest, structs.replace(stats, disk=None)).disk is None
+
+
+def test_suspects_are_sent_one_behind_the_other() -> None:
+    """The next when the one before has passed the plan that was fatal and the one behind it: two
+    are under way, and what a third gave may not have arrived."""
+
+    class Heard:
+        def __init__(self) -> None:
+            self.ids: list[int] = []
+
+        def send(self, message: object) -> None:
+            if isinstance(message, Submit):
+                self.ids.append(message.request.id)
+
+    async def run() -> list[int]:
+        ledger, suspects, link = Ledger(EngineCounts()), Suspects(), Heard()
+        for i in (1, 2):
+            log = open_log(EngineRequest(i, (5,), PARAMS), key_root="root", numerics_id="numerics")
+            ledger.live[i] = Live(EventStream(i, 1, 99), log)
+        suspects.died({1, 2}, is_fault=True)
+        resuming = asyncio.create_task(ledger.resume(link, READY, suspects))  # type: ignore[arg-type]
+        for _ in range(4):
+            await asyncio.sleep(0.02)
+            assert link.ids == [1]
+            ledger.live[1].log.emitted.append(7)
+        async with asyncio.timeout(10):
+            while link.ids == [1]:
+                await asyncio.sleep(0.001)
+            ledger.live.clear()
+            await resuming
+        return link.ids
+
+    assert asyncio.run(run()) == [1, 2]

@@ -88,6 +88,22 @@ def test_owners_take_turns() -> None:
     assert asyncio.run(run()) == ["many", "many", "one", "two", "many", "one", "many", "many"]
 
 
+def test_several_have_a_place_at_a_time() -> None:
+    async def run() -> list[str]:
+        lock, order = FairLock(2), list[str]()
+
+        async def work(owner: str) -> None:
+            async with lock.taken(owner):
+                order.append(owner)
+                await asyncio.sleep(0.01)
+
+        asking = (work(owner) for owner in (*["many"] * 4, "one"))
+        await asyncio.gather(*asking)
+        return order
+
+    assert asyncio.run(run()) == ["many", "many", "many", "one", "many"]
+
+
 def test_who_leaves_a_line_stops_nobody() -> None:
     async def run() -> list[int]:
         lock, order = FairLock(), list[int]()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import blake2b
 
+from msgspec import structs
+
 from kvasir.core.errors import RequestError
+from kvasir.core.request import PriorityClass
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.table import GENERATES
@@ -24,6 +27,7 @@ ENDPOINTS = tuple(
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings")
     if path in GENERATES
 )
+CLASS: PriorityClass = "batch"
 MAX_CUSTOM_ID = 512
 FIELDS = ("custom_id", "method", "url", "body")
 FIRST_PREFIX, LAST_PREFIX = 16, 2**17
@@ -54,7 +58,7 @@ class LineReader:
             custom_id, body = self._parts(number, data)
             asked = self._dialect.read(body, strict=self._service.options.strict)
             _check_batch(asked, body)
-            kept = await self._kept(unstored(asked))
+            kept = await self._kept(in_batch(unstored(asked)))
         except RequestError as error:
             param = error.param and f"body.{error.param}"
             raise InvalidLine(LineError(error.code, error.message, param, number)) from None
@@ -99,13 +103,18 @@ class LineReader:
         nobody_waits = 0.0
         resolved = await resolve_request(asked, server, model.name, nobody_waits)
         self.models.add(model.name)
-        return Kept(later(resolved, "batch"), self._dialect.new_envelope(), server.info.key_root)
+        return Kept(later(resolved, CLASS), self._dialect.new_envelope(), server.info.key_root)
 
 
 def unstored(asked: Asked) -> Asked:
     """The answer of a line is in the output of its batch alone."""
     show = {key: value for key, value in asked.show.items() if key != "store"}
     return asked if asked.keep is None else replace(asked, keep=None, show=show)
+
+
+def in_batch(asked: Asked) -> Asked:
+    """Of the class of batches, whose limits are those of its key."""
+    return replace(asked, standing=structs.replace(asked.standing, priority_class=CLASS))
 
 
 def _check_batch(asked: Asked, body: Json) -> None:

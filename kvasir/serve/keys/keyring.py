@@ -92,13 +92,14 @@ class Keyring:
         return Caller(key.id, frozenset(key.scopes), key.limits)
 
     def named(self, key_id: str) -> Caller:
-        """The key of that id, without scopes where it holds no longer."""
+        """The key of that id; without scopes, but with its limits, where it holds no longer."""
         if not key_id:
             return ANYONE
         key = next((key for key in (*self._fixed, *self.keys.values()) if key.id == key_id), None)
-        if key is None or key.state(self._clock()) != "active":
+        if key is None:
             return Caller(key_id, frozenset())
-        return Caller(key.id, frozenset(key.scopes), key.limits)
+        holds = key.state(self._clock()) == "active"
+        return Caller(key.id, frozenset(key.scopes if holds else ()), key.limits)
 
     def meter(self, caller: Caller) -> KeyMeter:
         """Of its key; one without limits for who has none."""

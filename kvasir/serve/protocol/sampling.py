@@ -105,7 +105,7 @@ UNSUPPORTED_SAMPLING: dict[str, tuple[object, ...]] = {
 
 _DRAWING = (
     *(name for name in DrawParams.__struct_fields__ if name != "temperature"),
-    *("logit_bias", "stop", "stop_token_ids", "min_tokens", "ttft_ms", "deadline_ms", "cache_ttl"),
+    *("logit_bias", "stop", "stop_token_ids", "min_tokens", "ttft_ms", "cache_ttl"),
     "session_id",
     *("stop_regex", "samplers", "allowed_token_ids", "bad_words"),
 )

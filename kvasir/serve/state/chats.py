@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import structs
 
-from kvasir.core.errors import CapacityError, KvasirError
+from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.resolved import Json
 from kvasir.serve.state import entries
@@ -17,7 +17,7 @@ from kvasir.serve.state.entries import Entry, Page
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
 from kvasir.serve.state.store import Store
-from kvasir.serve.telling import Telling
+from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
 
 MAX_OPEN = 1_000
@@ -84,8 +84,7 @@ class Chats:
             entries.add(db, entry, store.quota)
             entries.describe(db, chat_id, metadata)
 
-        if len(self.live) >= MAX_OPEN:
-            raise CapacityError(f"{MAX_OPEN} stored chats are computed: try again later")
+        check_open(self.live.values(), owner, MAX_OPEN, "stored chats are computed")
         await store.run(add)
 
     async def get(self, chat_id: str, owner: bytes) -> ChatRecord:
@@ -105,9 +104,9 @@ class Chats:
 
         return await self._store.run(find)
 
-    async def open_ids(self) -> list[str]:
-        """Of those that have not ended, of all owners, the oldest first."""
-        return await self._store.run(lambda db: entries.lasting_ids(db, "chat"))
+    async def open(self) -> dict[str, bytes]:
+        """Whose they are that have not ended, by their ids, the oldest first."""
+        return await self._store.run(lambda db: entries.lasting(db, "chat"))
 
     async def load(self, chat_id: str) -> ChatRecord | None:
         """Whoever asks; None when it is gone."""

@@ -18,6 +18,26 @@ from kvasir.serve.state.store import Store
 MAX_BYTES = 16 * 2**20
 """Of the items of one: those of the longest context that any model reads, and more."""
 MAX_ITEMS = 10_000
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+def read_item(data: bytes | msgspec.Raw) -> Json:
+    """An item. Log probabilities stay as they are written: nobody here reads them, and an answer
+    has so many that it would take tens of milliseconds."""
+    return {
+        name: _read_content(value) if name == "content" else msgspec.json.decode(value)
+        for name, value in _fields.decode(data).items()
+    }
+
+
+def _read_content(content: msgspec.Raw) -> object:
+    if bytes(memoryview(content)[:1]) != b"[":
+        return msgspec.json.decode(content)
+    return [
+        {name: x if name == "logprobs" else msgspec.json.decode(x) for name, x in part.items()}
+        for part in _parts.decode(content)
+    ]
 
 
 class StoredConversation(
@@ -89,7 +109,7 @@ class Conversations:
             rows = db.execute(
                 "SELECT value FROM items WHERE conversation = ? ORDER BY seq", (name,)
             )
-            return [msgspec.json.decode(row[0]) for row in rows.fetchall()]
+            return [read_item(row[0]) for row in rows.fetchall()]
 
         return await self._store.run(find)
 
@@ -108,7 +128,7 @@ class Conversations:
                 f"SELECT value FROM items WHERE {where} ORDER BY seq {order} LIMIT ?",
                 (*values, asked.limit + 1),
             ).fetchall()
-            found = [msgspec.json.decode(row[0]) for row in rows[: asked.limit]]
+            found = [read_item(row[0]) for row in rows[: asked.limit]]
             return found, len(rows) > asked.limit
 
         return await self._store.run(find)
@@ -120,8 +140,7 @@ class Conversations:
             self._find(db, name, owner)
             place = _place(db, name, item_id)
             (value,) = db.execute("SELECT value FROM items WHERE seq = ?", (place,)).fetchone()
-            found: Json = msgspec.json.decode(value)
-            return found
+            return read_item(value)
 
         return await self._store.run(find)
 

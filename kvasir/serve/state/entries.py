@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvasir.core.errors import CapacityError, RequestError
+from kvasir.serve.admission import most_for
 
 Kind = Literal["file", "batch", "response", "chat", "conversation", "item", "repeat"]
 GIVING_WAY: tuple[Kind, ...] = ("response", "chat", "repeat")
@@ -39,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Most entries and bytes, of one owner and of all."""
+    """Most entries and bytes, of one owner and of all; beyond the latter there is a reserve."""
 
     entries: int
     bytes: int
@@ -134,11 +135,14 @@ def _excess(
 ) -> str | None:
     """What there is too much of, and the remedy."""
     own, every = used(db, owner), used(db)
+    n, size = own.entries + n_entries, own.bytes + n_bytes
+    most = quota.all_entries and most_for(n, quota.all_entries)
+    most_bytes = quota.all_bytes and most_for(size, quota.all_bytes)
     bounds = (
-        ("entries", own.entries + n_entries, quota.entries, "--state-entries"),
-        ("bytes", own.bytes + n_bytes, quota.bytes, "--state-bytes"),
-        ("entries of all keys", every.entries + n_entries, quota.all_entries, "--state-entries"),
-        ("bytes of all keys", every.bytes + n_bytes, quota.all_bytes, "--state-bytes"),
+        ("entries", n, quota.entries, "--state-entries"),
+        ("bytes", size, quota.bytes, "--state-bytes"),
+        ("entries of all keys", every.entries + n_entries, most, "--state-entries"),
+        ("bytes of all keys", every.bytes + n_bytes, most_bytes, "--state-bytes"),
     )
     for what, n, most, option in bounds:
         if most is not None and n > most:
@@ -283,9 +287,9 @@ def ids(db: sqlite3.Connection, kind: Kind) -> list[str]:
     return [row[0] for row in rows]
 
 
-def lasting_ids(db: sqlite3.Connection, kind: Kind) -> list[str]:
-    """Of those that do not expire, of all owners, in the order of creation."""
+def lasting(db: sqlite3.Connection, kind: Kind) -> dict[str, bytes]:
+    """Owners of those that do not expire, by their ids, in the order of creation."""
     rows = db.execute(
-        "SELECT id FROM entries WHERE kind = ? AND expires IS NULL ORDER BY seq", (kind,)
+        "SELECT id, owner FROM entries WHERE kind = ? AND expires IS NULL ORDER BY seq", (kind,)
     ).fetchall()
-    return [row[0] for row in rows]
+    return dict(rows)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from kvasir.core.errors import CapacityError, RequestError
+from kvasir.serve.admission import most_for
 from kvasir.serve.state import entries
 from kvasir.serve.state.database import StateError
 from kvasir.serve.state.entries import Entry, Gone, Page
@@ -63,9 +64,11 @@ class Files:
     async def upload(self, owner: bytes) -> AsyncIterator[Upload]:
         """A file that arrives: dropped at the end, unless it was kept. Raises CapacityError (429)
         when too many do, or ``owner`` has no room."""
-        if sum(one.n_uploads for one in self._arriving.values()) >= MAX_UPLOADS:
-            raise CapacityError(f"{MAX_UPLOADS} files arrive at a time: try again", code="busy")
-        arriving = self._arriving.setdefault(owner, _Arriving())
+        n_all = sum(one.n_uploads for one in self._arriving.values())
+        arriving = self._arriving.get(owner, _Arriving())
+        if n_all >= most_for(arriving.n_uploads + 1, MAX_UPLOADS):
+            raise CapacityError(f"{n_all} files arrive: try again in a moment", code="busy")
+        self._arriving[owner] = arriving
         arriving.n_uploads += 1
         store, quota, name = self.store, self.store.quota, new_id("file")
         try:

@@ -160,10 +160,10 @@ class _Recorder:
             self._read.update(message.get("body", b""))
             if not message.get("more_body", False):
                 self._is_read = True
-                digest = self._read.digest()
-                self._answering = await self._repeats.begin(
-                    self._name, self._owner, digest, self._disconnected
-                )
+                if (digest := self._read.digest()) is not None:
+                    self._answering = await self._repeats.begin(
+                        self._name, self._owner, digest, self._disconnected
+                    )
             return message
 
         return receive_along

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from kvasir.core.errors import CapacityError, KvasirError, RequestError
+from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.serve.dialects.items import answered, shown_items
 from kvasir.serve.resolved import Json
@@ -19,7 +19,7 @@ from kvasir.serve.state.entries import Entry
 from kvasir.serve.state.files import DAY_SECONDS
 from kvasir.serve.state.kept import drop_progress
 from kvasir.serve.state.store import Store
-from kvasir.serve.telling import Telling
+from kvasir.serve.telling import Telling, check_open
 from kvasir.tokenizer.messages import ChatMessage
 
 MAX_OPEN = 1_000
@@ -106,11 +106,11 @@ class Responses:
             if record.is_done:
                 self._tell(db, owner, record)
 
-        if not record.is_done and len(self.live) >= MAX_OPEN:
-            raise CapacityError(f"{MAX_OPEN} responses wait in the background: try again later")
+        if not record.is_done:
+            check_open(self.live.values(), owner, MAX_OPEN, "responses wait in the background")
         await store.run(add)
         if not record.is_done:
-            self.live[response_id] = Telling()
+            self.live.setdefault(response_id, Telling(owner))
             self.begin(response_id)
 
     async def tell(self, owner: bytes, record: ResponseRecord) -> None:
@@ -135,9 +135,9 @@ class Responses:
         entry = await self._store.run(lambda db: entries.any_owner(db, response_id))
         return None if entry is None else _record(entry)
 
-    async def open_ids(self) -> list[str]:
-        """Of those that have not ended, the oldest first."""
-        return await self._store.run(lambda db: entries.lasting_ids(db, "response"))
+    async def open(self) -> dict[str, bytes]:
+        """Whose they are that have not ended, by their ids, the oldest first."""
+        return await self._store.run(lambda db: entries.lasting(db, "response"))
 
     async def finish(
         self, response_id: str, response: bytes, said: Sequence[TokenEvent] | None

@@ -95,7 +95,7 @@ class Store:
         """What has expired goes, and what a killed server left."""
         with transaction(self._db):
             entries.expire(self._db, self.clock())
-            open_batches = entries.lasting_ids(self._db, "batch")
+            open_batches = entries.lasting(self._db, "batch")
             known = [*entries.ids(self._db, "file"), *open_batches]
         if n_lost := self.folder.keep_only(known):
             logger.info("removed %d contents that no entry knows", n_lost)
