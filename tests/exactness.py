@@ -20,6 +20,7 @@ from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.messages import EngineStats, TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
+from kvasir.core.tiles import TileSpec
 from kvasir.engine.engine import Engine
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
@@ -59,6 +60,7 @@ class Sizes:
     """Some layers keep every position."""
     whole_prompts: bool = False
     state_bytes: int = 0  # of a sequence
+    tile: TileSpec | None = None  # of images that the model sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +364,7 @@ class _Client:
             disk=disk,
             masks=masks,
             jump_ahead=self._variant.jump_ahead,
+            tile=self._sizes.tile,
         )
 
     def _open_disk(self, executor: Executor) -> DiskStore:

@@ -20,6 +20,7 @@ from kvasir.core.request import EngineRequest
 from kvasir.engine.build import BuiltEngine, build_engine
 from kvasir.engine.loop import EngineFault
 from kvasir.models.loaded import load_model
+from kvasir.offline.beams import BeamSearch
 from kvasir.offline.prompts import read_conversations, read_prompts
 from kvasir.serve import jobs, jsonbody
 from kvasir.serve.admission import AdmissionLimits
@@ -31,7 +32,7 @@ from kvasir.serve.protocol.completions import CompletionRequest
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Slices
 from kvasir.serve.text import TextModel, load_text
-from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
+from kvasir.text.beam import BeamSearchParams, Search
 from kvasir.text.choice import Choice, ChoiceFailed
 from kvasir.validation.params import check_prompt, resolve_choices
 from kvasir.validation.sampling import SamplingParams

@@ -147,6 +147,8 @@ def _row_cases() -> Iterator[OpCase]:
     both = [taps, weight("b", 9)]
     yield case("short-conv-bias", "short_conv", [x], both, **conv, gated=False)
     yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
+    both, which = [rows("x", "T", 9), rows("m", "T", 9)], ids("is", [0, 1, 0, 0, 1], "T")
+    yield case("merge-embeds", "merge_embeds", [*both, which])
 
 
 def _linear_cases() -> Iterator[OpCase]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.groups import KVGroup

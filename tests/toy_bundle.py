@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from msgspec.structs import replace as with_fields
+
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_bundle, lower_passes
@@ -71,7 +73,7 @@ def shallow(folder: Path) -> Joined:
 def reading(folder: Path) -> Joined:
     """A draft of one layer that adds the target's last hidden states to its embeddings."""
     target, draft, binding = _cut(folder, 1)
-    exporting = replace(target, outputs=(*target.outputs, HIDDEN))
+    exporting = with_fields(target, outputs=(*target.outputs, HIDDEN))
     draft = _reading(draft, target.values[HIDDEN])
     return target, bundle(exporting, shared=ENDS, draft=draft), binding
 
@@ -114,7 +116,9 @@ def _reading(program: Program, export: Value) -> Program:
     first, *rest = program.ops
     (x,) = first.outs
     values = MappingProxyType({**program.values, export.name: export})
-    wider = replace(program, inputs=(*program.inputs, export.name), values=values)
+    wider = with_fields(program, inputs=(*program.inputs, export.name), values=values)
     add = Op("add", (x, export.name), (f"{x}.read",))
-    moved = [replace(op, ins=tuple(add.outs[0] if i == x else i for i in op.ins)) for op in rest]
+    moved = [
+        with_fields(op, ins=tuple(add.outs[0] if i == x else i for i in op.ins)) for op in rest
+    ]
     return with_ops(wider, [first, add, *moved])

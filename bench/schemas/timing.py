@@ -11,10 +11,10 @@ import numpy as np
 
 from bench.schemas.cases import Case
 from kvasir.core.errors import RequestError
+from kvasir.core.params import mask_words
 from kvasir.grammar.constraint import schema_grammar
 from kvasir.grammar.matcher import GrammarTokens, Matcher
 from kvasir.grammar.vocabulary import Vocabulary
-from kvasir.sampling.masks import n_words
 from tests.byte_grammar import spelled
 
 BOUNDS = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 6e-2, 1.0)
@@ -42,7 +42,7 @@ class GrammarTimes:
 def measure(cases: Iterable[Case], vocabulary: Vocabulary, n_ids: int) -> GrammarTimes:
     """Over the valid instances of what is accepted, in the tokenizer's own tokens."""
     tokens = GrammarTokens(vocabulary, n_ids)
-    bits = np.zeros(n_words(n_ids), np.uint32)
+    bits = np.zeros(mask_words(n_ids), np.uint32)
     times = GrammarTimes()
     for case in cases:
         matcher = _compiled(case, tokens, times)

@@ -8,7 +8,8 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.exec.cpu.passes import lower_passes
-from kvasir.formats.types import FORMATS, Bytes, TensorInfo
+from kvasir.formats.decode import Bytes
+from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Program, Weight
 from kvasir.models import BlockSpec, LayerSpec, ModelConfig, build_program
@@ -90,9 +91,9 @@ def _random_binding(program: Program, format_name: str) -> Binding:
 def _tensor(weight: Weight, format_name: str, noise: Bytes) -> TensorInfo:
     if len(weight.shape) == 1:
         ones = np.ones(weight.shape, np.float32).view(np.uint8)
-        return TensorInfo(weight.name, "F32", weight.shape, ones)
+        return TensorInfo(weight.name, "F32", weight.shape, ones.data)
     data = noise[: _n_bytes(weight, format_name)]
-    return TensorInfo(weight.name, format_name, weight.shape, data)
+    return TensorInfo(weight.name, format_name, weight.shape, data.data)
 
 
 def _n_bytes(weight: Weight, format_name: str) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from kvasir import _native
 from kvasir.bench.fingerprint import fingerprint
@@ -119,7 +121,8 @@ def _packed(name: str) -> tuple[str, str]:
 
 
 def _how(name: str) -> str:
-    return "native" if FORMATS[name].split or name == LAYOUT_OF_FORMAT[name].upper() else "decoded"
+    is_packed = FORMATS[name].has_integers or name == LAYOUT_OF_FORMAT[name].upper()
+    return "native" if is_packed else "decoded"
 
 
 def environment() -> dict[str, Any]:
@@ -145,11 +148,11 @@ def _n_elements(shape: Sequence[int]) -> int:
 def _fields(values: dict[str, Any], indent: str = "  ") -> list[str]:
     lines = []
     for name, value in values.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{name}", *_fields(value, indent + "  ")]
+        inner = asdict(value) if isinstance(value, msgspec.Struct) else value
+        if isinstance(inner, dict):
+            lines += [f"{indent}{name}", *_fields(inner, indent + "  ")]
         elif value not in (None, ()):
-            shown = value if not is_dataclass(value) else repr(value)
-            lines.append(f"{indent}{name:<24}{shown}")
+            lines.append(f"{indent}{name:<24}{value}")
     return lines
 
 

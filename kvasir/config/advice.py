@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
+from msgspec.structs import replace as with_fields
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
@@ -16,8 +19,7 @@ MIN_LENGTH = 256
 """Tokens below which a shorter context is not advised."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """What a configuration has room for."""
 
     kv_bytes: int
@@ -29,8 +31,7 @@ class Room:
     """Requests of ``max_model_len`` tokens at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True):
     """One change of the options, with what it gives and what it costs."""
 
     change: str
@@ -39,8 +40,7 @@ class Remedy:
     """None: it does not start with this either."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryAdvice:
+class MemoryAdvice(msgspec.Struct, frozen=True):
     """``room`` is None, and ``refusal`` says why, when the options do not start."""
 
     weight_bytes: int
@@ -104,7 +104,7 @@ def _changes(
         found.append((f"--max-model-len {length // 2}", cost, half, model))
     if model.weight_dtype != "quantized":
         share = FOUR_BIT * (0.5 if model.weight_dtype == "float32" else 1)
-        small = replace(
+        small = with_fields(
             model, weight_bytes=int(model.weight_bytes * share), weight_dtype="quantized"
         )
         cost = "rounds the weights"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+import msgspec
 
 from kvasir.config.topology import Cpu, Topology, parse_cpus
 from kvasir.core.errors import ConfigError
@@ -12,8 +13,7 @@ from kvasir.core.errors import ConfigError
 AUTO, NONE, CORES = "auto", "none", "cores"
 
 
-@dataclass(frozen=True, slots=True)
-class Affinity:
+class Affinity(msgspec.Struct, frozen=True):
     threads: tuple[tuple[int, ...], ...] = ()
     """CPUs that each thread may use; empty: every thread uses all that the process may."""
     nodes: tuple[int, ...] = ()

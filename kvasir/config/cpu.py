@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kvasir.config.affinity import FREE, Affinity, decide, parse_affinity
 from kvasir.config.hardware import Hardware
@@ -14,8 +15,7 @@ from kvasir.core.errors import ConfigError
 PACKED_CACHE_OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class CpuConfig:
+class CpuConfig(msgspec.Struct, frozen=True):
     threads: int
     isa: str
     packed_cache: Path | None = None
@@ -28,8 +28,7 @@ class CpuConfig:
     leaves_python_free: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CpuPlanner:
+class CpuPlanner(msgspec.Struct, frozen=True):
     """Decides one value after the other and writes down why."""
 
     options: EngineOptions

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 PREFIX = "KVASIR_"
 OTHER_VARIABLES = ("KVASIR_CACHE", "KVASIR_CONFIG")
 """Those of ours that are no options."""
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     isa: str | None
     """KVASIR_ISA: instruction set level, for tests and bug reports."""
     cache: Path

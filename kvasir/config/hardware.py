@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kvasir.config.topology import UNKNOWN, Topology, read_topology
 
@@ -15,8 +16,7 @@ VMSTAT = Path("/proc/vmstat")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(msgspec.Struct, frozen=True):
     n_cpus: int
     """CPUs that this process may use at once."""
     n_cores: int

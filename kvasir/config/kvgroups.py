@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
 
@@ -12,8 +13,7 @@ CACHED_SHARE = 0.25
 that keep every position."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBytes:
+class GroupBytes(msgspec.Struct, frozen=True):
     """Layers of one window, 0 for those that keep every position."""
 
     window: int
@@ -27,8 +27,7 @@ class GroupBytes:
         return KVGroup(n_blocks, self.window, self.state_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class KVDivision:
+class KVDivision(msgspec.Struct, frozen=True):
     """Groups by window, and the work that windowed ones are sized for."""
 
     groups: tuple[GroupBytes, ...]

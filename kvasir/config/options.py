@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+import msgspec
+
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS
 
@@ -12,8 +14,7 @@ Kind = Literal["text", "int", "size", "share", "choice", "flag", "backend"]
 """backend: one of ``exec.backends``, which this layer does not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptionInfo:
+class OptionInfo(msgspec.Struct, frozen=True):
     """One option, as the command line and the docs show it."""
 
     name: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
@@ -95,14 +97,13 @@ def resolve(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
+class _Planner(msgspec.Struct, frozen=True):
     """Decides one value after the other and writes down why."""
 
     options: EngineOptions
     model: ModelFacts
     hardware: Hardware
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     def given(self, name: str, default: int) -> int:
         value: int | None = getattr(self.options, name)

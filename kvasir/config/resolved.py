@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
+
+import msgspec
 
 from kvasir.config.speculation import Speculation
 from kvasir.core.groups import KVGroup
@@ -19,8 +20,7 @@ SchedulingPolicy = Literal["fair", "fcfs", "static"]
 KVPolicy = Literal["paged", "contiguous"]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(msgspec.Struct, frozen=True):
     """What a model's file says, as far as planning needs it."""
 
     name: str
@@ -49,16 +49,14 @@ class ModelFacts:
     another."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
+class ModelSettings(msgspec.Struct, frozen=True):
     name: str
     """Name in the API."""
     dtype: DType
     vectors: VectorFacts = NO_VECTORS
 
 
-@dataclass(frozen=True, slots=True)
-class KVConfig:
+class KVConfig(msgspec.Struct, frozen=True):
     kind: KVType
     block_size: int
     """Tokens of one block."""
@@ -96,8 +94,7 @@ class KVConfig:
         return sum(group.n_blocks * n_bytes for group, n_bytes in pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class SharingConfig:
+class SharingConfig(msgspec.Struct, frozen=True):
     """Who is served when, and at whose cost."""
 
     policy: SchedulingPolicy = "fair"
@@ -111,8 +108,7 @@ class SharingConfig:
     """contiguous: blocks for the longest answer are taken when a request starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
+class SchedulerConfig(msgspec.Struct, frozen=True):
     sizes: EngineSizes
     max_draft_tokens: int = 0
     """Drafted tokens of one row; 0 without speculation."""
@@ -130,8 +126,7 @@ class SchedulerConfig:
     """A prompt is computed in one step, or waits for one that has room for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskConfig:
+class DiskConfig(msgspec.Struct, frozen=True):
     """Where KV blocks go that memory has no room for."""
 
     path: Path
@@ -153,24 +148,21 @@ class ExecutorConfig(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PythonConfig:
+class PythonConfig(msgspec.Struct, frozen=True):
     """Of an executor in Python alone."""
 
     threads: int = 1
     leaves_python_free: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LoopConfig:
+class LoopConfig(msgspec.Struct, frozen=True):
     overlap: bool
     """Plan step n+1 while step n runs."""
     jump_ahead: bool = True
     """Tokens that a grammar forces have no steps of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
+class EngineConfig(msgspec.Struct, frozen=True):
     model: ModelSettings
     kv: KVConfig
     scheduler: SchedulerConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kvasir.config.options import option
@@ -113,6 +114,9 @@ class ServeOptions:
         30, "int", "Seconds that running requests get to finish after SIGTERM.", minimum=0
     )
     max_body_bytes: int = option(16 * 2**20, "int", "Largest request body.")
+    limit_mm_per_prompt: str = option(
+        "image=8", "text", "Most images of one request, as image=N; 0 takes none."
+    )
     max_body_memory: int = option(
         128 * 2**20,
         "int",
@@ -256,6 +260,14 @@ class ServeOptions:
     log_prompts: bool = option(
         False, "flag", "Log the first 4096 bytes of each request's body with it."
     )
+
+
+def image_limit(said: str) -> int:
+    """Images of one request: image=N, or JSON as vLLM writes it. Raises ConfigError."""
+    found = re.fullmatch(r'\s*(?:image=|\{\s*"image"\s*:\s*)(\d{1,4})\s*\}?\s*', said)
+    if found is None:
+        raise ConfigError(f"limit_mm_per_prompt is {said[:80]!r}: say image=N, such as image=4")
+    return int(found[1])
 
 
 def check_body_memory(options: ServeOptions) -> None:

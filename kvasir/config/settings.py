@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from kvasir.config.controls import one_line
 from kvasir.config.env import OTHER_VARIABLES, PREFIX
@@ -25,15 +26,13 @@ LINK = re.compile(f"{PREFIX}(.*_)?(PORT|SERVICE_(HOST|PORT).*|PORT_\\d+_(TCP|UDP
 Options = TypeVar("Options")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     value: object
     said: str
     """``serve.toml:3``, ``KVASIR_PORT``, ``--port`` or "default"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Every option of some classes with its value and where that was said."""
 
     by_name: Mapping[str, Setting]
@@ -44,14 +43,13 @@ class Settings:
         return options_type(**{name: self.by_name[name].value for name in names})
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Can be read again: the file may have changed meanwhile."""
 
     file: Path | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The process environment."""
-    flags: Mapping[str, object] = field(default_factory=dict)
+    flags: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Those that were given, by the option's name."""
 
     def read(self, *options_types: type) -> Settings:

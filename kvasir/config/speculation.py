@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError
@@ -34,8 +35,7 @@ OLD_MODELS = ("ngram", "[ngram]")
 """Which an option for a draft model's name may be for the method of that name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(msgspec.Struct, frozen=True):
     """Drafts from what stood in texts before."""
 
     method: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 DEVICES = Path("/sys/devices/system")
 MAX_CPUS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(msgspec.Struct, frozen=True):
     number: int
     core: tuple[int, ...]
     """All CPUs of its core, itself included: equal for hardware threads of one core."""
@@ -19,8 +19,7 @@ class Cpu:
     """The memory that is near."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(msgspec.Struct, frozen=True):
     cpus: tuple[Cpu, ...] = ()
     """By number; only those that this process may use."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kvasir.core.plan import RowOutput, StepPlan, referred
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True):
     """Nothing yet, before the first plan."""
 
     tokens: tuple[int, ...] = ()
     """Per logit row."""
-    drafts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    drafts: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """What the executor drafted, by the last logit row of the row that asked for it."""
 
     @classmethod

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class KVType:
+class KVType(msgspec.Struct, frozen=True):
     """One type of cache entries. K and V of a (token, KV head) are rounded once, when written
     (``ir.kvtypes``)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -12,12 +11,18 @@ MAX_LOGPROBS = 20
 """Alternatives that are reported for a token."""
 MAX_LOGPROB_IDS = 128
 """Tokens whose logprobs are reported instead."""
+DRAWS = 2
+"""Version of what is drawn from given logits; tests/golden/bits.json holds the samplers to it."""
 SAMPLERS = ("penalties", "temperature", "min_p", "top_k", "top_p", "typ_p")
 """The stages of a draw by llama.cpp's names, in their order unless another is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+def mask_words(vocab_size: int) -> int:
+    """uint32 of a mask of what may be drawn."""
+    return -(-vocab_size // 32)
+
+
+class Bounds(msgspec.Struct, frozen=True):
     """Of a field that is a number; ``open_low`` excludes the lower one."""
 
     low: float

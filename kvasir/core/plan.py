@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from kvasir.core.params import TokenParams
 from kvasir.core.request import PoolKind
+from kvasir.core.tiles import Media
 
 MAX_LOGIT_ROWS = 1 << 20
 """Of one step."""
@@ -40,6 +39,8 @@ class SlotOpen(msgspec.Struct, frozen=True):
     """Rows of the slot are pooled; the one with the last token of ``prompt`` gives a vector."""
     second: int = 0
     """Tokens of ``prompt`` from here on are of the second kind; 0: none."""
+    media: tuple[Media, ...] = ()
+    """What tokens of ``prompt`` stand for, in their order."""
 
 
 class TableChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -181,8 +182,7 @@ class RowOutput(msgspec.Struct, frozen=True, gc=False):
     """64-bit hash of the row's raw logits when the executor records hashes, else 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """Outputs in the order of the plan's logit rows."""
 
     outputs: tuple[RowOutput, ...]

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from kvasir.core.params import TokenParams
+from kvasir.core.tiles import Media
 
 PriorityClass = Literal["realtime", "standard", "batch"]
 PRIORITY_CLASSES: tuple[PriorityClass, ...] = ("realtime", "standard", "batch")
@@ -28,8 +29,6 @@ class Context(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Chosen by who asks: others cannot time what is cached."""
     adapter: str = ""
     """Hash of the content of an adapter of the weights; empty without one."""
-    media: tuple[str, ...] = ()
-    """Hashes of the contents that placeholder tokens of the prompt stand for, in their order."""
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -91,6 +90,8 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     second: int = 0
     """Where the second text of a prompt of two begins, of a model that tells their tokens apart; 0:
     there is none."""
+    media: tuple[Media, ...] = ()
+    """What tokens of the prompt stand for, in their order; they do not overlap."""
     is_resumed: bool = False
     """Another engine had taken it: it is not counted again, and ends at a deadline, but not because
     it may miss one."""

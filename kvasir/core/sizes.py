@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kvasir.core.groups import KVGroup
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSizes:
+class EngineSizes(msgspec.Struct, frozen=True):
     """No plan exceeds them."""
 
     vocab_size: int

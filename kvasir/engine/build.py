@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
@@ -27,8 +28,7 @@ from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltEngine:
+class BuiltEngine(msgspec.Struct, frozen=True):
     """An engine, the executor that it drives, and what both were resolved to."""
 
     engine: Engine
@@ -98,6 +98,7 @@ def build_engine(
         disk=disk,
         masks=masks or grammars,
         jump_ahead=config.loop.jump_ahead,
+        tile=None if model is None or model.tower is None else model.tower.tile,
     )
     return BuiltEngine(engine, executor, config, numerics_id, root, grammars)
 

@@ -11,14 +11,16 @@ from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import EngineStats, StepEvents, TokenEvent
+from kvasir.core.params import mask_words
 from kvasir.core.plan import Transfer
 from kvasir.core.request import NO_DRAWS, EngineRequest
+from kvasir.core.tiles import TileSpec
 from kvasir.engine.loop import EngineFault, Loop, OverlappedLoop, Watch
 from kvasir.engine.masking import Masking
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.saving import Saving
 from kvasir.exec.disk.store import DiskStore
-from kvasir.sampling.masks import Masks, n_words
+from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
@@ -45,10 +47,13 @@ class Engine:
         disk: DiskStore | None = None,
         masks: Masks | None = None,
         jump_ahead: bool = True,
+        tile: TileSpec | None = None,
     ) -> None:
         """``disk``: the one that the scheduler plans with; it is closed with the engine.
         ``masks``: what it knows of constraints; None: nothing, and it refuses constrained
-        requests. ``jump_ahead``: tokens that these force have no steps of their own."""
+        requests. ``jump_ahead``: tokens that these force have no steps of their own. ``tile``: of
+        images that the model sees; None: it sees none."""
+        self._tile = tile
         self._saving = None if disk is None else Saving(executor, disk)
         self._executor = executor
         self._scheduler = scheduler
@@ -76,6 +81,7 @@ class Engine:
         """Queue a request. Raises RequestError when it can never run."""
         _check_ids(request, self._executor.sizes.vocab_size)
         _check_kind(request)
+        _check_media(request, self._tile)
         self._masking.prepare(request.id, request.params.constraint)
         if not self._masking.is_ready(request.id):
             self._unprepared[request.id] = request, self.timeline.clock()
@@ -225,13 +231,30 @@ def _check_ids(request: EngineRequest, vocab_size: int) -> None:
             f"stop_ids, logit_bias, bad_words or logprob_ids names token {worst}, the model has "
             f"the ids 0 to {vocab_size - 1}"
         )
-    if params.allowed and len(params.allowed) != 4 * n_words(vocab_size):
+    if params.allowed and len(params.allowed) != 4 * mask_words(vocab_size):
         raise RequestError(f"allowed has {len(params.allowed)} bytes: a bit for each token")
 
 
+def _check_media(request: EngineRequest, tile: TileSpec | None) -> None:
+    """A tile of another size would end the step, and the engine with it."""
+    if not request.media:
+        return
+    if tile is None:
+        raise RequestError("this engine reads no images: send tokens alone")
+    at = 0
+    for media in request.media:
+        fits = len(media.pixels) == tile.n_bytes and media.n_tokens == tile.n_tokens
+        if not (fits and at <= media.start and media.end <= len(request.prompt)):
+            raise RequestError(
+                f"{len(media.pixels)} bytes of pixels for tokens {media.start} to {media.end} of "
+                f"{len(request.prompt)}: a tile has {tile.n_bytes}, and {tile.n_tokens} tokens"
+            )
+        at = media.end
+
+
 def _check_kind(request: EngineRequest) -> None:
-    if request.context.adapter or request.context.media:
-        # nothing here computes with them: entries would be kept under a wrong name
-        raise RequestError("this engine has no adapters and reads no media: send tokens alone")
+    if request.context.adapter:
+        # nothing here computes with it: entries would be kept under a wrong name
+        raise RequestError("this engine has no adapters: send tokens alone")
     if request.pooling is not None and (request.params != NO_DRAWS or request.emitted):
         raise RequestError("a request that pools draws nothing: send it without sampling")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import count
 from math import inf
 from weakref import WeakValueDictionary
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import TokenParams
+from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.filling import Filling, StepMask, Wanted, asked_within
@@ -32,7 +32,7 @@ from kvasir.engine.looks import (
 from kvasir.exec.base import Filled, Handle
 from kvasir.exec.masks import MADE, WAITING, ConstrainedSlots
 from kvasir.grammar.thinking import closed_at
-from kvasir.sampling.masks import Bits, Masks, allows, n_words
+from kvasir.sampling.masks import Bits, Masks, allows
 from kvasir.sched.request import Request
 from kvasir.sched.scheduler import Scheduler
 
@@ -57,7 +57,7 @@ class Masking:
         """``jumps``: what is forced has no steps of its own."""
         self._masks = masks
         self._scheduler = scheduler
-        self._n_words = n_words(sizes.vocab_size)
+        self._n_words = mask_words(sizes.vocab_size)
         self._jumps = jumps
         self._patience = LATE_SECONDS
         if any(group.state_bytes for group in sizes.groups):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
@@ -18,14 +21,14 @@ from kvasir.ir.program import Program
 from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 from kvasir.models.rope import rope_digest
+from kvasir.models.tower import build_tower, is_of_tower
 from kvasir.weights.bind import Binding, bind
 
 ARITHMETIC = 3
 """Version of what the executors compute, bit for bit; tests/golden/bits.json holds them to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """What no option of an engine asks for."""
 
     hashes: bool = False
@@ -34,8 +37,7 @@ class Wishes:
     """Most activations that share an int8 scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(msgspec.Struct, frozen=True):
     """An executor, and what names its answers."""
 
     executor: Executor
@@ -93,8 +95,7 @@ class Passes(Protocol):
     ) -> Program: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramBackend:
+class ProgramBackend(msgspec.Struct, frozen=True):
     """Runs the program of a model file."""
 
     name: str
@@ -119,19 +120,38 @@ class ProgramBackend:
         """The program of a model after all passes, and its weights."""
         raw = build_program(model.config, max_positions=config.sizes.max_model_len)
         binding = bind(raw, model.source, ignorable(model.config))
-        program = self.passes(
-            raw,
+        lowered = self._lowered(config, binding, act_block, config.kv.kind.short)
+        return lowered(raw), binding
+
+    def _lowered(
+        self, config: EngineConfig, binding: Binding, act_block: int, kv_dtype: str
+    ) -> Callable[[Program], Program]:
+        return partial(
+            self.passes,
             dtype=config.model.dtype,
             formats=binding.formats(),
             act_block=act_block,
-            kv_dtype=config.kv.kind.short,
+            kv_dtype=kv_dtype,
         )
-        return program, binding
+
+    def _with_tower(
+        self, bundle: Bundle, model: LoadedModel, config: EngineConfig, act_block: int
+    ) -> tuple[Bundle, Binding]:
+        """``bundle`` with the tower of a model that sees, whose keys and values are kept as they
+        are computed, and the tower's weights."""
+        if model.tower is None:
+            return bundle, Binding({})
+        raw = build_tower(model.tower)
+        binding = bind(raw, model.source, lambda tensor: not is_of_tower(tensor))
+        tower = raw.map(self._lowered(config, binding, act_block, "f32"))
+        return replace(bundle, tower=tower), binding
 
     def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built:
         model = self._some(model)
         program, binding = self.program(model, config, wishes.act_block)
-        executor = self.make(with_pool(program), binding, config, wishes)
+        bundle, more = self._with_tower(with_pool(program), model, config, wishes.act_block)
+        binding = replace(binding, weights={**binding.weights, **more.weights})
+        executor = self.make(bundle, binding, config, wishes)
         weights = model.source.content_hash if config.disk else model.source.stamp_hash
         model.source.check_unchanged()
         model.source.release()

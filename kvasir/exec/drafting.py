@@ -6,8 +6,9 @@ What the native core does inside its one call, for executors in Python.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from kvasir.core.plan import Row, RowOutput
 from kvasir.exec.rows import LogitRow
@@ -28,8 +29,7 @@ DraftStep = Callable[[Sequence[DraftRow]], Sequence[int]]
 """What the draft program draws for each; negative where it cannot."""
 
 
-@dataclass(frozen=True, slots=True)
-class _DraftChain:
+class _DraftChain(msgspec.Struct, frozen=True):
     """The newest token of a request, which the target drew, and what was drafted behind it."""
 
     row: Row

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
+
+import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
@@ -22,8 +23,7 @@ from kvasir.sampling.masks import Bits
 M = TypeVar("M", bound=StepMasks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Started:
+class _Started(msgspec.Struct, frozen=True):
     future: Future[StepResult]
     masks: StepMasks | None
 

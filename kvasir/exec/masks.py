@@ -10,10 +10,11 @@ import numpy as np
 
 from kvasir import _native
 from kvasir.core.errors import KvasirError
+from kvasir.core.params import mask_words
 from kvasir.core.plan import Row, StepPlan
 from kvasir.exec.base import Fills
 from kvasir.exec.rows import logit_rows
-from kvasir.sampling.masks import Bits, n_words
+from kvasir.sampling.masks import Bits
 
 WAIT_SECONDS = 600.0
 """That a step waits for its masks: whoever would bring them has died, or hangs. Who is slow ends
@@ -87,7 +88,7 @@ class PlainMasks(StepMasks):
     """In arrays, with a lock."""
 
     def __init__(self, n_logits: int, rows: Sequence[int], vocab_size: int) -> None:
-        self.bits = np.empty((n_logits, n_words(vocab_size)), np.uint32)
+        self.bits = np.empty((n_logits, mask_words(vocab_size)), np.uint32)
         self.ready = np.full(n_logits, NONE, np.int32)
         self.ready[list(rows)] = COMING
         self._changed = threading.Condition()
@@ -129,7 +130,7 @@ class NativeMasks(StepMasks):
     caches are cold: a call of NumPy would take longer than all that is done here."""
 
     def __init__(self, n_logits: int, rows: Sequence[int], vocab_size: int) -> None:
-        self.native = _native.Fills(n_logits, rows, n_words(vocab_size))
+        self.native = _native.Fills(n_logits, rows, mask_words(vocab_size))
 
     @property
     def fills(self) -> Fills | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ def pooled_span(kind: PoolKind, n_prompt: int) -> Span:
     return {"cls": (0, 1), "mean": (0, n_prompt), "last": (n_prompt - 1, n_prompt)}[kind]
 
 
-@dataclass(frozen=True, slots=True)
-class StepPool:
+class StepPool(msgspec.Struct, frozen=True):
     """What a step does for the requests that pool, in the order of its rows."""
 
     tokens: Sequence[int] = ()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.core.drawn import Drawn
 from kvasir.core.plan import Row, StepPlan
 
 
-@dataclass(frozen=True, slots=True)
-class LogitRow:
+class LogitRow(msgspec.Struct, frozen=True):
     slot: int
     token: int
     """Index in the row's tokens of the token whose logits these are."""

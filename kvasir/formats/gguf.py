@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kvasir.core.errors import ModelError
 from kvasir.formats.gguf_values import ArrayAt, Metadata, Reader, read_value
 from kvasir.formats.mapped import Stamp, TensorFile, TensorTable, byte_view, map_file
-from kvasir.formats.types import FORMATS, GGML_TYPES, Bytes, TensorInfo
+from kvasir.formats.types import FORMATS, GGML_TYPES, TensorInfo
 
 MAGIC = b"GGUF"
 _MAX_NAME = 65535
@@ -104,7 +104,7 @@ def _entry(reader: Reader, i: int) -> _TensorEntry:
 
 
 def _place(
-    reader: Reader, entries: list[_TensorEntry], data: Bytes, alignment: int
+    reader: Reader, entries: list[_TensorEntry], data: memoryview, alignment: int
 ) -> dict[str, TensorInfo]:
     """Cut the data section; tensors may not share a byte or leave the file."""
     spans: list[tuple[int, int, str]] = []
@@ -112,15 +112,15 @@ def _place(
     for name, format_name, shape, offset in entries:
         if name in tensors:
             raise reader.fail(f"tensor '{name}' appears twice")
-        if offset % alignment or offset > data.size:
+        if offset % alignment or offset > data.nbytes:
             raise reader.fail(
-                f"tensor '{name}' starts at byte {offset} of {data.size} data bytes, "
+                f"tensor '{name}' starts at byte {offset} of {data.nbytes} data bytes, "
                 f"expected a multiple of {alignment} inside the file"
             )
         n_bytes = _n_bytes(reader, name, format_name, shape)
-        if n_bytes > data.size - offset:
+        if n_bytes > data.nbytes - offset:
             raise reader.fail(
-                f"tensor '{name}' needs {n_bytes} bytes, the file has {data.size - offset} left "
+                f"tensor '{name}' needs {n_bytes} bytes, the file has {data.nbytes - offset} left "
                 "for it: it is truncated, download it again"
             )
         spans.append((offset, offset + n_bytes, name))

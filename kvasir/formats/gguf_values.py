@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+import msgspec
 
 from kvasir.core.errors import ModelError
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
-_NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "<u1",
-            10: "<u8", 11: "<i8", 12: "<f8"}  # fmt: skip
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", _BOOL: "B", 10: "Q", 11: "q",
+            12: "d"}  # fmt: skip
+"""Codes of ``struct``, of little-endian numbers."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
@@ -72,8 +73,7 @@ class Reader:
             raise self.fail(f"{field} is not valid UTF-8") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayAt:
+class ArrayAt(msgspec.Struct, frozen=True):
     """An array in the file: element type, length, and where its bytes are, inside the file."""
 
     kind: int
@@ -127,19 +127,17 @@ def read_value(reader: Reader, key: str) -> object | ArrayAt:
 def _numbers(reader: Reader, key: str, kind: int, n: int) -> ArrayAt:
     if kind not in _NUMBERS:
         raise reader.fail(f"'{key}' has the unknown value type {kind}")
-    start = reader.take(n * np.dtype(_NUMBERS[kind]).itemsize, f"'{key}'")
+    start = reader.take(n * struct.calcsize(f"<{_NUMBERS[kind]}"), f"'{key}'")
     return ArrayAt(kind, n, start, reader.at)
 
 
 def _decode_numbers(reader: Reader, key: str, where: ArrayAt) -> tuple[object, ...]:
-    if where.n == 0:
-        return ()
-    array = np.frombuffer(reader.data, _NUMBERS[where.kind], where.n, where.start)
+    numbers = struct.unpack_from(f"<{where.n}{_NUMBERS[where.kind]}", reader.data, where.start)
     if where.kind != _BOOL:
-        return tuple(array.tolist())
-    if (array > 1).any():
+        return numbers
+    if max(numbers, default=0) > 1:
         raise reader.fail(f"'{key}' holds a byte other than 0 and 1 as a bool")
-    return tuple(array.astype(bool).tolist())
+    return tuple(map(bool, numbers))
 
 
 def _strings(reader: Reader, key: str, n: int) -> ArrayAt:

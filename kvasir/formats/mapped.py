@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
+import msgspec
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.types import FORMATS, Bytes, TensorInfo, unsupported
+from kvasir.formats.types import FORMATS, TensorInfo, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,7 @@ class TensorTable(Mapping[str, TensorInfo]):
         return list(self._tensors.values())
 
 
-@dataclass(frozen=True, slots=True)
-class TensorFile:
+class TensorFile(msgspec.Struct, frozen=True):
     """A parsed file: its tensors, and what it says about itself."""
 
     path: Path
@@ -106,6 +105,6 @@ class TensorFile:
         self.mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def byte_view(mapping: mmap.mmap) -> Bytes:
-    """The mapping as a read-only array, 1-D; it keeps the mapping alive."""
-    return np.frombuffer(mapping, np.uint8)
+def byte_view(mapping: mmap.mmap) -> memoryview:
+    """The mapping as read-only bytes, which keep it alive."""
+    return memoryview(mapping)

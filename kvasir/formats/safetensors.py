@@ -9,7 +9,7 @@ from pathlib import Path
 from kvasir.core.errors import ModelError
 from kvasir.formats.jsonfile import parse_object, read_object
 from kvasir.formats.mapped import TensorFile, TensorTable, byte_view, map_file
-from kvasir.formats.types import Bytes, TensorInfo
+from kvasir.formats.types import TensorInfo
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -38,14 +38,14 @@ def open_safetensors(path: Path) -> TensorFile:
     refuse_pickle(path)
     mapping, stamp = map_file(path)
     view = byte_view(mapping)
-    if view.size < 8:
+    if view.nbytes < 8:
         raise ModelError(
-            f"{path} has {view.size} bytes, a safetensors file has at least 8: download it again"
+            f"{path} has {view.nbytes} bytes, a safetensors file has at least 8: download it again"
         )
     n_header = int.from_bytes(view[:8].tobytes(), "little")
-    if n_header > min(_MAX_HEADER, view.size - 8):
+    if n_header > min(_MAX_HEADER, view.nbytes - 8):
         raise ModelError(
-            f"{path}: the header length is {n_header}, the file has {view.size - 8} bytes left "
+            f"{path}: the header length is {n_header}, the file has {view.nbytes - 8} bytes left "
             f"and at most {_MAX_HEADER} are allowed: it is truncated or no safetensors file"
         )
     header = parse_object(view[8 : 8 + n_header].tobytes(), f"the header of {path}")
@@ -61,15 +61,15 @@ def open_safetensors(path: Path) -> TensorFile:
     )
 
 
-def _place(path: Path, header: Mapping[str, object], data: Bytes) -> dict[str, TensorInfo]:
+def _place(path: Path, header: Mapping[str, object], data: memoryview) -> dict[str, TensorInfo]:
     """Cut the data section. The spans must cover it exactly, as the format says."""
     spans: list[tuple[int, int, str]] = []
     tensors: dict[str, TensorInfo] = {}
     for name, entry in header.items():
         dtype, shape, begin, end = _entry(path, name, entry)
-        if end > data.size:
+        if end > data.nbytes:
             raise ModelError(
-                f"{path}: tensor '{name}' ends at byte {end} of {data.size} data bytes: "
+                f"{path}: tensor '{name}' ends at byte {end} of {data.nbytes} data bytes: "
                 "it is truncated, download it again"
             )
         spans.append((begin, end, name))
@@ -82,8 +82,8 @@ def _place(path: Path, header: Mapping[str, object], data: Bytes) -> dict[str, T
                 f"{path}: tensor '{name}' starts at byte {begin} and {what}, expected {at}"
             )
         at = end
-    if at != data.size:
-        raise ModelError(f"{path}: the tensors end at byte {at} of {data.size} data bytes")
+    if at != data.nbytes:
+        raise ModelError(f"{path}: the tensors end at byte {at} of {data.nbytes} data bytes")
     return tensors
 
 

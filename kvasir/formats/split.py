@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-SUPER = 256
-"""Elements of a super-block."""
 
 
 class Split(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kvasir.sampling.masks import Bits, NativeFill
 
@@ -12,8 +13,7 @@ MAX_LEXER_STATES = 50_000
 """Of 1 to 2 kB each; the library's own limit is 250,000."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSpellings:
+class TokenSpellings(msgspec.Struct, frozen=True):
     """The tokens of a model, each of which has a bit in its masks."""
 
     tokens: Sequence[bytes]

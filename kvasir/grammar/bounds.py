@@ -7,10 +7,11 @@ without a fraction, which each of those in between begins with, is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 from typing import Any
+
+import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.grammar.disjoint import MAX_DEPTH, Schema, SchemaSearch, conjuncts, types_of
@@ -45,8 +46,7 @@ def _forgotten(schema: Schema, outer: _Range, search: SchemaSearch, depth: int) 
                 yield from _forgotten(other, inner, search, depth - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(msgspec.Struct, frozen=True):
     """Of numbers; None: without a bound."""
 
     low: Bound | None = None

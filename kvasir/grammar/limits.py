@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarLimits:
+class GrammarLimits(msgspec.Struct, frozen=True):
     """Of one constraint."""
 
     n_bytes: int = 2**20

@@ -10,14 +10,8 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from kvasir.grammar.errors import InvalidGrammar
-from kvasir.grammar.thinking import (
-    Follower,
-    FreeFollower,
-    LimitedFollower,
-    ThinkingClock,
-    grammar_in,
-    limit_in,
-)
+from kvasir.grammar.followers import Follower, FreeFollower, LimitedFollower, ThinkingClock
+from kvasir.grammar.thinking import grammar_in, limit_in
 from kvasir.sampling.masks import Bits, NativeFill, allows
 
 MAX_COMPILED = 256

@@ -8,13 +8,14 @@ from functools import cache
 
 import numpy as np
 
+from kvasir.core.params import mask_words
 from kvasir.grammar import c_binding
 from kvasir.grammar.binding import Library, Stand, TokenSpellings
+from kvasir.grammar.followers import special_bytes
 from kvasir.grammar.python_binding import PythonLibrary
 from kvasir.grammar.refusals import refused
-from kvasir.grammar.thinking import special_bytes
 from kvasir.grammar.vocabulary import Vocabulary, vocabulary_of
-from kvasir.sampling.masks import Bits, NativeFill, first_allowed, n_words
+from kvasir.sampling.masks import Bits, NativeFill, first_allowed
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.default import default_model
 from kvasir.weights.source import open_model
@@ -35,7 +36,7 @@ class GrammarTokens:
         """``n_ids``: those of the model, which may be more than have a meaning. ``library``:
         default: its C interface where that is known."""
         self._vocabulary = vocabulary
-        self._n_words = n_words(n_ids)
+        self._n_words = mask_words(n_ids)
         self._ends = frozenset(i for i in vocabulary.eos_ids if i < n_ids)
         self.brace = next(
             (i for i, token in enumerate(vocabulary.tokens[:n_ids]) if token == b"{"), -1

@@ -7,9 +7,10 @@ is refused with its keyword and place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
+
+import msgspec
 
 from kvasir.grammar.disjoint import (
     Schema,
@@ -28,8 +29,7 @@ MAX_BRANCHES = 64
 """Alternatives that one rewrite may make: each is a copy of what stands beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaPlace:
+class SchemaPlace(msgspec.Struct, frozen=True):
     """Of a schema in its document."""
 
     path: Path

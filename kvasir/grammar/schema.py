@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kvasir.grammar.bounds import MAX_LOOKS, forgotten
 from kvasir.grammar.disjoint import Schema, SchemaSearch
 from kvasir.grammar.errors import InvalidGrammar, Path, pointer, unsupported
@@ -70,8 +72,7 @@ _OLD = re.compile(r"draft-0[3-7]/")
 """Drafts in which nothing beside a $ref counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedSchema:
+class PreparedSchema(msgspec.Struct, frozen=True):
     schema: dict[str, Any]
     warnings: tuple[str, ...]
 

@@ -15,10 +15,10 @@ import sys
 import numpy as np
 from msgspec.json import encode
 
+from kvasir.core.params import mask_words
 from kvasir.grammar.errors import GrammarRefusal, InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.masks import check_compiles
 from kvasir.grammar.matcher import GrammarTokens, load_tokens
-from kvasir.sampling.masks import n_words
 
 NICE = 5
 """Steps of the engine go first."""
@@ -28,7 +28,7 @@ def main(path: str, n_ids: int, megabytes: int) -> None:
     os.nice(NICE)
     tokens = load_tokens(path, n_ids)
     _limit(megabytes * 2**20)
-    bits = np.zeros(n_words(n_ids), np.uint32)
+    bits = np.zeros(mask_words(n_ids), np.uint32)
     print("null", flush=True)
     for line in sys.stdin:
         print(encode(_tried(tokens, json.loads(line), bits)).decode(), flush=True)

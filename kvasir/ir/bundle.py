@@ -9,10 +9,15 @@ tables serve all, and a block holds the entries of every program for the same to
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from kvasir.core.tiles import TileSpec
 from kvasir.ir.program import Attr, FloatArray, KVSpec, Op, Program, Value, Weight, freeze
 from kvasir.ir.verify import ProgramError, verify
 
@@ -21,13 +26,47 @@ T = TypeVar("T")
 TARGET, DRAFT, POOL = "target", "draft", "pool"
 STEP_INPUTS = ("tokens", "positions", "ends", "types", "logit_rows", "pool_rows")
 """What every program may read of a step; any other input is an export."""
+MEDIA, IS_MEDIA, PATCHES = "media", "is_media", "patches"
+GIVEN_INPUTS = (MEDIA, IS_MEDIA, PATCHES)
+"""Rows that an executor writes into the arena before a program runs: f32 in place of embeddings,
+i32 where they stand, and f32 of the patches of an image."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Tower(msgspec.Struct, frozen=True):
+    """Programs of images, over the weights of a bundle and a memory of their own. They run for one
+    tile at a time, whoever needs it: its rows depend on its pixels alone."""
+
+    encoder: Program
+    """From ``PATCHES`` to rows of them, in the order of ``ir.tiles``."""
+    connector: Program
+    """From ``PATCHES``, which are rows of the encoder side by side, to rows that stand in place of
+    embeddings."""
+    tile: TileSpec
+    positions: NDArray[np.int32]
+    """[n_patches]: of each patch its place in the table of positions."""
+
+    @property
+    def name(self) -> str:
+        return self.encoder.name
+
+    @property
+    def programs(self) -> tuple[Program, Program]:
+        return self.encoder, self.connector
+
+    @property
+    def weights(self) -> Mapping[str, Weight]:
+        return _merged(program.weights for program in self.programs)
+
+    def map(self, change: Callable[[Program], Program]) -> Tower:
+        return replace(self, encoder=change(self.encoder), connector=change(self.connector))
+
+
+class Bundle(msgspec.Struct, frozen=True):
     """Programs by name, in the order in which a step runs them; the first is the target."""
 
     programs: Mapping[str, Program]
+    tower: Tower | None = None
+    """Of a model that sees images; it runs apart, before a step that needs its rows."""
 
     @property
     def target(self) -> Program:
@@ -44,6 +83,11 @@ class Bundle:
         return self.programs.get(POOL)
 
     @property
+    def all_programs(self) -> tuple[Program, ...]:
+        """The tower's as well."""
+        return (*self.programs.values(), *(self.tower.programs if self.tower else ()))
+
+    @property
     def exports(self) -> tuple[str, ...]:
         """Outputs of one program that a later one reads as inputs."""
         inputs = {name for program in self.programs.values() for name in program.inputs}
@@ -55,7 +99,7 @@ class Bundle:
 
     @property
     def weights(self) -> Mapping[str, Weight]:
-        return _merged(program.weights for program in self.programs.values())
+        return _merged(program.weights for program in self.all_programs)
 
     @property
     def constants(self) -> Mapping[str, FloatArray]:
@@ -67,7 +111,8 @@ class Bundle:
 
     def map(self, change: Callable[[Program], Program]) -> Bundle:
         """The bundle with every program changed: what a pass makes of it."""
-        return of_programs({name: change(program) for name, program in self.programs.items()})
+        changed = of_programs({name: change(program) for name, program in self.programs.items()})
+        return replace(changed, tower=None if self.tower is None else self.tower.map(change))
 
 
 def of_programs(programs: Mapping[str, Program]) -> Bundle:
@@ -102,13 +147,15 @@ def verify_bundle(bundle: Bundle, stage: str) -> None:
     for name, program in bundle.programs.items():
         verify(program, stage)
         for given in program.inputs:
-            if given not in STEP_INPUTS:
+            if given not in (*STEP_INPUTS, *GIVEN_INPUTS):
                 _check_export(name, program.values[given], exported)
         for value in (value for op in program.ops for value in op.outs):
             if value in made:
                 raise ProgramError(f"{name}: {value} is made by another program as well")
             made.add(value)
         exported |= {value: program.values[value] for value in program.outputs}
+    for program in bundle.tower.programs if bundle.tower else ():
+        verify(program, stage)
     _check_shared(bundle)
     layers = [spec.layer for spec in bundle.kv]
     if len(bundle.programs) > 1 and layers != list(range(len(layers))):
@@ -144,8 +191,7 @@ def _merged(tables: Iterable[Mapping[str, T]]) -> Mapping[str, T]:
     return MappingProxyType(merged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Renaming:
+class _Renaming(msgspec.Struct, frozen=True):
     prefix: str
     first_layer: int
     kept: Collection[str]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
-from kvasir.ir.bundle import Bundle, as_bundle
+import msgspec
+
+from kvasir.ir.bundle import GIVEN_INPUTS, Bundle, as_bundle
 from kvasir.ir.numerics import GROUP
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Program, Value
@@ -15,9 +16,9 @@ ALIGN = 64
 ITEM_BYTES = {"f32": 4, "i32": 4, "bf16": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """Byte offset of every value that an op makes (inputs lie elsewhere), and bytes in all."""
+class MemoryPlan(msgspec.Struct, frozen=True):
+    """Byte offset of every value that an op makes, and of inputs that are written into the arena
+    (others lie elsewhere), and bytes in all."""
 
     offsets: Mapping[str, int]
     size: int
@@ -48,7 +49,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
     """
     order = phases(program)
     last_phase = max(order, default=0)
-    spans: dict[str, tuple[int, int]] = {}
+    spans = {name: (0, 0) for name in program.inputs if name in GIVEN_INPUTS}
     for op, phase in zip(program.ops, order, strict=True):
         spans |= {name: (phase, phase) for name in op.outs}
         for name in op.ins:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from kvasir.ir.bundle import POOL, TARGET, Bundle, of_programs
 from kvasir.ir.ops import ShapeError

@@ -7,11 +7,11 @@ x top_k).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,8 +40,7 @@ class TensorType(NamedTuple):
     block: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """What an op gives or takes. Rows are the first axis."""
 
     name: str
@@ -54,16 +53,14 @@ class Value:
         return TensorType(self.shape, self.dtype, self.block)
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
+class Transform(msgspec.Struct, frozen=True):
     """A named step of ``kvasir.weights.transforms`` between the file's tensor and the weight."""
 
     name: str
     args: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(msgspec.Struct, frozen=True):
     """A parameter: [N, K] (linear, embedding), [E, N, K] (experts) or [K] (norms, biases).
 
     ``sources`` are tensor names in the model file, stacked along a new first axis when there is
@@ -86,15 +83,14 @@ def freeze(attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
     return MappingProxyType(dict(attrs))
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(msgspec.Struct, frozen=True):
     """One step of the program; ``kind`` names its definition in ``kvasir.ir.ops``."""
 
     kind: str
     ins: tuple[str, ...]
     outs: tuple[str, ...]
     weights: tuple[str, ...] = ()
-    attrs: Mapping[str, Attr] = field(default_factory=lambda: freeze({}))
+    attrs: Mapping[str, Attr] = msgspec.field(default_factory=lambda: freeze({}))
 
     def integer(self, name: str) -> int:
         return self._of(name, int)
@@ -120,8 +116,7 @@ class Op:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class KVSpec:
+class KVSpec(msgspec.Struct, frozen=True):
     """The cache of one layer.
 
     ``kind`` is "full", or "window": a token sees the last ``window`` positions, itself included; or
@@ -154,8 +149,7 @@ def state_spec(layer: int, size: int) -> KVSpec:
     return KVSpec(layer, "state", 0, 0, 0, state_size=size)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """Ops in execution order. Every value is an input or the output of exactly one earlier op."""
 
     name: str

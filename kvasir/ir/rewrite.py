@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.ir.builder import output_types
 from kvasir.ir.program import Op, Program, Value, Weight
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     """Indexes over ops: the op that makes each value, and the ops that read it."""
 
     makers: Mapping[str, int]

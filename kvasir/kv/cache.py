@@ -75,7 +75,7 @@ class PrefixCache:
         start, stop = depth * size, min(n_tokens, (depth + 1) * size)
         source, n_part = None, 0
         if node.children and start < stop and not self._has_states:
-            source, n_part = self.tree.part(node, chain.packed(start, stop))
+            source, n_part = self.tree.part(node, chain.words(start, stop))
         if source is None or NO_BLOCK in source.blocks:
             return Hit(node, self._tables(nodes, start))
         return Hit(node, self._tables(nodes, start + n_part), tuple(source.blocks), n_part)

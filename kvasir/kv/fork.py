@@ -6,11 +6,14 @@ before it were copied (copy on write, at the moment of the fork).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from msgspec import structs
 
 from kvasir.core.groups import NO_BLOCK, first_block
+from kvasir.core.tiles import Media
 from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.holders import Holder
 from kvasir.kv.table import BlockTable
@@ -23,6 +26,7 @@ def fork(
     of which ``n_ready`` are computed; True when the parent is computing more."""
     if parent.context != holder.context:
         return hit, False
+    n_most = min(n_most, common_media(holder.media, parent.media))
     common = cache.whole(common_prefix(holder.tokens, parent.tokens, n_most))
     n = cache.whole(min(common, n_ready))
     is_coming = parent.until is None and n_ready < common
@@ -37,6 +41,19 @@ def common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     if a[:n] == b[:n]:
         return n
     return next(i for i in range(n) if a[i] != b[i])
+
+
+def common_media(a: Sequence[Media], b: Sequence[Media]) -> int:
+    """Tokens before the first that stands for something in one and not for the same in the
+    other."""
+    for one, other in zip_longest(a, b):
+        if one is None:
+            return other.start
+        if other is None:
+            return one.start
+        if (one.start, one.n_tokens, one.digest) != (other.start, other.n_tokens, other.digest):
+            return min(one.start, other.start)
+    return sys.maxsize
 
 
 def _has_all(cache: PrefixCache, table: BlockTable, n_tokens: int) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from kvasir.core.request import Context
+from kvasir.core.tiles import Media
 from kvasir.kv.keys import KeyChain
 from kvasir.kv.radix import Node
 from kvasir.kv.table import BlockTable
@@ -29,6 +30,8 @@ class Holder:
     the list with other choices of its prompt."""
     table: BlockTable
     context: Context
+    media: tuple[Media, ...] = ()
+    """As in ``EngineRequest``."""
     parent: int = -1
     """Id of the request that it forks from; -1: none."""
     rank: int = 0

@@ -237,7 +237,8 @@ class KVCacheManager:
     def _chain(self, holder: Holder) -> KeyChain:
         if holder.chain is None:
             root = chain_root(self._key_root, holder.context)
-            holder.chain = KeyChain(root, holder.tokens, self.cache.block_size)
+            size = self.cache.block_size
+            holder.chain = KeyChain(root, holder.tokens, size, holder.media)
         return holder.chain
 
     def _find(self, holder: Holder, n_tokens: int) -> Hit:

@@ -23,7 +23,7 @@ class Node:
 
     key: bytes
     tokens: bytes
-    """Packed; equal lengths everywhere, so that siblings have an order."""
+    """Packed, and behind them what some of them stand for; no two siblings have the same."""
     blocks: list[int]
     """Per group; NO_BLOCK where a windowed group has none. A root has none at all."""
     parent: Node | None = None

@@ -87,8 +87,7 @@ class OnDisk(msgspec.Struct, frozen=True):
     """(index of the block, group, name) of all that is to be loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loading:
+class _Loading(msgspec.Struct, frozen=True):
     start: int
     """Blocks that memory held when it began."""
     on_disk: OnDisk

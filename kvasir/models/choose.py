@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.models.families import FAMILIES
@@ -37,8 +38,7 @@ HARMLESS = {"hf": frozenset(_OF_FOLDERS.split()), "gguf": frozenset(_OF_GGUF.spl
 """Of training, texts and other programs, or read elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     fields: Fields
     headless: bool = False
     """The folder has no LM head, which others of the family have."""
@@ -61,8 +61,19 @@ def _of_folder(source: ModelSource) -> Chosen:
         known = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
         raise _refusal(source, f"{where}: architecture {name!r}", list(known))
     family = _fitting(found, source)
-    headless = not (family.block.both_ways or name.endswith(_WRITES))
+    if family.text_key:
+        keys = _of_text(keys, family)
+    is_whole = name.endswith(_WRITES) or name in family.architectures
+    headless = not (family.block.both_ways or is_whole)
     return Chosen(Fields(family, keys, "hf"), headless)
+
+
+def _of_text(keys: Keys, family: Family) -> Keys:
+    """The fields of the language model; whether its head is tied stands beside them."""
+    table, tied = keys.table(family.text_key), "tie_word_embeddings"
+    if table is None:
+        raise keys.error(family.text_key, None, "the language model's fields")
+    return table.with_field(tied, keys.flag(tied, False))
 
 
 def _has(family: Family, name: str) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from kvasir.ir.builder import Builder
+from kvasir.ir.bundle import IS_MEDIA, MEDIA
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.latent_attention import latent_attention
@@ -46,6 +47,8 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
     if config.embed_scale != 1.0:
         x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
+    if config.sees:
+        x = _merged(builder, config, x)
     if config.token_types:
         table = builder.weight("types", (config.token_types, config.hidden_size))
         of_type = builder.op(
@@ -59,10 +62,26 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     if config.block.sum_norms or config.block.embed_norm:
         x = record_norm(builder, config, x, "embed_norm", "x.norm")
     embedded = layer_embeddings(builder, config, tokens, x)
-    for layer, spec in enumerate(config.layers):
-        block = _Block(builder, config, layer, spec)
-        x = block.finish(block.record(x), embedded)
+    x = record_blocks(builder, config, x, embedded)
     return builder.build(_head(builder, config, x, logit_rows))
+
+
+def record_blocks(
+    builder: Builder, config: ModelConfig, x: str, embedded: str = "", prefix: str = ""
+) -> str:
+    """All blocks over the rows ``x``; ``prefix`` stands before the names of what they make and
+    read."""
+    for layer, spec in enumerate(config.layers):
+        block = _Block(builder, config, layer, spec, prefix)
+        x = block.finish(block.record(x), embedded)
+    return x
+
+
+def _merged(builder: Builder, config: ModelConfig, x: str) -> str:
+    """``x`` with rows of the tower where the step has some."""
+    media = builder.input(MEDIA, ("T", config.hidden_size), "f32")
+    is_media = builder.input(IS_MEDIA, ("T",), "i32")
+    return builder.op("merge_embeds", (x, media, is_media), "x.merged")
 
 
 def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tuple[str, ...]:
@@ -86,8 +105,11 @@ def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tup
 class _Block:
     """Records one decoder block; names of values and weights start with the layer."""
 
-    def __init__(self, builder: Builder, config: ModelConfig, layer: int, spec: LayerSpec) -> None:
+    def __init__(
+        self, builder: Builder, config: ModelConfig, layer: int, spec: LayerSpec, prefix: str
+    ) -> None:
         self.builder, self.config, self.layer, self.spec = builder, config, layer, spec
+        self.prefix = prefix
         self.kept = config.kept_at(layer if spec.source is None else spec.source)
 
     def record(self, x: str) -> str:
@@ -317,15 +339,19 @@ class _Block:
         return tuple(self._weight(f"experts.{name}", shape) for name, shape in shapes.items())
 
     def _norm(self, x: str, name: str, out: str = "") -> str:
-        weight, out = f"layers.{self.layer}.{name}", out or self._value(name)
+        weight, out = self._named(name), out or self._value(name)
         return record_norm(self.builder, self.config, x, weight, out)
 
     def _linear(self, x: str, name: str, n: int, bias: bool) -> str:
-        weight, out = f"layers.{self.layer}.{name}", self._value(name)
+        weight, out = self._named(name), self._value(name)
         return record_linear(self.builder, x, weight, out, n, bias)
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> str:
-        return self.builder.weight(f"layers.{self.layer}.{name}", shape)
+        return self.builder.weight(self._named(name), shape)
+
+    def _named(self, name: str) -> str:
+        """A weight of the layer."""
+        return f"{self.prefix}layers.{self.layer}.{name}"
 
     def _value(self, name: str) -> str:
-        return f"l{self.layer}.{name}"
+        return f"{self.prefix}l{self.layer}.{name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.safetensors import open_safetensors
@@ -22,8 +22,7 @@ _FOLDER_ACTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DenseLayer:
+class DenseLayer(msgspec.Struct, frozen=True):
     """act(x W^T + b), then a LayerNorm where there is one."""
 
     weight: TensorInfo

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 from kvasir.models.spec import BlockSpec
 
@@ -109,9 +110,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Relatives are made with ``dataclasses.replace``."""
+class Family(msgspec.Struct, frozen=True):
+    """Relatives are made with ``msgspec.structs.replace``."""
 
     name: str
     architectures: tuple[str, ...]
@@ -131,5 +131,9 @@ class Family:
     """Embeddings are multiplied by the root of their width."""
     full_without_rope: bool = False
     """Where the file has a window, layers that do not slide have no rope."""
+    text_key: str = ""
+    """Where config.json of a model that sees images has the fields of its language model."""
+    tower_tensors: tuple[str, ...] = ()
+    """Begin names of tensors of the tower (``models.tower``)."""
     wide_scale_layers: int = 0
     """A GGUF file of so many layers scales attention by the width of a token over its heads."""

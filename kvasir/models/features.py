@@ -54,6 +54,7 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
         "experts": _has("n_experts"),
         "shared experts": _has("shared_size", "n_shared"),
         "routing bias": _has("choice_bias"),
+        "images": lambda family: bool(family.tower_tensors),
     }
 )
 
@@ -70,7 +71,7 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
             gpt_neox gpt_oss gptj granite granite_hybrid granite_moe hunyuan_v1_dense lfm2
             lfm2_moe llama mamba2 minicpm minimax_m2 ministral ministral3 mistral mixtral
             modern_bert nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5
-            qwen3_5_moe qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm starcoder2"""
+            qwen3_5_moe qwen3_moe qwen3_next roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
         ),
         "file": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
@@ -82,7 +83,7 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         "exact": _names(
             """deepseek_v2 deepseek_v3 gemma3 gemma4 glm4_moe gpt2 gpt_oss granite_hybrid lfm2
-            lfm2_moe llama mamba2 ministral3 mixtral qwen3_5 qwen3_next"""
+            lfm2_moe llama mamba2 ministral3 mixtral qwen3_5 qwen3_next smolvlm"""
         ),
     }
 )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.models.family import NEUTRAL, Default, Family
 from kvasir.models.keys import LARGEST, Keys
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """Errors name the file's own key."""
 
     family: Family

@@ -120,6 +120,10 @@ class Keys:
             raise self.error(name, value, "an object")
         return Keys(value, f"{self._where}, {name}")
 
+    def with_field(self, name: str, value: object) -> Keys:
+        """The same fields and one more, or another in its place."""
+        return Keys({**self._config, name: value}, self._where, self._prefix)
+
     def has(self, name: str) -> bool:
         return self.raw(name) is not None
 

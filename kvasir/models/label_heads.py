@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.types import TensorInfo
@@ -18,8 +18,7 @@ HEAD_TENSORS = frozenset(f"{x}.{end}" for x in _PARTS.split() for end in ("weigh
 """Which no program reads (``text.heads`` does)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelHead:
+class LabelHead(msgspec.Struct, frozen=True):
     rows: TensorInfo
     """[labels, hidden size]."""
     bias: TensorInfo | None = None
@@ -28,8 +27,7 @@ class LabelHead:
     """Of what it reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class _HeadNames:
+class _HeadNames(msgspec.Struct, frozen=True):
     """Of a kind of head; one is chosen by the tensors that a file has."""
 
     rows: str

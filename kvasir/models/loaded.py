@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.config.resolved import ModelFacts
 from kvasir.core.errors import ModelError, printable
@@ -12,6 +13,7 @@ from kvasir.models.keys import listed
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import ignorable
+from kvasir.models.tower import TowerConfig, is_of_tower, read_tower
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -19,12 +21,13 @@ from kvasir.weights.source import ModelSource, open_model
 _log = logging.getLogger("kvasir.models")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True):
     """A model file and what it computes."""
 
     source: ModelSource
     config: ModelConfig
+    tower: TowerConfig | None = None
+    """Of a model that sees images."""
 
 
 def load_model(path: str | None) -> LoadedModel:
@@ -35,14 +38,15 @@ def load_model(path: str | None) -> LoadedModel:
     if config.unread:
         path, fields = printable(str(source.path)), listed(config.unread)
         _log.warning("%s: config.json: nothing reads %s", path, fields)
-    return LoadedModel(source, config)
+    tower = read_tower(source, config.hidden_size) if config.sees else None
+    return LoadedModel(source, config, tower)
 
 
 def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
     config, table = model.config, model.source.tensors
     may_skip = ignorable(config)
-    tensors = [table[name] for name in table if not may_skip(name)]
+    tensors = [table[x] for x in table if not may_skip(x) or (config.sees and is_of_tower(x))]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(
@@ -68,6 +72,6 @@ def model_facts(model: LoadedModel) -> ModelFacts:
 
 
 def _weight_dtype(formats: set[str]) -> str:
-    if any(FORMATS[name].split for name in formats):
+    if any(FORMATS[name].has_integers for name in formats):
         return "quantized"
     return {"BF16": "bfloat16", "F16": "float16"}.get(min(formats), "float32")

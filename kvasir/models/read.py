@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
@@ -92,6 +93,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layer_embed=fields.integer("layer_embed", least=0),
         layer_vocab=_layer_vocab(fields, tensors),
         draft_layers=fields.integer("draft_layers", least=0),
+        sees=bool(fields.family.text_key),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.ir.ops.moe import MAX_EXPERTS
 from kvasir.models.fields import Fields

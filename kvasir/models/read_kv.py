@@ -3,7 +3,7 @@ read the keys and values of others."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.fields import Fields

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
+
+from kvasir.formats.decode import values_of
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
@@ -53,8 +56,7 @@ def _score_scale(fields: Fields, factor: float, growth: float) -> float:
     return (growth * ln(factor) + 1) ** 2 if grown else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _RopeTable:
+class _RopeTable(msgspec.Struct, frozen=True):
     """``rope_scaling`` with ``rope_theta`` beside it, or the newer ``rope_parameters``."""
 
     fields: Fields
@@ -258,7 +260,7 @@ def _factors(keys: Keys, tensors: TensorTable, name: str, n_pairs: int) -> tuple
     if found is None or found.shape != (n_pairs,):
         shape = None if found is None else found.shape
         raise keys.error(name, shape, f"{n_pairs} factors, one for each pair")
-    values = tuple(float(f) for f in found.decode())
+    values = tuple(float(f) for f in values_of(found))
     if not all(0 < value < float("inf") for value in values):
         raise keys.error(name, values, "positive factors")
     return values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.ir.ops.scan import scan_columns
 from kvasir.ir.ops.state import conv_size
@@ -19,8 +20,7 @@ ROPE, ROPE_WINDOW, NO_ROPE = "rope", "rope_window", "rope_none"
 that have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSpec:
+class BlockSpec(msgspec.Struct, frozen=True):
     """How a block differs from: norm, attention, add, norm, gated MLP or experts, add."""
 
     act: str = "silu"
@@ -68,8 +68,7 @@ class BlockSpec:
     """What a block gives has a factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
+class RopeConfig(msgspec.Struct, frozen=True):
     """Rotary embedding: angle = position * theta^(-2i / rotary_dim), stretched as ``scaling`` says.
 
     "none"; "linear": frequencies divided by ``factor``; "llama3": Llama 3.1's smooth split by
@@ -112,8 +111,7 @@ class RopeConfig:
         return min(max(positions, longer), MAX_POSITIONS)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertConfig:
+class ExpertConfig(msgspec.Struct, frozen=True):
     """The rules are those of the op ``route``."""
 
     n_experts: int
@@ -133,8 +131,7 @@ class ExpertConfig:
     """Inner size of a gated MLP that sees every token; 0: none."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatentSpec:
+class LatentSpec(msgspec.Struct, frozen=True):
     """Sizes of latent attention (MLA): a token keeps ``rank`` numbers that stand for its keys and
     values in all heads, and one key of ``rope_dim`` that turns."""
 
@@ -156,8 +153,7 @@ class LatentSpec:
         return self.key_dim + self.rope_dim
 
 
-@dataclass(frozen=True, slots=True)
-class ScanSpec:
+class ScanSpec(msgspec.Struct, frozen=True):
     """Sizes of a linear scan (op ``linear_scan``), and of the convolution in front of it."""
 
     rule: str
@@ -197,8 +193,7 @@ class ScanSpec:
         return conv_size(self.columns, self.n_taps), self.inner * self.state_dim
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
+class LayerSpec(msgspec.Struct, frozen=True):
     """What one layer computes: attention, a short convolution or a scan, then an MLP of
     ``ffn_size``, experts of it, or where that is 0 nothing. With latents there is one KV head, of
     the size of what a token keeps."""
@@ -243,8 +238,7 @@ class LayerSpec:
         return 2 * self.n_kv_heads if self.latent is None else 1
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(msgspec.Struct, frozen=True):
     """Sizes and constants of one model; ``kind`` is that of its file, "gguf" or "hf"."""
 
     family: str
@@ -286,6 +280,8 @@ class ModelConfig:
     """A GGUF file has q, k and v in one tensor, or in three, whatever others of the family do."""
     draft_layers: int = 0
     """Behind ``layers``: they guess further tokens, and nothing runs them."""
+    sees: bool = False
+    """Rows of a tower may stand in place of embeddings."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from kvasir.ir.program import Transform, Weight
 from kvasir.models.families import FAMILIES
@@ -58,7 +59,7 @@ def weight_of(config: ModelConfig) -> Callable[[str, tuple[int, ...]], Weight]:
 
 def ignorable(config: ModelConfig) -> Callable[[str], bool]:
     """Says of a tensor whether programs may leave it unread: derived values, a copy of the tied
-    embedding, what guesses further tokens, or what makes labels and vectors
+    embedding, a tower, what guesses further tokens, or what makes labels and vectors
     (``text.heads``)."""
     family = _family(config)
     unread = {*HEAD_TENSORS, *_unwritten(config, family)}
@@ -67,7 +68,8 @@ def ignorable(config: ModelConfig) -> Callable[[str], bool]:
 
     def is_ignorable(tensor: str) -> bool:
         is_draft = tensor.startswith(_DRAFTS) or _is_draft_layer(config, family, tensor)
-        return is_draft or tensor in unread or tensor.endswith(_IGNORABLE)
+        is_apart = is_draft or tensor.startswith(family.tower_tensors)
+        return is_apart or tensor in unread or tensor.endswith(_IGNORABLE)
 
     return is_ignorable
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.config.options import EngineOptions, describe
 from kvasir.core.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class Unused:
+class Unused(msgspec.Struct, frozen=True):
     """``instead``: what happens whatever the value; ``silent``: values that ask for just that."""
 
     instead: str
@@ -66,8 +66,7 @@ UNUSED: Mapping[str, Unused] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvCacheConfig:
+class KvCacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The KV cache in TensorRT-LLM's words, for ``LLM(kv_cache_config=…)``."""
 
     free_gpu_memory_fraction: float | None = None

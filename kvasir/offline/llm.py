@@ -10,11 +10,12 @@ from functools import partial
 from itertools import count
 from weakref import WeakMethod
 
+from kvasir.config.heap import trim
 from kvasir.engine.build import build_engine
-from kvasir.engine.heap import trim
 from kvasir.models.loaded import load_model
 from kvasir.offline.arguments import split
 from kvasir.offline.batch import Batch
+from kvasir.offline.beams import BeamSearch
 from kvasir.offline.opened import Opened, check_ids
 from kvasir.offline.outputs import BeamSearchOutput, RequestOutput, beams_of
 from kvasir.offline.params import Params, one_each
@@ -23,7 +24,7 @@ from kvasir.offline.session import Session
 from kvasir.offline.tasks import check_writes, new_task
 from kvasir.offline.turns import QueuedCall, Turns
 from kvasir.offline.vectors import VectorCalls
-from kvasir.text.beam import BeamSearch, BeamSearchParams, Search
+from kvasir.text.beam import BeamSearchParams, Search
 from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
@@ -13,7 +16,6 @@ from kvasir.engine.engine import Engine
 from kvasir.offline.prompts import Prompt
 from kvasir.text.choice import failure_of
 from kvasir.text.judge import question
-from kvasir.text.vectors import Floats
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.tokenizer import Tokenizer
 
@@ -35,7 +37,7 @@ class EmbeddingRequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class PoolingOutput:
-    data: Floats
+    data: NDArray[np.float32]
     """f32 [size]."""
 
 

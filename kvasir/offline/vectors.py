@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from kvasir.core.errors import RequestError
 from kvasir.offline.opened import ModelCalls, check_ids
 from kvasir.offline.pooling import (
@@ -69,7 +71,7 @@ class VectorCalls(ModelCalls):
         """As ``embed``, but vectors are arrays, f32 [size], as the model gives them."""
 
         def output(number: int, ids: Sequence[int], vector: bytes) -> PoolingRequestOutput:
-            data = finished(vector, normalize=False)
+            data = np.frombuffer(vector, "<f4")
             return PoolingRequestOutput(str(number), PoolingOutput(data), list(ids))
 
         return self._pool(prompts, pooling, truncate_prompt_tokens, output)

@@ -71,11 +71,6 @@ class Masks(Protocol):
         ...
 
 
-def n_words(vocab_size: int) -> int:
-    """Of a mask."""
-    return -(-vocab_size // 32)
-
-
 def allows(bits: Bits, token: int) -> bool:
     return bool(bits.item(token // 32) >> token % 32 & 1)
 

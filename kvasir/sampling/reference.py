@@ -35,9 +35,6 @@ from kvasir.sampling.philox import noise
 
 Ids = NDArray[np.int64]
 
-DRAWS = 2
-"""Version of what is drawn from given logits; tests/golden/bits.json holds the samplers to it."""
-
 MASS_ONE = 2.0**40
 """top-p and typical-p add probabilities as integers of this scale (the likeliest token is one), so
 that no order of adding can matter."""

@@ -152,8 +152,9 @@ class Making:
         return (MAX_SCORES - self.n_scores) // (1 + request.params.n_prompt_logprobs)
 
     def chunk(self, request: Request, n_most: int) -> None:
-        """Of the next ``n_most`` tokens of a request as many as there is room for, one at least."""
-        n_tokens = max(1, self.room(request, n_most))
+        """Of the next ``n_most`` tokens of a request as many as there is room for, one at least; of
+        no more than one tile, whose rows may take as long as all else in the step."""
+        n_tokens = max(1, self.room(request, min(n_most, request.tile_room)))
         if self.streaming and self.tenant_pace is not None:
             tenant, costs = request.standing.tenant, self.tenant_pace.costs
             seconds = costs.chunk_seconds(n_tokens, request.n_computed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -104,6 +105,12 @@ class Request(Holder):
         return self.n_prompt + self.n_drawn
 
     @property
+    def tile_room(self) -> int:
+        """Tokens that come next, as far as those of one tile."""
+        ends = (media.end for media in self.media if media.end > self.n_computed)
+        return next(ends, sys.maxsize) - self.n_computed
+
+    @property
     def drafted(self) -> tuple[int, ...]:
         """What the executor drafts to follow the known tokens: ids, or references where the newest
         of these is still being drawn."""
@@ -170,7 +177,7 @@ class Request(Holder):
             if self.chain is not None:
                 self.chain.follow(self.tokens)
         prompt, output = tuple(self.tokens[:n]), tuple(self.tokens[n:])
-        return SlotOpen(slot, self.params, prompt, output, self.pooling, self.second)
+        return SlotOpen(slot, self.params, prompt, output, self.pooling, self.second, self.media)
 
     def begin(self, n_cached: int) -> None:
         """Start with the KV entries of the first ``n_cached`` tokens."""
@@ -283,6 +290,7 @@ def new_request(
         turn=Turn(now),
         pooling=request.pooling,
         second=request.second,
+        media=request.media,
         is_counting=request.params.needs_outputs,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else request.n_scored,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.messages import EngineStats
 from kvasir.serve.keys.key import UNLIMITED, KeyLimits
@@ -21,8 +23,7 @@ def most_for(n_own: int, bound: int) -> int:
     return bound + (n_own <= reserve(bound)) * reserve(bound)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
+class AdmissionLimits(msgspec.Struct, frozen=True):
     """Of one request: more could never be served, however idle the server is."""
 
     n_choices: int

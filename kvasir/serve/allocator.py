@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 
-from kvasir.engine.heap import trim
+from kvasir.config.heap import trim
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's mallopt."""

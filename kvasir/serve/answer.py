@@ -160,8 +160,7 @@ class Form(Protocol):
     def __call__(self, error: KvasirError) -> Mapping[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """One way of clients to say a request and to be answered."""
 
     name: str

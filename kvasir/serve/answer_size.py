@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.resolved import Job

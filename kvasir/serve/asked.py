@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from kvasir.core.request import ALIKE, Standing
 from kvasir.serve.pieces import Mixed
@@ -17,8 +17,7 @@ from kvasir.validation.sampling import SamplingParams
 Prompt = str | Ids | Mixed
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(msgspec.Struct, frozen=True):
     """What is left of a text that is too long."""
 
     limit: int | None = None
@@ -26,8 +25,7 @@ class Truncation:
     keeps_end: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolWish:
+class PoolWish(msgspec.Struct, frozen=True, kw_only=True):
     """``prompts`` are texts to be made vectors of; or, where they are compared, ``n_queries`` of
     them and the documents behind."""
 
@@ -45,8 +43,7 @@ class PoolWish:
     """What the judge of pairs is told to look for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer has to do with others, before it and after."""
 
     is_stored: bool
@@ -60,12 +57,11 @@ class Keep:
     """The id of what it goes on with, and is added to."""
     is_resumable: bool = False
     """It is computed whoever listens, and told again from anywhere."""
-    metadata: Json = field(default_factory=dict)
+    metadata: Json = msgspec.field(default_factory=dict)
     """Texts by which it is found."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Either ``prompts`` or ``messages``; with both, the prompts are for models without a chat
     template."""
 
@@ -110,7 +106,7 @@ class Asked:
     tools: ToolWish | None = None
     tells_pieces: bool = False
     """Whether the dialect tells reasoning and calls from content; else all is one text."""
-    variables: Json = field(default_factory=dict)
+    variables: Json = msgspec.field(default_factory=dict)
     """Of the chat template."""
     thinking: ThinkingWish | None = None
     """When reasoning shall end; None: when the model ends it."""
@@ -118,12 +114,11 @@ class Asked:
     """Where reasoning is told; None: as the server has it."""
     keep: Keep | None = None
     """Of dialects whose answers may be stored."""
-    show: Json = field(default_factory=dict)
+    show: Json = msgspec.field(default_factory=dict)
     """As in ``Resolved``."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadWish:
+class LoadWish(msgspec.Struct, frozen=True):
     """A model is asked to be there, or to go, and nothing else."""
 
     model: str | None

@@ -6,14 +6,15 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.serve.answer import Tally, Whole
-from kvasir.serve.client import AsyncClient, Size
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import ClientGone
 from kvasir.serve.generation import (
     GRACE_SECONDS,
@@ -29,13 +30,13 @@ from kvasir.serve.numbered import Numbered
 from kvasir.serve.resolved import Job
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import EventStream
+from kvasir.serve.wanted import Size
 from kvasir.text.beam import Beam, BeamSearchParams, Search
 from kvasir.text.choice import failure_of
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class BeamJob:
+class BeamJob(msgspec.Struct, frozen=True):
     """``job.params.n`` beams for each prompt."""
 
     job: Job

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError, KvasirError
 from kvasir.core.messages import EngineStats, Ready
@@ -28,24 +27,9 @@ from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
 from kvasir.serve.suspects import Bans, Suspects
 from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
+from kvasir.serve.wanted import Size, check_pixels
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Of what one stream is for."""
-
-    n_requests: int
-    n: int
-    """Choices of each."""
-    n_tokens: int
-    """Of the prompts of all requests, each counted once."""
-    standing: Standing = ALIKE
-
-    @property
-    def n_choices(self) -> int:
-        return self.n_requests * self.n
 
 
 class AsyncClient:
@@ -198,7 +182,8 @@ class AsyncClient:
         """One stream for ``n`` choices of each of ``prompts``. Raises EngineDown, or
         CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
-        size = Size(len(prompts), n, n_tokens, standing)
+        n_bytes = sum(len(media.pixels) for media in common.media)
+        size = Size(len(prompts), n, n_tokens, standing, n_bytes)
         self.admit(size)
         return await self.open(numbered(prompts, n, standing, common), size)
 
@@ -215,6 +200,7 @@ class AsyncClient:
             raise error
         sizes = size.n_choices, size.n_tokens
         self._admission.check(self.stats, info.max_num_seqs, *sizes, has_few=has_few)
+        check_pixels(size, self._streams.values())
 
     def _has_few(self, new: Size) -> bool:
         """Whether who asks for ``new`` may use what is kept beyond the bounds."""

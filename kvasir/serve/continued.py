@@ -14,11 +14,11 @@ from msgspec import structs
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
 from kvasir.serve.choices import choices
-from kvasir.serve.client import Size
 from kvasir.serve.generation import Generation, let_in
 from kvasir.serve.resolved import Ids
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import READ_EVENTS, EventStream
+from kvasir.serve.wanted import Size
 from kvasir.text.choice import Delta
 
 FAILED = ("error", "cancelled")

@@ -24,7 +24,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ConfigError, KvasirError, printable
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
-from kvasir.serve import frames
+from kvasir.serve import frames, framing
 from kvasir.serve.errands import Errands
 from kvasir.serve.heartbeat import Heartbeat
 from kvasir.serve.logs import configure_child
@@ -77,7 +77,7 @@ class Inbox:
 
     def _read(self) -> None:
         try:
-            while (payload := frames.receive(self._sock)) is not None:
+            while (payload := framing.receive(self._sock)) is not None:
                 self._queue.put(frames.decode_to_engine(payload))
         except OSError:
             pass  # the same as the end of the stream: the other side is gone
@@ -122,7 +122,7 @@ def serve(engine: Engine, inbox: Inbox, sock: socket.socket, heartbeat: Heartbea
 
 def run(sock: socket.socket, build: Build, heartbeat: Heartbeat) -> int:
     """Exit status. Whatever goes wrong is told to the API process as ``Fatal``."""
-    payload = frames.receive(sock)
+    payload = framing.receive(sock)
     if payload is None:
         return 1
     hurry()

@@ -144,6 +144,7 @@ class Generation:
                 self.job.pooling,
                 self.job.n_scored,
                 self.job.seconds,
+                self.job.media,
             ),
         )
 

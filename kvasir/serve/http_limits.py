@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.config.serving import ServeOptions
 
@@ -29,8 +30,7 @@ _SMUGGLED = re.compile(rb"%2e|%5c|%00|\\|//|/\.\.?(?:/|\Z)", re.IGNORECASE)
 Header = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(msgspec.Struct, frozen=True):
     """Sizes in bytes, times in seconds."""
 
     body_bytes: int
@@ -51,8 +51,7 @@ class HttpLimits:
         return self.upload_bytes if is_upload else self.body_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     status: int
     message: str
     retry_after: int | None = None

@@ -4,42 +4,42 @@ checked."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import structs
 
 from kvasir import __version__
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
-from kvasir.core.params import TokenParams
+from kvasir.core.params import DRAWS, TokenParams
 from kvasir.core.request import PLAIN, Context, Standing
+from kvasir.core.tiles import Media
 from kvasir.grammar.constraint import FREE, Constraint
 from kvasir.grammar.limits import LIMITS, GrammarLimits
 from kvasir.grammar.thinking import grammar_in
-from kvasir.sampling.reference import DRAWS
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.asked import Asked, Prompt
+from kvasir.serve.conversation import ConversationReader
 from kvasir.serve.echo import read_echoes
+from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.pool import PoolReading
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
+from kvasir.serve.seen import see
 from kvasir.serve.slices import Slices, Work
-from kvasir.serve.text import Rendering, TextModel
+from kvasir.serve.text import TextModel
 from kvasir.serve.thinking import with_limit
 from kvasir.serve.tools import Chat, keyed
 from kvasir.serve.trial import AskedCompiler
-from kvasir.tokenizer.messages import ChatMessage
-from kvasir.toolcalls.history import told
 from kvasir.toolcalls.reading import Reading, Thoughts
 from kvasir.validation.names import Names
 from kvasir.validation.params import (
     check,
     check_prompt,
-    check_room,
     n_choices,
     other_prompt,
     resolve_params,
@@ -47,16 +47,14 @@ from kvasir.validation.params import (
 )
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import after
+from kvasir.vision.placeholders import Expanded
 
 DrawSeed = Callable[[], int]
-INSTRUCTIONS = ("system", "developer")
-"""Roles of messages that are not turns."""
 MAX_TRUNCATED = 8
 """Contexts that a prompt may have which is truncated to one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """What requests are read with."""
 
     text: TextModel
@@ -79,6 +77,9 @@ class Server:
     grammar_limits: GrammarLimits = LIMITS
     shares_prefixes: bool = False
     """With other keys, where the salts are equal."""
+    images: ImageReader = msgspec.field(default_factory=ImageReader)
+    max_images: int = 0
+    """Of one request."""
 
 
 async def resolve_request(asked: Asked, server: Server, model: str, arrived: float) -> Resolved:
@@ -89,9 +90,10 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     _check_before_tokenizing(params, server.info, room, names)
     server.caller.check_class(asked.standing.priority_class)
     _check_writes(asked, server.info)
-    pool, grammar, reading = None, FREE, None
+    pool, grammar, reading, found = None, FREE, None, ReadPrompts()
     if asked.pool is None:
-        prompts = await prompts_of(asked, server)
+        found = await prompts_of(asked, server)
+        prompts = found.ids
         reading = await _reading(asked, server, prompts[0])
         grammar = await _constraint(asked, server, reading)
         tokens = await server.slices.run(
@@ -109,6 +111,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)
     job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
+    job = structs.replace(job, media=found.media)
     if n_choices(params) > params.n:
         computed = structs.replace(params, n=n_choices(params))
         job = structs.replace(job, params=computed, n_best=params.n)
@@ -171,27 +174,6 @@ def fingerprint(info: Ready) -> str:
     return f"kvasir-{__version__}-{info.numerics_id}:draws-{DRAWS}"
 
 
-async def chat_prompt(
-    messages: Sequence[ChatMessage],
-    text: TextModel,
-    limit: int,
-    rendering: Rendering,
-    *,
-    tool_format: str,
-    name: str = "messages",
-) -> Ids:
-    """Ids of the conversation. Raises RequestError (400) without a template or above ``limit``
-    tokens."""
-    text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
-    if not rendering.tools and not any(message.calls for message in messages):
-        return await text.render([message.said() for message in messages], rendering)
-    found = await text.calls(tool_format)
-    return await text.render(
-        [message.said(found.history) for message in told(messages, rendering.tools, found)],
-        rendering.showing_tools(found.history.shown_as or "tools"),
-    )
-
-
 def _check_before_tokenizing(params: SamplingParams, info: Ready, room: int, names: Names) -> None:
     """A request that fails whatever its prompt costs no tokenization."""
     check(
@@ -247,84 +229,40 @@ def _ends(asked: Asked) -> Iterator[str]:
         yield f"where nothing can follow a call, the answer ends, {late}"
 
 
-async def prompts_of(asked: Asked, server: Server) -> tuple[Ids, ...]:
+class ReadPrompts(msgspec.Struct, frozen=True):
+    ids: tuple[Ids, ...] = ()
+    media: tuple[Media, ...] = ()
+    """What tokens of the one prompt stand for."""
+
+
+async def prompts_of(asked: Asked, server: Server) -> ReadPrompts:
     """Ids of what is asked, in the model's own form and as far as they are not truncated. Raises
     RequestError (400)."""
-    return tuple(
-        truncate_prompt(prompt, asked.params) for prompt in await _whole_prompts(asked, server)
-    )
+    whole = await _whole_prompts(asked, server)
+    return ReadPrompts(tuple(truncate_prompt(x, asked.params) for x in whole.ids), whole.media)
 
 
-async def _whole_prompts(asked: Asked, server: Server) -> tuple[Ids, ...]:
+async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
     text, limits, n = server.text, server.limits, n_choices(asked.params)
     limit = _readable(asked, server.info)
     if asked.messages and not (asked.prompts and text.template.problem):
         limits.check(1, n)
-        return ((*asked.before, *await _conversation(asked, server)),)
+        found = await _conversation(asked, server, limit)
+        return ReadPrompts(((*asked.before, *found.ids),), found.media)
     _check_count(asked.prompts, limit, limits)
     limits.check(len(asked.prompts), n)
     special, name = asked.add_special, asked.names.prompt
-    found = await text.read_many(
+    read = await text.read_many(
         asked.prompts, server.slices, add_special=special, limit=limit, param=name
     )
-    return tuple(found)
+    return ReadPrompts(tuple(read))
 
 
-async def _conversation(asked: Asked, server: Server) -> Ids:
-    """Ids of its messages, or of the newest ones that fit where that is wanted."""
-    most = _room(asked, server.info) - len(asked.before)
-    oldest = _turns(asked.messages) if asked.drops_turns else []
-    found, too_few, enough = await _rendered(asked, server, 0, most), 0, len(oldest)
-    if isinstance(found, tuple) or not oldest:
-        return _told(found)
-    found = await _rendered(asked, server, enough, most)
-    while isinstance(found, tuple) and enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        other = await _rendered(asked, server, middle, most)
-        if isinstance(other, tuple):
-            found, enough = other, middle
-        else:
-            too_few = middle
-    return _told(found)
-
-
-def _turns(messages: Sequence[ChatMessage]) -> list[int]:
-    """Which messages may be left out: not the instructions, and not the last."""
-    return [i for i, message in enumerate(messages[:-1]) if message.role not in INSTRUCTIONS]
-
-
-async def _rendered(asked: Asked, server: Server, n_dropped: int, most: int) -> Ids | RequestError:
-    """Ids without the ``n_dropped`` oldest turns, fewer than ``most`` where turns may be dropped,
-    or why there are none."""
-    dropped = frozenset(_turns(asked.messages)[:n_dropped])
-    try:
-        ids = await chat_prompt(
-            [message for i, message in enumerate(asked.messages) if i not in dropped],
-            server.text,
-            _readable(asked, server.info),
-            Rendering(
-                add_generation_prompt=asked.add_generation_prompt,
-                continues_last=asked.continues_last,
-                add_special=asked.add_special,
-                variables=known_variables(asked.variables, server.text.template.all_text)[0],
-                tools=() if asked.tools is None else tuple(asked.tools.shown()),
-            ),
-            tool_format=server.tool_format,
-            name=asked.names.prompt,
-        )
-        if asked.drops_turns:
-            check_room(len(ids), 1, most, asked.names)
-    except RequestError as error:
-        if not asked.drops_turns or error.code != "context_length_exceeded":
-            raise
-        return error
-    return ids
-
-
-def _told(found: Ids | RequestError) -> Ids:
-    if isinstance(found, RequestError):
-        raise found
-    return found
+async def _conversation(asked: Asked, server: Server, limit: int) -> Expanded:
+    text, owner = server.text, server.caller.key_id or asked.standing.tenant
+    seen = await see(asked, text.sight, server.images, server.max_images, owner)
+    room = _room(asked, server.info)
+    return await ConversationReader(asked, text, seen, server.tool_format, limit, room).read()
 
 
 def _readable(asked: Asked, info: Ready) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-BLOCK_BYTES = 256 * 1024
-"""Looked at together: 1 ms, most of it without the interpreter's lock."""
-QUOTE = ord('"')
+BLOCK_BYTES = 64 * 1024
+"""Looked at together: 0.2 ms of prose and numbers, 0.8 of nothing but quotes (a slow machine)."""
+_OTHERS = bytes(set(range(256)) - set(b'"[{,:'))
+"""Bytes that count nothing."""
 
 
 class Shape(NamedTuple):
@@ -22,17 +21,17 @@ class Shape(NamedTuple):
 
 
 def json_shape(body: bytes | memoryview) -> Shape:
-    start, in_text, found = 0, False, dict.fromkeys(b"[{,:", 0)
+    start, in_text, found = 0, False, dict.fromkeys((b"[", b"{", b",", b":"), 0)
     while start < len(body):
         block = bytes(body[start : start + BLOCK_BYTES])
         if (len(block) - len(block.rstrip(b"\\"))) % 2:  # not between a backslash and its letter
             block = bytes(body[start : start + BLOCK_BYTES + 1])
         start += len(block)
-        plain = np.frombuffer(block.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
-        if len(plain):
-            outside = ~(np.bitwise_xor.accumulate(plain == QUOTE) ^ in_text)
-            in_text = not outside[-1]
-            for byte in found:
-                found[byte] += int(np.count_nonzero((plain == byte) & outside))
-    opened = found[ord("[")] + found[ord("{")]
-    return Shape(opened, opened + found[ord(",")], found[ord(":")])
+        plain = block.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
+        parts = plain.split(b'"')
+        outside = b"".join(parts[in_text::2])
+        in_text ^= len(parts) % 2 == 0
+        for byte in found:
+            found[byte] += outside.count(byte)
+    opened = found[b"["] + found[b"{"]
+    return Shape(opened, opened + found[b","], found[b":"])

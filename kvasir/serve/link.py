@@ -9,7 +9,7 @@ import msgspec
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import Ready
-from kvasir.serve import frames
+from kvasir.serve import frames, framing
 from kvasir.serve.messages import Fatal, FromEngine, ToEngine
 
 READ_BUFFER = 2**16
@@ -43,13 +43,13 @@ class Link:
         """The next message, None at the end of the connection (also inside a frame). Raises
         FrameError when it is none."""
         try:
-            (length,) = frames.LENGTH.unpack(await self._reader.readexactly(frames.LENGTH.size))
-            frames.check_length(length)
+            (length,) = framing.LENGTH.unpack(await self._reader.readexactly(framing.LENGTH.size))
+            framing.check_length(length)
             return frames.decode_from_engine(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise frames.FrameError(
+            raise framing.FrameError(
                 f"the engine process sent what is not a message: {error}"
             ) from error
 
@@ -60,7 +60,7 @@ class Link:
         if isinstance(message, Fatal):
             raise BadStart(message.message)
         if message is not None and not isinstance(message, Ready):
-            raise frames.FrameError(f"the engine process began with {type(message).__name__}")
+            raise framing.FrameError(f"the engine process began with {type(message).__name__}")
         return message
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kvasir.core.messages import TokenLogprob
 from kvasir.serve.frames import decode_scores
@@ -25,8 +26,7 @@ def _pieces(items: Sequence[TokenLogprob]) -> Iterator[Sequence[TokenLogprob]]:
         yield items[first : first + AT_A_TIME]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenNames:
+class TokenNames(msgspec.Struct, frozen=True):
     """What tokens are called: their text, or vLLM's "token_id:7" where ids are wanted."""
 
     tokenizer: Tokenizer

@@ -194,6 +194,7 @@ class _Main:
         await self._background.end()
         self._supervisor.stop()
         self._compiler.close()
+        service.default.images.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(text, *tasks, return_exceptions=True)

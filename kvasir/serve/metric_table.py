@@ -7,14 +7,14 @@ without ``vllm:``, with ``model_name`` and ``engine`` and those of our labels th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-import psutil
+import msgspec
 
 from kvasir.config.hardware import memory_used
 from kvasir.core.messages import DiskStats, EngineStats
 from kvasir.serve.engine_counts import EngineCounts
+from kvasir.serve.procfs import ThisProcess
 
 Stats = TypeVar("Stats")
 Kind = Literal["gauge", "counter", "histogram"]
@@ -35,8 +35,7 @@ TENANT = "tenant"
 VLLM_LABELS = frozenset({MODEL, "finished_reason"})
 
 
-@dataclass(frozen=True, slots=True)
-class MetricInfo:
+class MetricInfo(msgspec.Struct, frozen=True):
     name: str
     """Without prefix, and a counter's without ``_total``."""
     kind: Kind
@@ -168,18 +167,18 @@ LIFE: tuple[Row[EngineCounts], ...] = (
     ),
 )
 """Of the engine process, as its keeper counts."""
-PROCESS: tuple[Row[psutil.Process], ...] = (
+PROCESS: tuple[Row[ThisProcess], ...] = (
     (
         MetricInfo("api_cpu_seconds", "counter", "CPU time of the API process.", ()),
-        lambda p: sum(p.cpu_times()[:2]),
+        lambda p: p.cpu_seconds(),
     ),
     (
         MetricInfo("api_resident_memory_bytes", "gauge", "Memory of the API process.", ()),
-        lambda p: p.memory_info().rss,
+        lambda p: p.resident_bytes(),
     ),
     (
         MetricInfo("api_open_fds", "gauge", "Open files of the API process.", ()),
-        lambda p: p.num_fds(),
+        lambda p: p.n_open_files(),
     ),
     (
         MetricInfo("memory_used_ratio", "gauge", "Share of the machine's or group's memory.", ()),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
-import psutil
+import msgspec
 
 from kvasir import __version__
 from kvasir.core.messages import EngineStats
@@ -24,6 +23,7 @@ from kvasir.serve.exposition import (
     plain,
 )
 from kvasir.serve.metric_table import MetricInfo, Row, Stats
+from kvasir.serve.procfs import ThisProcess
 from kvasir.serve.top import OTHER, TopNames
 
 __all__ = ["CONTENT_TYPE", "Finished", "Metrics", "ModelMetrics"]
@@ -34,8 +34,7 @@ MAX_CODES = 64
 NO_TENANT = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """One choice that has ended; times are seconds."""
 
     reason: str
@@ -46,8 +45,7 @@ class Finished:
     decode: float
 
 
-@dataclass(frozen=True, slots=True)
-class _ScrapedEngine:
+class _ScrapedEngine(msgspec.Struct, frozen=True):
     """What is read at each scrape."""
 
     stats: Callable[[], EngineStats]
@@ -67,7 +65,7 @@ class Metrics:
         self.count(table.BUILD, __version__).inc()
         self._codes: set[str] = set()
         self._engines: dict[str, _ScrapedEngine] = {}
-        self._process = psutil.Process()
+        self._process = ThisProcess()
 
     def of(
         self,
@@ -115,9 +113,8 @@ class Metrics:
         yield from _rows(table.ENGINE, stats)
         yield from _rows(table.DISK, disks)
         yield from _rows(table.LIFE, counts)
-        with self._process.oneshot():
-            for info, read in table.PROCESS:
-                yield info, {(): read(self._process)}
+        for info, read in table.PROCESS:
+            yield info, {(): read(self._process)}
 
 
 def _rows(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvasir.core.params import TokenParams
 from kvasir.core.request import PLAIN, Context, EngineRequest, PoolKind, Standing
+from kvasir.core.tiles import Media
 
 Ids = tuple[int, ...]
 Prompt = tuple[Ids, TokenParams]
@@ -24,6 +25,8 @@ class Common:
     n_scored: int = 0
     seconds: Ids = ()
     """Of each prompt, or none."""
+    media: tuple[Media, ...] = ()
+    """Of the one prompt."""
 
 
 COMMON = Common()
@@ -46,6 +49,7 @@ def numbered(prompts: Sequence[Prompt], n: int, standing: Standing, common: Comm
             hold_seconds=common.hold_seconds,
             pooling=common.pooling,
             n_scored=common.n_scored,
+            media=common.media,
             second=second,
         )
 

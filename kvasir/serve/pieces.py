@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.tokenizer.tokenizer import Tokenizer
@@ -33,8 +34,7 @@ VOCABULARIES: tuple[dict[MarkerKind, str], ...] = (
 """Tokens for fill-in-the-middle: of Qwen, StarCoder 2, SantaCoder, DeepSeek (two), CodeLlama."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileMarker:
+class FileMarker(msgspec.Struct, frozen=True):
     """One of the tokens that a model knows parts of a file by."""
 
     kind: MarkerKind
@@ -42,8 +42,7 @@ class FileMarker:
     """Text where the model has no such token; one of prefix, suffix and middle has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mixed:
+class Mixed(msgspec.Struct, frozen=True):
     """Texts, token ids and markers, one after another."""
 
     parts: tuple[str | int | FileMarker, ...]

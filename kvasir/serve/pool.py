@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
@@ -22,8 +23,7 @@ from kvasir.text.vectors import check_dimensions, note_of, pooling_of
 from kvasir.validation.params import check_prompt
 
 
-@dataclass(frozen=True, slots=True)
-class PoolRead:
+class PoolRead(msgspec.Struct, frozen=True):
     """A job's part of what was asked, and what its grammar must know."""
 
     prompts: tuple[Ids, ...]
@@ -36,8 +36,7 @@ class PoolRead:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PoolReading:
+class PoolReading(msgspec.Struct, frozen=True):
     """Of one request. Raises RequestError (400)."""
 
     asked: Asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 MAJOR_FAULTS = 9
@@ -43,3 +45,20 @@ class ProcessSigns:
             return (self._path / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             return []
+
+
+class ThisProcess:
+    """What it takes by now."""
+
+    @staticmethod
+    def cpu_seconds() -> float:
+        return time.process_time()
+
+    @staticmethod
+    def resident_bytes() -> int:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    @staticmethod
+    def n_open_files() -> int:
+        return len(os.listdir("/proc/self/fd")) - 1  # the listing is one

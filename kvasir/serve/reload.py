@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from kvasir.config.options import EngineOptions, check
-from kvasir.config.serving import ServeOptions, check_body_memory, check_keys
+from kvasir.config.serving import ServeOptions, check_body_memory, check_keys, image_limit
 from kvasir.core.errors import KvasirError
 
 logger = logging.getLogger("kvasir.server")
@@ -39,6 +39,7 @@ def checked(said: OptionValues) -> OptionValues:
     check(said.serve)
     check(said.engine)
     check_body_memory(said.serve)
+    image_limit(said.serve.limit_mm_per_prompt)
     check_keys(said.serve)
     return said
 

@@ -9,6 +9,7 @@ import msgspec
 
 from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, PoolKind, Standing
+from kvasir.core.tiles import Media
 from kvasir.toolcalls.reading import Reading
 from kvasir.validation.sampling import SamplingParams
 
@@ -44,6 +45,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first token of each prompt whose log probability is wanted, where any is."""
     n_best: int = 0
     """Choices of each prompt that are the answer, those of largest log probability; 0: all."""
+
+    media: tuple[Media, ...] = ()
+    """What tokens of the one prompt stand for."""
 
     @property
     def n_choices(self) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.chats import grammar_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
-from kvasir.config.serving import ServeOptions
+from msgspec.structs import replace
+
+from kvasir.config.serving import ServeOptions, image_limit
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.limits import GrammarLimits
 from kvasir.serve.answer import Dialect
@@ -81,7 +82,7 @@ def count(dialect: Dialect) -> Handler:
     async def handle(service: Service, exchange: Exchange) -> None:
         async with _reading(dialect, service, exchange) as (asked, server):
             asked, _ = await continued(service, service.owner(exchange), asked)
-            (prompt,) = await prompts_of(asked, server)
+            (prompt,) = (await prompts_of(asked, server)).ids
         await exchange.send_json({"object": "response.input_tokens", "input_tokens": len(prompt)})
 
     return handle
@@ -92,7 +93,7 @@ def render(dialect: Dialect) -> Handler:
 
     async def handle(service: Service, exchange: Exchange) -> None:
         async with _reading(dialect, service, exchange) as (asked, server):
-            prompts = await prompts_of(asked, server)
+            prompts = (await prompts_of(asked, server)).ids
         decode = partial(server.text.tokenizer.decode, skip_special=False)
         texts = await asyncio.to_thread(lambda: [decode(prompt) for prompt in prompts])
         found = {"object": "render", "prompt_token_ids": prompts, "prompts": texts}
@@ -190,4 +191,6 @@ async def server_of(service: Service, model: Model, caller: Caller) -> Server:
         thoughts=REASONING_FORMATS[service.options.reasoning_format],
         grammar_limits=grammar_limits(service.options),
         shares_prefixes=service.options.prefix_sharing == "all",
+        images=model.images,
+        max_images=image_limit(service.options.limit_mm_per_prompt),
     )

@@ -68,7 +68,10 @@ async def post_show(service: Service, exchange: Exchange) -> None:
             "general.parameter_count": text.facts.n_parameters,
             f"{family}.context_length": info.max_model_len,
         },
-        "capabilities": ["completion" if info.vectors.writes else "embedding"],
+        "capabilities": [
+            "completion" if info.vectors.writes else "embedding",
+            *(["vision"] if text.sight is not None else []),
+        ],
         "modified_at": _time(service.created),
     }
     await exchange.send_json(answer)

@@ -37,7 +37,7 @@ async def get_props(service: Service, exchange: Exchange) -> None:
         "total_slots": info.max_num_seqs,
         "model_alias": service.default.name,
         "chat_template": text.template.text or "",
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": text.sight is not None, "audio": False},
         "bos_token": None if bos is None else tokenizer.piece(bos),
         "eos_token": None if eos is None else tokenizer.piece(eos),
         "build_info": f"kvasir-{__version__}",

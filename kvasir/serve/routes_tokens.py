@@ -8,9 +8,9 @@ from functools import partial
 
 from kvasir.core.errors import RequestError
 from kvasir.core.messages import Ready
+from kvasir.serve.conversation import chat_prompt
 from kvasir.serve.echo import INLINE_TOKENS
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.jobs import chat_prompt
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.protocol.tokens import UNSUPPORTED_TOKENIZE, DetokenizeRequest, TokenizeRequest
 from kvasir.serve.resolved import Json

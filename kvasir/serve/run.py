@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from kvasir.serve.answer import Grammar, Tally, Whole, best_of
 from kvasir.serve.beams import BeamJob, search_beams
@@ -20,7 +21,7 @@ from kvasir.serve.resolved import Resolved
 from kvasir.serve.service import Model
 from kvasir.serve.slices import Value, Work, at_once
 from kvasir.text.choice import Delta
-from kvasir.text.heads import Dense, Head, bytes_of, values_of
+from kvasir.text.reads import ReadsVector, ReadsVectors
 from kvasir.tokenizer.tokenizer import Tokenizer
 
 OPENING_EVENTS = 64
@@ -40,8 +41,7 @@ class Outlet(Protocol):
     def tell(self, data: bytes) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRun:
+class AnswerRun(msgspec.Struct, frozen=True):
     """Asked once, either for ``whole`` or for ``batches``. Both raise ClientGone, EngineDown,
     CapacityError, ChoiceFailed and RequestTimeout."""
 
@@ -104,14 +104,14 @@ class AnswerRun:
 
     async def _finish(self, wholes: Sequence[Whole]) -> None:
         """From the vectors that the engine gives to logits, or to the vectors that are told."""
-        heads, head = (await self.model.text).heads, self.resolved.job.head
+        text, head = await self.model.text, self.resolved.job.head
         info = self.model.client.info
         if head:
-            found = await asyncio.to_thread(heads.named, head)
+            found = await asyncio.to_thread(lambda: text.heads.named(head))
             await self.model.client.slices.run(_judged(wholes, found))
         elif info is not None and info.vectors.n_dense:
-            layers = await asyncio.to_thread(lambda: heads.dense)
-            await self.model.client.slices.run(_led(wholes, layers))
+            await asyncio.to_thread(lambda: text.heads.dense)
+            await self.model.client.slices.run(_led(wholes, text.heads))
 
     def _tally(self, generation: Generation) -> Tally:
         return Tally(self.resolved.job, self.listener.arrived, report=generation.report)
@@ -171,23 +171,15 @@ def _events(grammar: Grammar, tally: Tally, deltas: Sequence[Delta]) -> Work[Bat
     return found
 
 
-def _judged(wholes: Sequence[Whole], head: Head) -> Work[None]:
+def _judged(wholes: Sequence[Whole], head: ReadsVector) -> Work[None]:
     for whole in wholes:
         whole.logits = head.logits(whole.vector)
         yield
 
 
-def _led(wholes: Sequence[Whole], layers: Sequence[Dense]) -> Work[None]:
-    """As ``through``, in slices."""
+def _led(wholes: Sequence[Whole], heads: ReadsVectors) -> Work[None]:
     for whole in wholes:
-        x = values_of(whole.vector)
-        for layer in layers:
-            parts = []
-            for part in layer.parts(x):
-                parts.append(part)
-                yield
-            x = layer.whole(parts)
-        whole.vector = bytes_of(x)
+        whole.vector = yield from heads.told(whole.vector)
 
 
 def _gather(

@@ -14,6 +14,7 @@ from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.keys.keyring import Keyring
 from kvasir.serve.lifecycle import Lifecycle
@@ -43,6 +44,8 @@ class Model:
     metrics: ModelMetrics
     compiler: TrialCompiler
     """Of grammars over its tokens."""
+    images: ImageReader = field(default_factory=ImageReader)
+    """Of its requests' images."""
     context: Context = PLAIN
     """Of its requests, each with a salt of its own or none."""
 

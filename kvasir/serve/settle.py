@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from kvasir.engine.heap import trim
+from kvasir.config.heap import trim
 
 YOUNG = 3500
 """Objects that were made and not dropped, after which those are looked through: several times what

@@ -8,8 +8,8 @@ keys or users are in them.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
+import msgspec
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -41,8 +41,7 @@ ATTRIBUTES = {
 """By what is noted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True):
     provider: TracerProvider
     tracer: Tracer
 

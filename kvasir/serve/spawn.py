@@ -9,17 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+import msgspec
 
 from kvasir.config.hardware import oom_kills
 from kvasir.config.options import EngineOptions
-from kvasir.serve import frames
+from kvasir.serve import framing
 from kvasir.serve.death import describe_end, is_fault
 from kvasir.serve.heartbeat import Heartbeat, new_memory
 
 
-@dataclass(frozen=True, slots=True)
-class EngineChild:
+class EngineChild(msgspec.Struct, frozen=True):
     process: subprocess.Popen[bytes]
     sock: socket.socket
     """The API process's end. Its closing ends the engine."""
@@ -75,7 +76,7 @@ def spawn_engine(options: EngineOptions, module: str = ENGINE_MODULE) -> EngineC
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     heartbeat = Heartbeat(memory)
     os.close(memory)
-    ours.sendall(frames.pack(json.dumps(asdict(options)).encode()))
+    ours.sendall(framing.pack(json.dumps(asdict(options)).encode()))
     return EngineChild(process, ours, heartbeat, oom_kills())
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.serve.asked import Asked
 from kvasir.serve.deferred import followed
@@ -23,8 +23,7 @@ from kvasir.serve.state.responses import ResponseRecord, Responses
 from kvasir.tokenizer.messages import ChatMessage
 
 
-@dataclass(frozen=True, slots=True)
-class SaidBefore:
+class SaidBefore(msgspec.Struct, frozen=True):
     """What the next answer would go on with, but for the answer."""
 
     messages: tuple[ChatMessage, ...] = ()
@@ -65,8 +64,7 @@ def said_in(items: list[Json]) -> tuple[ChatMessage, ...]:
     return answered(items) if items else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Storing:
+class Storing(msgspec.Struct, frozen=True):
     """Stores an answer before its end is told."""
 
     responses: Responses

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 
+import msgspec
+
 from kvasir.config.options import EngineOptions, check
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.messages import Ready
 from kvasir.serve.client import AsyncClient
-from kvasir.serve.frames import FrameError
+from kvasir.serve.framing import FrameError
 from kvasir.serve.link import BadStart, Link
 from kvasir.serve.messages import Shutdown
 from kvasir.serve.procfs import ProcessSigns
@@ -55,8 +57,7 @@ class _Running:
     """Somebody had stopped it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(msgspec.Struct, frozen=True):
     """Of an engine."""
 
     reason: str

@@ -109,5 +109,7 @@ def fingerprint(request: EngineRequest) -> bytes:
     """Of what a tenant asks for, whenever it does. Without the seed, which may have been drawn, and
     is another for each choice."""
     params = structs.replace(request.params, seed=0)
-    value = (request.standing.tenant, request.context, params, request.prompt, request.pooling)
+    images = [media.digest for media in request.media]
+    prompt = request.prompt, images
+    value = (request.standing.tenant, request.context, params, prompt, request.pooling)
     return blake2b(_encoder.encode(value), digest_size=16).digest()

@@ -8,7 +8,7 @@ import threading
 from kvasir.core.errors import ConfigError, KvasirError
 from kvasir.core.messages import Ready, StepEvents
 from kvasir.core.request import EngineRequest
-from kvasir.serve import frames
+from kvasir.serve import frames, framing
 from kvasir.serve.messages import Cancel, Fatal, FromEngine, Shutdown, Submit, ToEngine
 from kvasir.serve.spawn import EngineChild
 
@@ -82,7 +82,7 @@ class SyncClient:
 
     def _read(self) -> None:
         try:
-            while (payload := frames.receive(self._child.sock)) is not None:
+            while (payload := framing.receive(self._child.sock)) is not None:
                 self._inbox.put(frames.decode_from_engine(payload))
         except (OSError, ValueError, KvasirError):  # ValueError: what msgspec cannot decode
             pass  # told as the end of the engine, which it is

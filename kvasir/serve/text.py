@@ -7,15 +7,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
+from kvasir.serve.sight import Sight, sight_of
 from kvasir.serve.slices import Slices, Work
-from kvasir.text.heads import Heads
+from kvasir.text.reads import ReadsVectors
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.tokenizer.messages import shown_tools
@@ -39,8 +42,7 @@ MESSAGE_BYTES = 64
 """What a message costs beside its content, in the same measure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """How a conversation is written."""
 
     add_generation_prompt: bool = True
@@ -48,7 +50,7 @@ class Rendering:
     """The answer goes on with the last message."""
     add_special: bool = False
     """Whether the tokenizer adds the special tokens with which texts begin."""
-    variables: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Of the template."""
     tools: tuple[Mapping[str, Any], ...] = ()
 
@@ -63,7 +65,12 @@ class TextModel:
     """Its methods run long work in threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, facts: FileFacts, heads: Heads
+        self,
+        source: ModelSource,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        facts: FileFacts,
+        sight: Sight | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
@@ -71,7 +78,18 @@ class TextModel:
         self._calls: Detected | None = None
         self._renders_inline: bool | None = None
         """Whether the template is quick; None: it has not shown it yet."""
-        self.heads = heads
+        self._source = source
+        self.sight = sight
+        """Of a model that sees images."""
+
+    @cached_property
+    def heads(self) -> ReadsVectors:
+        """For threads: the first who asks waits for an import."""
+        # It brings NumPy and all families, 0.2 s and 25 MB, and most models make neither labels nor
+        # vectors that go through layers of their own. It holds the event loop for 6 ms at most.
+        from kvasir.text.heads import Heads
+
+        return Heads(self._source)
 
     async def encode(
         self, text: str, *, add_special: bool, limit: int, param: str
@@ -241,8 +259,9 @@ def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
     template, facts = ChatTemplate(source, tokenizer), facts_of(source)
+    sight = sight_of(source, tokenizer)
     source.release()
-    return TextModel(tokenizer, template, facts, Heads(source))
+    return TextModel(source, tokenizer, template, facts, sight)
 
 
 def served_names(option: str | None, source_name: str) -> Sequence[str]:

@@ -7,9 +7,9 @@ from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
+from kvasir.core.params import DRAWS
 from kvasir.core.request import EngineRequest
 from kvasir.grammar.thinking import closed_at
-from kvasir.sampling.reference import DRAWS
 
 VERSION = 2
 

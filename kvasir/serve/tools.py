@@ -9,10 +9,10 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
@@ -38,8 +38,7 @@ JUDGED_SECONDS = 5.0
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolWish:
+class ToolWish(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
     descriptions: tuple[str, ...] = ()
     choice: Choice = "auto"
@@ -126,8 +125,7 @@ def _of_object(schema: dict[str, Any], where: str) -> dict[str, Any]:
     return {**schema, "type": "object"} if kind != "object" else schema
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(msgspec.Struct, frozen=True):
     """What of a conversation decides how its answer is read and constrained."""
 
     text: TextModel

@@ -1,4 +1,4 @@
-"""Beam search over the engine: every beam is a fork of the one that it grew from.
+"""Beam search: every beam is a fork of the one that it grew from.
 
 Nothing is drawn. The search is that of vLLM's ``LLM.beam_search``: a step asks the engine for the
 2 * ``beam_width`` likeliest tokens after each beam; what ends by any of them is set aside, and of
@@ -9,16 +9,15 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from kvasir.core.errors import KvasirError, RequestError
+from kvasir.core.errors import RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, Standing
-from kvasir.engine.engine import Engine
 
 HOLD_SECONDS = 3600.0
 """Blocks of a beam are given back when its forks are decided, or when others need them."""
@@ -53,8 +52,7 @@ class BeamSearchParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Beam:
+class Beam(msgspec.Struct, frozen=True):
     """``tokens`` after the prompt, with the token that ended it."""
 
     tokens: tuple[int, ...]
@@ -128,70 +126,3 @@ class Search:
     def _best(self, beams: Sequence[Beam]) -> list[Beam]:
         ranked = sorted(beams, key=self.score, reverse=True)
         return ranked[: self.params.beam_width]
-
-
-class BeamSearch:
-    """Advances all prompts together on an engine of this process. For one use."""
-
-    def __init__(
-        self, engine: Engine, ids: Iterator[int], check: Callable[[], None] = lambda: None
-    ) -> None:
-        """``ids``: where the engine's ids of the requests come from. ``check`` is called before
-        each step."""
-        self._engine = engine
-        self._check = check
-        self._ids = ids
-        self._held: list[int] = []
-        """Requests of the newest step, and of the one before until all of them have ended."""
-
-    def run(self, searches: Sequence[Search]) -> None:
-        """Raises RequestError when a prompt can never run, KvasirError when a beam fails, and what
-        ``check`` raises."""
-        try:
-            while growing := [search for search in searches if search.is_open]:
-                self._advance(growing)
-        except BaseException:
-            if self._engine.is_sound:
-                self._abandon()
-            raise
-        self._release(self._held)
-
-    def _advance(self, searches: Sequence[Search]) -> None:
-        """One token for every beam."""
-        asked = [search.requests(self._ids) for search in searches]
-        ids = [request.id for requests in asked for request in requests]
-        parents, self._held = self._held, [*self._held, *ids]
-        for requests in asked:
-            for request in requests:
-                self._engine.add(request)
-        news = self._collect(set(ids))
-        self._release(parents)
-        self._held = ids
-        for search, requests in zip(searches, asked, strict=True):
-            search.grow([news[request.id] for request in requests])
-
-    def _collect(self, waiting: set[int]) -> dict[int, TokenEvent]:
-        news: dict[int, TokenEvent] = {}
-        while len(news) < len(waiting):
-            self._check()
-            if not self._engine.has_work:
-                raise KvasirError(f"the engine forgot {len(waiting) - len(news)} beams")
-            for event in self._engine.step().events:
-                if event.id not in waiting:
-                    continue
-                if event.finish in ("error", "cancelled"):
-                    raise KvasirError(event.error or "a beam was cancelled", code=event.error_code)
-                news[event.id] = event
-        return news
-
-    def _abandon(self) -> None:
-        """Ends what is open, lets the engine come to rest and gives all blocks back."""
-        for request_id in self._held:
-            self._engine.cancel(request_id)
-        while self._engine.has_work:
-            self._engine.step()
-        self._release(self._held)
-
-    def _release(self, ids: Sequence[int]) -> None:
-        for request_id in ids:
-            self._engine.release(request_id)

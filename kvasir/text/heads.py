@@ -7,15 +7,16 @@ Few rows meet few vectors: they are read where answers are made, and no step wai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.errors import ModelError
+from kvasir.formats.decode import bytes_of, decode, values_of
 from kvasir.formats.types import FORMATS, TensorInfo
 from kvasir.models.dense_layers import DenseLayer, dense_layers
 from kvasir.models.label_heads import label_head
@@ -48,12 +49,12 @@ class Dense:
     but NumPy's (pairs of halves), so that they are the same on each."""
 
     def __init__(self, layer: DenseLayer) -> None:
-        self._weight = layer.weight.decode()
-        self._bias = 0.0 if layer.bias is None else layer.bias.decode().astype(np.float64)
+        self._weight = values_of(layer.weight)
+        self._bias = 0.0 if layer.bias is None else values_of(layer.bias).astype(np.float64)
         self._act = _ACTS[layer.act]
-        self._norm = None if layer.norm is None else layer.norm.decode().astype(np.float64)
+        self._norm = None if layer.norm is None else values_of(layer.norm).astype(np.float64)
         shift = layer.norm_bias
-        self._shift = 0.0 if shift is None else shift.decode().astype(np.float64)
+        self._shift = 0.0 if shift is None else values_of(shift).astype(np.float64)
         self._eps = layer.eps
 
     def __call__(self, x: Rows) -> Rows:
@@ -75,8 +76,7 @@ class Dense:
         return normed
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """``rows``: f64 [labels, size], of stored values that f32 holds."""
 
     rows: Rows
@@ -89,7 +89,7 @@ class Head:
     def logits(self, vector: bytes) -> tuple[float, ...]:
         """Of f32 [size] as bytes. Each is a sum that is rounded once: products of two f32 are exact
         in f64, and no order of adding matters. (Behind a dense layer it is one of f64.)"""
-        x = values_of(vector)
+        x = _numbers(vector)
         if self.before is not None:
             x = self.before(x)
         sums = [math.fsum((row * x).tolist()) for row in self.rows]
@@ -115,8 +115,8 @@ class Heads:
         found = label_head(self._source, self._config)
         if found is None:
             raise ModelError(f"{self._source.path}: no tensor is a head for labels")
-        rows = found.rows.decode().astype(np.float64)
-        bias = [0.0] * len(rows) if found.bias is None else found.bias.decode().tolist()
+        rows = values_of(found.rows).astype(np.float64)
+        bias = [0.0] * len(rows) if found.bias is None else values_of(found.bias).tolist()
         before = None if found.before is None else Dense(found.before)
         return Head(rows, tuple(bias), before=before)
 
@@ -128,6 +128,17 @@ class Heads:
     @cached_property
     def _config(self) -> ModelConfig:
         return config_from(self._source)
+
+    def told(self, vector: bytes) -> Generator[None, None, bytes]:
+        """``through`` its dense layers; yields after every fraction of a millisecond."""
+        x = _numbers(vector)
+        for layer in self.dense:
+            parts = []
+            for part in layer.parts(x):
+                parts.append(part)
+                yield
+            x = layer.whole(parts)
+        return _bytes(x)
 
     def of_tokens(self, ids: Sequence[int]) -> Head:
         """The rows of the language head of a few tokens: logits as if they were drawn next. Those
@@ -152,23 +163,22 @@ class Heads:
 
 def through(layers: Sequence[Dense], vector: bytes) -> bytes:
     """f32 [outputs of the last] of f32 [inputs of the first], as bytes."""
-    x = values_of(vector)
+    x = _numbers(vector)
     for layer in layers:
         x = layer(x)
-    return bytes_of(x)
+    return _bytes(x)
 
 
-def values_of(vector: bytes) -> Rows:
-    """f64, of f32 as bytes."""
-    return np.frombuffer(vector, "<f4").astype(np.float64)
-
-
-def bytes_of(values: Rows) -> bytes:
+def _bytes(values: Rows) -> bytes:
     """f32 as bytes, of f64."""
     return values.astype("<f4").tobytes()
 
 
+def _numbers(vector: bytes) -> Rows:
+    """f64, of f32 as bytes."""
+    return np.frombuffer(vector, "<f4").astype(np.float64)
+
+
 def _row(tensor: TensorInfo, index: int) -> NDArray[np.float32]:
-    form = FORMATS[tensor.format]
-    n_bytes = form.n_bytes(tensor.shape[1:])
-    return form.decode(tensor.data[index * n_bytes : (index + 1) * n_bytes])
+    n_bytes = FORMATS[tensor.format].n_bytes(tensor.shape[1:])
+    return decode(tensor.format, bytes_of(tensor)[index * n_bytes : (index + 1) * n_bytes])

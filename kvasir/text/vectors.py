@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
-
-import numpy as np
-from numpy.typing import NDArray
+import operator
+from array import array
+from typing import TypeAlias, get_args
 
 from kvasir.core.errors import RequestError
 from kvasir.core.request import PoolKind
 from kvasir.core.vectors import VectorFacts
 
-Floats = NDArray[np.float32]
+Floats: TypeAlias = "array[float]"
+"""f32, as the machine has them: little-endian, as the engine says them."""
 POOL_KINDS: tuple[PoolKind, ...] = get_args(PoolKind)
 
 
@@ -59,20 +59,18 @@ def check_dimensions(dimensions: int | None, facts: VectorFacts) -> None:
 
 def finished(vector: bytes, dimensions: int | None = None, *, normalize: bool) -> Floats:
     """f32 [dimensions], of f32 [size] as bytes: cut, then divided by its length."""
-    values = np.frombuffer(vector, "<f4")[:dimensions]
-    if not normalize:
-        return values
-    length = math.sqrt(_dot(values, values))
-    return values if length == 0.0 else (values.astype(np.float64) / length).astype(np.float32)
+    values = array("f", vector)[:dimensions]
+    length = math.sqrt(_dot(values, values)) if normalize else 0.0
+    return array("f", [x / length for x in values]) if length else values
 
 
 def cosine(a: bytes, b: bytes) -> float:
     """Of f32 vectors as bytes; 0 beside one that is zero."""
-    x, y = np.frombuffer(a, "<f4"), np.frombuffer(b, "<f4")
+    x, y = array("f", a), array("f", b)
     lengths = math.sqrt(_dot(x, x)) * math.sqrt(_dot(y, y))
     return _dot(x, y) / lengths if lengths else 0.0
 
 
 def _dot(x: Floats, y: Floats) -> float:
     """Exactly rounded: products of f32 are exact in f64, and no order of adding matters."""
-    return math.fsum((x.astype(np.float64) * y.astype(np.float64)).tolist())
+    return math.fsum(map(operator.mul, x, y))

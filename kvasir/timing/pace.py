@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kvasir.timing.cost import CostModel, Load
 
@@ -17,8 +17,7 @@ AUTO_SHARE = 0.7
 streams to a little less than half of their speed, and what many wait for is not held up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     costs: CostModel
     seconds: float
     """That a step with decodes should take at most."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import jinja2
+import msgspec
 from jinja2.exceptions import SecurityError
 
 from kvasir.core.errors import RequestError
@@ -31,8 +31,7 @@ _LINE_FEED = "\n"
 """Before a text that continues: it is a token of its own, and the encoder puts its space there."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Variant:
+class _Variant(msgspec.Struct, frozen=True):
     """One template of a model, or why there is none."""
 
     template: jinja2.Template | None = None
@@ -61,6 +60,8 @@ class ChatTemplate:
         if DEFAULT not in self._variants:
             self._variants[DEFAULT] = _Variant(problem=_none_named(source.name, self.texts))
         self.text = self.texts.get(DEFAULT)
+        asks = "is string" in (self.text or "")
+        self._reads_parts = "vision_config" in source.config and not asks
         self.all_text = "\n".join(self.texts.values())
         """Of all of them: what is in none is nothing to the model."""
         self.problem = self._variants[DEFAULT].problem
@@ -111,13 +112,24 @@ class ChatTemplate:
             "documents": None,
             **self._token_names(),
             **variables,
-            "messages": _marked(messages) if continues else messages,
+            "messages": self._in_form(_marked(messages) if continues else messages),
             "add_generation_prompt": add_generation_prompt,
         }
         text = self._rendered(variant.template, known)
         if isinstance(text, RequestError):
             raise text
         return _continued(text) if continues else text
+
+    def _in_form(self, messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+        """Some templates of models that see read lists of parts alone."""
+        if not self._reads_parts:
+            return messages
+        return [
+            {**message, "content": [{"type": "text", "text": content}]}
+            if isinstance(content := message.get("content"), str)
+            else message
+            for message in messages
+        ]
 
     def _rendered(
         self, template: jinja2.Template, variables: Mapping[str, object]
@@ -199,7 +211,12 @@ def _marked(messages: Sequence[Mapping[str, object]]) -> list[Mapping[str, objec
     last = messages[-1]
     if any(END_MARK in str(message.get("content")) for message in messages):
         raise _refused(f"marks the end of the last message with {END_MARK!r}: leave that out")
-    return [*messages[:-1], {**last, "content": f"{last.get('content')}{END_MARK}"}]
+    said = last.get("content")
+    if isinstance(said, list):
+        content: object = [*said, {"type": "text", "text": END_MARK}]
+    else:
+        content = f"{said}{END_MARK}"
+    return [*messages[:-1], {**last, "content": content}]
 
 
 def _continued(text: str) -> str:

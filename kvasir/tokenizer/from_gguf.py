@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.fields import get_bool, get_int, get_str, get_tuple

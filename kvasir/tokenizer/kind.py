@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import tokenizers
 from tokenizers import models
 
@@ -12,8 +11,7 @@ from kvasir.tokenizer.tokenizer import PieceStyle
 from kvasir.tokenizer.vocabulary import TokenList
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A tokenizer without special tokens, and what it does where its file is silent."""
 
     backend: tokenizers.Tokenizer

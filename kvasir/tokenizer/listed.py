@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
+import msgspec
 import tokenizers
 from tokenizers import AddedToken
 
@@ -19,8 +19,7 @@ _NAMES = "added_tokens.json"
 _MAX_BETWEEN = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTokens:
+class ListedTokens(msgspec.Struct, frozen=True):
     """By id, behind the ids of the vocabulary or among them."""
 
     tokens: Mapping[int, AddedToken]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -13,6 +14,9 @@ from kvasir.validation.warn import bounded, escaped
 
 TURNS = ("system", "developer", "user", "assistant")
 ROLES = (*TURNS, "tool")
+IMAGE_KIND = "image_url"
+"""Of a part that is an image, and its field that has it."""
+DATA_URI = re.compile(r"data:image/[\w.+-]{1,64};base64,", re.ASCII | re.IGNORECASE)
 MAX_CALLS = 128
 """Of one message."""
 THOUGHTS = ("reasoning_content", "reasoning")
@@ -46,11 +50,21 @@ def shown_tools(tools: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]
     return {"tools": list(tools), name: list(tools)}
 
 
+class ImagePart(msgspec.Struct, frozen=True):
+    """An image of a message, as it was sent."""
+
+    data: str
+    """An image file in base64."""
+    where: str
+    """The field that has it."""
+
+
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the template sees."""
 
     role: str
     content: str
+    """Its texts, one below the other."""
     calls: tuple[PastCall, ...] = ()
     """Of an assistant."""
     reasoning: str = ""
@@ -59,10 +73,13 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a tool: the call that it answers."""
     name: str = ""
     """Of a tool."""
+    parts: tuple[str | ImagePart, ...] = ()
+    """Texts and images in their order, of a message with images."""
 
     def said(self, history: History = DEFAULT) -> dict[str, object]:
         """As templates read it."""
-        found: dict[str, object] = {"role": self.role, "content": self.content}
+        content = [_shown(part) for part in self.parts] or self.content
+        found: dict[str, object] = {"role": self.role, "content": content}
         if self.calls:
             found["tool_calls"] = [_written(call, history.as_text) for call in self.calls]
             found["content"] = None if history.is_null and not self.content else self.content
@@ -74,10 +91,18 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         return found | {key: value for key, value in more.items() if value}
 
     @property
+    def images(self) -> tuple[ImagePart, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ImagePart))
+
+    @property
     def n_bytes(self) -> int:
-        """Of all that it says."""
+        """Of all that it says, without images."""
         calls = sum(len(call.name) + len(json.dumps(call.arguments)) for call in self.calls)
         return len((self.content + self.reasoning).encode("utf-8", errors="replace")) + calls
+
+
+def _shown(part: str | ImagePart) -> dict[str, object]:
+    return {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
 
 
 def _written(call: PastCall, as_text: bool) -> dict[str, object]:
@@ -90,17 +115,21 @@ Conversation = tuple[tuple[ChatMessage, ...], tuple[str, ...]]
 """Messages, and warnings about them."""
 
 
-def read_messages(messages: object) -> Conversation:
-    """The conversation, and warnings about fields of messages that are ignored. Raises RequestError
-    (400)."""
+def read_messages(messages: object, *, sees: bool = False) -> Conversation:
+    """The conversation, and warnings about fields of messages that are ignored. ``sees``: users'
+    messages may have images. Raises RequestError (400)."""
     if not is_list(messages):
         raise RequestError("messages must be a list of messages", param="messages")
     if not messages:
         raise RequestError("messages is empty: send at least one", param="messages")
-    read = tuple(_message(message, i) for i, message in enumerate(messages))
+    read = tuple(_message(message, i, sees=sees) for i, message in enumerate(messages))
     fields = {str(key) for message in messages for key in message if key not in _known(message)}
     parts = [part for message in messages for part in _dicts(message.get("content"))]
     inner = {str(key) for part in parts for key in part} - {"type", "text"}
+    if any(message.parts for message in read):
+        inner -= {IMAGE_KIND}
+        details = [part[IMAGE_KIND] for part in parts if isinstance(part.get(IMAGE_KIND), Mapping)]
+        inner |= {f"{IMAGE_KIND}.{key}" for each in details for key in each if _says(each, key)}
     extra = sorted({*fields, *(f"content[].{key}" for key in inner)})
     return read, bounded(extra, lambda key: f"messages[].{escaped(key)} was ignored")
 
@@ -114,7 +143,12 @@ def _dicts(content: object) -> list[Mapping[str, Any]]:
     return [part for part in content if isinstance(part, Mapping)] if is_list(content) else []
 
 
-def _message(message: object, i: int) -> ChatMessage:
+def _says(image: Mapping[str, Any], key: str) -> bool:
+    """Whether a field of an image asks for something that nobody does."""
+    return key != "url" and not (key == "detail" and image[key] in (None, "auto"))
+
+
+def _message(message: object, i: int, *, sees: bool) -> ChatMessage:
     where = f"messages[{i}]"
     if not isinstance(message, Mapping):
         raise RequestError(f"{where} must have a role and a content", param=where)
@@ -143,6 +177,9 @@ def _message(message: object, i: int) -> ChatMessage:
                     f"{where}.{key} does not belong to a message of the role {role}",
                     param=f"{where}.{key}",
                 )
+        parts = read_parts(message.get("content"), f"{where}.content") if sees else ()
+        if parts and role == "user":
+            return seeing(parts)
         return ChatMessage(role, read_content(message.get("content"), f"{where}.content"))
     return _of_assistant(message, where)
 
@@ -208,6 +245,42 @@ def read_content(content: object, where: str, kinds: Sequence[str] = ("text",)) 
     if is_list(content) and content:
         return "\n".join(_part(part, f"{where}[{i}]", kinds) for i, part in enumerate(content))
     raise RequestError(f"{where} must be text or a list of text parts", param=where)
+
+
+def read_parts(
+    content: object, where: str, texts: Sequence[str] = ("text",), image: str = IMAGE_KIND
+) -> tuple[str | ImagePart, ...]:
+    """Of a list of texts, of types ``texts``, and images, of type ``image``; of anything else none.
+    Raises RequestError (400) on an image that is no data URI."""
+    if not is_list(content) or not any(_is_image(part, image) for part in content):
+        return ()
+    named = [(part, f"{where}[{i}]") for i, part in enumerate(content)]
+    return tuple(_image(x, at) if _is_image(x, image) else _part(x, at, texts) for x, at in named)
+
+
+def seeing(parts: tuple[str | ImagePart, ...]) -> ChatMessage:
+    """The message of a user with images."""
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    return ChatMessage("user", text, parts=parts)
+
+
+def _is_image(part: object, kind: str) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == kind
+
+
+def _image(part: Mapping[str, Any], where: str) -> ImagePart:
+    where = f"{where}.{IMAGE_KIND}"
+    said = part.get(IMAGE_KIND)
+    url = said.get("url") if isinstance(said, Mapping) else said
+    found = DATA_URI.match(url) if isinstance(url, str) else None
+    if not isinstance(url, str) or found is None:
+        raise RequestError(
+            f"{where} must be a data URI (data:image/png;base64,...): images are not fetched from "
+            "other addresses",
+            param=where,
+            code="unsupported_parameter",
+        )
+    return ImagePart(url[found.end() :], where)
 
 
 def _part(part: object, where: str, kinds: Sequence[str]) -> str:

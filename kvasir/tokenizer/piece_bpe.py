@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import tokenizers
+from msgspec.structs import replace
 from tokenizers import normalizers, pre_tokenizers
 
 from kvasir.tokenizer.byte_bpe import pairs_of
@@ -28,8 +29,7 @@ def scored_bpe(vocabulary: TokenList, unknown: int, spaces: Spaces, field: str) 
     return Kind(backend, vocabulary, "metaspace", spaces.has_prefix, adds_bos=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PieceRules:
+class PieceRules(msgspec.Struct, frozen=True):
     """What becomes of spaces."""
 
     has_prefix: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import ModelError
 from kvasir.tokenizer.protobuf import Value, read_fields
@@ -19,8 +20,7 @@ _ALGORITHM, _SUFFIX, _UNK, _BOS, _EOS = 3, 24, 40, 41, 42
 _CHARSMAP, _PREFIX, _MERGED, _ESCAPED = 2, 3, 4, 5
 
 
-@dataclass(frozen=True, slots=True)
-class SentencePieces:
+class SentencePieces(msgspec.Struct, frozen=True):
     """One file."""
 
     vocabulary: TokenList

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from tokenizers import Regex, normalizers
 
 from kvasir.core.errors import ModelError
@@ -12,8 +11,7 @@ from kvasir.tokenizer.tokenizer import is_library_error
 SPACE = "▁"
 
 
-@dataclass(frozen=True, slots=True)
-class Spaces:
+class Spaces(msgspec.Struct, frozen=True):
     """Of a SentencePiece model's ``normalizer_spec``."""
 
     charsmap: bytes = b""

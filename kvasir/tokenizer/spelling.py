@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import tokenizers
 from tokenizers import AddedToken
 
@@ -16,8 +16,7 @@ LONG = 4096
 """Characters of a text that takes milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(msgspec.Struct, frozen=True):
     """A part of a text that is tokenized as a whole."""
 
     text: str

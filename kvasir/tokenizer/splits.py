@@ -5,7 +5,7 @@ The expressions are those of the models' own tokenizer.json, in Oniguruma's synt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -104,8 +104,7 @@ _CHAMELEON = (
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """Expressions applied one after the other; matches and the text between become pieces."""
 
     patterns: tuple[str, ...]

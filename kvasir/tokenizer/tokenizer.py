@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import msgspec
 import tokenizers
 
 from kvasir.core.errors import ModelError, RequestError
@@ -21,8 +21,7 @@ MAX_IDS = 1 << 21
 """Above any vocabulary: a file that names a higher id is corrupt."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizerSpec:
+class TokenizerSpec(msgspec.Struct, frozen=True):
     """What a model file says about its tokenizer."""
 
     backend: tokenizers.Tokenizer

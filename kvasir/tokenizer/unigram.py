@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import tokenizers
+from msgspec.structs import replace
 from tokenizers import Regex, models, pre_tokenizers
 
 from kvasir.core.errors import ModelError

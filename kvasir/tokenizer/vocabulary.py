@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kvasir.core.errors import ModelError
-from kvasir.tokenizer.merges import ID_BITS
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Kinds of tokens, by SentencePiece's numbers."""
+ID_BITS = 21
 MAX_TOKENS = 1 << ID_BITS
 _MAX_PIECE = 256
 """Characters of a token that is merged: deriving its merges takes their square."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenList:
+class TokenList(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...]
     """Distinct."""
     types: tuple[int, ...]

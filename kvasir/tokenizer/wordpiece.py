@@ -3,9 +3,8 @@ and again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import tokenizers
+from msgspec.structs import replace
 from tokenizers import models, normalizers, pre_tokenizers
 
 from kvasir.core.errors import ModelError

@@ -6,9 +6,9 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
@@ -50,8 +50,7 @@ _TOOL_NAMES = ("tools", "xml_tools")
 _MARKER = re.compile(r"<[^\s\"'<>]{2,}>|\[[A-Z_/]{3,}\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Detected:
+class Detected(msgspec.Struct, frozen=True):
     format: ToolFormat | None
     why: str
     history: History = DEFAULT
@@ -145,8 +144,7 @@ def _plain(text: str) -> str:
     return FIELDS.sub(" ", text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Probe:
+class _Probe(msgspec.Struct, frozen=True):
     text: str
     """The turn of the assistant, as the template writes it."""
     history: History

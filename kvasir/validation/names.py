@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     prompt: str = "prompt"
     max_tokens: str | None = "max_tokens"
     """None when it was not sent: a default is checked then."""
@@ -15,7 +15,7 @@ class Names:
     scoring: str | None = "prompt_logprobs"
     """What asks for logprobs of the prompt, so that ``max_tokens`` may be 0; None: nothing can."""
 
-    others: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Of other fields of ``SamplingParams``, where they differ."""
 
     def of(self, name: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import MAX_LOGPROB_IDS, Bounds, DrawParams, TokenParams

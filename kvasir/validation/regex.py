@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+
 from kvasir.core.errors import RequestError
 from kvasir.validation.regex_syntax import CharSet, Node, Tree, parse, size_of
 
@@ -29,8 +31,7 @@ Threads = tuple[int, ...]
 in two of them, as the earlier beginning is the longer match."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(msgspec.Struct, frozen=True):
     """What one character does."""
 
     threads: Threads

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, NoReturn
+
+import msgspec
 
 from kvasir.core.errors import RequestError
 
@@ -28,8 +29,7 @@ _KINDS: Mapping[str, Callable[[str], bool]] = {
 _SIGNS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class CharSet:
+class CharSet(msgspec.Struct, frozen=True):
     """One character of a pattern. ``kinds``: letters of escapes, a capital for all others."""
 
     ranges: tuple[tuple[str, str], ...] = ()
@@ -47,8 +47,7 @@ class CharSet:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     kind: Literal["either", "sequence", "repeat"]
     parts: tuple[Node, ...]
     least: int = 1

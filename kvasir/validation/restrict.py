@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from kvasir.core.errors import RequestError
-from kvasir.core.params import SAMPLERS
-from kvasir.sampling.masks import n_words
+from kvasir.core.params import SAMPLERS, mask_words
 from kvasir.validation.checks import check_ids, check_list, check_text
 from kvasir.validation.sampling import SamplingParams
 
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_BYTES = 256
 """UTF-8 bytes of one."""
+_ONE = ord("1")
 
 Encode = Callable[[str], Sequence[int]]
 """Ids of a text, without special tokens around it."""
@@ -40,9 +38,11 @@ def allowed_mask(ids: Sequence[int] | None, vocab_size: int) -> bytes:
     """``TokenParams.allowed`` of checked ``ids``."""
     if ids is None:
         return b""
-    bits = np.zeros(32 * n_words(vocab_size), np.uint8)
-    bits[np.array(ids, np.int64)] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
+    n_bytes = 4 * mask_words(vocab_size)
+    digits = bytearray(b"0") * (8 * n_bytes)  # of a number in base 2, the last one first
+    for token in ids:
+        digits[token] = _ONE
+    return int(digits[::-1], 2).to_bytes(n_bytes, "little")
 
 
 def check_words(params: SamplingParams) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -80,8 +79,7 @@ class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds that its KV blocks are not evicted after it ended, unless a request needs them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of the parameters, as the table above declares it."""
 
     name: str

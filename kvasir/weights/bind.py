@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.types import Floats, TensorInfo
-from kvasir.ir.program import Program, Weight
+from kvasir.formats.decode import Floats, bytes_of
+from kvasir.formats.types import TensorInfo
+from kvasir.ir.program import Weight
 from kvasir.weights.source import ModelSource
 from kvasir.weights.transforms import RawTensor, apply, shape_before
 
@@ -17,8 +19,7 @@ _SHOWN = 12
 """Names of a kind that an error lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundWeight:
+class BoundWeight(msgspec.Struct, frozen=True):
     """A weight and the tensors it is made of."""
 
     weight: Weight
@@ -32,9 +33,9 @@ class BoundWeight:
     def raw(self) -> RawTensor:
         """Stored rows after the transforms; a view of the file where nothing has to move."""
         if len(self.tensors) == 1:
-            data = self.tensors[0].data
+            data = bytes_of(self.tensors[0])
         else:
-            data = np.concatenate([tensor.data for tensor in self.tensors])
+            data = np.concatenate([bytes_of(tensor) for tensor in self.tensors])
         shape = shape_before(self.weight.shape, self.weight.transforms)
         return apply(RawTensor(self.format, shape, data), self.weight.transforms)
 
@@ -43,8 +44,7 @@ class BoundWeight:
         return self.raw().decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """Every weight of a program, by name, and the model that they are of."""
 
     weights: Mapping[str, BoundWeight]
@@ -64,8 +64,18 @@ class Binding:
         return {name: bound.format for name, bound in self.weights.items()}
 
 
+class Weighed(Protocol):
+    """A program, or several."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weights(self) -> Mapping[str, Weight]: ...
+
+
 def bind(
-    program: Program, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
+    program: Weighed, source: ModelSource, ignorable: Callable[[str], bool] = lambda name: False
 ) -> Binding:
     """Finds the tensors of every weight.
 

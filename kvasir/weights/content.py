@@ -7,10 +7,11 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkstemp
+
+import msgspec
 
 from kvasir.formats.mapped import Stamp, TensorFile
 
@@ -46,8 +47,7 @@ def hash_bytes(file: TensorFile) -> str:
     return digest
 
 
-@dataclass(frozen=True, slots=True)
-class HashMemory:
+class HashMemory(msgspec.Struct, frozen=True):
     """A folder with one small file for each model file that was hashed.
 
     A damaged or foreign one counts as none. Who can write to the folder can change answers.

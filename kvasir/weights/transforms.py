@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
-from kvasir.formats.types import FORMATS, Bytes, Floats
+from kvasir.formats.decode import Bytes, Floats, decode
+from kvasir.formats.types import FORMATS
 from kvasir.ir.program import Transform
 
 
-@dataclass(frozen=True, slots=True)
-class RawTensor:
+class RawTensor(msgspec.Struct, frozen=True):
     """Stored elements: ``data`` 1-D bytes of ``shape`` (last axis along a row) in ``format``."""
 
     format: str
@@ -23,7 +24,7 @@ class RawTensor:
 
     def decode(self) -> Floats:
         """f32 of ``shape``."""
-        return FORMATS[self.format].decode(self.data).reshape(self.shape)
+        return decode(self.format, self.data).reshape(self.shape)
 
     def rows(self) -> Bytes:
         """Bytes [all rows, bytes of a row]."""
@@ -182,6 +183,11 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
     return from_floats(np.repeat(tensor.decode().reshape(-1)[:1], n))
 
 
+def patch_rows(tensor: RawTensor, patch: int) -> RawTensor:
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix."""
+    return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
+
+
 QKV = (
     *("q_of_qkv", "k_of_qkv", "v_of_qkv"),
     *("q_of_columns", "k_of_columns", "v_of_columns"),
@@ -216,6 +222,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "conv_taps": taps,
         "taps": taps,
         "repeated": repeated,
+        "patch_rows": patch_rows,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(SCAN_ROWS, part),
@@ -234,6 +241,15 @@ _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     }
 )
 """Shapes of what becomes a vector of k."""
+
+
+_KERNELS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
+    {
+        "conv_taps": lambda n, k: (k, 1, n),
+        "patch_rows": lambda n, k, patch: (n, k // patch**2, patch, patch),
+    }
+)
+"""Shapes of kernels of convolutions that become [n, k]."""
 
 
 def _grouped_rows(name: str, which: int, first: int, second: int, third: int) -> int:
@@ -262,8 +278,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
         elif name in (*GROUPED_QKV, *DELTA_ROWS):
             shape = (_grouped_rows(name, *args), *shape[1:])
-        elif name == "conv_taps":
-            shape = (k, 1, *many)
+        elif name in _KERNELS:
+            shape = _KERNELS[name](many[-1], k, *args)
         if name in ("transposed", "taps") or name in QKV[3:]:
             shape = shape[::-1]
     return shape

@@ -20,7 +20,7 @@ namespace kvasir {
 using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
                         Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
                         Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv,
-                        HeadLinear, LatentWrite, LatentAttention, LinearScan>;
+                        HeadLinear, LatentWrite, LatentAttention, LinearScan, MergeEmbeds>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

@@ -12,6 +12,7 @@ from kvasir import _native
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.weights import PackTarget, pack_rows
 from kvasir.formats import types
+from kvasir.formats.decode import decode
 from kvasir.ir import layouts
 from tests.format_blocks import random_blocks
 from tests.kv_codes import from_bf16, to_bf16
@@ -92,7 +93,7 @@ def file_rows(
         return h.reshape(-1).view(np.uint8), from_bf16(h).astype(np.float64)
     form = types.FORMATS[format_]
     raw = random_blocks(format_, n * K // form.block, int(rng.integers(1 << 30)), top=0x0C)
-    return raw, form.decode(raw).reshape(n, K).astype(np.float64)
+    return raw, decode(format_, raw).reshape(n, K).astype(np.float64)
 
 
 def with_codes(
@@ -102,7 +103,7 @@ def with_codes(
     form = types.FORMATS[format_]
     blocks = raw.reshape(-1, form.block_bytes).copy()
     blocks[:, at] = value
-    return blocks.reshape(raw.shape), form.decode(blocks).reshape(n, -1).astype(np.float64)
+    return blocks.reshape(raw.shape), decode(format_, blocks).reshape(n, -1).astype(np.float64)
 
 
 def fitting(layout: int, K: int) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from kvasir import _native
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
+from kvasir.formats.decode import split
 from kvasir.formats.types import FORMATS
 from tests.diff.kernel_case import normal, pack_format, rng_of
 from tests.diff.linear_case import ADD, SILU, Activations
@@ -34,9 +35,7 @@ def blocks_of(name: str) -> Bytes:
 
 def as_q8_0(name: str, rows: Bytes) -> Bytes:
     """The same weights as blocks of Q8_0."""
-    split = FORMATS[name].split
-    assert split is not None
-    parts = split(rows.reshape(-1))
+    parts = split(name, rows.reshape(-1))
     values = parts.values.reshape(-1, 32).view(np.uint8)
     scales = np.repeat(parts.scales.reshape(-1), len(values) // parts.scales.size)
     halves = scales.astype("<f2")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
@@ -27,7 +28,7 @@ TOKENS = tuple((7 * i + i // 11) % tiny.VOCAB for i in range(LENGTH))
 
 def executor(model: Loaded, threads: int) -> CpuExecutor:
     """Room for two long sequences."""
-    spec = replace(sizes_for(model.config, 2, MAX_LEN), max_num_batched_tokens=CHUNK)
+    spec = with_fields(sizes_for(model.config, 2, MAX_LEN), max_num_batched_tokens=CHUNK)
     return CpuExecutor(model.program, model.binding, spec, CpuSettings(threads, BEST))
 
 
@@ -78,14 +79,14 @@ def with_sinks(model: Loaded, values: NDArray[np.float32]) -> Loaded:
     """The same program, every attention with ``values`` as its sinks."""
     program, source = model.program, model.binding
     sinks = Weight("sinks", values.shape)
-    tensor = TensorInfo("sinks", "F32", values.shape, values.view(np.uint8))
+    tensor = TensorInfo("sinks", "F32", values.shape, values.view(np.uint8).data)
     ops = tuple(
-        replace(op, weights=("sinks",)) if op.kind == "attention" else op for op in program.ops
+        with_fields(op, weights=("sinks",)) if op.kind == "attention" else op for op in program.ops
     )
     weights = {**program.weights, "sinks": sinks}
     bound = {**source.weights, "sinks": BoundWeight(sinks, (tensor,))}
     return replace(
-        model, program=replace(program, ops=ops, weights=weights), binding=Binding(bound)
+        model, program=with_fields(program, ops=ops, weights=weights), binding=Binding(bound)
     )
 
 

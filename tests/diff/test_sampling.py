@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from kvasir import _native
-from kvasir.core.params import SAMPLERS, TokenParams
+from kvasir.core.params import SAMPLERS, TokenParams, mask_words
 from kvasir.core.plan import RowOutput
 from kvasir.sampling import philox, reference
-from kvasir.sampling.masks import Bits, allows, apply, n_words
+from kvasir.sampling.masks import Bits, allows, apply
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -119,7 +119,7 @@ def make_words(rng: np.random.Generator, vocab: int) -> tuple[tuple[int, ...], .
 
 def make_mask(rng: np.random.Generator, vocab: int) -> Bits:
     """Some words, none or all; bits past the vocabulary are anything."""
-    bits = rng.integers(2**32, size=n_words(vocab), dtype=np.uint32)
+    bits = rng.integers(2**32, size=mask_words(vocab), dtype=np.uint32)
     kind = rng.integers(4)
     if kind == 1:
         bits &= rng.integers(2**32, size=bits.size, dtype=np.uint32) & 0x11111111

@@ -3,13 +3,13 @@ few blocks, replayed, on every level and in the reference."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.core.request import NO_DRAWS, EngineRequest, PoolKind
 from kvasir.core.sizes import EngineSizes

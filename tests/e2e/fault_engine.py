@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace as with_fields
+
 from kvasir.config.options import EngineOptions
 from kvasir.core.messages import Ready, StepEvents
 from kvasir.core.plan import Copy, Move, StepPlan, StepResult
@@ -132,7 +134,7 @@ class FaultyExecutor(LocalExecutor[Any]):
         if self._drawn is not None:
             self._n_drawn += len(result.outputs)
             os.pwrite(self._drawn, b"%d" % self._n_drawn, 0)
-        return replace(result, seconds=time.monotonic() - began, began=began)
+        return with_fields(result, seconds=time.monotonic() - began, began=began)
 
     def read_block(self, group: int, block: int) -> bytes:
         return self._inner.read_block(group, block)
@@ -206,7 +208,7 @@ def _native(options: EngineOptions, faults: dict[str, Any], folder: Path) -> Bui
     scheduler = Scheduler(built.config.scheduler, None, built.key_root)
     masks = _masks(options, built.config.sizes, faults)
     engine = Engine(executor, scheduler, overlap=True, masks=masks)
-    return replace(built, engine=engine, executor=executor)
+    return with_fields(built, engine=engine, executor=executor)
 
 
 def _fake(options: EngineOptions, faults: dict[str, Any], folder: Path) -> ToyEngine:

@@ -98,7 +98,8 @@ class Server:
         """Of the newest one that lives; a server has other children, too."""
         children = psutil.Process(self.process.pid).children()
         alive = [x for x in children if x.status() != psutil.STATUS_ZOMBIE]
-        engines = [x for x in alive if "kvasir.grammar.trial" not in x.cmdline()]
+        others = {"kvasir.grammar.trial", "kvasir.vision.reader"}
+        engines = [x for x in alive if others.isdisjoint(x.cmdline())]
         return int(max(engines, key=lambda x: (x.create_time(), x.pid)).pid)
 
 

@@ -1,7 +1,7 @@
 """Digests of what the native executor computes and draws, and of how it packs weights.
 
 ``python -m tests.golden.bits`` writes them anew: logits and linears for a new
-``kvasir.exec.backend.ARITHMETIC`` alone, draws for a new ``kvasir.sampling.reference.DRAWS`` alone,
+``kvasir.exec.backend.ARITHMETIC`` alone, draws for a new ``kvasir.core.params.DRAWS`` alone,
 packed weights for a new ``kLayoutVersion`` alone. Caches and logs of requests outlive an upgrade
 and must not meet an engine that computes something else, nor kept weights one that reads them
 otherwise.
@@ -22,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import _native
-from kvasir.core.params import TokenParams
+from kvasir.core.params import DRAWS, TokenParams
 from kvasir.exec.backend import ARITHMETIC
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
-from kvasir.sampling.reference import DRAWS
 from tests import tiny
 from tests.diff.kernel_case import FORMAT_OF, pack_format
 from tests.diff.linear_case import NONE, SILU, Activations

@@ -8,7 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kvasir.ir.printer import render
-from tests import tiny
+from kvasir.models.loaded import load_model
+from kvasir.models.tower import build_tower
+from tests import tiny, tiny_vision
 from tests.loading import load
 from tests.oracle.cases import ENCODERS, KIN
 
@@ -61,11 +63,20 @@ def _kin_raw(make: Callable[[], tiny.TinyModel], folder: Path) -> str:
     return render(load(tiny.write_hf(make(), folder)).program)
 
 
+def smolvlm_raw(folder: Path) -> str:
+    """The target, and both programs of its tower."""
+    path = tiny_vision.write(tiny_vision.smolvlm(), folder)
+    tower = load_model(str(path)).tower
+    assert tower is not None
+    programs = load(path).program, *build_tower(tower).programs
+    return "\n".join(map(render, programs))
+
+
 TEXTS: Mapping[str, Callable[[Path], str]] = {
     f"{make.__name__}.txt": make
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
-        *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu),
+        *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

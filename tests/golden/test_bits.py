@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kvasir import _native
+from kvasir.core.params import DRAWS
 from kvasir.exec.backend import ARITHMETIC
-from kvasir.sampling.reference import DRAWS
 from tests.golden.bits import FILE, draws, linears, logits, packed
 from tests.native import BEST
 
@@ -25,7 +25,7 @@ def test_other_bits_are_another_arithmetic(level: str) -> None:
 
 def test_other_draws_are_another_sampler() -> None:
     assert KNOWN["sampler"] == DRAWS, "run python -m tests.golden.bits"
-    assert draws() == KNOWN["draws"], "raise kvasir.sampling.reference.DRAWS, then write anew"
+    assert draws() == KNOWN["draws"], "raise kvasir.core.params.DRAWS, then write anew"
 
 
 def test_other_packed_bytes_are_another_layout_version() -> None:

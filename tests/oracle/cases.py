@@ -15,6 +15,7 @@ from tests import (
     tiny_rope,
     tiny_scan,
     tiny_state,
+    tiny_vision,
 )
 from tests.tiny import TinyModel
 
@@ -83,6 +84,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen2": tiny.qwen2,
     "tiny_qwen3": tiny.qwen3,
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
+    "tiny_smolvlm": tiny_vision.smolvlm,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

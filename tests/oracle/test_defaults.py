@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.formats.mapped import TensorTable
 from kvasir.models import ModelConfig, config_from
@@ -21,7 +21,11 @@ KINDS = {
     architecture: str(config["model_type"])
     for config in (make().config for make in (*GOLDEN_MODELS.values(), *ENCODERS.values()))
     for architecture in config["architectures"]
-} | {"RobertaModel": "roberta", "CamembertModel": "camembert"}
+} | {
+    "RobertaModel": "roberta",
+    "CamembertModel": "camembert",
+    "Idefics3ForConditionalGeneration": "idefics3",
+}
 
 SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
@@ -62,9 +66,13 @@ def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
-    full = transformers.AutoConfig.for_model(kind).to_dict() | named
+    part = {family.text_key: {"model_type": "llama"}} if family.text_key else {}
+    full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes
         needed -= {"layer_types", "no_rope_layers"}
     said = {name: value for name, value in full.items() if name in needed}
+    if part:
+        text = full[family.text_key]
+        said = {family.text_key: {name: text[name] for name in needed}}
     assert read(said | named) == read(full)

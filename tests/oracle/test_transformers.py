@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvasir.formats.types import FORMATS
+from kvasir.formats.decode import decode
 from tests import tiny, tiny_kin
 from tests.gguf_latents import joined, with_latents
 from tests.gguf_writer import ENCODERS
@@ -82,7 +82,7 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
         if is_turned and not name.endswith(".turned"):
             return stored(f"{name}.turned", values.swapaxes(-1, -2)).swapaxes(-1, -2)
         raw = np.frombuffer(ENCODERS[format][1](values), np.uint8)
-        return FORMATS[format].decode(raw).reshape(values.shape)
+        return decode(format, raw).reshape(values.shape)
 
     return replace(model, tensors={name: stored(name, x) for name, x in model.tensors.items()})
 

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForCausalLM, GraniteConfig
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    GraniteConfig,
+)
 
 LENGTH = 64
 """Of the engines that vectors are compared with; ``tests.loading`` has 128."""
@@ -18,7 +23,9 @@ LENGTH = 64
 
 def logits(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:
     """After every token, f32 [tokens, vocab]."""
-    return _rows(AutoModelForCausalLM, folder, tokens, "logits", 128)
+    config = json.loads((folder / "config.json").read_text())
+    kind = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
+    return _rows(kind, folder, tokens, "logits", 128)
 
 
 def hidden_states(folder: Path, tokens: tuple[int, ...]) -> NDArray[np.float32]:

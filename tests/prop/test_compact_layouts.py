@@ -11,6 +11,7 @@ from kvasir import _native
 from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT
 from kvasir.exec.cpu.weights import PackTarget, pack_rows
+from kvasir.formats.decode import decode
 from kvasir.formats.types import FORMATS
 from tests.format_blocks import random_blocks
 
@@ -42,7 +43,7 @@ def test_values_survive(
     tiles = np.zeros(-(-n // 16) * _native.tile_bytes(code, k), np.uint8)
     target = PackTarget(_native.Pool(1), LAYOUT_OF_FORMAT[name], k, tiles, 0, 1)
     pack_rows(target, name, raw.reshape(n, -1))
-    expected, ids = form.decode(raw).reshape(n, k), np.arange(n, dtype=np.int32)
+    expected, ids = decode(name, raw).reshape(n, k), np.arange(n, dtype=np.int32)
     for level in _native.levels():
         values = np.full((n, k), np.nan, np.float32)
         _native.Kernels(level).embed(code, tiles, ids, 1.0, values, 0, n)

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace as with_fields
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.groups import STATE_WINDOW, KVGroup
@@ -57,7 +58,7 @@ def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> Schedu
         return config
     state_bytes = 8 if window == STATE else 0
     window = STATE_WINDOW if window == STATE else window
-    config = replace(config, max_draft_tokens=0 if state_bytes else config.max_draft_tokens)
+    config = with_fields(config, max_draft_tokens=0 if state_bytes else config.max_draft_tokens)
     needed = KVGroup(config.sizes.n_blocks, window).needs(
         config.sizes.max_model_len, config.sizes.block_size
     )

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from kvasir.core.messages import EngineStats, StepEvents, TokenEvent, TokenLogprob
-from kvasir.serve import frames
+from kvasir.serve import frames, framing
 from kvasir.serve.outbox import MAX_ITEMS, SCORES, SCORES_BYTES, Outbox
 from kvasir.serve.streams import READ_EVENTS, READ_LOGPROBS, n_reads
 
@@ -33,7 +33,7 @@ def test_the_scores_of_a_prompt_come_in_parts_before_what_follows_them(
     payloads: list[bytes] = []
 
     def receive() -> None:
-        while (payload := frames.receive(pair[1])) is not None:
+        while (payload := framing.receive(pair[1])) is not None:
             payloads.append(payload)
 
     reading = threading.Thread(target=receive)
@@ -58,7 +58,7 @@ def test_the_scores_of_a_prompt_come_in_parts_before_what_follows_them(
 def test_a_failure_tells_no_scores(pair: tuple[socket.socket, socket.socket]) -> None:
     failed = TokenEvent(7, prompt_logprobs=(TokenLogprob(1, -1.0),), finish="error", error="no")
     Outbox(pair[0]).step(StepEvents((failed,), EngineStats()))
-    told = frames.decode_from_engine(frames.receive(pair[1]) or b"")
+    told = frames.decode_from_engine(framing.receive(pair[1]) or b"")
     assert isinstance(told, StepEvents)
     (event,) = told.events
     assert (event.finish, event.prompt_logprobs) == ("error", ())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.ir.bundle import DRAFT, TARGET, Bundle, as_bundle, bundle, of_programs, verify_bundle
 from kvasir.ir.memory import plan_memory, value_bytes

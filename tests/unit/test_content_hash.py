@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir import LLM, SamplingParams
 from kvasir.config.options import EngineOptions
@@ -24,8 +25,9 @@ from kvasir.exec.cpu import backend
 from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.weights import Packer
+from kvasir.formats.decode import bytes_of
 from kvasir.formats.gguf import open_gguf
-from kvasir.formats.mapped import Stamp, TensorFile, byte_view
+from kvasir.formats.mapped import Stamp, TensorFile
 from kvasir.formats.safetensors import INDEX_NAME, open_safetensors
 from kvasir.models.loaded import load_model
 from kvasir.offline.outputs import RequestOutput
@@ -84,10 +86,10 @@ def flip(path: Path, at: int, bit: int = 6) -> None:
 def spans(path: Path) -> Iterator[tuple[str, int, int]]:
     """Each tensor of a GGUF file: name, first byte, end."""
     file = open_gguf(path)
-    base = byte_view(file.mapping).__array_interface__["data"][0]
+    base = np.frombuffer(file.mapping, np.uint8).__array_interface__["data"][0]
     for info in file.tensors.listing():
-        begin = info.data.__array_interface__["data"][0] - base
-        yield info.name, begin, begin + info.data.size
+        begin = bytes_of(info).__array_interface__["data"][0] - base
+        yield info.name, begin, begin + info.data.nbytes
 
 
 def answer(path: Path, kept: Path | None) -> RequestOutput:
@@ -279,7 +281,7 @@ def test_what_changed_just_now_is_not_remembered(model: Path, reads: list[Path])
         (replace(now.stamp, changed=(now.stamp.seen - 10**10) // COARSE * COARSE + 1), 1),
     ):
         reads.clear()
-        file = replace(now, stamp=stamp)
+        file = with_fields(now, stamp=stamp)
         assert memory.hash_of(file) == memory.hash_of(file)
         assert len(reads) == n_reads, stamp
 

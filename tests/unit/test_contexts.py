@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import PLAIN, Context, EngineRequest
+from kvasir.core.tiles import Media, TileSpec, media_at
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
@@ -22,7 +24,7 @@ CONFIG = config_of(
     max_model_len=256, max_num_seqs=4, max_num_batched_tokens=256, n_blocks=8, block_size=16
 )
 ROOMY = changed(CONFIG, n_blocks=24)
-OTHERS = [Context("salt"), Context(adapter="adapter"), Context(media=("image",))]
+OTHERS = [Context("salt"), Context(adapter="adapter")]
 WANTED = [(PLAIN, True), *((other, False) for other in OTHERS)]
 
 
@@ -80,8 +82,33 @@ def test_what_disk_has(context: Context, is_shared: bool) -> None:
 
 
 @pytest.mark.parametrize("context", OTHERS[1:])
-def test_an_engine_without_adapters_and_media_refuses_them(context: Context) -> None:
+def test_an_engine_without_adapters_refuses_them(context: Context) -> None:
     engine = Engine(FakeExecutor(ROOMY.sizes), Scheduler(ROOMY))
     with pytest.raises(RequestError, match="no adapters"):
         engine.add(ask(1, context))
     engine.add(ask(2, OTHERS[0]))
+
+
+def test_an_engine_without_a_tower_refuses_images() -> None:
+    engine = Engine(FakeExecutor(ROOMY.sizes), Scheduler(ROOMY))
+    image = media_at(0, 4, bytes(3))
+    with pytest.raises(RequestError, match="no images"):
+        engine.add(structs.replace(ask(1, PLAIN), media=(image,)))
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        (media_at(0, 4, bytes(11)),),
+        (media_at(0, 3, bytes(12)),),
+        (media_at(77, 4, bytes(12)),),
+        (media_at(0, 4, bytes(12)), media_at(3, 4, bytes(12))),
+        (media_at(-1, 4, bytes(12)),),
+    ],
+    ids=["pixels", "tokens", "behind", "overlap", "before"],
+)
+def test_an_engine_refuses_images_that_do_not_fit(images: tuple[Media, ...]) -> None:
+    tile = TileSpec(2, 1, 1, 1.0, (0.0,) * 3, (1.0,) * 3)
+    engine = Engine(FakeExecutor(ROOMY.sizes), Scheduler(ROOMY), tile=tile)
+    with pytest.raises(RequestError, match="a tile has 12, and 4 tokens"):
+        engine.add(structs.replace(ask(1, PLAIN), media=images))

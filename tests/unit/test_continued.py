@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import structs
+from msgspec.structs import force_setattr
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
@@ -69,7 +70,7 @@ def every_single() -> Iterator[TokenEvent]:
 
 def run_on(asked: Resolved, text: TextModel, log: RunLog) -> Any:
     run = run_of(asked, text, SAID if not log.events else ())
-    object.__setattr__(run, "log", log)
+    force_setattr(run, "log", log)
     return run
 
 
@@ -115,7 +116,7 @@ def test_events_do_not_depend_on_what_steps_gave(text: TextModel) -> None:
     for order in ((3, 2, 1, 0), (0, 1, 2, 3)):
         said = tuple(x for choice in order for x in SAID if x.id == choice)
         run = run_of(asked, text, said)
-        object.__setattr__(run, "log", RunLog())
+        force_setattr(run, "log", RunLog())
         assert asyncio.run(heard(run)) == steps
 
 
@@ -165,7 +166,7 @@ def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
         counting = asyncio.create_task(count_turns())
         n_turns.append(0)
         run = run_of(asked, text, ())
-        object.__setattr__(run, "log", log)
+        force_setattr(run, "log", log)
         async for _ in after(run.batches(), len(every)):
             n_turns.append(0)
         counting.cancel()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir.core.errors import ConfigError, ModelError
 from kvasir.exec.cpu import executor
@@ -41,6 +42,6 @@ def test_int8_blocks_that_no_kernel_takes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "use"), [(24, 32), (8, 16), (0, 16)])
 def test_kv_blocks_that_end_within_a_tile_are_refused(size: int, use: int, tmp_path: Path) -> None:
     model = load(tiny.write_hf(tiny.llama(), tmp_path), "float32")
-    spec = replace(sizes_for(model.config), block_size=size)
+    spec = with_fields(sizes_for(model.config), block_size=size)
     with pytest.raises(ConfigError, match=f"KV blocks of {size} tokens; .* of 16: use {use}$"):
         CpuExecutor(model.program, model.binding, spec, CpuSettings(1, BEST))

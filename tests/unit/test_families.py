@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 from numpy.testing import assert_allclose
 
 from kvasir.core.errors import ModelError
@@ -34,6 +35,7 @@ from tests import (
     tiny_rope,
     tiny_scan,
     tiny_state,
+    tiny_vision,
 )
 from tests.gguf_latents import as_older
 from tests.gguf_writer import write_gguf
@@ -121,6 +123,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
+    "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
@@ -185,24 +188,24 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     for name, field in family.fields.items():
         if field[at]:
             other = field._replace(**{kind: f"{field[at]}_other"})
-            yield f"key of {name}", replace(family, fields={**family.fields, name: other})
+            yield f"key of {name}", with_fields(family, fields={**family.fields, name: other})
         elif not any(field[:2]) and isinstance(field.default, bool) and name not in unused:
             opposite = {name: always(not field.default)}
-            yield f"value of {name}", replace(family, fields={**family.fields, **opposite})
+            yield f"value of {name}", with_fields(family, fields={**family.fields, **opposite})
     for name, names in family.tensors.items():
         step = f"{kind}_step"
         steps = {"", *TRANSFORMS} - {getattr(names, step)}
         for key, value in ((kind, f"{names[at]}_other"), *((step, other) for other in steps)):
             changed = {**family.tensors, name: names._replace(**{key: value})}
-            yield f"{name}: {key} {value}", replace(family, tensors=changed)
+            yield f"{name}: {key} {value}", with_fields(family, tensors=changed)
     for name in family.fields.keys() & {"expert_score"}:
         field = family.fields[name]
         if field == always("sigmoid"):
             fields = {**family.fields, name: always("softmax")}
-            yield f"always {name}", replace(family, fields=fields)
+            yield f"always {name}", with_fields(family, fields=fields)
     has_keys = "latent_size" not in family.fields and attends
     for norm in (set(QK_NORMS) - {family.block.qk_norm}) if has_keys else ():
-        yield f"qk_norm {norm}", replace(family, block=replace(family.block, qk_norm=norm))
+        yield f"qk_norm {norm}", with_fields(family, block=with_fields(family.block, qk_norm=norm))
     flags = ["one_norm"] if "parallel" in family.fields else ["pre_norms", "post_norms"]
     flags = ["sum_norms", "both_ways"] if family.block.both_ways else flags
     flags += ["expert_bias"] * ("router" in family.tensors)
@@ -211,14 +214,14 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     flags += ["interleaved_rope"] * attends
     for flag in (*flags, *({"gated"} - unused)):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}
-        block = replace(family.block, **change)
-        yield flag, replace(family, block=block)
+        block = with_fields(family.block, **change)
+        yield flag, with_fields(family, block=block)
     for norm in {"rms", "layer", "layer_bias"} - {family.block.norm}:
-        yield f"norm {norm}", replace(family, block=replace(family.block, norm=norm))
+        yield f"norm {norm}", with_fields(family, block=with_fields(family.block, norm=norm))
     if family.full_without_rope:
-        yield "full_without_rope", replace(family, full_without_rope=False)
-    yield "name of files", replace(family, architectures=("Other",), gguf="other")
-    yield "sqrt_embed", replace(family, sqrt_embed=not family.sqrt_embed)
+        yield "full_without_rope", with_fields(family, full_without_rope=False)
+    yield "name of files", with_fields(family, architectures=("Other",), gguf="other")
+    yield "sqrt_embed", with_fields(family, sqrt_embed=not family.sqrt_embed)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -12,7 +12,7 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.features import CHECKS, FEATURES, features
 from kvasir.weights.source import open_model
 from tests import tiny
-from tests.diff import test_state_exactness
+from tests.diff import test_media_exactness, test_state_exactness
 from tests.diff.test_native_exactness import MODELS
 from tests.oracle.cases import ENCODERS, GGUF_MODELS, GOLDEN_MODELS
 
@@ -35,6 +35,7 @@ def test_checks_are_those_of_the_tests(tmp_path: Path) -> None:
         exact.add(family_of(write(folder)))
     for name, make in test_state_exactness.MODELS.items():
         exact.add(family_of(tiny.write_hf(make(), tmp_path / f"exact-{name}")))
+    exact.add(family_of(tiny.write_hf(test_media_exactness.MODEL(), tmp_path / "exact-images")))
     assert exact == CHECKS["exact"]
 
 

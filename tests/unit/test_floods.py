@@ -17,7 +17,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
-from kvasir.serve import frames
+from kvasir.serve import frames, framing
 from kvasir.serve.choices import choices
 from kvasir.serve.client import AsyncClient, Size
 from kvasir.serve.errands import IDLE_SECONDS, MIN_SECONDS, SHARE, Errands
@@ -63,7 +63,7 @@ def received(sock: socket.socket) -> list[object]:
     sock.settimeout(0.05)
     found: list[object] = []
     try:
-        while (payload := frames.receive(sock)) is not None:
+        while (payload := framing.receive(sock)) is not None:
             found.append(frames.decode_from_engine(payload))
     except TimeoutError:
         pass

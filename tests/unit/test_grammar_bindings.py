@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kvasir.core.errors import RequestError
+from kvasir.core.params import mask_words
 from kvasir.grammar import c_binding, python_binding
 from kvasir.grammar.binding import Library, TokenSpellings
 from kvasir.grammar.constraint import (
@@ -21,7 +22,7 @@ from kvasir.grammar.constraint import (
 )
 from kvasir.grammar.matcher import GrammarTokens, Matcher
 from kvasir.grammar.vocabulary import Vocabulary
-from kvasir.sampling.masks import Bits, n_words
+from kvasir.sampling.masks import Bits
 
 LIBRARY = c_binding.library()
 pytestmark = pytest.mark.skipif(
@@ -79,7 +80,7 @@ def both() -> tuple[GrammarTokens, GrammarTokens]:
 
 
 def mask(matcher: Matcher, path: tuple[int, ...] = ()) -> Bits:
-    bits = np.zeros(n_words(N_IDS), np.uint32)
+    bits = np.zeros(mask_words(N_IDS), np.uint32)
     matcher.fill(path, bits)
     return bits
 

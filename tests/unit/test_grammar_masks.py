@@ -12,7 +12,7 @@ import pytest
 
 from kvasir import LLM, SamplingParams, StructuredOutputs
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import TokenParams
+from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.request import EngineRequest
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
@@ -27,7 +27,7 @@ from kvasir.grammar.constraint import (
 )
 from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
 from kvasir.grammar.masks import GrammarMasks, check_compiles
-from kvasir.sampling.masks import allows, n_words
+from kvasir.sampling.masks import allows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
 from tests.byte_grammar import EOS, byte_tokens, takes
@@ -150,7 +150,7 @@ def test_an_answer_goes_on_where_another_engine_stopped() -> None:
     """As after a replay: the outputs so far are told at the opening."""
     masks, path = GrammarMasks(byte_tokens), b'{"a":1'
     masks.open(0, GRAMMARS[0].text, tuple(path))
-    bits = np.zeros(n_words(VOCAB), np.uint32)
+    bits = np.zeros(mask_words(VOCAB), np.uint32)
     masks.fill(0, (), bits)
     assert allows(bits, ord(",")) and not allows(bits, ord("}"))
     bits[:] = 0
@@ -205,7 +205,7 @@ def test_an_end_before_min_tokens(overlap: bool) -> None:
 def test_ten_thousand_choices() -> None:
     words = [f"value number {i}" for i in range(10_000)]
     grammar = choice_grammar(words)
-    check_compiles(byte_tokens(), grammar.text, np.zeros(n_words(VOCAB), np.uint32))
+    check_compiles(byte_tokens(), grammar.text, np.zeros(mask_words(VOCAB), np.uint32))
     assert takes(grammar, "value number 99") and takes(grammar, "value number 9999")
     assert not takes(grammar, "value number 10000")
     with pytest.raises(InvalidGrammar, match="10001"):
@@ -214,7 +214,7 @@ def test_ten_thousand_choices() -> None:
 
 def test_objects_of_many_optional_properties_hold_or_are_refused_at_once() -> None:
     """More may follow their brace than begins them; each name costs a time that grows with them."""
-    bits = np.zeros(n_words(VOCAB), np.uint32)
+    bits = np.zeros(mask_words(VOCAB), np.uint32)
 
     def wide(n: int) -> Constraint:
         return schema_grammar({"properties": {f"p{i}": {"type": "null"} for i in range(n)}})
@@ -248,7 +248,7 @@ def test_wide_objects_are_refused_wherever_they_stand() -> None:
             (of("p", n=n + third, required=[f"p{third - 1}"])[0], f'{{"p{third - 1}":null,'),
         ]
 
-    bits = np.zeros(n_words(VOCAB), np.uint32)
+    bits = np.zeros(mask_words(VOCAB), np.uint32)
     for schema, begin in cases(486):
         matcher = byte_tokens().compile(schema_grammar({"type": "object", **schema}).text).copy()
         matcher.fill(tuple(begin.encode()), bits)
@@ -273,7 +273,7 @@ def test_wide_objects_are_refused_wherever_they_stand() -> None:
     ],
 )
 def test_what_does_not_compile(text: str, why: str) -> None:
-    bits = np.zeros(n_words(VOCAB), np.uint32)
+    bits = np.zeros(mask_words(VOCAB), np.uint32)
     with pytest.raises(InvalidGrammar, match=why) as caught:
         check_compiles(byte_tokens(), text, bits)
     assert len(caught.value.message) < 600

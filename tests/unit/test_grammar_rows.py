@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from kvasir.core.params import TokenParams
+from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.request import EngineRequest
 from kvasir.exec.fake import FakeExecutor
 from kvasir.grammar.constraint import (
@@ -23,7 +23,6 @@ from kvasir.grammar.constraint import (
 from kvasir.grammar.masks import GrammarMasks
 from kvasir.grammar.matcher import Matcher
 from kvasir.grammar.thinking import Limited, ThinkingLimit
-from kvasir.sampling.masks import n_words
 from tests import exactness
 from tests.byte_grammar import EOS, byte_tokens
 from tests.exactness import Answer, Drafts, Sizes, Variant, baseline, run
@@ -114,7 +113,7 @@ N_THREADS = 12
 def walked(texts: Sequence[str], seed: int) -> list[tuple[int, bytes]]:
     """Tokens and masks along answers of ``texts``; matchers are compiled, copied and left."""
     draw, found = random.Random(seed), []
-    bits = np.zeros(n_words(SIZES.vocab_size), np.uint32)
+    bits = np.zeros(mask_words(SIZES.vocab_size), np.uint32)
     for text in texts:
         base = byte_tokens().compile(text)
         for _ in range(3):
@@ -161,7 +160,7 @@ def test_copies_of_one_matcher_in_several_threads() -> None:
         made = matcher.copy()
         found = []
         for i in range(n):
-            bits = np.zeros(n_words(SIZES.vocab_size), np.uint32)
+            bits = np.zeros(mask_words(SIZES.vocab_size), np.uint32)
             made.fill((), bits)
             found.append(bits.tobytes())
             made.consume(text[i : i + 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.options import EngineOptions
@@ -21,7 +22,7 @@ LAYER = 16 * 11520 * 2 // 30
 
 def resolved(windows: tuple[int, ...], **options: object) -> EngineConfig:
     asked = EngineOptions(**options)  # type: ignore[arg-type]
-    return resolve(asked, replace(MODEL, windows=windows), MACHINE, cpu_settings)
+    return resolve(asked, with_fields(MODEL, windows=windows), MACHINE, cpu_settings)
 
 
 def test_windowed_layers_get_what_requests_can_use() -> None:
@@ -100,7 +101,7 @@ def test_kinds_of_groups_are_data() -> None:
 
 def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
     """Jamba, Qwen3-Next: a few layers with attention, the others with a state."""
-    facts = replace(MODEL, state_bytes=(1000, 3000))
+    facts = with_fields(MODEL, state_bytes=(1000, 3000))
     options = EngineOptions(kv_memory="64MiB", max_num_seqs=4, enable_prefix_caching=False)
     config = resolve(options, facts, MACHINE, cpu_settings)
     full, state = config.kv.groups
@@ -118,7 +119,7 @@ def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
 @pytest.mark.parametrize("n_bytes", [30 * LAYER * 10, 30 * LAYER * 3])
 def test_snapshots_of_large_states_take_no_more_than_what_they_go_with(n_bytes: int) -> None:
     """So the memory is for keys and values as much as for states, and all of it is used."""
-    facts = replace(MODEL, state_bytes=(n_bytes, n_bytes))
+    facts = with_fields(MODEL, state_bytes=(n_bytes, n_bytes))
     options = EngineOptions(kv_memory="8GiB", max_num_seqs=2, max_num_batched_tokens=64)
     config = resolve(options, facts, MACHINE, cpu_settings)
     full, state = config.kv.groups
@@ -129,7 +130,9 @@ def test_snapshots_of_large_states_take_no_more_than_what_they_go_with(n_bytes: 
 
 
 def test_a_model_of_states_alone_has_a_snapshot_for_every_fourth_block() -> None:
-    facts = replace(MODEL, kv_values_per_token=0, kv_vectors_per_token=0, state_bytes=(1 << 20,))
+    facts = with_fields(
+        MODEL, kv_values_per_token=0, kv_vectors_per_token=0, state_bytes=(1 << 20,)
+    )
     options = EngineOptions(kv_memory="1GiB", max_num_seqs=2, max_num_batched_tokens=64)
     full, state = resolve(options, facts, MACHINE, cpu_settings).kv.groups
     assert state.n_blocks == 1024 == 14 + full.n_blocks // 4

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace as with_fields
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from kvasir.engine import masking
 from kvasir.engine.engine import Engine
@@ -136,7 +136,7 @@ def test_a_mask_that_takes_too_long_ends_its_request_meanwhile(
 
 SIZES = Sizes(vocab_size=97)
 REQUESTS = [
-    replace(one, params=replace(one.params, constraint=("7:3", "6:5!")[one.id % 2]))
+    with_fields(one, params=with_fields(one.params, constraint=("7:3", "6:5!")[one.id % 2]))
     for one in make_requests(16, SIZES.vocab_size, seed=6, max_tokens=12)
 ]
 CHOSEN = (
@@ -169,6 +169,6 @@ def test_late_masks_change_no_answer(variant: Variant, monkeypatch: pytest.Monke
     monkeypatch.setattr(Crew, "do", counted)
     expected = baseline(FakeExecutor, REQUESTS, SIZES).answers
     late = 0
-    changed = with_fields(variant, late_masks=True)
+    changed = replace(variant, late_masks=True)
     assert run(FakeExecutor, REQUESTS, SIZES, changed, expected).answers == expected
     assert late > 2

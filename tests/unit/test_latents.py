@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 from numpy.testing import assert_allclose, assert_array_equal
 
 from kvasir.core.errors import ModelError
@@ -108,7 +109,7 @@ def test_sparse_indexers_are_refused_by_name(tmp_path: Path) -> None:
 )
 def test_latent_attention_that_cannot_be_is_named(change: Attrs, message: str) -> None:
     case = next(x for x in OP_CASES if x.name == "latent-attention")
-    op = replace(case.op, attrs=freeze({**case.op.attrs, **change}))
+    op = with_fields(case.op, attrs=freeze({**case.op.attrs, **change}))
     with pytest.raises(ShapeError, match=message):
         OPS[op.kind].infer(op, [value for value, _ in case.inputs], [])
 

@@ -24,6 +24,7 @@ LAYERS = {
     "tokenizer": 2,
     "grammar": 2,
     "toolcalls": 2,
+    "vision": 2,
     "kv": 3,
     "sched": 3,
     "timing": 3,
@@ -78,15 +79,22 @@ THIRD_PARTY = {
 # These import late on purpose: commands, so that help is instant; the package's lazy exports; and
 # the server, whose engine process loads the model while the rest of the server is imported; and
 # what fetches the default model, once in the life of a machine; and what only an extra brings; and
-# what an engine process may never need: the other backends, the tokenizer that grammars need.
+# what an engine process may never need: the other backends, the tokenizer that grammars need; and
+# NumPy with what needs it, in an API process that makes no labels and whose vocabulary has merges,
+# and how the other kind of models says its tokenizer.
 LATE = (
     "kvasir.__init__",
     "kvasir.__main__",
     "kvasir.cli.",
+    "kvasir.config.heap",
     "kvasir.exec.backends",
     "kvasir.grammar.masks",
+    "kvasir.serve.engine_process",
     "kvasir.serve.server",
+    "kvasir.serve.text",
     "kvasir.serve.tracing",
+    "kvasir.tokenizer.load",
+    "kvasir.tokenizer.merges",
     "kvasir.weights.default",
 )
 

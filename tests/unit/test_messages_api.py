@@ -131,6 +131,10 @@ def test_system_and_blocks() -> None:
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "messages[0].content[0].source",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
             "messages[0].content[0]",
         ),
         ({"messages": [*ASKED["messages"], {"role": "assistant", "content": "I"}]}, "messages"),

@@ -11,10 +11,12 @@ from typing import ClassVar, NoReturn
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir.config.options import EngineOptions
 from kvasir.core.errors import ModelError
 from kvasir.engine.build import build_engine
+from kvasir.formats.decode import values_of
 from kvasir.models import LayerSpec, ModelConfig, config_from, ignorable
 from kvasir.models.keys import Keys
 from kvasir.models.loaded import load_model
@@ -212,7 +214,7 @@ def test_gguf_agrees_with_hf(tmp_path: Path) -> None:
             open_model(tiny.write_gguf_model(model, tmp_path / f"{model.name}.gguf"))
         )
         assert gguf.norm_eps == pytest.approx(hf.norm_eps, rel=1e-6)
-        assert replace(gguf, norm_eps=hf.norm_eps, kind="hf", fused_qkv=None) == hf
+        assert with_fields(gguf, norm_eps=hf.norm_eps, kind="hf", fused_qkv=None) == hf
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_unusable_metadata_is_named(
     fields: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "base.gguf"))
-    tensors = {info.name: ("F32", info.decode()) for info in base.tensors.values()}
+    tensors = {info.name: ("F32", values_of(info)) for info in base.tensors.values()}
     write_gguf(tmp_path / "m.gguf", {**base.config, **fields}, tensors)
     with pytest.raises(ModelError, match=message):
         config_from(open_model(tmp_path / "m.gguf"))
@@ -251,7 +253,7 @@ def test_unusable_metadata_is_named(
 
 def test_gguf_rope_factors(tmp_path: Path) -> None:
     base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "base.gguf"))
-    tensors = {info.name: ("F32", info.decode()) for info in base.tensors.values()}
+    tensors = {info.name: ("F32", values_of(info)) for info in base.tensors.values()}
     factors = np.array([1, 1, 1.5, 2, 2.5, 4, 8, 8], np.float32)
     write_gguf(tmp_path / "m.gguf", base.config, {**tensors, "rope_freqs.weight": ("F32", factors)})
     config = config_from(open_model(tmp_path / "m.gguf"))
@@ -299,8 +301,8 @@ def test_every_rope_table_counts_in_the_key_root(tmp_path: Path) -> None:
         {ROPE: RopeConfig(1e6, "linear", 4.0)},
     ):
         loaded = load_model(str(path))
-        config = replace(loaded.config, ropes={**loaded.config.ropes, **change})
-        built = build_engine(options, loaded=replace(loaded, config=config))
+        config = with_fields(loaded.config, ropes={**loaded.config.ropes, **change})
+        built = build_engine(options, loaded=with_fields(loaded, config=config))
         roots.add(built.key_root)
         built.engine.close()
     assert len(roots) == 4
@@ -308,7 +310,7 @@ def test_every_rope_table_counts_in_the_key_root(tmp_path: Path) -> None:
 
 def test_no_window_rope_is_another_digest(tmp_path: Path) -> None:
     config = read(tiny.gemma3(), tmp_path)
-    plain = replace(config, ropes={ROPE: config.ropes[ROPE]})
+    plain = with_fields(config, ropes={ROPE: config.ropes[ROPE]})
     assert len({rope_digest(config, 64), rope_digest(plain, 64)}) == 2
 
 

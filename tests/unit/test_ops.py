@@ -275,6 +275,9 @@ EXPECT: Mapping[str, Expect] = {
     "act": lambda case: act_all(x_of(case), case.op.word("act")),
     "add": lambda case: x_of(case) + x_of(case, 1),
     "scale": expect_softcap,
+    "merge_embeds": lambda case: np.array(
+        [x_of(case, i)[t] for t, i in enumerate((0, 1, 0, 0, 1))]
+    ),
     "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),
     "short_conv": expect_short_conv,

@@ -6,11 +6,11 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from kvasir import _native
 from kvasir.config.options import EngineOptions

@@ -13,6 +13,7 @@ from kvasir.exec.cpu.codes import LAYOUT_CODES
 from kvasir.exec.cpu.formats import LAYOUT_OF_FORMAT, common_layout
 from kvasir.exec.cpu.placement import placement
 from kvasir.exec.cpu.weights import PackTarget, pack_rows
+from kvasir.formats.decode import decode
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
 from tests import tiny
@@ -20,7 +21,7 @@ from tests.format_blocks import random_blocks
 from tests.loading import load
 
 N, K = 37, 512
-INTEGERS = [name for name, form in FORMATS.items() if form.split]
+INTEGERS = [name for name, form in FORMATS.items() if form.has_integers]
 
 
 def unpacked(format_name: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +34,7 @@ def unpacked(format_name: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
     values = np.zeros((N, K), np.float32)
     ids = np.arange(N, dtype=np.int32)
     _native.Kernels("scalar").embed(code, out, ids, 1.0, values, 0, N)
-    return values, FORMATS[format_name].decode(raw).reshape(N, K)
+    return values, decode(format_name, raw).reshape(N, K)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -67,7 +68,7 @@ def test_table_is_the_native_one() -> None:
         assert _native.tile_bytes(LAYOUT_CODES[name], 256) * 8 == layout.bits * 256 * 16
     for name, used in LAYOUT_OF_FORMAT.items():
         assert _native.packs(name, LAYOUT_CODES[used])
-        assert not FORMATS[name].split or not _native.packs(name, LAYOUT_CODES["q8m"])
+        assert not FORMATS[name].has_integers or not _native.packs(name, LAYOUT_CODES["q8m"])
 
 
 def test_nothing_grows() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.cpu.place_weights import layout_for, place_weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.cli.plan_text import advice_text
 from kvasir.config.advice import advise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
 from pathlib import Path
 
 import numpy as np
@@ -164,4 +163,4 @@ def test_a_program_without_a_head_is_refused(tmp_path: Path) -> None:
     model = load(tiny.write_hf(tiny.llama(), tmp_path))
     ops = tuple(op for op in model.program.ops if op.kind != "gather_rows")
     with pytest.raises(ShapeError, match="no norm of gathered rows"):
-        with_pool(changed(model.program, ops=ops))
+        with_pool(replace(model.program, ops=ops))

@@ -12,6 +12,7 @@ import pytest
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, KVGroup
 from kvasir.core.request import Context
+from kvasir.core.tiles import media_at
 from kvasir.kv.cache import Hit, PrefixCache
 from kvasir.kv.keys import KeyChain, chain_root
 from kvasir.kv.table import BlockTable
@@ -56,10 +57,46 @@ def test_keys_depend_on_everything_before() -> None:
         chain_root("other", Context()),
         chain_root("engine", Context("salt")),
         chain_root("engine", Context(adapter="salt")),
-        chain_root("engine", Context(media=("image",))),
-        chain_root("engine", Context(media=("im", "age"))),
     ]
     assert len({chain(tokens, root).keys(1)[0] for root in roots}) == len(roots)
+
+
+def test_keys_depend_on_images_from_the_block_where_they_begin() -> None:
+    tokens, image = list(range(16)), b"image"
+    plain = chain(tokens).keys(4)
+    found = {
+        (start, n, pixels): KeyChain(ROOT, tokens, 4, (media_at(start, n, pixels),)).keys(4)
+        for start, n, pixels in ((6, 5, image), (6, 5, b"other"), (6, 4, image), (7, 5, image))
+    }
+    for keys in found.values():
+        assert keys[0] == plain[0]
+        assert keys[1] != plain[1]
+    assert len({keys[1] for keys in found.values()}) == 3  # the third ends in another block
+    assert len({keys[2] for keys in found.values()}) == 4
+    side = (media_at(4, 4, image), media_at(8, 4, image))
+    both = KeyChain(ROOT, tokens, 4, side)
+    assert both.block(1)[1][:16] == both.block(2)[1][:16] == b"\xff" * 16
+    assert len(set(both.keys(4))) == 4
+
+
+def test_no_part_of_a_block_is_found_by_what_is_no_word() -> None:
+    """As many placeholders, of another image: as far as the words before it."""
+    cache, tokens = cache_of(8, 8), [1, 2, 3, 7, 7, 7, 4, 5, 6]
+    one, other = (KeyChain(ROOT, tokens, 8, (media_at(3, 3, x),)) for x in (b"one", b"other"))
+    table = BlockTable(cache.pools, 8)
+    table.grow(8)
+    assert cache.insert(cache.find(one, 0).node, one, table) is not None
+    assert cache.find(other, 9).n_part == 3
+    assert cache.find(one, 7).n_part == 3
+    assert cache.find(one, 9).node.depth == 1
+    assert cache.find(chain(tokens, size=8), 9).n_part == 3
+    twin = BlockTable(cache.pools, 8)
+    twin.grow(8)
+    assert cache.insert(cache.find(other, 0).node, other, twin) is not None
+    cache.check()
+    twin.release()
+    table.release()
+    cache.check()
 
 
 def test_a_key_is_blake2b_of_the_key_before_and_the_tokens() -> None:

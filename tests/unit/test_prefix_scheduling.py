@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace as with_fields
+from msgspec.structs import replace
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
@@ -33,7 +32,7 @@ CONFIG = config_of(
 
 
 def ask(i: int, prompt: range | list[int], *, salt: str = "", **changes: object) -> EngineRequest:
-    return EngineRequest(i, tuple(prompt), with_fields(PARAMS, **changes), context=Context(salt))
+    return EngineRequest(i, tuple(prompt), replace(PARAMS, **changes), context=Context(salt))
 
 
 def step(made: Scheduler, token: int = 7) -> tuple[StepPlan, tuple[TokenEvent, ...]]:
@@ -140,7 +139,7 @@ def test_scored_tokens_are_not_computed_again() -> None:
     made = Scheduler(CONFIG)
     finish(made, ask(1, range(48)))
     scored = ask(2, [*range(40), 200, 201], n_prompt_logprobs=0, max_tokens=0)
-    made.add(with_fields(scored, n_scored=39))
+    made.add(replace(scored, n_scored=39))
     plan, events = step(made)
     (row,) = plan.rows
     assert (row.start, row.tokens, row.targets) == (39, (39, 200), (200, 201))

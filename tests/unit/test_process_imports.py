@@ -18,6 +18,10 @@ NOT_OF_THE_ENGINE = (
     *("kvasir.exec.fake", "kvasir.exec.reference", "kvasir.tokenizer", "kvasir.validation.params"),
 )
 """Of the engine process before a grammar is asked for."""
+NOT_OF_THE_API = (
+    *("numpy", "psutil", "kvasir._native"),
+    *(f"kvasir.{x}" for x in ("engine", "exec", "ir", "kv", "models", "sampling", "sched")),
+)
 
 
 def imported(names: tuple[str, ...], by: str) -> list[str]:
@@ -34,7 +38,20 @@ def test_nothing_heavy_is_imported_before_the_engine_process_starts(command: str
 
 
 def test_the_engine_process_brings_no_text_and_no_other_backend() -> None:
-    program = "import kvasir.serve.engine_process\n"
+    program = "import kvasir.engine.build, kvasir.serve.engine_child\n"
     program += "from kvasir.exec.backends import backend_of\nbackend_of('cpu')"
     names = (*NOT_OF_THE_ENGINE, "kvasir.exec.cpu", "numpy")
     assert imported(names, program) == ["kvasir.exec.cpu", "numpy"]
+
+
+def test_the_api_process_brings_nothing_that_computes() -> None:
+    """NumPy and what decides steps, which takes 0.2 s and 25 MB; labels bring it, and a vocabulary
+    without merges."""
+    program = "import kvasir.cli.main, kvasir.serve.main\n"
+    program += "from kvasir.tokenizer.load import load_tokenizer\n"
+    program += "import kvasir.tokenizer.from_gguf, kvasir.tokenizer.from_folder"
+    assert imported(NOT_OF_THE_API, program) == []
+
+
+def test_a_conversation_on_this_machine_brings_nothing_that_computes() -> None:
+    assert imported(NOT_OF_THE_API, "import kvasir.cli.main, kvasir.cli.local") == []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kvasir.config.resolved import SharingConfig
 from kvasir.core.request import PriorityClass

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kvasir.core.request import EngineRequest, Standing
 from kvasir.sched.clocks import MAX_IDLE, Tenant

@@ -34,7 +34,7 @@ def where(*seconds: float, content: str = "") -> list[bool]:
     """Whether each of these renderings was on the event loop."""
     template: Any = Template()
     nothing: Any = SimpleNamespace()
-    text = TextModel(nothing, template, nothing, nothing)
+    text = TextModel(nothing, nothing, template, nothing)
 
     async def render() -> None:
         for each in seconds:

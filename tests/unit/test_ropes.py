@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as with_fields
 
 from kvasir.core.errors import ModelError
 from kvasir.models import build_program, config_from
@@ -80,7 +81,7 @@ def test_yarn_keeps_fast_pairs_and_divides_slow_ones() -> None:
     assert ratio[turns < 0.5] == pytest.approx(1 / 4)
     assert (np.diff(ratio) <= 1e-12).all()
     assert not np.array_equal(
-        inverse_frequencies(replace(rope, truncate=False), 64), inverse_frequencies(rope, 64)
+        inverse_frequencies(with_fields(rope, truncate=False), 64), inverse_frequencies(rope, 64)
     )
 
 
@@ -167,12 +168,12 @@ def test_keys_of_blocks_name_all_that_decides_a_table(tmp_path: Path) -> None:
     rope = config.ropes[ROPE]
     changes = (
         rope,
-        replace(rope, attention_factor=1.1),
-        replace(rope, query_beta=0.2),
-        replace(rope, original_max_positions=17, scaling="none"),
-        replace(rope, original_max_positions=18, scaling="none"),
+        with_fields(rope, attention_factor=1.1),
+        with_fields(rope, query_beta=0.2),
+        with_fields(rope, original_max_positions=17, scaling="none"),
+        with_fields(rope, original_max_positions=18, scaling="none"),
     )
-    names = {rope_digest(replace(config, ropes={ROPE: one}), 128) for one in changes}
+    names = {rope_digest(with_fields(config, ropes={ROPE: one}), 128) for one in changes}
     assert len(names) == len(changes)
     dynamic = config_from(
         folder(tiny.llama(rope_scaling={"type": "dynamic", "factor": 3.0}), tmp_path)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
-from kvasir.sampling.reference import DRAWS
-from kvasir.serve import frames
+from kvasir.core.params import DRAWS
+from kvasir.serve import frames, framing
 from kvasir.serve.http_limits import check_headers, check_target
 from kvasir.serve.jobs import fingerprint
 from kvasir.serve.jsonbody import parse_object
@@ -67,22 +67,22 @@ def test_frames_cross_a_socket() -> None:
     with ours, theirs:
         sent = StepEvents((TokenEvent(1, tokens=(5, 6), finish="stop"),), EngineStats(step=3))
         ours.sendall(frames.encode(sent) + frames.encode(Cancel((1, 2))))
-        first, second = frames.receive(theirs), frames.receive(theirs)
+        first, second = framing.receive(theirs), framing.receive(theirs)
         assert first is not None
         assert second is not None
         assert frames.decode_from_engine(first) == sent
         assert frames.decode_to_engine(second) == Cancel((1, 2))
         ours.sendall(frames.encode(sent)[:-1])
         ours.close()
-        assert frames.receive(theirs) is None
+        assert framing.receive(theirs) is None
 
 
 def test_frame_beyond_the_limit_is_not_read() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b"\xff\xff\xff\xff")
-        with pytest.raises(frames.FrameError, match="exceeds"):
-            frames.receive(theirs)
+        with pytest.raises(framing.FrameError, match="exceeds"):
+            framing.receive(theirs)
 
 
 def test_stream_gives_events_before_the_failure() -> None:

@@ -14,10 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.core.errors import CapacityError, ConfigError
 from kvasir.serve.state import entries

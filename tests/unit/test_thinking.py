@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import TokenParams
+from kvasir.core.params import TokenParams, mask_words
 from kvasir.core.request import EngineRequest
 from kvasir.grammar.constraint import FREE, Constraint, choice_grammar
+from kvasir.grammar.followers import ThinkingClock, special_bytes
 from kvasir.grammar.masks import GrammarMasks
-from kvasir.grammar.thinking import (
-    Limited,
-    ThinkingClock,
-    ThinkingLimit,
-    closed_at,
-    grammar_in,
-    limit_in,
-    special_bytes,
-)
-from kvasir.sampling.masks import allows, n_words
+from kvasir.grammar.thinking import Limited, ThinkingLimit, closed_at, grammar_in, limit_in
+from kvasir.sampling.masks import allows
 from kvasir.serve.tokenlog import open_log, replay
 from kvasir.toolcalls.format import Reasoning
 from kvasir.toolcalls.grammar import thinking_first
@@ -180,7 +173,7 @@ def test_a_mask_of_one_token() -> None:
     masks = GrammarMasks(byte_tokens)
     masks.check(limit().text())
     masks.open(0, limit().text(), tuple(b"abc"))
-    bits = np.zeros(n_words(VOCAB), np.uint32)
+    bits = np.zeros(mask_words(VOCAB), np.uint32)
     masks.fill(0, (), bits)
     assert all(allows(bits, token) for token in range(VOCAB))
     bits[:] = 0

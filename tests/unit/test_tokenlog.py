@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import TokenParams
+from kvasir.core.params import DRAWS, TokenParams
 from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.core.sizes import EngineSizes
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
 from kvasir.exec.fake import FakeExecutor
-from kvasir.sampling.reference import DRAWS
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.tokenlog import ReplayError, TokenLog, decode, encode, open_log, replay
 from tests.sizes import config_of

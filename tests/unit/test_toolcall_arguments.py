@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from kvasir.core.errors import RequestError
+from kvasir.core.params import mask_words
 from kvasir.grammar.constraint import Constraint
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.matcher import Matcher
-from kvasir.sampling.masks import n_words
 from kvasir.toolcalls.format import Parameter, ToolFormat
 from kvasir.toolcalls.grammar import Tool, kinds_of, tools_grammar
 from kvasir.toolcalls.literals import MAX_DEPTH
@@ -184,7 +184,7 @@ def drawn(form: ToolFormat, grammar: Constraint, draw: random.Random) -> str:
     last = [part for part in form.close.split("~") if part]
     closing = [text.encode() for text in (tag, *'"]})', *ends, *last)]
     found = bytearray()
-    bits = np.zeros(n_words(EOS + 1), np.uint32)
+    bits = np.zeros(mask_words(EOS + 1), np.uint32)
     while not (len(found) > 150 and matcher.is_accepting):
         bits[:] = 0
         matcher.fill((), bits)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,25 +19,23 @@ from kvasir.core.plan import MAX_DRAFTS, Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
-from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
+from kvasir.exec.cpu.lower import WeightUse, lower
+from kvasir.exec.cpu.native import Machine, Memory, logits_tile
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.pooled import PooledRows
-from kvasir.exec.cpu.records import pack_buffers, pack_records
-from kvasir.exec.cpu.weights import NativeWeight, Packer
-from kvasir.exec.inputs import MAX_TOP, StepArrays, result_arrays
+from kvasir.exec.cpu.tower import LoweredTower, NativeTower
+from kvasir.exec.cpu.weights import Packed, Packer
+from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
-from kvasir.ir.bundle import DRAFT, POOL, TARGET, Bundle, as_bundle
+from kvasir.exec.media import MediaRows, RowsOf, blind
+from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
-LOGITS_TILE = 64
-"""Logit rows computed at a time: bounds the logits to 64 x vocabulary floats."""
 
-
-@dataclass(frozen=True, slots=True)
-class CpuSettings:
+class CpuSettings(msgspec.Struct, frozen=True):
     threads: int
     isa: str
     packed_cache: PackedCache | None = None
@@ -75,22 +73,22 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self._kv = KVMemory.allocate(bundle.kv, sizes)
         self._arrays = _step_arrays(bundle, sizes)
         lowered = lower(
-            bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=_logits_tile(sizes)
+            bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=logits_tile(sizes)
         )
+        tower = LoweredTower.of(bundle.tower) if bundle.tower else None
         self.lowered = lowered[TARGET]
         n_bytes = max(each.arena_bytes for each in lowered.values())
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
             place(memory, settings.affinity, settings.huge_pages)
-        packer = Packer(self._pool, bundle.weights, binding)
-        uses = list(dict.fromkeys(use for each in lowered.values() for use in each.weights))
-        with spread(settings.affinity):
-            packed = packer.pack_all(uses, settings.packed_cache)
-        for weight, *_ in packed.weights:
-            _native.advise_huge_pages(weight, settings.huge_pages)
+        every = (*lowered.values(), *(tower.programs if tower else ()))
+        uses = list(dict.fromkeys(use for each in every for use in each.weights))
+        packed = _packed(Packer(self._pool, bundle.weights, binding), uses, settings)
         weights = dict(zip(uses, packed.weights, strict=True))
         arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
-        make = partial(self._program, settings, weights)
+        machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
+        own = Memory(sizes, self._kv, self.arena)
+        make = partial(own.program, machine)
         self._native = make(bundle.target, self.lowered, arrays, n_logits)
         if bundle.draft is not None:
             arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
@@ -101,6 +99,10 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             arrays = {**self._arrays.arrays, **self._pooled.arrays}
             n_rows = sizes.max_num_batched_tokens
             self._native.pool_with(make(bundle.pool, lowered[POOL], arrays, n_rows))
+        self._media: MediaRows | None = None
+        if MEDIA in bundle.target.inputs:
+            rows_of = blind if tower is None else NativeTower(tower, machine).rows
+            self._media = self._seen(rows_of, own)
         self._keeping = packed.keeping.start() if packed.keeping else None
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
@@ -108,30 +110,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self.native_seconds = 0.0
         """Spent inside the native call by all steps so far."""
 
-    def _program(
-        self,
-        settings: CpuSettings,
-        weights: Mapping[WeightUse, NativeWeight],
-        program: Program,
-        lowered: Lowered,
-        arrays: Mapping[str, NDArray[np.generic]],
-        n_logits: int,
-    ) -> _native.Program:
-        """``n_logits``: most logit rows of a step."""
-        return _native.Program(
-            self._pool,
-            settings.isa,
-            self._sampler,
-            {**_sizes(lowered, program, self.sizes, settings), "max_logits": n_logits},
-            pack_records(lowered.records),
-            pack_buffers(lowered.buffers),
-            [weights[use] for use in lowered.weights],
-            self._kv.memory,
-            self._kv.layout.view(np.uint8),
-            [np.ascontiguousarray(program.constants[x], np.float32) for x in lowered.tables],
-            self.arena,
-            arrays,
-        )
+    def _seen(self, rows_of: RowsOf, own: Memory) -> MediaRows:
+        media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
+        return MediaRows(rows_of, media, is_media)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]
@@ -162,6 +143,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             self._sampler.commit(slot, token)
         self.prepare(plan)
         self._arrays.write(plan, self.tables)
+        if self._media is not None:
+            self._media.write(plan)
         n_logits = plan.n_logits
         called = time.monotonic()
         masks = None if self.masks is None else (self.masks.native, WAIT_SECONDS)
@@ -207,7 +190,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if hasattr(self, "_native"):
             self._stop_touching()
             del self._touching, self._native, self._kv, self.arena, self._arrays
-            del self._sampler, self._pool, self._pooled
+            del self._sampler, self._pool, self._pooled, self._media
 
 
 class _Idle:
@@ -219,8 +202,17 @@ class _Idle:
         return time.monotonic() >= self.since
 
 
+def _packed(packer: Packer, uses: Sequence[WeightUse], settings: CpuSettings) -> Packed:
+    with spread(settings.affinity):
+        packed = packer.pack_all(uses, settings.packed_cache)
+    for weight, *_ in packed.weights:
+        _native.advise_huge_pages(weight, settings.huge_pages)
+    return packed
+
+
 def _refuse_heads(bundle: Bundle) -> None:
-    for kv in bundle.kv:
+    towers = bundle.tower.encoder.kv if bundle.tower else ()
+    for kv in (*bundle.kv, *towers):
         if kv.state_size:
             continue
         most = _native.MAX_LATENT_DIM if kv.latent else _native.MAX_HEAD_DIM
@@ -244,29 +236,3 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
 def _step_arrays(bundle: Bundle, sizes: EngineSizes) -> StepArrays:
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
     return StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
-
-
-def _logits_tile(sizes: EngineSizes) -> int:
-    return min(LOGITS_TILE, sizes.max_num_batched_tokens)
-
-
-def _sizes(
-    lowered: Lowered, program: Program, sizes: EngineSizes, settings: CpuSettings
-) -> Mapping[str, int | bool]:
-    heads = [
-        op.integer("n_heads") // op.integer("n_kv_heads")
-        for op in program.ops
-        if op.kind == "attention"
-    ]
-    return {
-        "max_tokens": sizes.max_num_batched_tokens,
-        "logits_tile": _logits_tile(sizes),
-        "top_k": lowered.top_k,
-        "head_dim_max": max((16, *(kv.head_dim for kv in program.kv))),
-        "group_max": max(heads, default=1),
-        "hashes": settings.hashes,
-        "max_seqs": sizes.max_num_seqs,
-        "max_blocks": sizes.max_blocks,
-        "max_top": MAX_TOP,
-        "vocab": sizes.vocab_size,
-    }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ _FIELDS = ["offset", "block_bytes", "block_size", "n_kv_heads", "head_dim", "dty
 _TYPES = {KV_TYPE_CODES[name]: kind for name, kind in KV_TYPES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class KVMemory:
+class KVMemory(msgspec.Struct, frozen=True):
     """Group after group; in a group block after block, so that a block is one run of bytes; in it
     layer after layer; of a layer K of every head [block/16, head_dim, 16], then V of every head
     [block, head_dim]; for types with scales K's [KV heads, block], then V's. Of a layer with

@@ -4,8 +4,11 @@ none."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.exec.cpu.codes import (
     ACT_CODES,
@@ -21,9 +24,11 @@ from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
 
+_PLAIN = ("cast", "add", "gate_rows", "gather_rows", "merge_embeds", "sample", "pool")
+"""Kinds of ops that are all said by their operands."""
 
-@dataclass(frozen=True, slots=True)
-class WeightUse:
+
+class WeightUse(msgspec.Struct, frozen=True):
     """A packed weight of the native table, made of one or more weights of the program.
 
     "matrix": one weight; "gated": gate and up, tiles interleaved (experts when 3-D); "vector":
@@ -34,8 +39,7 @@ class WeightUse:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(msgspec.Struct, frozen=True):
     """What the native program is built from."""
 
     records: tuple[Record, ...]
@@ -151,7 +155,7 @@ class _Lowering:
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
-        if op.kind in ("cast", "add", "gate_rows", "gather_rows", "sample", "pool"):
+        if op.kind in _PLAIN:
             return [base]
         raise ValueError(f"op {op.kind} has no native record")
 

@@ -10,10 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
 
+import msgspec
 import numpy as np
 
 from kvasir import _native
@@ -29,8 +29,7 @@ RESERVE_BYTES = 1 << 30
 _UNFINISHED = ".unfinished"
 
 
-@dataclass(frozen=True, slots=True)
-class PackedCache:
+class PackedCache(msgspec.Struct, frozen=True):
     """Of the files in ``folder``, the one that was used longest ago goes first."""
 
     folder: Path
@@ -125,8 +124,7 @@ class PackedCache:
         _log.info("packed weights: %s kept in %s", format_size(packing.file_bytes), path)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True):
     """A file to be written."""
 
     cache: PackedCache

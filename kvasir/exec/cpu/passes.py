@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvasir.exec.cpu.place_weights import place_weights
 from kvasir.ir.bundle import Bundle, verify_bundle

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +15,7 @@ ROWS_OF = {"T": "tokens", "R": "logits", "P": "pairs"}
 _ABSENT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One native op. Buffers and weights are ids; ``numbers`` are other fields of the native
     record, by name. Which of them a kind reads stands with its struct in native/program/ops."""
 
@@ -27,11 +26,10 @@ class Record:
     ins: tuple[int, ...] = ()
     outs: tuple[int, ...] = ()
     weights: tuple[int, ...] = ()
-    numbers: Mapping[str, int | float] = field(default_factory=dict)
+    numbers: Mapping[str, int | float] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True):
     """Rows of ``columns`` elements in the arena."""
 
     offset: int

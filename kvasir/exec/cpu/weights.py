@@ -4,8 +4,8 @@ a value."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +15,7 @@ from kvasir.exec.cpu.lower import WeightUse
 from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.packing import Packing, packing_of
 from kvasir.exec.cpu.widen import TILE, widened_tiles
+from kvasir.formats.decode import decode, split
 from kvasir.formats.types import FORMATS
 from kvasir.ir.layouts import LAYOUTS
 from kvasir.ir.program import Weight
@@ -30,8 +31,7 @@ RELEASE_BYTES = 64 << 20
 """Packed bytes after which the pages of the file that were read are given back."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackedShape:
+class PackedShape(msgspec.Struct, frozen=True):
     """What a packed weight looks like, before it is packed."""
 
     layout: str
@@ -46,8 +46,7 @@ class PackedShape:
         return packed, LAYOUT_CODES[self.layout], self.n, self.k, self.tiles
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """The weights of a native program, in the order of its uses."""
 
     weights: list[NativeWeight]
@@ -55,8 +54,7 @@ class Packed:
     """What is left to do: keep them on disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packer:
+class Packer(msgspec.Struct, frozen=True):
     """Packs the weights that a lowered program uses; ``weights`` are the program's, with their
     layouts."""
 
@@ -139,8 +137,7 @@ def _native_weights(shapes: Sequence[PackedShape], arrays: Sequence[Bytes]) -> l
     return [shape.native(packed) for shape, packed in zip(shapes, arrays, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class PackTarget:
+class PackTarget(msgspec.Struct, frozen=True):
     """Where the tiles of one matrix go: tile t to ``first`` + t * ``step``."""
 
     pool: _native.Pool
@@ -163,7 +160,7 @@ def pack_rows(target: PackTarget, format_name: str, rows: Bytes) -> None:
         if LAYOUTS[target.layout].act == "q8":
             _widened_rows(target, format_name, part, start // TILE)
         else:
-            values = FORMATS[format_name].decode(np.ascontiguousarray(part).reshape(-1))
+            values = decode(format_name, np.ascontiguousarray(part).reshape(-1))
             _native_rows(target, "F32", values.view(np.uint8).reshape(len(part), -1), start // TILE)
 
 
@@ -182,10 +179,9 @@ def _native_rows(target: PackTarget, format_name: str, rows: Bytes, tile: int) -
 
 
 def _widened_rows(target: PackTarget, format_name: str, rows: Bytes, tile: int) -> None:
-    split = FORMATS[format_name].split
-    if split is None:
+    if not FORMATS[format_name].has_integers:
         raise ValueError(f"{format_name} holds no integers, {target.layout} needs them")
-    parts = split(np.ascontiguousarray(rows).reshape(-1))
+    parts = split(format_name, np.ascontiguousarray(rows).reshape(-1))
     tiles = widened_tiles(parts, len(rows), target.k, LAYOUTS[target.layout].mins)
     first = target.first + tile * target.step
     all_tiles = target.out.reshape(-1, tiles.shape[1])

@@ -7,8 +7,9 @@ import fcntl
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kvasir.config.sizes import format_size
 from kvasir.core.errors import ConfigError
@@ -32,8 +33,7 @@ HOLDER_BYTES = 100
 """Of the line that says who has the lock: host names have at most 64."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """``n_bytes``: of all files together. ``sizes``: bytes of a block of each KV group."""
 
     n_bytes: int

@@ -7,9 +7,10 @@ and payload: what a crash or a bad disk leaves behind is a miss.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
+
+import msgspec
 
 from kvasir import _native
 from kvasir.core.errors import KvasirError
@@ -30,8 +31,7 @@ class DamagedSegment(KvasirError):
     """Not a file of saved blocks, or not whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True):
     """Where the payload of a block lies in a segment's file."""
 
     offset: int

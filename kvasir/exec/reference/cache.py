@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -130,8 +130,7 @@ class BlockCache:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class RowLayout:
+class RowLayout(msgspec.Struct, frozen=True):
     """A row of the plan, the tables of its slot, and the index of its first token in the step."""
 
     row: Row

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from msgspec import structs
@@ -19,11 +20,13 @@ from kvasir.exec.checks import check_plan, check_states, need, refuse_programs
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import PlainMasks
+from kvasir.exec.media import MediaRows, blind
 from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
+from kvasir.exec.reference.tower import ReferenceTower
 from kvasir.exec.rows import LogitRow, token_types, with_ids
-from kvasir.ir.bundle import Bundle, as_bundle
+from kvasir.ir.bundle import IS_MEDIA, MEDIA, Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.ops.checks import width
@@ -127,6 +130,15 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         n_columns = 0 if pool is None else width(pool.values[pool.outputs[0]])
         self._sums = Sums(sizes.max_num_seqs, n_columns)
         self._counts: dict[int, int] = {}
+        self._media: MediaRows | None = None
+        self._given: dict[str, NDArray[Any]] = {}
+        if MEDIA in self.program.inputs:
+            tower = self._bundle.tower
+            rows_of = blind if tower is None else ReferenceTower(tower, weights).rows
+            n, media = sizes.max_num_batched_tokens, self.program.values[MEDIA]
+            rows, is_media = np.zeros((n, width(media)), np.float32), np.zeros(n, np.int32)
+            self._given = {MEDIA: rows, IS_MEDIA: is_media}
+            self._media = MediaRows(rows_of, rows, is_media)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
@@ -172,9 +184,12 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._open_slots(plan)
         rows, wanted = with_ids(plan, self._drawn)
-        types = {"types": np.array(token_types(plan), np.int32)}
+        given: dict[str, Rows] = {"types": np.array(token_types(plan), np.int32)}
+        if self._media is not None:
+            self._media.write(plan)
+            given |= {name: array[: plan.n_tokens] for name, array in self._given.items()}
         return self._compute(
-            self.program, rows, wanted, types, masks=self.masks, until=until, observe=observe
+            self.program, rows, wanted, given, masks=self.masks, until=until, observe=observe
         )
 
     def _pool(self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]) -> tuple[bytes, ...]:

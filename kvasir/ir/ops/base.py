@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ CostRule = Callable[[Call], float]
 NO_ATTRS: Mapping[str, type] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class OpDef:
+class OpDef(msgspec.Struct, frozen=True):
     """What ``defines`` says of an op."""
 
     kind: str

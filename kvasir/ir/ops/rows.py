@@ -197,6 +197,20 @@ def gather_rows(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (ins[0][ins[1]],)
 
 
+def _merge_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_type(ins[2], "i32", rank=1)
+    require_shape(ins[2], ins[0].shape[:1])
+    return _same(op, ins[:2], weights)
+
+
+@defines(BOTH, _merge_infer, n_ins=(3, 3), flops=per_element(0))
+def merge_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows of x, or of the second input where the third is not 0."""
+    out, is_given = f32(ins[0]).copy(), ins[2] != 0
+    out[is_given] = ins[1][is_given]
+    return (out,)
+
+
 @defines(BOTH, _same, flops=per_element(2))
 def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Mean of each request's rows so far, summed in float64 in the order of their positions."""
@@ -205,5 +219,5 @@ def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 DEFS = (
     *(norm, layer_norm, head_norm, cast, gated_act, act),
-    *(add, scale, gate_rows, gather_rows, pool),
+    *(add, scale, gate_rows, gather_rows, merge_embeds, pool),
 )

@@ -52,6 +52,7 @@ from kvasir.models.families.qwen3_next import QWEN3_NEXT
 from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
+from kvasir.models.families.smolvlm import SMOLVLM
 from kvasir.models.families.stablelm import STABLELM
 from kvasir.models.families.starcoder2 import STARCODER2
 
@@ -67,4 +68,5 @@ FAMILIES = (
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
+    SMOLVLM,
 )

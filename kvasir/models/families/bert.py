@@ -1,7 +1,7 @@
 """BERT, MiniLM, bge, gte: encoders. A token sees all others, positions are learned, and each sum is
 normed."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

@@ -1,7 +1,7 @@
 """Command R, Aya: layer norms without bias, attention and MLP beside each other, neighbours
 rotated, logits scaled."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

@@ -1,7 +1,7 @@
 """Command R7B, Command A: Command R of which three layers in four slide; the others have no
 rope."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.cohere import COHERE
 from kvasir.models.family import ModelField

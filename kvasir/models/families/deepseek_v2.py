@@ -1,6 +1,6 @@
 """DeepSeek V2, V2.5 and V2-Lite: as V3, with experts by softmax and no bias."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.deepseek_v3 import DEEPSEEK_V3
 from kvasir.models.family import ModelField, always

@@ -1,7 +1,7 @@
 """DeepSeek V3 and R1, Kimi K2, Moonlight: latent attention; experts by sigmoid and a bias, in
 groups, beside a shared one and after dense layers."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.glm4_moe import GLM4_MOE
 from kvasir.models.families.llama import LLAMA

@@ -1,6 +1,6 @@
 """ERNIE 4.5: Llama that rotates neighbours, in both kinds of file."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

@@ -1,6 +1,6 @@
 """ERNIE 4.5 with experts from a first layer on, every so many-th; a bias helps to choose them."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.qwen3_moe import QWEN3_MOE

@@ -1,6 +1,6 @@
 """EXAONE 4: norms after attention and MLP alone; where layers slide, the others have no rope."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.family import ModelField, TensorNames, always

@@ -1,7 +1,7 @@
 """Falcon 7B, 11B: attention and MLP beside each other behind one norm. Each key stands behind its
 queries, and its value behind it, in one tensor; in 7B there is one for all of them."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

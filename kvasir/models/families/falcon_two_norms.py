@@ -1,6 +1,6 @@
 """Falcon 40B, 180B: attention and MLP each behind a norm of its own."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.falcon import FALCON
 from kvasir.models.family import TensorNames

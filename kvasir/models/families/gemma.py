@@ -1,7 +1,7 @@
 """Gemma 1: Llama with norms of 1 + weight. Whatever its configs call the activation, it was trained
 with GELU by tanh."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.llama import LLAMA

@@ -1,6 +1,6 @@
 """Gemma 2: Gemma 3 without norms of heads, with one rope; every other layer is full."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.family import ModelField, always

@@ -1,6 +1,6 @@
 """Gemma 3: norms of 1 + weight on both sides of attention and MLP; every sixth layer is full."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.family import ModelField, TensorNames, always

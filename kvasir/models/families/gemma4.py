@@ -2,7 +2,7 @@
 that may be values, too; the last layers read the keys and values of others; each layer has
 embeddings of its own; experts beside the MLP."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.family import ModelField, TensorNames, always

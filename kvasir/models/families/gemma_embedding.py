@@ -1,6 +1,6 @@
 """EmbeddingGemma: Gemma 3 whose tokens see both sides, windows included; it writes nothing."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.gemma3 import GEMMA3
 from kvasir.models.family import ModelField

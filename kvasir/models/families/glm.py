@@ -1,7 +1,7 @@
 """GLM-4 of 2024: neighbours in half of each head turn, biases of q, k and v, gate and up in one
 tensor; GGUF files, which say "chatglm", have q, k and v in one, too."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.phi3 import PHI3
 from kvasir.models.family import ModelField, TensorNames, always

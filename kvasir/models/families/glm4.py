@@ -1,6 +1,6 @@
 """GLM-4 of 2025, dense: norms on both sides of attention and MLP."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.glm import GLM
 from kvasir.models.families.qwen2 import QWEN2

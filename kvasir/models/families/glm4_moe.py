@@ -1,7 +1,7 @@
 """GLM-4.5 to 4.7: experts by sigmoid and a bias, in groups, beside shared ones and after dense
 layers; rope in a part of each head, whose norm some models have."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.qwen3 import QWEN3

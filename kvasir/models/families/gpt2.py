@@ -1,6 +1,6 @@
 """GPT-2: learned positions; matrices have their outputs as columns."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

@@ -1,7 +1,7 @@
 """GPT-NeoX, Pythia: attention and MLP beside each other behind norms of their own, unless told
 otherwise. Each head's query, key and value stand together in one tensor."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

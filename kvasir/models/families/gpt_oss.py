@@ -1,7 +1,7 @@
 """gpt-oss: experts with biases and a clamped SwiGLU, a sink of each query head, every other layer
 slides. Its folders have gate and up in turns, input by output."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

@@ -1,7 +1,7 @@
 """GPT-J: attention and MLP beside each other behind one norm, neighbours rotated in the first part
 of each head."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.phi import PHI
 from kvasir.models.family import ModelField, TensorNames, always

@@ -1,7 +1,7 @@
 """Granite 3: Llama with a multiplier of embeddings, attention scores and what layers add, and a
 divisor of logits."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

@@ -1,7 +1,7 @@
 """Granite 4: Mamba-2 in most layers, attention without rope in the others, and behind each a gated
 MLP, with or without experts beside it."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.mamba2 import scan_tensors

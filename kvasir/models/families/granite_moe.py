@@ -1,7 +1,7 @@
 """Granite 3 with experts, beside which one may see every token; gate and up of its folders lie one
 behind the other."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.granite import GRANITE
 from kvasir.models.family import ModelField, TensorNames, always

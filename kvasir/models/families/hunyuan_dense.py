@@ -1,7 +1,7 @@
 """Hunyuan, dense: Llama with a norm of each query and key head after rope, and a theta that grows
 by alpha."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

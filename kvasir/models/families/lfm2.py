@@ -1,7 +1,7 @@
 """LFM2: gated short convolutions, and attention in some layers; its files tell which each in a way
 of its own."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

@@ -1,6 +1,6 @@
 """LFM2 with experts behind its first layers: by sigmoid, and a bias that chooses."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.family import ModelField, TensorNames, always

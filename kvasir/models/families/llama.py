@@ -1,6 +1,6 @@
 """Llama 2 and 3, SmolLM, TinyLlama; and Mistral, which slides unless its config says null."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.family import Family, ModelField, TensorNames, always
 

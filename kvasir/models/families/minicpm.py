@@ -1,7 +1,7 @@
 """MiniCPM 1, 2 and 4: Llama whose residuals are scaled by depth over the root of its layers, and
 its logits by a base model's width over its own."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

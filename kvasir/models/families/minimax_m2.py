@@ -1,7 +1,7 @@
 """MiniMax M2: experts by sigmoid and a bias, norms of all heads of q and of k as one row, rope in a
 part of each head."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.mixtral import MIXTRAL
 from kvasir.models.families.qwen3 import QWEN3

@@ -1,6 +1,6 @@
 """Ministral 8B of 2024: Mistral that says which of its layers slide; its GGUF files say "llama"."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import MISTRAL
 from kvasir.models.family import ModelField

@@ -1,6 +1,6 @@
 """Ministral 3: Mistral whose queries grow with the logarithm of their position."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import MISTRAL
 from kvasir.models.family import ModelField

@@ -1,6 +1,6 @@
 """Mixtral: Llama with experts; its GGUF files say "llama" and a number of experts."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

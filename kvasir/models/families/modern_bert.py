@@ -1,7 +1,7 @@
 """ModernBERT, gte-modernbert: norms before the parts, rope, gated GELU and no biases. Every third
 layer, the first among them, sees everything, the others a window on both sides."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.bert import BERT
 from kvasir.models.families.llama import LLAMA

@@ -1,6 +1,6 @@
 """nomic-embed-text: BERT with rope, a gated MLP and no biases but those of norms."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.bert import BERT
 from kvasir.models.families.llama import LLAMA

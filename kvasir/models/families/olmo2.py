@@ -1,7 +1,7 @@
 """OLMo 2: norms after attention and MLP alone, and of all heads of q and of k as one row. GGUF
 files of OLMo 3 say "olmo2", too: with windows, whose layers' rope is not scaled."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.exaone4 import EXAONE4
 from kvasir.models.families.llama import LLAMA

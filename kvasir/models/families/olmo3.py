@@ -1,6 +1,6 @@
 """OLMo 3: OLMo 2 with windows in three layers of four, whose rope is not scaled."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.olmo2 import OLMO2
 from kvasir.models.family import ModelField

@@ -1,7 +1,7 @@
 """OLMoE: Llama with experts whose weights stay as they are, and norms of all heads of q and of k
 as one row."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.families.qwen3_moe import QWEN3_MOE

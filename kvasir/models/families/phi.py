@@ -1,7 +1,7 @@
 """Phi 1, 1.5 and 2: attention and MLP beside each other behind one norm, biases everywhere, in the
 LM head too."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

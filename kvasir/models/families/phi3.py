@@ -1,7 +1,7 @@
 """Phi-3, Phi-4 and Phi-4-mini: Llama with q, k and v in one tensor, gate and up in another; in both
 kinds of file."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

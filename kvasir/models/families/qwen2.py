@@ -1,6 +1,6 @@
 """Qwen 2 and 2.5: windows, where they are used at all, in the layers from a first one on."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

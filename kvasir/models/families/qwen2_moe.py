@@ -1,6 +1,6 @@
 """Qwen 2 with experts, beside which one with a gate of its own sees every token."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.families.qwen2 import QWEN2

@@ -1,6 +1,6 @@
 """Qwen 3: no biases unless told otherwise, and a norm of each query and key head."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.families.qwen2 import QWEN2

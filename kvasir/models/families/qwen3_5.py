@@ -1,7 +1,7 @@
 """Qwen3.5 (text): gated delta nets in most layers, gated attention in every fourth, a gated MLP.
 Its GGUF files have heads of values in another order."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_next import DELTA_FIELDS, DELTA_TENSORS

@@ -1,6 +1,6 @@
 """Qwen3.5 with experts in every layer, one of which sees every token."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_next import QWEN3_NEXT

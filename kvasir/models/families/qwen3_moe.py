@@ -1,6 +1,6 @@
 """Qwen 3 with experts in every layer; what its files say of dense layers is of none."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.family import ModelField, TensorNames, always

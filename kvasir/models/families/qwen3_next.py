@@ -1,7 +1,7 @@
 """Qwen3-Next: gated delta nets in most layers, gated attention in every fourth, and experts, one of
 which sees every token."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3

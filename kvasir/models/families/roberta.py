@@ -1,6 +1,6 @@
 """RoBERTa, XLM-R, CamemBERT: BERT whose positions begin behind that of its padding."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.bert import BERT
 from kvasir.models.family import ModelField, TensorNames

@@ -1,7 +1,7 @@
 """Seed-OSS: Llama with biases of q, k and v, whose GGUF files call the norm before the MLP one
 after attention, which it is too."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames, always

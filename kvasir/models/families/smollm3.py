@@ -1,7 +1,7 @@
 """SmolLM3: Llama in which layers, every fourth unless told otherwise, have no rope. GGUF reorders
 the rows of their q and k all the same."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

@@ -1,7 +1,7 @@
 """StableLM 3B, 2 1.6B and Zephyr: Llama with layer norms, of which a quarter of each head turns.
 GGUF files say of every model that its blocks are parallel; those that are lack a norm."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, always

@@ -1,7 +1,7 @@
 """StarCoder2: layer norms and an MLP without gate, with biases everywhere. Its GGUF files do not
 say how far layers see."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import ModelField, TensorNames

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import blake2b
 
 from msgspec import structs
@@ -109,12 +108,12 @@ class LineReader:
 def unstored(asked: Asked) -> Asked:
     """The answer of a line is in the output of its batch alone."""
     show = {key: value for key, value in asked.show.items() if key != "store"}
-    return asked if asked.keep is None else replace(asked, keep=None, show=show)
+    return asked if asked.keep is None else structs.replace(asked, keep=None, show=show)
 
 
 def in_batch(asked: Asked) -> Asked:
     """Of the class of batches, whose limits are those of its key."""
-    return replace(asked, standing=structs.replace(asked.standing, priority_class=CLASS))
+    return structs.replace(asked, standing=structs.replace(asked.standing, priority_class=CLASS))
 
 
 def _check_batch(asked: Asked, body: Json) -> None:

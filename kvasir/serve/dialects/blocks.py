@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -13,10 +13,11 @@ from kvasir.serve import sse
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Json
 from kvasir.serve.tools import ToolWish, wish_of
-from kvasir.tokenizer.messages import is_list, read_content
+from kvasir.tokenizer.messages import IMAGE_KIND, is_list, read_content
 from kvasir.toolcalls.grammar import Choice
 from kvasir.toolcalls.pieces import CallArguments, CallBegin, Message, Piece, Thought
 
+IMAGE = "image"
 CHOICES: dict[str, Choice] = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
 
 
@@ -57,12 +58,14 @@ def plain_messages(messages: Sequence[Json]) -> list[Json]:
 
 def _plain(message: Json, where: str) -> list[Json]:
     content = message.get("content")
-    if not is_list(content) or not any(_type(block) in _READERS for block in content):
+    if not is_list(content) or not any(_type(block) in _OWN for block in content):
         return [message]
     found: list[Json] = []
     texts: list[Any] = []
     own: Json = {}
     for i, block in enumerate(content):
+        if _type(block) == IMAGE:
+            block = _plain_image(block, f"{where}.content[{i}].source")
         reader = _READERS.get(_type(block))
         if reader is None:
             texts.append(block)
@@ -101,7 +104,24 @@ def _read_thought(block: Json, where: str, own: Json, found: list[Json]) -> None
     own["reasoning"] = own.get("reasoning", "") + said
 
 
+def _plain_image(block: Json, where: str) -> Json:
+    source = block.get("source")
+    data, kind = (source.get(x) for x in ("data", "media_type")) if _is_base64(source) else ("", "")
+    if not isinstance(data, str) or not isinstance(kind, str) or not data:
+        raise RequestError(
+            f"{where} must be of type base64, with media_type and data: images are not fetched",
+            param=where,
+            code="unsupported_parameter",
+        )
+    return {"type": IMAGE_KIND, IMAGE_KIND: f"data:{kind};base64,{data}"}
+
+
+def _is_base64(source: object) -> TypeGuard[Json]:
+    return isinstance(source, Mapping) and source.get("type") == "base64"
+
+
 _READERS = {"tool_result": _read_result, "tool_use": _read_use, "thinking": _read_thought}
+_OWN = {*_READERS, IMAGE}
 
 
 def blocks_of(message: Message) -> list[Json]:

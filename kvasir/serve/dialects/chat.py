@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.answer import Dialect, Tally, Whole
@@ -37,7 +38,7 @@ NAME = "chat"
 def read(body: Json, *, strict: bool) -> Asked:
     """Raises RequestError (400)."""
     request, warnings = parse_request(chat.ChatRequest, body, chat.UNSUPPORTED, strict=strict)
-    messages, notes = read_messages(request.messages)
+    messages, notes = read_messages(request.messages, sees=True)
     if notes and strict:
         raise RequestError(notes[0], param="messages", code="unknown_parameter")
     params, names = chat.sampling_params(request), chat.names_of(request)

@@ -16,6 +16,8 @@ from kvasir.tokenizer.messages import (
     PastCall,
     read_arguments,
     read_content,
+    read_parts,
+    seeing,
 )
 from kvasir.validation.warn import bounded, escaped
 
@@ -30,7 +32,7 @@ KNOWN_OF = {
     "function_call_output": {"call_id", "output"},
     "reasoning": {"summary", "encrypted_content"},
 }
-KNOWN_OF_PARTS = {"type", "text", "annotations", "logprobs"}
+KNOWN_OF_PARTS = {"type", "text", "annotations", "logprobs", "image_url"}
 
 
 def read_items(
@@ -103,7 +105,9 @@ def _message(item: object, where: str, *, is_cut: bool = False) -> ChatMessage:
     role = item.get("role")
     if role not in TURNS:
         raise RequestError(f"{where}.role must be one of {', '.join(TURNS)}", param=f"{where}.role")
-    return ChatMessage(role, read_content(item.get("content"), f"{where}.content", PARTS))
+    content, name = item.get("content"), f"{where}.content"
+    parts = read_parts(content, name, PARTS, "input_image") if role == "user" else ()
+    return seeing(parts) if parts else ChatMessage(role, read_content(content, name, PARTS))
 
 
 def _call(item: Mapping[str, Any], where: str, is_cut: bool) -> PastCall:

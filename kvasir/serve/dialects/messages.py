@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.serve import sse
@@ -199,7 +199,7 @@ def _conversation(request: MessagesRequest) -> Conversation:
         if message.get("role") not in ("user", "assistant", "system"):
             where = f"messages[{i}].role"
             raise RequestError(f"{where} must be user or assistant", param=where)
-    said, notes = read_messages(plain_messages(request.messages))
+    said, notes = read_messages(plain_messages(request.messages), sees=True)
     if said[-1].role == "assistant":
         raise RequestError(
             "the last message is the assistant's: to go on with it is not supported yet, end with "

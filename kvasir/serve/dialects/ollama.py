@@ -150,11 +150,7 @@ def read_load(
 def read_chat(body: Json, *, strict: bool) -> Asked:
     """Raises RequestError (400)."""
     request, warnings = parse_request(OllamaChat, body, UNSUPPORTED, strict=strict)
-    for i, message in enumerate(request.messages):
-        if message.get("images"):
-            where = f"messages[{i}].images"
-            raise RequestError(f"{where} is not supported yet: leave it out", param=where)
-    messages, notes = read_messages(plain_messages(request.messages))
+    messages, notes = read_messages(plain_messages(request.messages), sees=True)
     warnings += notes
     more: Json = {
         "messages": messages,

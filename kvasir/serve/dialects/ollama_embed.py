@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kvasir.serve.answer import Dialect, Tally
 from kvasir.serve.answers.ollama import EmbedAnswer, EmbeddingsAnswer

@@ -68,7 +68,7 @@ class VectorGrammar(WholeGrammar):
 
     def _numbers(self, vector: Floats) -> bytes:
         if self._resolved.show.get("base64"):
-            return b'"%b"' % b64encode(vector.astype("<f4").tobytes())
+            return b'"%b"' % b64encode(vector.tobytes())
         return encode(vector.tolist())
 
     def _answer(self, items: Parts, tally: Tally) -> Parts:

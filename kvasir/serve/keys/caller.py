@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kvasir.core.errors import RequestError
 from kvasir.core.request import PriorityClass
 from kvasir.serve.keys.key import OF_CLIENTS, OF_OPERATORS, UNLIMITED, KeyLimits, Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """A key as it holds for one request."""
 
     key_id: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.asked import Asked, PoolWish, Prompt, Truncation

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.toolcalls.reading import Thoughts
@@ -56,8 +58,7 @@ FORMATS: dict[str, Thoughts] = {
 """llama-server's names of where reasoning is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingWish:
+class ThinkingWish(msgspec.Struct, frozen=True):
     """When reasoning shall end."""
 
     budget: int | None = None

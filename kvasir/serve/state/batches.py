@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from kvasir.core.errors import RequestError
 from kvasir.serve.state import entries, lines

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kvasir.core.errors import CapacityError, RequestError
 from kvasir.serve.admission import most_for
@@ -22,8 +23,7 @@ PAGE_BYTES = 4 * 2**20
 _COLUMNS = "id, kind, owner, label, created, expires, n_bytes, value"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     id: str
     kind: Kind
     owner: bytes
@@ -38,8 +38,7 @@ class Entry:
     """JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(msgspec.Struct, frozen=True):
     """Most entries and bytes, of one owner and of all; beyond the latter there is a reserve."""
 
     entries: int
@@ -48,14 +47,12 @@ class Quota:
     all_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(msgspec.Struct, frozen=True):
     entries: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """What a list asks for."""
 
     limit: int

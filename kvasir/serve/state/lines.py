@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 BEGIN = (b"", 0)
 """Before the first line."""
@@ -13,8 +14,7 @@ Place = tuple[bytes, int]
 """Where a line stands in the order of computing: its beginning, and its number."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLine:
+class BatchLine(msgspec.Struct, frozen=True):
     """One request of a batch."""
 
     number: int
@@ -26,8 +26,7 @@ class BatchLine:
     """A ``Kept``, encoded."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredLine:
+class AnsweredLine(msgspec.Struct, frozen=True):
     number: int
     custom_id: str
     request: bytes
@@ -37,8 +36,7 @@ class AnsweredLine:
     """JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineCounts:
+class LineCounts(msgspec.Struct, frozen=True):
     total: int
     completed: int
     failed: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kvasir.config.serving import ServeOptions
 from kvasir.serve.state.batches import Batches
@@ -22,8 +23,7 @@ LASTING_ENTRIES, LASTING_BYTES = 100_000, 16 * 2**30
 """Of each key, with one."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     store: Store
     files: Files
     batches: Batches

@@ -98,6 +98,19 @@ GateRows::GateRows(const Record& r, const Workspace& w) : RowOp{w.kernels.gate_r
   args.ld = args.N = w.columns(r.out[0]);
 }
 
+MergeEmbeds::MergeEmbeds(const Record& r, const Workspace& w)
+    : own(w.floats(r.in[0])),
+      given(w.floats(r.in[1])),
+      is_given(w.ints(r.in[2])),
+      out(w.floats(r.out[0])),
+      columns(w.columns(r.out[0])) {}
+
+void MergeEmbeds::run(const Extent& e, int64_t item, int) const {
+  const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, e.tokens);
+  for (int64_t m = m0; m < m1; m++)
+    std::memcpy(out + m * columns, (is_given[m] ? given : own) + m * columns, size_t(columns) * 4);
+}
+
 GatherRows::GatherRows(const Record& r, const Workspace& w)
     : from(w.floats(r.in[0])),
       to(w.floats(r.out[0])),

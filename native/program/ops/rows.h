@@ -95,6 +95,19 @@ struct GateRows : RowOp<GateRowsArgs> {
   GateRows(const Record& r, const Workspace& w);
 };
 
+// in: f32, f32, i32; out: f32: rows of the second where the third is not 0.
+struct MergeEmbeds {
+  static constexpr const char* kName = "merge_embeds";
+  MergeEmbeds(const Record& r, const Workspace& w);
+  int64_t items(const Extent& e) const { return ceil_div(e.tokens, kRowsPerItem); }
+  void run(const Extent& e, int64_t item, int thread) const;
+
+  const float *own, *given;
+  const int32_t* is_given;
+  float* out;
+  int64_t columns;
+};
+
 // in: f32 of all tokens; out: f32 of the logit rows.
 struct GatherRows {
   static constexpr const char* kName = "gather_rows";

@@ -1,0 +1,101 @@
+"""Rows of tiles in place of embeddings: which tokens of a step stand for them, and which rows."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.errors import KvasirError
+from kvasir.core.plan import StepPlan
+from kvasir.core.tiles import Media
+
+Floats = NDArray[np.float32]
+RowsOf = Callable[[Media], Floats]
+TILE_CACHE_BYTES = 64 * 2**20
+"""Of the newest tiles' rows: 17 of 64 rows of 2048 numbers, as one image has, are 9 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRun:
+    """Tokens [at, at + n) of a step stand for rows [first, first + n) of a tile."""
+
+    at: int
+    media: Media
+    first: int
+    n: int
+
+
+def blind(media: Media) -> Floats:
+    """Of a program that could see, without a tower."""
+    raise KvasirError("there is no tower for images")
+
+
+class MediaSlots:
+    """Follows plans, in their order."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, tuple[Media, ...]] = {}
+
+    def of(self, plan: StepPlan) -> list[MediaRun]:
+        for opening in plan.opens:
+            self._slots.pop(opening.slot, None)
+            if opening.media:
+                self._slots[opening.slot] = opening.media
+        return list(self._of_rows(plan)) if self._slots else []
+
+    def _of_rows(self, plan: StepPlan) -> Iterator[MediaRun]:
+        before = 0
+        for row in plan.rows:
+            for media in self._slots.get(row.slot, ()):
+                begin, end = max(row.start, media.start), min(row.end, media.end)
+                if begin < end:
+                    at = before + begin - row.start
+                    yield MediaRun(at, media, begin - media.start, end - begin)
+            before += len(row.tokens)
+
+
+class MediaRows:
+    """What a program with ``merge_embeds`` reads of a step. A tile's rows are computed when a step
+    first needs one of them, all at once, and kept while there is room."""
+
+    def __init__(
+        self,
+        rows_of: RowsOf,
+        media: Floats,
+        is_media: NDArray[np.int32],
+        limit: int = TILE_CACHE_BYTES,
+    ) -> None:
+        """``rows_of``: f32 [rows, columns] of a tile; ``media`` [T, columns] and ``is_media`` [T]
+        are written before every step; ``limit``: bytes that are kept."""
+        self._rows_of = rows_of
+        self._media = media
+        self._is_media = is_media
+        self._limit = limit
+        self._slots = MediaSlots()
+        self._kept: OrderedDict[bytes, Floats] = OrderedDict()
+        self._n_bytes = 0
+        self.n_computed = 0
+        """Tiles so far."""
+
+    def write(self, plan: StepPlan) -> None:
+        self._is_media[: plan.n_tokens] = 0
+        for run in self._slots.of(plan):
+            rows = self._rows(run.media)
+            self._media[run.at : run.at + run.n] = rows[run.first : run.first + run.n]
+            self._is_media[run.at : run.at + run.n] = 1
+
+    def _rows(self, media: Media) -> Floats:
+        rows = self._kept.pop(media.digest, None)
+        if rows is None:
+            rows = self._rows_of(media)
+            self.n_computed += 1
+            self._n_bytes += rows.nbytes
+        self._kept[media.digest] = rows
+        while self._n_bytes > self._limit:
+            _, gone = self._kept.popitem(last=False)
+            self._n_bytes -= gone.nbytes
+        return rows

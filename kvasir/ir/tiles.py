@@ -1,0 +1,45 @@
+"""From the pixels of a tile to what a tower's encoder reads.
+
+Patches that become one row lie behind one another, so that what folds them (the pixel shuffle of
+Idefics 3) is no step: rows [n, columns] read as [n / fold², fold² x columns].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvasir.core.tiles import CHANNELS, TileSpec
+from kvasir.ir.program import FloatArray
+
+
+def patches(pixels: bytes, tile: TileSpec) -> FloatArray:
+    """f32 [n_patches, n_columns] of ``Media.pixels``: of each patch all reds, row by row, then all
+    greens, then all blues; each rounded after the factor, the mean and the deviation."""
+    n, fold, patch = tile.side // tile.fold, tile.fold, tile.patch
+    levels = np.frombuffer(pixels, np.uint8).reshape(n, fold, patch, n, fold, patch, CHANNELS)
+    order = levels.transpose(0, 3, 1, 4, 6, 2, 5).reshape(tile.n_patches, CHANNELS, patch**2)
+    table = _values(tile)
+    channels = [table[c][order[:, c]] for c in range(CHANNELS)]
+    return np.concatenate(channels, axis=1)
+
+
+def _values(tile: TileSpec) -> FloatArray:
+    """f32 [channels, 256]: what each level becomes."""
+    scaled = (np.arange(256, dtype=np.float64) * tile.factor).astype(np.float32)
+    mean, std = (np.array(x, np.float32)[:, None] for x in (tile.mean, tile.std))
+    found: FloatArray = (scaled - mean) / std
+    return found
+
+
+def positions(tile: TileSpec, trained: int) -> NDArray[np.int32]:
+    """i32 [n_patches]: of each patch its row in a table of ``trained`` x ``trained`` positions, of
+    the part of the tile where it begins; in f32, as the models were trained."""
+    step = np.float32(1.0) / np.float32(tile.side)
+    begins = np.minimum(np.arange(tile.side, dtype=np.float32) * step, np.float32(1.0 - 1e-6))
+    inner = (1 / trained + np.arange(trained - 1) * (1 / trained)).astype(np.float32)
+    at = np.searchsorted(inner, begins, side="right")
+    grid = at[:, None] * trained + at[None, :]
+    n, fold = tile.side // tile.fold, tile.fold
+    found: NDArray[np.int32] = grid.astype(np.int32).reshape(n, fold, n, fold)
+    return found.transpose(0, 2, 1, 3).reshape(-1)

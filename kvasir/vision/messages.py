@@ -1,0 +1,44 @@
+"""What is said to the process that reads images, and by it: msgpack behind 4 bytes of length."""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO
+
+import msgspec
+
+LENGTH = struct.Struct(">I")
+
+
+class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
+    """``rows`` x ``columns`` tiles of an image and one of the whole behind them; or, where both are
+    0, that one alone."""
+
+    rows: int
+    columns: int
+    pixels: tuple[bytes, ...]
+    """Of each tile uint8 [size, size, 3]."""
+
+
+class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
+    """Why there are none, for who sent the image."""
+
+    message: str
+
+
+Answer = Tiles | Unreadable
+decoder = msgspec.msgpack.Decoder(Answer)
+
+
+def framed(data: bytes) -> bytes:
+    return LENGTH.pack(len(data)) + data
+
+
+def read_frame(source: BinaryIO) -> bytes | None:
+    """None at the end."""
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (n,) = LENGTH.unpack(head)
+    data = source.read(n)
+    return data if len(data) == n else None

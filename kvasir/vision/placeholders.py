@@ -1,0 +1,79 @@
+"""Tokens of a prompt that stand for images: what a template writes once for each becomes the tokens
+of its tiles, as SmolVLM's processor has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvasir.core.errors import RequestError
+from kvasir.core.tiles import Media, media_at
+from kvasir.vision.messages import Tiles
+
+IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholders:
+    """Of a model."""
+
+    image: int
+    """The token that stands for a row of a tile; templates write it for an image."""
+    n_tokens: int
+    """Rows of a tile."""
+    encode: Callable[[str], Sequence[int]]
+
+    def expand(self, ids: Sequence[int], images: Sequence[Tiles], first: int = 0) -> Expanded:
+        """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
+        ``first``: tokens before them. Raises RequestError (400) where it writes more or fewer."""
+        n = list(ids).count(self.image)
+        if n != len(images):
+            raise RequestError(
+                f"the model's chat template writes {n} images of {len(images)}: send them in "
+                "messages of a user",
+                param="messages",
+                code="chat_template_error",
+            )
+        found: list[int] = []
+        media: list[Media] = []
+        left = iter(images)
+        for token in ids:
+            if token == self.image:
+                self._add(next(left), found, media, first)
+            else:
+                found.append(token)
+        return Expanded(tuple(found), tuple(media))
+
+    def _add(self, tiles: Tiles, found: list[int], media: list[Media], first: int) -> None:
+        own = self.encode(written(tiles.rows, tiles.columns, self.n_tokens))
+        pixels = iter(tiles.pixels)
+        n_placed = 0
+        for token in own:
+            if token == self.image and n_placed % self.n_tokens == 0:
+                media.append(media_at(first + len(found), self.n_tokens, next(pixels)))
+            n_placed += token == self.image
+            found.append(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """Ids of a prompt, and what some of them stand for."""
+
+    ids: Ids
+    media: tuple[Media, ...] = ()
+
+
+def written(rows: int, columns: int, n_tokens: int) -> str:
+    """The text of an image's tokens."""
+    lines = [
+        "".join(f"{AROUND}<row_{row}_col_{column}>{IMAGE * n_tokens}" for column in _count(columns))
+        for row in _count(rows)
+    ]
+    whole = f"{AROUND}{WHOLE}{IMAGE * n_tokens}{AROUND}"
+    return "".join(f"{line}\n" for line in lines) + ("\n" if lines else "") + whole
+
+
+def _count(n: int) -> range:
+    return range(1, n + 1)

@@ -1,0 +1,110 @@
+"""Reads images, in a process that may die of it.
+
+``python -m kvasir.vision.reader SLICING MEGABYTES`` (JSON of a ``Slicing``) reads frames, each an
+image file in base64, and answers each with a frame. An image that takes more memory ends the
+process; one that takes too long is for the reader to end. Ends with its input.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import os
+import resource
+import sys
+from collections.abc import Iterator
+
+import msgspec
+from PIL import Image, ImageOps
+
+from kvasir.core.tiles import Slicing
+from kvasir.vision.messages import Answer, Tiles, Unreadable, framed, read_frame
+from kvasir.vision.slicing import first_size, grid_size
+
+NICE = 5
+"""Steps of the engine go first."""
+MAX_PIXELS = 64_000_000
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+_STILL = ("JPEG", "MPO")
+"""Formats whose further images are other views of the first."""
+
+
+def main(slicing: str, megabytes: int) -> None:
+    os.nice(NICE)
+    Image.init()
+    Image.MAX_IMAGE_PIXELS = None  # what is allowed is asked before anything is decoded
+    _limit(megabytes * 2**20)
+    how = msgspec.json.decode(slicing, type=Slicing)
+    _say(Tiles(0, 0, ()))
+    while (data := read_frame(sys.stdin.buffer)) is not None:
+        _say(_answer(data, how))
+
+
+def _say(answer: Answer) -> None:
+    sys.stdout.buffer.write(framed(msgspec.msgpack.encode(answer)))
+    sys.stdout.buffer.flush()
+
+
+def _answer(data: bytes, slicing: Slicing) -> Answer:
+    try:
+        return tiles_of(base64.b64decode(data, validate=True), slicing)
+    except binascii.Error:
+        return Unreadable("is no base64")
+    except _Unfit as refusal:
+        return Unreadable(str(refusal))
+    except MemoryError:
+        return Unreadable("takes too much memory to read: shrink it")
+    except Exception:  # whatever a decoder makes of it; its own words may hold addresses
+        return Unreadable(f"is broken, or no image: send one of {', '.join(FORMATS)}")
+
+
+class _Unfit(Exception):
+    """In words for who sent the image."""
+
+
+def tiles_of(data: bytes, slicing: Slicing) -> Tiles:
+    """Of an image file, upright and without alpha."""
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        _check(image)
+        upright = ImageOps.exif_transpose(image) or image
+        return cut(upright.convert("RGB"), slicing)
+
+
+def _check(image: Image.Image) -> None:
+    width, height = image.size
+    if not 0 < width * height <= MAX_PIXELS:
+        raise _Unfit(f"has {width} x {height} pixels, at most {MAX_PIXELS} are read: shrink it")
+    if image.format not in _STILL and getattr(image, "is_animated", False):
+        raise _Unfit("is an animation: send one frame of it")
+
+
+def cut(image: Image.Image, slicing: Slicing) -> Tiles:
+    """Of an RGB image."""
+    tile, resample = slicing.tile, Image.Resampling(slicing.resample)
+    image = image.resize(first_size(image.size, slicing.longest), resample)
+    if not slicing.splits:
+        return Tiles(0, 0, (image.resize((tile, tile), resample).tobytes(),))
+    image = image.resize(grid_size(image.size, tile), resample)
+    columns, rows = image.width // tile, image.height // tile
+    if rows == columns == 1:
+        return Tiles(0, 0, (image.tobytes(),))
+    whole = image.resize((tile, tile), resample)
+    return Tiles(rows, columns, (*_parts(image, tile), whole.tobytes()))
+
+
+def _parts(image: Image.Image, tile: int) -> Iterator[bytes]:
+    for top in range(0, image.height, tile):
+        for left in range(0, image.width, tile):
+            yield image.crop((left, top, left + tile, top + tile)).tobytes()
+
+
+def _limit(n_bytes: int) -> None:
+    """Of address space, beyond what is used now."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, used + n_bytes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,45 @@
+"""How Idefics 3 and SmolVLM cut an image: sizes alone, in whole pixels (width, height)."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from kvasir.core.tiles import MAX_SIDE
+
+Size = tuple[int, int]
+
+
+def first_size(size: Size, longest: int) -> Size:
+    """The longer side becomes ``longest``, the other one even, and neither more than MAX_SIDE."""
+    width, height = size
+    share = width / height
+    if width >= height:
+        width, height = longest, _even(int(longest / share))
+    else:
+        width, height = _even(int(longest * share)), longest
+    width, height = max(width, 1), max(height, 1)
+    share = width / height
+    if width >= height and width > MAX_SIDE:
+        width, height = MAX_SIDE, int(MAX_SIDE / share)
+    elif height > width and height > MAX_SIDE:
+        width, height = int(MAX_SIDE * share), MAX_SIDE
+    return max(width, 1), max(height, 1)
+
+
+def grid_size(size: Size, tile: int) -> Size:
+    """Whole tiles: those of the longer side, and of the other one what keeps the shape."""
+    width, height = size
+    share = width / height
+    if width >= height:
+        width = _tiles(width, tile)
+        return width, _tiles(int(width / share), tile)
+    height = _tiles(height, tile)
+    return _tiles(int(height * share), tile), height
+
+
+def _even(n: int) -> int:
+    return n + n % 2
+
+
+def _tiles(n: int, tile: int) -> int:
+    return ceil(n / tile) * tile

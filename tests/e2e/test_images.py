@@ -1,0 +1,171 @@
+"""Images over HTTP, on the native executor: dialects, the cache, refusals, an engine's death."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import tiny_vision
+from tests.e2e.harness import Server, running_server, wait_until
+
+SIZES = {"max_model_len": 512, "dtype": "float32"}
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tiny_vision.write(tiny_vision.smolvlm(), tmp_path_factory.mktemp("model"))
+    with running_server(folder, executor="cpu", engine=SIZES, limit_mm_per_prompt="image=2") as own:
+        yield own
+
+
+def file_of(seed: int, size: tuple[int, int] = (90, 50)) -> str:
+    """Random pixels as PNG in base64."""
+    levels = np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(levels).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def image(seed: int) -> Json:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{file_of(seed)}"}}
+
+
+def text(words: str) -> Json:
+    return {"type": "text", "text": words}
+
+
+def chat(*parts: Json, **fields: Any) -> Json:
+    said = [{"role": "user", "content": list(parts)}]
+    return {"messages": said, "max_tokens": 12, "temperature": 0, **fields}
+
+
+def ask(server: Server, *parts: Json, **fields: Any) -> Json:
+    answer = server.post("/v1/chat/completions", chat(*parts, **fields))
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def words(answer: Json) -> str:
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def cached(answer: Json) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_another_image_is_another_answer_and_the_words_before_it_are_shared(
+    server: Server,
+) -> None:
+    ahead = text("the quick brown fox jumps over the lazy dog ")
+    one, other, again = (ask(server, ahead, image(seed)) for seed in (1, 2, 1))
+    assert words(one) == words(again) != words(other)
+    ids = server.post("/v1/chat/completions/render", chat(ahead, image(1))).json()
+    prompt = ids["prompt_token_ids"][0]
+    before = prompt.index(tiny_vision.IMAGE)
+    assert one["usage"]["prompt_tokens"] == len(prompt)
+    assert cached(other) == before
+    assert cached(again) == len(prompt) - 1
+    salted = ask(server, ahead, image(1), cache_salt="another")
+    assert (cached(salted), words(salted)) == (0, words(one))
+
+
+def test_every_dialect_gives_the_same_answer(server: Server) -> None:
+    expected = words(ask(server, image(3), text("what is it?")))
+    asked = {"max_tokens": 12, "temperature": 0}
+    source = {"type": "base64", "media_type": "image/png", "data": file_of(3)}
+    blocks = [{"type": "image", "source": source}, text("what is it?")]
+    body = {"messages": [{"role": "user", "content": blocks}], **asked}
+    found = server.post("/v1/messages", body).json()
+    assert found["content"][0]["text"] == expected
+    url = image(3)["image_url"]["url"]
+    parts = [
+        {"type": "input_image", "image_url": url},
+        {"type": "input_text", "text": "what is it?"},
+    ]
+    item = {"role": "user", "content": parts}
+    body = {"input": [item], "max_output_tokens": 12, "temperature": 0, "store": False}
+    found = server.post("/v1/responses", body).json()
+    assert found["output"][0]["content"][0]["text"] == expected
+    said = {"role": "user", "content": "what is it?", "images": [file_of(3)]}
+    options = {"num_predict": 12, "temperature": 0, "repeat_penalty": 1.0}
+    body = {"messages": [said], "stream": False, "options": options}
+    found = server.post("/api/chat", body).json()
+    assert found["message"]["content"] == expected
+
+
+def test_choices_share_an_image(server: Server) -> None:
+    both = ask(server, image(4), n=2, seed=7, temperature=1.0)["choices"]
+    alone = ask(server, image(4), seed=7, temperature=1.0)
+    assert both[0]["message"]["content"] == words(alone)
+    assert both[1]["message"]["content"] != words(alone)
+
+
+REFUSED: dict[str, tuple[tuple[Json, ...], Json, str]] = {
+    "address": (
+        ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/x"}},),
+        {},
+        "data URI",
+    ),
+    "broken": (({"type": "image_url", "image_url": "data:image/png;base64,AAAA"},), {}, "broken"),
+    "many": ((image(1), image(2), image(3)), {}, "--limit-mm-per-prompt"),
+    "stored": ((image(1),), {"store": True}, "store"),
+    "cut": ((image(1),), {"truncate_prompt_tokens": 9}, "truncate_prompt_tokens"),
+    "beams": ((image(1),), {"use_beam_search": True, "n": 2}, "use_beam_search"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(server: Server, name: str) -> None:
+    parts, fields, why = REFUSED[name]
+    answer = server.post("/v1/chat/completions", chat(*parts, **fields))
+    assert answer.status_code == 400, answer.text
+    assert why in answer.json()["error"]["message"]
+
+
+def test_a_model_without_a_tower_reads_no_images(toy: Server) -> None:
+    answer = toy.post("/v1/chat/completions", chat(image(1)))
+    assert answer.status_code == 400
+    assert "reads no images" in answer.json()["error"]["message"]
+
+
+def test_text_alone_is_answered_and_fetches_nothing(server: Server) -> None:
+    """An image in Markdown is words."""
+    answer = ask(server, text("![x](http://127.0.0.1:9/x.png)"))
+    assert answer["usage"]["prompt_tokens"] < 60
+    said = [{"role": "user", "content": "![x](http://127.0.0.1:9/x.png)"}]
+    plain = server.post("/v1/chat/completions", {**chat(), "messages": said}).json()
+    assert words(plain) == words(answer)
+
+
+def test_a_death_of_the_engine_changes_no_byte(server: Server) -> None:
+    fields = {"max_tokens": 300, "ignore_eos": True, "stream": True}
+    body = {"model": server.model, **chat(image(5), text("go on"), **fields)}
+    expected = deltas(server, body, kill=False)
+    assert len(expected) > 50
+    assert deltas(server, body, kill=True) == expected
+    assert server.metric("kvasir_engine_deaths_total") == 1
+
+
+def deltas(server: Server, body: Json, *, kill: bool) -> str:
+    found = ""
+    with server.http.stream("POST", server.url + "/v1/chat/completions", json=body) as stream:
+        for line in stream.iter_lines():
+            if kill:
+                os.kill(server.engine_pid(), signal.SIGKILL)
+                kill = False
+            if line.startswith("data: {"):
+                choices = json.loads(line[6:])["choices"]
+                found += choices[0]["delta"].get("content", "") if choices else ""
+    wait_until(lambda: server.get("/ready").status_code == 200)
+    return found

@@ -1,0 +1,72 @@
+"""A model that sees, opened for tests: its bundle with the tower, and requests with images."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from kvasir.core.request import EngineRequest
+from kvasir.core.sizes import EngineSizes
+from kvasir.core.tiles import Media, media_at
+from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
+from kvasir.exec.cpu.passes import lower_passes
+from kvasir.exec.reference import ReferenceExecutor, load_weights
+from kvasir.ir.bundle import Bundle
+from kvasir.ir.pool import with_pool
+from kvasir.models import build_program, ignorable
+from kvasir.models.loaded import LoadedModel, load_model
+from kvasir.models.tower import build_tower, is_of_tower
+from kvasir.weights.bind import Binding, bind
+from tests.native import BEST
+
+
+@dataclass(frozen=True, slots=True)
+class Seeing:
+    model: LoadedModel
+    bundle: Bundle
+    binding: Binding
+
+    @classmethod
+    def open(cls, folder: Path, dtype: str, kv_dtype: str) -> Seeing:
+        model = load_model(str(folder))
+        assert model.tower is not None
+        raw, tower = build_program(model.config, max_positions=128), build_tower(model.tower)
+        binding = bind(raw, model.source, ignorable(model.config))
+        more = bind(tower, model.source, lambda tensor: not is_of_tower(tensor))
+        binding = replace(binding, weights={**binding.weights, **more.weights})
+        formats = binding.formats()
+        program = lower_passes(raw, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
+        lowered = tower.map(lambda x: lower_passes(x, dtype=dtype, formats=formats, kv_dtype="f32"))
+        return cls(model, replace(with_pool(program), tower=lowered), binding)
+
+    def cpu(self, sizes: EngineSizes, threads: int = 1, level: str = BEST) -> CpuExecutor:
+        settings = CpuSettings(threads, level, hashes=True)
+        return CpuExecutor(self.bundle, self.binding, sizes, settings)
+
+    def reference(self, sizes: EngineSizes) -> ReferenceExecutor:
+        return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)
+
+    def tile(self, start: int, seed: int) -> Media:
+        """Random pixels, the same for each seed."""
+        assert self.model.tower is not None
+        tile = self.model.tower.tile
+        return media_at(start, tile.n_tokens, random.Random(seed).randbytes(tile.n_bytes))
+
+    def with_images(
+        self, request: EngineRequest, places: Sequence[int], seeds: Sequence[int], token: int
+    ) -> EngineRequest:
+        """``request`` with tiles in its prompt, each before the token of its place."""
+        prompt: list[int] = []
+        media: list[Media] = []
+        images = dict(zip(places, seeds, strict=True))
+        for i, own in enumerate((*request.prompt, None)):
+            if i in images:
+                media.append(self.tile(len(prompt), images[i]))
+                prompt += [token] * media[-1].n_tokens
+            if own is not None:
+                prompt.append(own)
+        return msgspec.structs.replace(request, prompt=tuple(prompt), media=tuple(media))
