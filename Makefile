@@ -68,14 +68,17 @@ serve: $(VENV)/.built
 	$(VENV)/bin/kvasir serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/.built $(VENV)/.dev
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 $(TESTS) $(ARGS)
 
 test-long: $(VENV)/.built $(VENV)/.dev
 	KVASIR_LONG=1 $(VENV)/bin/python -m pytest -n $(WORKERS) tests/diff/test_real_exactness.py tests/diff/test_engine_exactness.py \
 		tests/diff/test_executor_drafts.py tests/diff/test_native_exactness.py \
 		tests/diff/test_bundle_exactness.py tests/diff/test_disk_exactness.py \
 		tests/diff/test_pool_exactness.py tests/prop/test_prefix_cache.py \
-		tests/prop/test_scheduler_runs.py $(ARGS)
+		tests/prop/test_scheduler_runs.py tests/prop/test_whole_engine.py tests/diff/test_state_exactness.py \
+		tests/diff/test_kv_exactness.py tests/diff/test_reference_exactness.py tests/diff/test_toy_backend.py \
+		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/unit/test_tokenizer_time.py \
+		tests/unit/test_families.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.
 test-templates: $(VENV)/.built $(VENV)/.dev
@@ -171,7 +174,7 @@ format: $(VENV)/.dev
 
 test-oracle: $(ORACLE)/.built
 	KVASIR_TEMPLATES=$(wildcard build/templates/vendor/llama.cpp/models/templates) \
-		$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(TESTS) $(ARGS)
+		$(ORACLE)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m oracle $(if $(filter file,$(origin TESTS)),tests/oracle,$(TESTS)) $(ARGS)
 
 sanitize: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh memory $(abspath $(VENV))/bin/python $(ARGS)

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.forms import IS_LONG, IS_WIDE
 
 # No bounds of times: a busy machine may stand still in any case.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of the cases of a test marked ``sampled(n)`` keep the diagonals, those whose places in their
     parameters add up to a multiple of n: every value of each occurs, beside changing others, where
     the places of these others add up to n different sums."""
-    if os.environ.get("KVASIR_LONG", "") not in ("", "0"):
+    if IS_LONG:
         return
     places: dict[tuple[str, str], dict[int, int]] = {}
     kept, left = [], []
@@ -38,3 +42,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if is_kept else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+CPU_BUDGET = 40.0
+"""Seconds of CPU time of a test's own process in the short form; the dearest takes 10 of an AVX-512
+core, 2.4 times as many of the slowest machine that ran it."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    began = time.process_time()
+    yield
+    used = time.process_time() - began
+    if used > CPU_BUDGET and not IS_WIDE:
+        pytest.fail(
+            f"it took {used:.0f} s of CPU time, the budget of a test in make test is "
+            f"{CPU_BUDGET:.0f} s: give it a shorter form (tests/forms.py)"
+        )

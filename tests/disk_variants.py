@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.exactness import Drafts, Variant
+from tests.drafting import Drafts
+from tests.exactness import Variant
 from tests.sharing_variants import IMPATIENT
 
 DISK_VARIANTS: tuple[Variant, ...] = tuple(

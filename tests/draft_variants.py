@@ -12,7 +12,8 @@ from kvasir.core.plan import Row, RowOutput, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.local import LocalExecutor
 from kvasir.sched.rows import accepted, is_draft
-from tests.exactness import WHOLE, Drafts, Variant
+from tests.drafting import Drafts
+from tests.exactness import WHOLE, Variant
 
 
 def _k(n: int) -> Drafts:

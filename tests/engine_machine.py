@@ -117,7 +117,7 @@ class Machine:
     def start(self) -> None:
         """An engine of other sizes over the same folder."""
         rng = self.rng
-        config = make_config(self.world, rng)
+        config = make_config(self.world, rng, executor_drafts=self.misses is not None)
         executor = Remembering(
             config.sizes,
             self.drawn,

@@ -35,7 +35,7 @@ from kvasir.speculate.oracle import OracleProposer
 from tests.automaton import Ring
 from tests.exactness import Answer, answer_of
 from tests.request_sets import FREE
-from tests.sizes import config_of
+from tests.sizes import changed, config_of
 
 VOCAB = 23
 EOS = 5
@@ -90,13 +90,14 @@ def make_world(rng: random.Random, *, has_constraints: bool, forces: bool) -> Wo
     )
 
 
-def make_config(world: World, rng: random.Random) -> SchedulerConfig:
+def make_config(world: World, rng: random.Random, *, executor_drafts: bool) -> SchedulerConfig:
+    """``executor_drafts``: drafts are those of a program, which none over states is."""
     n_blocks, windows = world.groups(rng.choice((0, 1, 2, 3, 5)))
     sharing = SharingConfig(
         preemption_threshold=rng.choice((0.0, 0.0, 0.05)),
         kv_policy=rng.choice(("paged", "paged", "paged", "paged", "contiguous")),
     )
-    return config_of(
+    config = config_of(
         max_model_len=world.max_model_len,
         max_num_seqs=rng.choice((1, 2, 4, 6)),
         max_num_batched_tokens=rng.choice((1, 7, 16, 40, 64)),
@@ -110,6 +111,12 @@ def make_config(world: World, rng: random.Random) -> SchedulerConfig:
         vocab_size=VOCAB,
         windows=windows,
     )
+    if not world.has_states:
+        return config
+    n_drafts = 0 if executor_drafts else rng.choice((0, 4, 6))
+    stride = rng.choice((0, 1, 2)) * world.block_size
+    states = (replace(windows[0], stride=stride, drafts=n_drafts),)
+    return changed(config, windows=states, max_draft_tokens=n_drafts)
 
 
 class Later(StepThread):

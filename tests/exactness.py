@@ -28,13 +28,10 @@ from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.sched.scheduler import Scheduler
 from kvasir.serve.tokenlog import decode, encode, open_log, replay
-from kvasir.speculate.base import Proposer
-from kvasir.speculate.executor import ExecutorProposer
-from kvasir.speculate.lookup import Lookup
-from kvasir.speculate.oracle import OracleProposer
 from tests.answers import Answer, answer_of
 from tests.automaton import LateRing, Ring
 from tests.damage import damage
+from tests.drafting import Drafts
 from tests.request_sets import forking, mixed
 from tests.sizes import config_of
 
@@ -64,29 +61,6 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafts:
-    """How the oracle drafts: see OracleProposer."""
-
-    k: int
-    n_siblings: int = 0
-    wrong_depths: frozenset[int] = frozenset()
-    by_executor: bool = False
-    """The executor drafts instead."""
-    by_lookup: bool = False
-    """What stood in texts before is drafted, as far as it pays."""
-
-    def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
-        if self.by_executor:
-            return ExecutorProposer()
-        if self.by_lookup:
-            return Lookup(1, 16, n_stored=4096)
-        answers = {i: answer.tokens for i, answer in known.items()}
-        return OracleProposer(
-            answers, vocab_size, n_siblings=self.n_siblings, wrong_depths=self.wrong_depths
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Variant:
     """One way to compute the requests."""
 
@@ -96,6 +70,8 @@ class Variant:
     """max_num_batched_tokens."""
     n_spare_blocks: int | None = None
     """Blocks beyond what the largest request needs; None: enough for every request at once."""
+    stride: int = 0
+    """Tokens between snapshots of states."""
     order: int | None = None
     """Seed of a shuffled order of arrival."""
     stagger: int = 0
@@ -403,9 +379,11 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
 def _groups(full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> tuple[KVGroup, ...]:
     """Beside that of the layers that keep every position."""
     groups = [_window(window, full, n_tokens, sizes, variant) for window in sizes.windows]
-    state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
-    states = [replace(state, state_bytes=sizes.state_bytes)] if sizes.state_bytes else []
-    return (*groups, *states)
+    if sizes.state_bytes:
+        state = _window(STATE_WINDOW, full, n_tokens, sizes, variant)
+        own = {"state_bytes": sizes.state_bytes, "stride": variant.stride}
+        groups.append(replace(state, **own, drafts=variant.drafts.k if variant.drafts else 0))
+    return tuple(groups)
 
 
 def _window(window: int, full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> KVGroup:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.exactness import WHOLE, Drafts, Variant
+from tests.drafting import Drafts
+from tests.exactness import WHOLE, Variant
 
 FORK_VARIANTS: tuple[Variant, ...] = tuple(
     replace(variant, forks=True)

@@ -34,7 +34,7 @@ N_REAL = (30, 90)
 
 
 def run(settings: Settings) -> Outcome:
-    n_realtime, n_flood = settings.pick((60, 240), (6, 24))
+    n_realtime, n_flood = settings.pick((60, 240), (4, 12))
     batch = _flood(n_flood, "batch")
     mixed = [*_trickle(n_realtime, "realtime"), *batch]
     plain = [*_trickle(n_realtime, "standard"), *_flood(n_flood, "standard")]

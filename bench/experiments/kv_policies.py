@@ -46,7 +46,7 @@ class Usage:
 def requests_of(settings: Settings) -> list[Lengths]:
     """The workload of both policies."""
     context = settings.pick(CONTEXT, 256)
-    return sharegpt_like(settings.pick(240, 24), context)
+    return sharegpt_like(settings.pick(240, 12), context)
 
 
 def run_policy(

@@ -36,8 +36,8 @@ class _Cost:
 
 
 def run(settings: Settings) -> Outcome:
-    n_running, n_waiting, n_long = settings.pick((N_RUNNING, N_WAITING, LONG), (16, 100, 512))
-    n_steps = settings.pick(200, 10)
+    n_running, n_waiting, n_long = settings.pick((N_RUNNING, N_WAITING, LONG), (8, 40, 256))
+    n_steps = settings.pick(200, 5)
     points: list[Json] = []
     for share in (0, 2, 8, 16):
         waiting = n_waiting * share // 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import sqrt
 
 import msgspec
 
@@ -11,6 +12,11 @@ from kvasir.core.groups import STATE_WINDOW, KVGroup, blocks_for
 CACHED_SHARE = 0.25
 """Blocks for the ends of cached prefixes in a windowed group, as a share of the blocks of layers
 that keep every position."""
+SNAPSHOT_SHARE = 1 / 16
+"""The same for snapshots of states at the ends of prompts and turns and where prefixes branch:
+four for each 1,000 tokens."""
+PREFIX_TOKENS = 2048
+"""Of a cached prefix that the default distance of snapshots is best for."""
 
 
 class GroupBytes(msgspec.Struct, frozen=True):
@@ -22,9 +28,11 @@ class GroupBytes(msgspec.Struct, frozen=True):
     """Of one block in all these layers."""
     state_bytes: int = 0
     """Of a sequence's state in all these layers; 0: they keep entries of tokens."""
+    stride: int = 0
+    """Tokens between snapshots of it; 0: there are none but those at borders and branches."""
 
     def group(self, n_blocks: int) -> KVGroup:
-        return KVGroup(n_blocks, self.window, self.state_bytes)
+        return KVGroup(n_blocks, self.window, self.state_bytes, self.stride)
 
 
 class KVDivision(msgspec.Struct, frozen=True):
@@ -51,7 +59,7 @@ class KVDivision(msgspec.Struct, frozen=True):
         windowed = sum(group.block_bytes for group in self.groups if group.window) - states
         full = sum(group.block_bytes for group in self.groups) - windowed - states
         share = CACHED_SHARE if self.is_caching or not full else 0.0
-        least = full + share * windowed or share * states
+        least = full + share * windowed or self._share(self.groups[-1]) * states
         bound = int((n_bytes + windowed + states) / least) + 1
         return bisect_right(range(bound + 1), n_bytes, key=self.n_bytes) - 1
 
@@ -60,15 +68,37 @@ class KVDivision(msgspec.Struct, frozen=True):
             return n
         cached = self._cached(n, group) if self.is_caching else 0
         held = window_blocks(group.window, self.block_size, self.n_seqs, self.n_step_tokens)
+        if group.state_bytes:  # one to go on in, and one that a step not yet committed leaves
+            held = 2 * self.n_seqs
         return min(n, held + cached)
 
     def _cached(self, n: int, group: GroupBytes) -> int:
         """Snapshots of states take no more memory than the blocks that they go with: of large
-        ones there are few, and prefixes that were left last have theirs."""
-        share, beside = int(n * CACHED_SHARE), sum(x.block_bytes for x in self.groups[:-1])
+        ones there are few, those that save most."""
+        share, beside = int(n * self._share(group)), sum(x.block_bytes for x in self.groups[:-1])
         if not group.state_bytes or not beside:
             return share
         return min(share, n * beside // group.block_bytes)
+
+    def _share(self, group: GroupBytes) -> float:
+        """Blocks of a windowed group for what is cached, for each block of tokens."""
+        if not group.state_bytes:
+            return CACHED_SHARE
+        return SNAPSHOT_SHARE + (self.block_size / group.stride if group.stride else 0.0)
+
+
+def best_stride(state_bytes: int, token_bytes: int, block_size: int) -> int:
+    """Tokens between snapshots, whole blocks, by which cached bytes save most computing.
+
+    A prefix of L tokens takes L * token_bytes, and L / stride snapshots. One that ends anywhere
+    saves all but stride / 2 of its tokens, which cost equally much each; their number per byte,
+    (L - stride / 2) / (L * (token_bytes + state_bytes / stride)), is greatest here.
+    """
+    stride = float(PREFIX_TOKENS)
+    if token_bytes:
+        root = sqrt(state_bytes**2 + 2.0 * token_bytes * PREFIX_TOKENS * state_bytes)
+        stride = (root - state_bytes) / token_bytes
+    return max(1, round(stride / block_size)) * block_size
 
 
 def window_blocks(window: int, block_size: int, n_seqs: int, n_tokens: int) -> int:

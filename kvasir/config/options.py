@@ -121,6 +121,15 @@ class EngineOptions:
         choices=("paged", "contiguous"),
     )
     block_size: int = option(16, "int", "Tokens of one KV block, a multiple of 16.", minimum=16)
+    state_stride: int | None = option(
+        None,
+        "int",
+        "Tokens between snapshots of the states of layers that keep no positions (Mamba-2, gated "
+        "delta nets, short convolutions), a multiple of the block size; 0: snapshots at the ends "
+        "of prompts and turns and where prefixes branch alone; default: what saves most "
+        "computing per byte.",
+        minimum=0,
+    )
     kv_memory: int | str | None = option(
         None,
         "size",

@@ -10,7 +10,7 @@ import msgspec
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
-from kvasir.config.kvgroups import KVDivision, divide_layers
+from kvasir.config.kvgroups import GroupBytes, KVDivision, best_stride, divide_layers
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
     DiskConfig,
@@ -58,28 +58,22 @@ def resolve(
     planner = _Planner(_checked(options, model), model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    speculation = planner.speculation()
+    n_drafts = speculation.n_tokens if speculation else max_draft_tokens
+    planner = planner.beside_drafts(n_seqs, n_drafts)
     kv = planner.kv(n_seqs, n_tokens)
     length = planner.length(kv)
     n_tokens = planner.step_tokens(n_tokens, length)
     planner.concurrency(kv, length)
     executor = planner.executor(settings)
-    speculation = planner.speculation()
     return EngineConfig(
         model=ModelSettings(
             options.served_model_name or model.name, planner.dtype(), model.vectors
         ),
         kv=kv,
         scheduler=SchedulerConfig(
-            EngineSizes(
-                vocab_size=model.vocab_size,
-                max_model_len=length,
-                max_num_seqs=n_seqs,
-                max_num_batched_tokens=n_tokens,
-                n_blocks=kv.n_blocks,
-                block_size=kv.block_size,
-                windows=kv.windows,
-            ),
-            max_draft_tokens=speculation.n_tokens if speculation else max_draft_tokens,
+            planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
+            max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
             enable_prefix_caching=planner.options.enable_prefix_caching,
             itl_target=planner.itl_target(),
@@ -122,6 +116,21 @@ class _Planner(msgspec.Struct, frozen=True):
         self.reasons["max_num_batched_tokens"] = f"{length}: the longest text"
         return length
 
+    def sizes(
+        self, kv: KVConfig, length: int, n_seqs: int, n_tokens: int, n_drafts: int
+    ) -> EngineSizes:
+        """States keep the inputs of ``n_drafts`` tokens."""
+        windows = [replace(x, drafts=n_drafts) if x.state_bytes else x for x in kv.windows]
+        return EngineSizes(
+            vocab_size=self.model.vocab_size,
+            max_model_len=length,
+            max_num_seqs=n_seqs,
+            max_num_batched_tokens=n_tokens,
+            n_blocks=kv.n_blocks,
+            block_size=kv.block_size,
+            windows=tuple(windows),
+        )
+
     def itl_target(self) -> float | None:
         """Seconds; None without a target, 0 for one that follows the decodes."""
         asked = self.options.itl_target_ms
@@ -147,6 +156,24 @@ class _Planner(msgspec.Struct, frozen=True):
         if asked is not None:
             self.reasons["speculative_config"] = asked.reason
         return asked
+
+    def beside_drafts(self, n_seqs: int, n_drafts: int) -> _Planner:
+        """With the memory that is left beside what states keep of drafted tokens."""
+        n_bytes = n_seqs * n_drafts * self.model.kept_bytes
+        if not n_bytes:
+            return self
+        free = max(0, self.hardware.free_memory - self.model.weight_bytes)
+        if n_bytes > free:
+            raise ConfigError(
+                f"{n_drafts} drafted tokens of {n_seqs} requests keep {format_size(n_bytes)} "
+                f"beside states, {format_size(free)} are free after the weights: lower "
+                "num_speculative_tokens or --max-num-seqs"
+            )
+        self.reasons["state_drafts"] = (
+            f"{format_size(n_bytes)}: what {n_drafts} drafted tokens in {n_seqs} slots read"
+        )
+        left = self.hardware.free_memory - n_bytes
+        return replace(self, hardware=replace(self.hardware, free_memory=left))
 
     def dtype(self) -> DType:
         """The numerics mode; "auto" survives only where weights are quantized."""
@@ -180,6 +207,7 @@ class _Planner(msgspec.Struct, frozen=True):
             self.model.state_bytes,
             tuple(n * kind.item_bytes + v * kind.scale_bytes for n, v in self.model.kv_layers),
         )
+        layers = self.with_stride(layers, size)
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
         groups = division.divide(n_blocks)
@@ -190,6 +218,36 @@ class _Planner(msgspec.Struct, frozen=True):
                 for group, each in zip(groups, layers, strict=True)
             )
         return KVConfig(kind, size, groups, tuple(each.block_bytes for each in layers))
+
+    def with_stride(self, layers: tuple[GroupBytes, ...], size: int) -> tuple[GroupBytes, ...]:
+        """States, the last group, with the distance of their snapshots."""
+        *others, last = layers
+        asked, is_caching = self.options.state_stride, self.options.enable_prefix_caching
+        if asked is not None and not last.state_bytes:
+            raise ConfigError(
+                f"state_stride {asked} is for layers with a state, and {self.model.name} has none: "
+                "leave --state-stride out"
+            )
+        if asked and not is_caching:
+            raise ConfigError(
+                f"state_stride {asked} places snapshots for the prefix cache: enable prefix caching"
+            )
+        if asked and asked % size:
+            nearest = -(-asked // size) * size
+            raise ConfigError(
+                f"state_stride {asked} is not a multiple of the block size {size}: use {nearest}"
+            )
+        if not last.state_bytes:
+            return layers
+        stride, why = asked or 0, "as asked"
+        if asked is None and is_caching:
+            n_bytes = sum(group.block_bytes for group in others) // size
+            stride = best_stride(last.state_bytes, n_bytes, size)
+            why = f"{format_size(last.state_bytes)} a snapshot, {format_size(n_bytes)} a token"
+        elif asked is None:
+            why = "without the prefix cache"
+        self.reasons["state_stride"] = f"{stride}: {why}"
+        return (*others, replace(last, stride=stride))
 
     def token_bytes(self, kind: KVType) -> int:
         """Keys, values and their scales of one token."""

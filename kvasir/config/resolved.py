@@ -43,6 +43,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     state_bytes: tuple[int, ...] = ()
     """Bytes of the state of a sequence, for each layer that keeps one and no positions. They are
     not among ``windows``."""
+    kept_bytes: int = 0
+    """Bytes that these layers keep of a drafted token."""
     vectors: VectorFacts = NO_VECTORS
     whole_prompts: bool = False
     """Tokens see what follows them: a prompt is computed in one step, and no beginning of it serves

@@ -3,11 +3,11 @@
 Three kinds, as data: ``full`` keeps every position, ``window(n)`` the last n, and ``state(bytes)``
 no position at all but what a recurrent layer (Mamba, linear attention) makes of all of them.
 
-A block of a state group holds the state after the last computed token of its block of tokens. A
-layer reads the block of the token before, and writes the block of its own token: in place inside a
-block, and into a new block where one begins. So a full block is a snapshot that nobody writes any
-more, and is shared, cached, evicted and found like the entries of a window of two positions: the
-newest token's and the one before. A prefix can go on only where a snapshot is.
+A block of a state group holds a state. A layer reads the block of the token before, and writes the
+block of its own token: in place inside a block of tokens, and at the end of one into the same block
+again, or where a snapshot is wanted into another. What is left behind there is a snapshot that
+nobody writes any more, and is shared, cached, evicted and found like the entries of a window of two
+positions: the newest token's and the one before. A prefix can go on only where a snapshot is.
 """
 
 from __future__ import annotations
@@ -46,10 +46,19 @@ class KVGroup:
     """Positions that a token sees, itself included; 0: all up to itself."""
     state_bytes: int = 0
     """Bytes of a sequence's state in all layers of the group; 0: blocks hold entries of tokens."""
+    stride: int = 0
+    """Tokens between snapshots, whole blocks; 0: they stand at borders and branches alone."""
+    drafts: int = 0
+    """Drafted tokens of a row at most whose inputs are kept, for states; 0: no row is a draft."""
 
     def __post_init__(self) -> None:
         if self.state_bytes and self.window != STATE_WINDOW:
             raise KvasirError(f"a state group of window {self.window}: needs {STATE_WINDOW}")
+        if (self.stride or self.drafts) and not self.state_bytes:
+            raise KvasirError(
+                f"snapshots every {self.stride} tokens, inputs kept of {self.drafts} drafted ones, "
+                "of a group without states"
+            )
 
     @property
     def kind(self) -> str:

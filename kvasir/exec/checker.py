@@ -23,6 +23,7 @@ from kvasir.exec.checks import need
 from kvasir.exec.order import before_rows
 from kvasir.exec.rows import depths
 from kvasir.exec.tables import SlotTables
+from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.sched.rows import accepted, is_draft
 
 U64 = NDArray[np.uint64]
@@ -43,6 +44,7 @@ class PlanChecker:
         """Per entry the mark of the sequence that ends with it."""
         self._slots: dict[int, U64] = {}
         """Per slot the marks of its known tokens."""
+        self._states = StateSlots(sizes)
         self._plan: StepPlan | None = None
         self._drawn = Drawn()
         self._writers: dict[tuple[int, int], str] = {}
@@ -67,10 +69,11 @@ class PlanChecker:
         if self._plan is None:
             return
         tables = self._tables.of_rows(self._plan)
-        for row in self._plan.rows:
-            self._read(row, tables[row.slot])
-        for row in self._plan.rows:
-            self._write(row, tables[row.slot])
+        taken = self._states.begin(self._plan)
+        for row, one in zip(self._plan.rows, taken, strict=True):
+            self._read(row, tables[row.slot], one)
+        for row, one in zip(self._plan.rows, taken, strict=True):
+            self._write(row, tables[row.slot], one)
 
     def drew(self, outputs: Sequence[RowOutput], drafts: Sequence[tuple[int, ...]] = ()) -> None:
         """The checked plan has run: which drafts were right is known. ``drafts``: new ones, as in a
@@ -87,6 +90,7 @@ class PlanChecker:
                 known = self._slots[row.slot]
                 tokens = [row.tokens[node] for node in path]
                 self._slots[row.slot] = _go_on(known[: row.start], tokens)
+        self._states.drew(self._plan, outputs)
         self._drawn = Drawn.by(self._plan, outputs, drafts)
 
     def read_block(self, group: int, block: int) -> bytes:
@@ -101,6 +105,8 @@ class PlanChecker:
 
     def move(self, move: Move) -> None:
         for g, marks in enumerate(self._marks):
+            if self._groups[g].state_bytes:
+                continue
             source, target = (self._tables.place(g, move.slot, i) for i in (move.src, move.dst))
             need(marks[source] != NOTHING, f"{move} reads an entry that nobody wrote")
             writer = self._writers.get((g, target[0]))
@@ -122,7 +128,7 @@ class PlanChecker:
         need(other is None, f"{both} write block {block} of group {group}")
         self._writers[group, block] = writer
 
-    def _read(self, row: Row, tables: Tables) -> None:
+    def _read(self, row: Row, tables: Tables, taken: StateStep) -> None:
         """All that the first token sees, which the others see too or more of it."""
         known, size = self._slots.get(row.slot), self._size
         what = f"slot {row.slot} goes on at {row.start}"
@@ -135,13 +141,14 @@ class PlanChecker:
             zip(self._groups, self._marks, tables, strict=True)
         ):
             first = max(0, row.start - group.window + 1) if group.window else 0
-            first = row.start - 1 if group.state_bytes else first
-            if first == row.start:
+            stop = taken.at if group.state_bytes else row.start
+            first = stop - 1 if group.state_bytes else first
+            if first == stop or not stop:
                 continue
-            last = (row.start - 1) // size
+            last = (stop - 1) // size
             found = marks[list(blocks[first // size : last + 1])].reshape(-1)
-            found = found[first % size :][: row.start - first]
-            wrong = np.flatnonzero(found != known[first : row.start])
+            found = found[first % size :][: stop - first]
+            wrong = np.flatnonzero(found != known[first:stop])
             if len(wrong):
                 at = first + int(wrong[0])
                 self._refuse(row, at, g, blocks[at // size], is_written=bool(found[wrong[0]]))
@@ -152,7 +159,7 @@ class PlanChecker:
         by = f"; {writer} of this plan wrote it" if writer else ""
         need(False, f"slot {row.slot} reads entry {at} in block {block}, which {what}{by}")
 
-    def _write(self, row: Row, tables: Tables) -> None:
+    def _write(self, row: Row, tables: Tables, taken: StateStep) -> None:
         size, end = self._size, row.start + len(row.tokens)
         for g, blocks in enumerate(tables):
             for i in range(row.start // size, -(-row.end // size)):
@@ -173,7 +180,10 @@ class PlanChecker:
             held = np.asarray(blocks)
             places = np.arange(row.start, end)
             if group.state_bytes:
-                for at, mark in zip(places, new, strict=True):
+                need(taken.at + len(taken.path) == row.start, f"{row} leaves a gap in a state")
+                before = known[taken.at : row.start]
+                marked = np.concatenate((before, new[: taken.n_certain]))
+                for at, mark in enumerate(marked, taken.at):
                     marks[held[at // size]] = mark
             else:
                 marks[held[places // size], places % size] = new

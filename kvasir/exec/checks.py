@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import KvasirError
@@ -10,6 +11,7 @@ from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.core.plan import MAX_DRAFTS, Copy, Row, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.ir.bundle import DRAFT, POOL, TARGET, Bundle
+from kvasir.sched.rows import is_draft
 
 
 def check_plan(
@@ -34,16 +36,16 @@ def check_plan(
     need(slots.issuperset(slot for slot, _ in plan.commits), "a commit to a slot never opened")
     for copy in plan.copies:
         _check_copy(copy, sizes)
-    if any(group.state_bytes for group in sizes.groups):
-        drafting = [row.slot for row in plan.rows if row.parents or row.n_drafts]
-        need(not (drafting or plan.moves), f"slots {drafting} draft over a state")
+    for group in sizes.groups:
+        if group.state_bytes:
+            _check_states(plan, group)
     for row in plan.rows:
         _check_row(row, sizes, drawn)
         _check_drafts(row)
         for blocks, one in zip(tables[row.slot], sizes.groups, strict=True):
             _check_table(row, blocks, one, sizes.block_size)
-    for group in range(len(sizes.groups)):
-        _check_owners(plan, sizes.block_size, {slot: x[group] for slot, x in tables.items()})
+    for i in range(len(sizes.groups)):
+        _check_owners(plan, sizes.block_size, {slot: x[i] for slot, x in tables.items()})
 
 
 def _check_copy(copy: Copy, sizes: EngineSizes) -> None:
@@ -59,6 +61,16 @@ def _check_copy(copy: Copy, sizes: EngineSizes) -> None:
         0 < copy.n_entries <= sizes.block_size,
         f"{copy.n_entries} entries of {sizes.block_size} copied",
     )
+
+
+def _check_states(plan: StepPlan, group: KVGroup) -> None:
+    """No more is drafted than is kept, and nothing by the executor."""
+    drafting = [row.slot for row in plan.rows if row.parents or row.n_drafts]
+    need(group.drafts > 0 or not (drafting or plan.moves), f"slots {drafting} draft over a state")
+    for row in plan.rows:
+        need(not (group.drafts and row.n_drafts), f"slot {row.slot} asks for drafts over a state")
+        is_kept = not group.drafts or not is_draft(row) or len(row.tokens) <= 1 + group.drafts
+        need(is_kept, f"{len(row.tokens) - 1} drafts over states that keep {group.drafts}")
 
 
 def _check_row(row: Row, sizes: EngineSizes, drawn: Drawn) -> None:
@@ -99,10 +111,13 @@ def _check_drafts(row: Row) -> None:
 
 
 def _check_table(row: Row, blocks: tuple[int, ...], group: KVGroup, block_size: int) -> None:
-    """Blocks are missing only where the row's window has left them."""
+    """Blocks are missing only where the row's window has left them. A state may go on in its block,
+    but comes back to none."""
     end, unseen = row.end, first_block(row.start, group.window, block_size)
     n_gone = blocks[:unseen].count(NO_BLOCK)
-    held = blocks[n_gone:]
+    held: Sequence[int] = blocks[n_gone:]
+    if group.state_bytes:
+        held = [block for block, _ in groupby(held)]
     need(
         len(set(held)) == len(held) and all(0 <= block < group.n_blocks for block in held),
         f"{end} tokens in blocks {blocks} of {block_size}",
@@ -113,7 +128,7 @@ def _check_owners(plan: StepPlan, block_size: int, tables: Mapping[int, tuple[in
     """A block of a group that one row writes belongs to no other row of the step."""
     writers: dict[int, int] = {}
     for row in plan.rows:
-        for block in tables[row.slot][row.start // block_size :]:
+        for block in dict.fromkeys(tables[row.slot][row.start // block_size :]):
             need(block not in writers, f"two rows write block {block}")
             writers[block] = row.slot
     for row in plan.rows:
@@ -123,11 +138,13 @@ def _check_owners(plan: StepPlan, block_size: int, tables: Mapping[int, tuple[in
 
 def check_states(bundle: Bundle, sizes: EngineSizes) -> None:
     """Raises KvasirError unless there is one group for all states of the programs, of their size,
-    or none where they have none."""
+    or none where they have none. No program drafts beside states: its steps would change them."""
     n_bytes = sum(spec.state_bytes for spec in bundle.kv)
     found = [group.state_bytes for group in sizes.groups if group.state_bytes]
     if found != [n_bytes] * (n_bytes > 0):
         raise KvasirError(f"state groups of {found} bytes; the programs keep {n_bytes} a sequence")
+    if n_bytes and bundle.draft is not None:
+        raise KvasirError(f"a program drafts beside states of {n_bytes} bytes: leave it out")
 
 
 def refuse_programs(bundle: Bundle) -> None:

@@ -25,6 +25,7 @@ from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import PlainMasks
 from kvasir.exec.pooling import PooledSlots, StepPool
 from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
+from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -84,17 +85,14 @@ class _Window(_Past):
 
 
 class _Accumulated(_Past):
-    """The state after the tokens so far, which alone is kept of them."""
-
-    def __init__(self, row: Row, state: int) -> None:
-        super().__init__(row, state)
-        self.state = state
-
-    def seen(self, i: int) -> int:
-        return self.state
+    """The state after each token, which alone is kept of those so far."""
 
     def add(self, entry: int) -> None:
-        self.state = _mix((self.state + _GOLDEN) ^ entry)
+        self.states.append(_mix((self.seen(len(self.states)) + _GOLDEN) ^ entry))
+
+    @property
+    def states(self) -> list[int]:
+        return self._sums
 
 
 class FakeExecutor(LocalExecutor[PlainMasks]):
@@ -134,6 +132,11 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         self._drawn = Drawn()
         self._pooled = PooledSlots()
         self._sums: dict[int, int] = {}
+        self._taken = StateSlots(sizes)
+        self._rows: dict[int, StateStep] = {}
+        """By slot, of the running plan."""
+        self._kept: dict[int, list[int]] = {}
+        """By slot the states after each token of the newest row that drafted."""
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes`` or names what it may not."""
@@ -149,6 +152,8 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         self.prepare(plan)
         if self._checker is not None:
             self._checker.rows()
+        taken = self._taken.begin(plan)
+        self._rows = {row.slot: one for row, one in zip(plan.rows, taken, strict=True)}
         wanted = count()
         seen: list[int] = []
         outputs = tuple(
@@ -160,6 +165,7 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         drafts = self._draft(plan, outputs)
         if self._checker is not None:
             self._checker.drew(outputs, drafts)
+        self._taken.drew(plan, outputs)
         self._drawn = Drawn.by(plan, outputs, drafts)
         seconds = self._seconds(plan) if self._seconds else 0.0
         return StepResult(outputs, seconds, drafts=drafts, vectors=vectors)
@@ -215,6 +221,8 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         if self._checker is not None:
             self._checker.move(move)
         for group, kv in enumerate(self._kv):
+            if self.sizes.groups[group].state_bytes:
+                continue  # what rows draft is kept beside states
             src, dst = (self.tables.place(group, move.slot, i) for i in (move.src, move.dst))
             kv[:, *dst] = kv[:, *src]
 
@@ -257,10 +265,14 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
             for past, kv, blocks in zip(pasts, kvs, tables, strict=True):
                 past.add(entry)
                 if isinstance(past, _Accumulated):
-                    kv[blocks[(row.start + i) // self.sizes.block_size]] = past.state
+                    if i < self._rows[row.slot].n_certain:
+                        kv[blocks[(row.start + i) // self.sizes.block_size]] = past.states[i]
                 else:
                     kv[self._at(blocks, row.start + i)] = entry
             seen.append((context + entry) & _MASK)
+        for past in pasts:
+            if isinstance(past, _Accumulated) and self._rows[row.slot].n_certain < len(tokens):
+                self._kept[row.slot] = past.states
         return seen
 
     def _past(
@@ -268,8 +280,12 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
     ) -> _Past:
         window = self.sizes.groups[group].window
         if self.sizes.groups[group].state_bytes:
-            before_row = (row.start - 1) // self.sizes.block_size
-            return _Accumulated(row, int(kv[blocks[before_row], 0]) if row.start else 0)
+            taken, size = self._rows[row.slot], self.sizes.block_size
+            for at, node in enumerate(taken.path, taken.at):
+                kv[blocks[at // size]] = self._kept[row.slot][node]
+            return _Accumulated(
+                row, int(kv[blocks[(row.start - 1) // size], 0]) if row.start else 0
+            )
         n_gone = blocks.count(NO_BLOCK)
         first = n_gone * self.sizes.block_size
         n_blocks = -(-row.start // self.sizes.block_size)

@@ -14,6 +14,7 @@ from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.rows import depths, logit_rows, token_types
 from kvasir.exec.tables import SlotTables
+from kvasir.exec.taken import StateSlots
 
 MAX_TOP = MAX_LOGPROB_IDS
 """Tokens beside its own that a logit row can report."""
@@ -44,6 +45,11 @@ class StepArrays:
         }
         for name in _RARE & set(inputs):
             self.arrays[name] = np.zeros(t, i32)
+        self._states = StateSlots(sizes)
+        if most := self._states.most:
+            names = ("state_at", "n_certain", "slots")
+            self.arrays |= {name: np.zeros(s, i32) for name in names}
+            self.arrays["taken"] = np.zeros((s, most), i32)
         self._max_drafts = max_drafts
         if max_drafts:
             self.arrays["n_drafts"] = np.zeros(s, i32)
@@ -75,8 +81,30 @@ class StepArrays:
             self._set("ends", [row.end for row in rows for _ in row.tokens])
         if self._max_drafts:
             self._set("n_drafts", [row.n_drafts for row in rows])
+        if self._states.most:
+            self._write_states(plan)
         self._write_tables(rows, tables)
         self._write_logit_rows(rows, begins)
+
+    def keep_inputs(self, n_columns: int) -> int:
+        """Where states may be drafted over: ``n_columns`` numbers of each token, in each slot; of
+        how many tokens."""
+        if most := self._states.most:
+            n_slots = len(self.arrays["slots"])
+            self.arrays["kept_inputs"] = np.zeros((n_slots, most, n_columns), np.float32)
+        return self._states.most
+
+    def drew(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> None:
+        """The plan that was written has run."""
+        self._states.drew(plan, outputs)
+
+    def _write_states(self, plan: StepPlan) -> None:
+        taken = self._states.begin(plan)
+        self._set("state_at", [one.at for one in taken])
+        self._set("n_certain", [one.n_certain for one in taken])
+        self._set("slots", [row.slot for row in plan.rows])
+        for s, one in enumerate(taken):
+            self.arrays["taken"][s, : len(one.path)] = one.path
 
     def _write_tables(self, rows: Sequence[Row], tables: SlotTables) -> None:
         written, versions = self._written, tables.versions

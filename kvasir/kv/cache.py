@@ -12,10 +12,13 @@ from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, first_block
 from kvasir.kv.keys import KeyChain
 from kvasir.kv.pool import BlockPool
 from kvasir.kv.radix import Node, RadixTree
+from kvasir.kv.snapshots import SnapshotPool
 from kvasir.kv.table import BlockTable
 
 OnEvict = Callable[[bytes, int, int], None]
 """Is told key, group and block of what is about to lose its contents."""
+Seconds = Callable[[int, int], float]
+"""What it costs to compute so many tokens after so many others."""
 NODES_PER_BLOCK = 8
 """Prefixes known for each block: those that hold none any more, but lead to others, are bounded."""
 
@@ -30,6 +33,13 @@ class Hit(msgspec.Struct, frozen=True):
     source: tuple[int, ...] = ()
     """Per group a block whose first ``n_part`` entries are those that come next."""
     n_part: int = 0
+    reach: int = 0
+    """Full blocks that are known, ``node``'s included: past it a state lacks."""
+
+
+def n_tokens_of(n_tokens: int, start: int) -> float:
+    """The costs of tokens where nobody measures."""
+    return float(n_tokens)
 
 
 class PrefixCache:
@@ -39,21 +49,24 @@ class PrefixCache:
     gives up the last one first. So in the order in which cached blocks were given up, each comes
     before the ones it follows, and taking the oldest always takes a leaf. Blocks of a windowed
     group come and go one by one: a prefix may lack them, and is found when those are there that a
-    token after it sees.
+    token after it sees. So do snapshots of states, which stand where they are of use.
     """
 
     def __init__(
-        self, groups: Sequence[KVGroup], block_size: int, on_evict: OnEvict | None = None
+        self,
+        groups: Sequence[KVGroup],
+        block_size: int,
+        on_evict: OnEvict | None = None,
+        seconds: Seconds = n_tokens_of,
     ) -> None:
-        """``on_evict``: for blocks that gave finite logits."""
+        """``on_evict``: for blocks that gave finite logits. ``seconds``: what a snapshot saves."""
         self.block_size = block_size
         self._on_evict = on_evict
         self.groups = tuple(groups)
         self.tree = RadixTree([group.window for group in groups])
-        self.pools = tuple(
-            BlockPool(group.n_blocks, group.window, self.tree.by_block[i], partial(self.evict, i))
-            for i, group in enumerate(groups)
-        )
+        self._seconds = seconds
+        self._keeps_all = any(not group.window for group in groups)
+        self.pools = tuple(self._pool(i, group) for i, group in enumerate(groups))
         self._windowed = tuple((i, x.window) for i, x in enumerate(groups) if x.window)
         self._has_states = any(group.state_bytes for group in groups)
         self._max_nodes = NODES_PER_BLOCK * sum(group.n_blocks for group in groups)
@@ -69,25 +82,32 @@ class PrefixCache:
         size = self.block_size
         n_full = n_tokens // size
         nodes = self.tree.match(chain.root, chain.keys(n_full), n_full)
+        reach = len(nodes) - 1
         if self._windowed:
             del nodes[self._depth(nodes) + 1 :]
         depth, node = len(nodes) - 1, nodes[-1]
+        if self._has_states:
+            return Hit(node, self._tables(nodes, depth * size), reach=reach)
         start, stop = depth * size, min(n_tokens, (depth + 1) * size)
         source, n_part = None, 0
-        if node.children and start < stop and not self._has_states:
+        if node.children and start < stop:
             source, n_part = self.tree.part(node, chain.words(start, stop))
         if source is None or NO_BLOCK in source.blocks:
-            return Hit(node, self._tables(nodes, start))
-        return Hit(node, self._tables(nodes, start + n_part), tuple(source.blocks), n_part)
+            return Hit(node, self._tables(nodes, start), reach=depth)
+        return Hit(node, self._tables(nodes, start + n_part), tuple(source.blocks), n_part, depth)
 
-    def extended(self, hit: Hit, depth: int) -> Hit:
+    def extended(self, hit: Hit, chain: KeyChain, depth: int) -> Hit:
         """The beginning of ``depth`` >= ``hit``'s full blocks: without a part of a block, and
-        without blocks that no token after ``depth`` sees."""
+        without blocks that no token after ``depth`` sees; of groups that keep everything as far as
+        they are known."""
         tables = []
-        for pool, blocks in zip(self.pools, hit.tables, strict=True):
+        reach = min(hit.reach, depth)
+        nodes = self.tree.match(chain.root, chain.keys(reach), reach)
+        for group, (pool, blocks) in enumerate(zip(self.pools, hit.tables, strict=True)):
             first = first_block(depth * self.block_size, pool.window, self.block_size)
-            tables.append((*[NO_BLOCK] * first, *blocks[first:]))
-        return Hit(hit.node, tuple(tables))
+            known = [] if pool.window else [x.blocks[group] for x in nodes[1 + len(blocks) :]]
+            tables.append((*[NO_BLOCK] * first, *blocks[first:], *known))
+        return Hit(hit.node, tuple(tables), reach=max(hit.reach, depth))
 
     def n_tokens(self, hit: Hit) -> int:
         """Of a hit."""
@@ -129,7 +149,7 @@ class PrefixCache:
             return None
         i = node.depth
         key, tokens = chain.block(i)
-        blocks = table.at(i)
+        blocks = table.full(i)
         known = self.tree.get(key)
         if known is not None and self._is_bound(blocks, known):
             return None
@@ -172,6 +192,21 @@ class PrefixCache:
                     self._on_evict(node.key, other, held)
         self._forget(self.tree.evict(group, block))
 
+    def supersede(self, old: Node, new: Node, table: BlockTable) -> None:
+        """Snapshots of a turn's borders from ``old`` on go, without being evicted, when one after
+        ``new`` is there, unless somebody holds them or another prefix branches from there."""
+        node: Node | None = new.parent
+        while node is not None and node.depth >= max(1, old.depth):
+            if len(node.children) == 1:
+                for group in table.passing(node.depth):
+                    self._drop_passing(group, node.blocks[group], new.blocks[group])
+            node = node.parent
+
+    def _drop_passing(self, group: int, block: int, newer: int) -> None:
+        if NO_BLOCK not in (block, newer) and not self.pools[group].refs(block):
+            self._forget(self.tree.evict(group, block))
+            self.pools[group].forget((block,))
+
     def cached(self) -> Iterator[tuple[bytes, int, int]]:
         """Key, group and block of what has no owner and gave finite logits, the last to go first.
         The cache must not change meanwhile."""
@@ -194,6 +229,25 @@ class PrefixCache:
             pool.check()
             if not pool.window:
                 self._check_order(group, pool)
+
+    def _pool(self, group: int, of: KVGroup) -> BlockPool:
+        known, evict = self.tree.by_block[group], partial(self.evict, group)
+        if not of.state_bytes:
+            return BlockPool(of.n_blocks, of.window, known, evict)
+        # a prefix is known by its blocks: where nothing else has any, each has a snapshot
+        stride = of.stride if self._keeps_all else self.block_size
+        saves = partial(self._saves, group)
+        return SnapshotPool(of.n_blocks, of.window, known, evict, saves, stride)
+
+    def _saves(self, group: int, block: int) -> float:
+        """Seconds, if the next prefix begins with this snapshot instead of the one before it."""
+        node = self.tree.by_block[group][block]
+        up = node.parent
+        while up is not None and up.parent is not None and up.blocks[group] == NO_BLOCK:
+            up = up.parent
+        n_before = up.depth if up is not None else 0
+        size = self.block_size
+        return self._seconds((node.depth - n_before) * size, n_before * size)
 
     def _check_order(self, group: int, pool: BlockPool) -> None:
         place = {block: i for i, block in enumerate(pool.cached())}

@@ -60,7 +60,7 @@ def _has_all(cache: PrefixCache, table: BlockTable, n_tokens: int) -> bool:
     """Whether windowed groups still have what a token at ``n_tokens`` sees."""
     size = cache.block_size
     return all(
-        table.at(i)[group] != NO_BLOCK
+        table.full(i)[group] != NO_BLOCK
         for group, pool in enumerate(cache.pools)
         if pool.window
         for i in range(first_block(n_tokens, pool.window, size), -(-n_tokens // size))

@@ -66,7 +66,7 @@ class KVCacheManager:
             windows, mode = [group.window for group in groups], config.preemption_mode
             self.tier = DiskTier(disk, windows, size, prefill_seconds, mode=mode, clock=clock)
         on_evict = None if self.tier is None else self.tier.evicted
-        self.cache = PrefixCache(groups, size, on_evict)
+        self.cache = PrefixCache(groups, size, on_evict, prefill_seconds)
         self.holders = Holders(clock)
         self.n_queried = 0
         self.n_hit = 0
@@ -75,6 +75,8 @@ class KVCacheManager:
         self._is_caching = config.enable_prefix_caching
         """What nobody holds stays; else requests share by forks alone."""
         self._has_windows = any(group.window for group in groups)
+        self._has_states = any(group.state_bytes for group in groups)
+        self._n_drafts = max((group.drafts for group in groups), default=0)
         self._nothing = self.cache.find(KeyChain(b"", (), size), 0)
         """For a request that there is nothing to find for."""
         self._computing: Counter[tuple[int, bytes]] = Counter()
@@ -120,11 +122,10 @@ class KVCacheManager:
         if on_disk is not None and on_disk.depth > depth:
             n_found, n_loaded = on_disk.depth * size, (on_disk.depth - depth) * size
             depth = on_disk.depth
-            hit = cache.extended(hit, depth)
+            hit = cache.extended(hit, self._chain(holder), depth)
             fits = cache.fits(hit, n_held, n_spare)
         if self._computing and (depth + 1) * size <= n_cachable:
-            key = self._chain(holder).keys(depth + 1)[depth]
-            is_coming |= any([(rank, key) in self._computing for rank in range(holder.rank + 1)])
+            is_coming |= self._is_computing(holder, depth, max(depth, hit.reach) + 1)
         return Match(hit, n_cachable, n_found, fits, n_loaded, is_coming, on_disk)
 
     def n_cached(self, holder: Holder, n_tokens: int) -> int:
@@ -135,6 +136,11 @@ class KVCacheManager:
         """Give ``holder`` what was matched, and all blocks of its first ``n_held`` tokens, of a
         windowed group the next one."""
         hit, table = match.hit, holder.table
+        if self._has_states:
+            # the next choice, or turn, begins after the first; prefixes branch at the second
+            n_known, size = len(holder.tokens), self.cache.block_size
+            borders = {(n_known - 1) // size, hit.reach, match.n_tokens // size}
+            table.leave_snapshots(n_known, borders)
         if hit.n_part:
             self._sources[-1].append(self.cache.hold_source(hit))
         table.adopt(hit.tables)
@@ -174,9 +180,12 @@ class KVCacheManager:
 
         ``is_proven``: logits after them were finite.
         """
+        before = holder.node
         self._vouch(holder, n_tokens, is_proven)
         if self._has_windows:
             holder.news_at = min(holder.news_at, holder.table.give_back(n_tokens))
+        if self._has_states and before is not None and holder.node not in (None, before):
+            self.cache.supersede(before, holder.node, holder.table)
 
     def distrust(self, holder: Holder) -> None:
         """The logits of a request were not finite: forget its blocks that nobody vouches for."""
@@ -186,12 +195,16 @@ class KVCacheManager:
     def end(self, holder: Holder, n_kept: int | None = None) -> None:
         """A request runs no more: its blocks go, but for those of its first ``n_kept`` tokens, if
         it is kept."""
-        holder.node = None
+        node, holder.node = holder.node, None
         self._expect(holder)
         if n_kept is None:
             self.holders.remove(holder)
-        else:
-            self.holders.keep(holder, n_kept)
+            return
+        self.holders.keep(holder, n_kept)
+        while self._has_states and node is not None and node.is_live and node.parent is not None:
+            if holder.table.hold_snapshot(node.depth, node.blocks):
+                break
+            node = node.parent
 
     def forget(self, holder: Holder) -> None:
         """A waiting request will not start."""
@@ -244,6 +257,13 @@ class KVCacheManager:
     def _find(self, holder: Holder, n_tokens: int) -> Hit:
         return self.cache.find(self._chain(holder), n_tokens if self._is_caching else 0)
 
+    def _is_computing(self, holder: Holder, first: int, stop: int) -> bool:
+        """Whether one of its class, or a higher one, computes one of its blocks [first, stop)."""
+        chain = self._chain(holder)
+        keys = chain.keys(min(stop, chain.n_full))[first:stop]
+        ranks = range(holder.rank + 1)
+        return any([(rank, key) in self._computing for key in keys for rank in ranks])
+
     def _fork(self, holder: Holder, hit: Hit, n_tokens: int) -> tuple[Hit, bool]:
         """``hit``, or what the parent has more; whether that computes more."""
         parent = self.holders.get(holder.parent)
@@ -252,6 +272,7 @@ class KVCacheManager:
         n_ready = parent.n_computed
         if parent.until is None:
             n_ready = min(len(parent.tokens), self._n_ready(parent))
+        n_ready = max(0, n_ready - self._n_drafts)  # its state may lack the last ones
         return fork(self.cache, hit, parent, n_ready, holder, n_tokens)
 
     def _on_disk(self, holder: Holder, hit: Hit, n_tokens: int, n_spare: int) -> OnDisk | None:
@@ -261,7 +282,9 @@ class KVCacheManager:
         if not self.cache.fits(hit, n_tokens + 1, n_spare):
             return OnDisk(depth)
         chain, was_preempted = self._chain(holder), holder.epoch > 0
-        return self.tier.find(holder, chain, depth, n_full, was_preempted=was_preempted)
+        return self.tier.find(
+            holder, chain, depth, n_full, was_preempted=was_preempted, reach=hit.reach
+        )
 
     def _load(self, holder: Holder, match: Match) -> Node | None:
         """What disk gave becomes known, as if it had been computed; the last node. What memory has
@@ -317,7 +340,7 @@ def _check_known(holder: Holder) -> None:
     """Raises KvasirError unless ``holder`` has the blocks that it made known."""
     node = holder.node
     while node is not None and node.is_live and node.parent is not None:
-        held = holder.table.at(node.depth - 1)
+        held = holder.table.full(node.depth - 1)
         pairs = zip(held, node.blocks, strict=True)
         if any(own not in (known, NO_BLOCK) for own, known in pairs):
             raise KvasirError(f"request {holder.id} holds {held}, not {node.blocks}")

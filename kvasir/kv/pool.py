@@ -63,6 +63,10 @@ class BlockPool:
         self._check_id(block)
         return self._refs[block]
 
+    def is_shared(self, block: int) -> bool:
+        """Whether its contents are somebody else's as well, or known, so that none may write it."""
+        return self._refs[block] > 1 or block in self._known
+
     def n_idle(self, blocks: Iterable[int]) -> int:
         """How many of ``blocks`` have no owner."""
         refs = self._refs

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.groups import NO_BLOCK, Tables, blocks_for, first_block
+from kvasir.kv.lines import BlockLine, StateLine
 from kvasir.kv.pool import BlockPool
+from kvasir.kv.snapshots import SnapshotPool
 
 
 class BlockTable:
@@ -17,12 +19,11 @@ class BlockTable:
     """
 
     def __init__(self, pools: Sequence[BlockPool], block_size: int) -> None:
-        self._pools = pools
         self._block_size = block_size
-        self._groups = [(group, list[int](), pool) for group, pool in enumerate(pools)]
-        self._blocks = [blocks for _, blocks, _ in self._groups]
-        self._n_gone = [0] * len(pools)
-        """Per group, blocks that were given back."""
+        self._lines = [
+            StateLine(pool, block_size) if isinstance(pool, SnapshotPool) else BlockLine(pool)
+            for pool in pools
+        ]
         self.n_tokens = 0
         """Tokens that the blocks of every group hold; only the table changes it."""
         self.news: list[tuple[int, int, int]] = []
@@ -30,56 +31,77 @@ class BlockTable:
 
     def at(self, index: int) -> tuple[int, ...]:
         """Per group the block ``index``."""
-        return tuple([blocks[index] for blocks in self._blocks])
+        return tuple([line.blocks[index] for line in self._lines])
+
+    def full(self, index: int) -> tuple[int, ...]:
+        """Per group the block that holds what belongs to the full block ``index`` of the tokens;
+        NO_BLOCK where a state has gone on without a snapshot."""
+        return tuple([line.full(index) for line in self._lines])
 
     @property
     def n_held(self) -> int:
         """Blocks of all groups that the table owns."""
-        return sum(map(len, self._blocks)) - sum(self._n_gone)
+        return sum([len(line.held()) for line in self._lines])
 
     def held(self, group: int) -> list[int]:
         """Blocks of ``group`` that the table owns."""
-        return self._blocks[group][self._n_gone[group] :]
+        return self._lines[group].held()
+
+    def leave_snapshots(self, n_tokens: int, borders: Collection[int]) -> None:
+        """Of states: after ``borders`` full blocks, and at the newest border past ``n_tokens``."""
+        for line in self._states():
+            line.borders, line.turn = borders, blocks_for(n_tokens, self._block_size)
+
+    def hold_snapshot(self, border: int, blocks: Sequence[int]) -> bool:
+        """Own of each state what ``blocks`` have after ``border`` full blocks, in place of what it
+        would go on with; False when they lack one."""
+        lines = [(x, blocks[g]) for g, x in enumerate(self._lines) if isinstance(x, StateLine)]
+        if any(block == NO_BLOCK or border > len(line.blocks) for line, block in lines):
+            return False
+        for line, block in lines:
+            line.hold(border - 1, block)
+        return True
+
+    def passing(self, border: int) -> list[int]:
+        """Groups whose snapshot after ``border`` full blocks is of use until there is a newer one
+        only."""
+        lines = enumerate(self._lines)
+        return [g for g, x in lines if isinstance(x, StateLine) and not x.lasts(border)]
 
     def try_grow(self, n_tokens: int) -> bool:
         """Hold at least ``n_tokens``; False, changing nothing, if blocks run out."""
         if n_tokens <= self.n_tokens:
             return True
         n_blocks = -(-n_tokens // self._block_size)
-        for _, blocks, pool in self._groups:
-            if n_blocks - len(blocks) > pool.n_available:
+        for line in self._lines:
+            if line.n_fresh(n_blocks) > line.pool.n_available:
                 return False
-        self._grow(n_blocks, self._groups)
+        self._grow(n_blocks, self._lines)
         return True
 
     def room(self) -> int:
         """Tokens that the table could hold now."""
-        n_blocks = min(len(blocks) + pool.n_available for _, blocks, pool in self._groups)
-        return n_blocks * self._block_size
+        return min([line.most() for line in self._lines]) * self._block_size
 
     def grow(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens``. Raises CapacityError, changing nothing, if blocks run out."""
         if n_tokens > self.n_tokens:
-            self._grow(blocks_for(n_tokens, self._block_size), self._groups)
+            self._grow(blocks_for(n_tokens, self._block_size), self._lines)
 
     def grow_full(self, n_tokens: int) -> None:
         """Hold at least ``n_tokens`` in the groups that give back nothing. Raises CapacityError."""
-        full = [each for each in self._groups if not each[2].window]
+        full = [line for line in self._lines if not line.pool.window]
         self._grow(blocks_for(n_tokens, self._block_size), full)
 
     def adopt(self, tables: Tables) -> None:
         """Begin an empty table with a share of blocks that are full and read only; those that a
         group lacks come first."""
-        if any(self._blocks):
+        if any(line.blocks for line in self._lines):
             raise KvasirError(f"a table of {self.n_tokens} tokens cannot begin with others")
         if not any(tables):
             return
-        for group, (pool, adopted) in enumerate(zip(self._pools, tables, strict=True)):
-            n_gone = adopted.count(NO_BLOCK) if pool.window else 0
-            pool.share(adopted[n_gone:])
-            self._blocks[group].extend(adopted)
-            self._n_gone[group] = n_gone
-            self.news.append((group, n_gone, len(adopted)))
+        for group, (line, adopted) in enumerate(zip(self._lines, tables, strict=True)):
+            self.news.append((group, line.adopt(adopted), len(adopted)))
         self._count()
 
     def replace(self, group: int, index: int, block: int) -> None:
@@ -88,11 +110,7 @@ class BlockTable:
         Rows planned before may still read the old block: steps run in order, so they do before
         any new owner writes it.
         """
-        pool, blocks = self._pools[group], self._blocks[group]
-        pool.share((block,))
-        pool.free((blocks[index],))
-        blocks[index] = block
-        self.news.append((group, index, index + 1))
+        self.news.append((group, self._lines[group].replace(index, block), index + 1))
 
     def give_back(self, n_tokens: int) -> int:
         """Give back what no token at position ``n_tokens`` or later sees, the first block first;
@@ -102,32 +120,29 @@ class BlockTable:
         these blocks, and what is full of them is known to the cache.
         """
         for group, n_gone in self._to_give(n_tokens):
-            blocks, before = self._blocks[group], self._n_gone[group]
-            self._pools[group].free(blocks[before:n_gone])
-            blocks[before:n_gone] = [NO_BLOCK] * (n_gone - before)
-            self._n_gone[group] = n_gone
+            line = self._lines[group]
+            before = line.n_gone
+            line.give(n_gone)
             self.news.append((group, before, n_gone))
-        groups = [(n + 1, x.window) for n, x in zip(self._n_gone, self._pools, strict=True)]
+        groups = [(line.n_gone + 1, line.pool.window) for line in self._lines]
         nexts = (i * self._block_size + window - 1 for i, window in groups if window)
         return min(nexts, default=sys.maxsize)
 
     def gives_back(self, n_tokens: int) -> bool:
         """Whether ``give_back`` would give any."""
-        return bool(self._to_give(n_tokens))
+        return any([self._lines[group].leaving(n) for group, n in self._to_give(n_tokens)])
 
     def trim(self, n_tokens: int) -> None:
         """Give back the blocks past ``n_tokens``, the last one first: what is cached of them goes
         in that order, so that no block goes before those that follow it."""
-        keep = blocks_for(n_tokens, self._block_size)
-        for group, (pool, blocks) in enumerate(zip(self._pools, self._blocks, strict=True)):
-            pool.free(reversed(blocks[max(keep, self._n_gone[group]) :]))
-            del blocks[keep:]
-            self._n_gone[group] = min(self._n_gone[group], keep)
+        for line in self._lines:
+            line.trim(blocks_for(n_tokens, self._block_size))
         self._count()
 
     def take_news(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """What changed since the last time, as it is now: (group, first, blocks from there on)."""
-        told = [(g, first, tuple(self._blocks[g][first:end])) for g, first, end in self.news]
+        lines = self._lines
+        told = [(g, first, tuple(lines[g].blocks[first:end])) for g, first, end in self.news]
         self.news.clear()
         return told
 
@@ -136,25 +151,28 @@ class BlockTable:
         self.trim(0)
         self.news.clear()
 
-    def _grow(self, n_blocks: int, groups: Sequence[tuple[int, list[int], BlockPool]]) -> None:
-        for _, blocks, pool in groups[1:]:  # the first one requires them itself
-            pool.require(n_blocks - len(blocks))
-        for group, blocks, pool in groups:
-            if n_blocks > len(blocks):
-                self.news.append((group, len(blocks), n_blocks))
-                blocks.extend(pool.allocate(n_blocks - len(blocks)))
+    def _grow(self, n_blocks: int, lines: Sequence[BlockLine]) -> None:
+        for line in lines:
+            line.pool.require(line.n_fresh(n_blocks))
+        for group, line in enumerate(self._lines):
+            if line in lines and n_blocks > len(line.blocks):
+                self.news.append((group, len(line.blocks), n_blocks))
+                line.grow(n_blocks)
         self._count()
 
+    def _states(self) -> list[StateLine]:
+        return [line for line in self._lines if isinstance(line, StateLine)]
+
     def _count(self) -> None:
-        self.n_tokens = min(map(len, self._blocks)) * self._block_size
+        self.n_tokens = min([len(line.blocks) for line in self._lines]) * self._block_size
 
     def _to_give(self, n_tokens: int) -> list[tuple[int, int]]:
         """Windowed groups with blocks to give back, and how many are gone afterwards."""
         found = []
-        for group, pool in enumerate(self._pools):
-            if pool.window:
-                n_gone = first_block(n_tokens, pool.window, self._block_size)
-                n_gone = min(n_gone, len(self._blocks[group]))
-                if n_gone > self._n_gone[group]:
+        for group, line in enumerate(self._lines):
+            if line.pool.window:
+                n_gone = first_block(n_tokens, line.pool.window, self._block_size)
+                n_gone = min(n_gone, len(line.blocks))
+                if n_gone > line.n_gone:
                     found.append((group, n_gone))
         return found

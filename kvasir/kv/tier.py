@@ -90,6 +90,8 @@ class OnDisk(msgspec.Struct, frozen=True):
 class _Loading(msgspec.Struct, frozen=True):
     start: int
     """Blocks that memory held when it began."""
+    reach: int
+    """Blocks of which it held all but states and windows then, and which are not loaded."""
     on_disk: OnDisk
     fetch: Fetch
     n_bytes: int
@@ -166,19 +168,27 @@ class DiskTier:
         self.disk.clear()
 
     def find(
-        self, owner: Hashable, chain: KeyChain, start: int, stop: int, *, was_preempted: bool
+        self,
+        owner: Hashable,
+        chain: KeyChain,
+        start: int,
+        stop: int,
+        *,
+        was_preempted: bool,
+        reach: int = 0,
     ) -> OnDisk | None:
         """Blocks from ``start`` on, before ``stop``, that are ready to be loaded; none of them when
-        computing is faster. None while they are read: ``owner`` asks again."""
+        computing is faster. None while they are read: ``owner`` asks again. ``reach``: blocks that
+        memory has in all groups that keep everything."""
         nothing = OnDisk(start)
-        loading = self._current(owner, start)
+        loading = self._current(owner, start, reach)
         if loading is not None and loading.fetch.is_done:
             return loading.on_disk
         if self._refused.get(owner) == start or self._clock() >= self._until.get(owner, inf):
             self._cancel(owner)
             return nothing
         if loading is None and not self._must_wait(chain, start, stop):
-            on_disk = self._on_disk(chain, start, stop)
+            on_disk = self._on_disk(chain, start, stop, reach)
             if on_disk.depth == start:
                 return nothing
             n_bytes = sum(self.disk.size(name) for _, _, name in on_disk.names)
@@ -186,7 +196,8 @@ class DiskTier:
                 self._refused[owner] = start
                 return nothing
             fetch = self.disk.fetch([name for _, _, name in on_disk.names])
-            self._loading[owner] = _Loading(start, on_disk, fetch, n_bytes)
+            held = min(reach, on_disk.depth)
+            self._loading[owner] = _Loading(start, held, on_disk, fetch, n_bytes)
         self._until.setdefault(owner, self._clock() + MAX_LOAD_SECONDS)
         return None
 
@@ -204,12 +215,12 @@ class DiskTier:
         self._until.pop(owner, None)
         self._refused.pop(owner, None)
 
-    def _current(self, owner: Hashable, start: int) -> _Loading | None:
+    def _current(self, owner: Hashable, start: int, reach: int) -> _Loading | None:
         """What is on its way, unless memory holds more or less by now, or a block was damaged."""
         loading = self._loading.get(owner)
         if loading is None:
             return None
-        if loading.start != start:
+        if loading.start != start or loading.reach > reach:
             self.forget(owner)
             return None
         if loading.fetch.is_done and not loading.is_whole:
@@ -249,13 +260,16 @@ class DiskTier:
         self._n_refused += 1
         return self._n_refused % RETRY == 0
 
-    def _on_disk(self, chain: KeyChain, start: int, stop: int) -> OnDisk:
-        """The longest run on disk that ends with all blocks that a next token sees."""
+    def _on_disk(self, chain: KeyChain, start: int, stop: int, reach: int) -> OnDisk:
+        """The longest run on disk that ends with all blocks that a next token sees. Before
+        ``reach`` the blocks of groups that keep everything are in memory."""
         keys, room = chain.keys(stop), self._room()
         runs, depth = [0] * len(self._windows), start
         for i in range(start, stop):
             names = [block_name(keys[i], group) for group in range(len(self._windows))]
-            is_there = [name in self.disk for name in names]
+            both = list(zip(names, self._windows, strict=True))
+            names = [name for name, window in both if window or i >= reach]
+            is_there = [name in self.disk or not (w or i >= reach) for name, w in both]
             room -= sum(map(self.disk.size, names))
             runs = [run + 1 if there else 0 for run, there in zip(runs, is_there, strict=True)]
             firsts = [self._first(start, i + 1, window) for window in self._windows]
@@ -269,7 +283,7 @@ class DiskTier:
             (i, group, block_name(keys[i], group))
             for i in range(start, depth)
             for group, window in enumerate(self._windows)
-            if i >= self._first(start, depth, window)
+            if i >= self._first(start, depth, window) and (window or i >= reach)
         ]
         return OnDisk(depth, tuple(wanted))
 

@@ -63,6 +63,7 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         kv_vectors_per_token=sum(x.kv_vectors for x in config.kv_layers),
         windows=config.windows,
         state_bytes=config.state_bytes,
+        kept_bytes=config.kept_bytes,
         kv_layers=tuple((x.kv_vectors * x.head_dim, x.kv_vectors) for x in config.kv_layers)
         if config.windows
         else (),

@@ -310,6 +310,15 @@ class ModelConfig(msgspec.Struct, frozen=True):
             sizes += layer.scan.state_sizes if layer.scan is not None else ()
         return tuple(STATE_ITEM_BYTES * size for size in sizes)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of a drafted token: what layers with a state keep until it is known whether it is right:
+        inputs of convolutions; rows, steps and shares of scans."""
+        n = sum(self.hidden_size for layer in self.layers if layer.n_taps)
+        for scan in [layer.scan for layer in self.layers if layer.scan is not None]:
+            n += 2 * scan.columns + scan.n_heads * (1 + (scan.rule == "delta"))
+        return STATE_ITEM_BYTES * n
+
     def kept_at(self, layer: int) -> int:
         """Where in the KV memory that begins which a layer keeps: so many are kept before it."""
         return sum(each.n_kept for each in self.layers[:layer])

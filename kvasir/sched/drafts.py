@@ -34,12 +34,16 @@ class Drafts:
         costs: CostModel,
         counters: Counters,
     ) -> None:
-        """Raises ConfigError where there are layers with a state."""
+        """Raises ConfigError where layers with a state keep less than is drafted."""
         self._max_tokens = config.max_draft_tokens
         self._max_model_len = config.sizes.max_model_len
-        if self._max_tokens and any(group.state_bytes for group in config.sizes.groups):
+        states = [group for group in config.sizes.groups if group.state_bytes]
+        self._has_states = bool(states)
+        kept = min((group.drafts for group in states), default=self._max_tokens)
+        if self._max_tokens > kept:
             raise ConfigError(
-                "layers with a state cannot take rejected drafts back: turn speculation off"
+                f"{self._max_tokens} drafted tokens; layers with a state, which cannot take "
+                f"rejected drafts back, keep the inputs of {kept}: draft fewer"
             )
         self._proposer = proposer if self._max_tokens else None
         self._controller = Controller(is_adaptive=config.adapts_drafts)
@@ -69,6 +73,8 @@ class Drafts:
         n_left = request.max_outputs - request.n_drawn - 1
         draft = draft if draft.parents else draft.head(n_left)
         n_asked = min(draft.n_asked, MAX_DRAFTS, room - len(draft.tokens), n_left - 1)
+        if self._has_states and draft.n_asked:
+            raise KvasirError("the executor is asked for drafts over states, which none makes")
         if request.params.constraint:  # nobody makes masks for what the executor alone knows
             n_asked = 0
         return replace(draft, n_asked=max(0, n_asked)) if draft.n_asked else draft

@@ -65,6 +65,7 @@ class Scheduler:
         self.costs = costs or CostModel()
         self.timeline = Timeline() if timeline is None else timeline
         self._paces = make_paces(self.costs, config.itl_target)
+        self._kept_drafts = max((group.drafts for group in config.sizes.groups), default=0)
         seconds = self.costs.chunk_seconds
         self._kv = KVCacheManager(config, key_root, self._n_ready, seconds, disk, clock)
         self._requests: dict[int, Request] = {}
@@ -253,7 +254,7 @@ class Scheduler:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
         n_spare = making.budget - len(ready)
-        forced = forced_rows(n_spare, ready)
+        forced = forced_rows(n_spare, ready, self._kept_drafts or n_spare)
         n_spare -= sum([len(row.tokens) - 1 for row in forced.values()])
         rows = forced | self._drafts.rows(n_spare, ready, drafts)
         making.decode([x for x in ready if x not in rows] if rows else ready)
@@ -358,6 +359,8 @@ class Scheduler:
             self._tell(request, event)
         if is_current and request.finish != "error":
             n_tokens = n_settled(request, row)
+            if self._kept_drafts and is_draft(row):
+                n_tokens = row.start + 1  # states take the others in with the next row
             if n_tokens >= request.news_at:
                 self._kv.commit(request, n_tokens, is_proven=bool(outputs or vector))
         elif request.error is not None and request.error.code == "model_numerics":

@@ -42,6 +42,18 @@ T* field(nb::dict arrays, const char* name) {
   return found.data();
 }
 
+StepDrafts step_drafts(nb::dict d) {
+  const auto shape = d["kept_inputs"].attr("shape");
+  return {nb::cast<int64_t>(shape[nb::int_(1)]),
+          nb::cast<int64_t>(shape[nb::int_(0)]),
+          nb::cast<int64_t>(shape[nb::int_(2)]),
+          field<int32_t>(d, "state_at"),
+          field<int32_t>(d, "n_certain"),
+          field<int32_t>(d, "slots"),
+          field<int32_t>(d, "taken"),
+          field<float>(d, "kept_inputs")};
+}
+
 StepArrays step_arrays(nb::dict d) {
   StepArrays a{};
   a.tokens = field<int32_t>(d, "tokens");
@@ -63,6 +75,7 @@ StepArrays step_arrays(nb::dict d) {
   if (d.contains("types")) a.types = field<int32_t>(d, "types");
   if (d.contains("ends")) a.ends = field<int32_t>(d, "ends");
   if (d.contains("sums")) a.sums = field<double>(d, "sums");
+  if (d.contains("kept_inputs")) a.drafts = step_drafts(d);
   a.drawn = field<int32_t>(d, "drawn");
   a.logprob = field<float>(d, "logprob");
   a.rank = field<int32_t>(d, "rank");
@@ -104,6 +117,7 @@ ProgramSpec spec_of(nb::dict sizes, const ReadOnlyBytes& records, const ReadOnly
   spec.top_k = nb::cast<int64_t>(sizes["top_k"]);
   spec.head_dim_max = nb::cast<int64_t>(sizes["head_dim_max"]);
   spec.group_max = nb::cast<int64_t>(sizes["group_max"]);
+  spec.draft_floats = nb::cast<int64_t>(sizes["draft_floats"]);
   spec.hashes = nb::cast<bool>(sizes["hashes"]);
   return spec;
 }

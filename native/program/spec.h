@@ -18,7 +18,7 @@ struct Record {
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
   int32_t layer, n_heads, window, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
-  int32_t gated, rule, state_dim, tiled;
+  int32_t gated, rule, state_dim, tiled, kept, kept_out;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
   float eps, scale, softcap, least, most;
@@ -50,6 +50,8 @@ struct Record {
     read("rule", rule);
     read("state_dim", state_dim);
     read("tiled", tiled);
+    read("kept", kept);
+    read("kept_out", kept_out);
     read("n_experts", n_experts);
     read("top_k", top_k);
     read("normalize", normalize);
@@ -111,6 +113,16 @@ struct Weight {
 // Of one step, as core/plan.py has it.
 constexpr int32_t kMaxLogitRows = 1 << 20;
 
+// What layers with a state know of drafts. The state of a sequence has taken in `at` tokens; of those that
+// its last row drafted it takes in some first, up to where its row starts.
+struct StepDrafts {
+  int64_t most, slots, columns;  // drafted tokens of a row, 0: nobody drafts; floats that are kept of each
+  const int32_t *at, *certain;   // [S] certain: tokens of the row that are not drafted
+  const int32_t* slot;           // [S]
+  const int32_t* taken;          // [S, most] which of its row's tokens the accepted ones were
+  float* inputs;                 // [slots, most, columns]
+};
+
 // Arrays of one step, filled in place by the caller before run(). Sizes are the planned maxima.
 struct StepArrays {
   // [T]; -1 - r - j * kMaxLogitRows: what logit row r of the previous step drew, or draft j behind it
@@ -126,6 +138,7 @@ struct StepArrays {
   int64_t* logit_out_index;
   int32_t *path_begin, *path;  // [R + 1], tokens or references as in `tokens`
   int64_t max_path;
+  StepDrafts drafts;
   double* sums;  // of a program that pools: [slots, columns], else null
   // results
   int32_t* drawn;
@@ -145,7 +158,7 @@ struct ProgramSpec {
   std::vector<int32_t> kv_groups;    // per layer, which of the tables finds its blocks
   std::vector<const float*> tables;  // rope cos | sin
   int64_t max_tokens, max_logits, logits_tile, top_k;
-  int64_t head_dim_max, group_max;
+  int64_t head_dim_max, group_max, draft_floats;  // draft_floats: of drafted tokens, in a thread's scratch
   bool hashes;
 };
 

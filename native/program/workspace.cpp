@@ -47,7 +47,8 @@ void Workspace::plan_scratch() {
   // a gated item has half a tile's columns, so that the largest block fits as well
   const int64_t columns = kItemTiles * kTileCols;
   static_assert(kItemTiles * kTileCols >= kMaxCompactBlock);
-  const int64_t floats = output_at_ + std::max(tokens * group * head_dim, kLinearRows * columns);
+  const int64_t most = std::max(tokens * group * head_dim, kLinearRows * columns);
+  const int64_t floats = std::max(output_at_ + most, spec.draft_floats);
   for (int t = 0; t < n_threads; t++) scratch_.emplace_back(floats);
 }
 

@@ -115,10 +115,9 @@ def spans(start: int, stop: int, size: int) -> np.ndarray[tuple[int], np.dtype[n
     return np.minimum((places // size + 1) * size, stop).astype(np.int32)
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("size", [25, 4000])
 @pytest.mark.parametrize("name", ["plain", "f32", "int8", "window", "sinks", "hd32", "f32-all"])
-def test_tokens_that_see_what_follows(name: str, size: int, level: str) -> None:
+def test_tokens_that_see_what_follows(name: str, size: int) -> None:
     """To the end of a span, or of everything, over a border of segments, too: as in NumPy, on all
     levels the same bits, in whatever items and segments."""
     for start, stop in [(0, 1), (0, 130), (1000, 1060)]:
@@ -127,9 +126,10 @@ def test_tokens_that_see_what_follows(name: str, size: int, level: str) -> None:
         worst = 4e-6 if seq.shape.dtype == "f32" else 8e-3
         assert np.abs(base - expected(seq, start, stop, ends)).max() < worst
         cuts = [n for n in (1, 20, 40, 57) if n < stop - start]
-        assert_array_equal(whole(level, seq, start, stop, ends=ends), base)
-        assert_array_equal(whole(level, seq, start, stop, cuts, ends=ends), base)
-        assert_array_equal(whole(level, seq, start, stop, split=True, ends=ends), base)
+        for level in LEVELS:
+            assert_array_equal(whole(level, seq, start, stop, ends=ends), base, level)
+            assert_array_equal(whole(level, seq, start, stop, cuts, ends=ends), base, level)
+            assert_array_equal(whole(level, seq, start, stop, split=True, ends=ends), base, level)
 
 
 def test_ends_that_leave_the_sequence_are_refused() -> None:
@@ -176,25 +176,26 @@ def path_to(node: int) -> list[int]:
     return path[::-1]
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("start", [0, 5, 60, 1021])
 @pytest.mark.parametrize(
     "name", ["plain", "f32", "int8", "e4m3", "e5m2", "int8-window", "window", "hd80", "all"]
 )
-def test_tree_equals_chain(name: str, start: int, level: str) -> None:
-    """Every node of a tree gets the bits that its path would get as a chain."""
+def test_tree_equals_chain(name: str, start: int) -> None:
+    """Every node of a tree gets the bits that its path would get as a chain, on every level."""
     shape = SHAPES[name]
     depth = [len(path_to(i)) - 1 for i in range(len(TREE))]
     seq = sequence(shape, start + len(TREE))  # q, k, v of the prefix, then of each node
     pages = seq.pages(seq.length)
     pos = np.array([start + d for d in depth], np.int32)
     step = tree_step(pages, start, pos, np.array(TREE, np.int32))
-    out = attend(level, shape, pages, step, seq.q[start:], [4, 5])
+    trees = [attend(level, shape, pages, step, seq.q[start:], [4, 5]) for level in LEVELS]
     for node in range(len(TREE)):
         rows = [*range(start), *(start + i for i in path_to(node))]
         chain = Sequence(shape, seq.q[rows], seq.k[rows], seq.v[rows])
         last = len(rows) - 1
-        assert_array_equal(out[node], whole(level, chain, last, last + 1)[0])
+        expected_bits = whole(FASTEST, chain, last, last + 1)[0]
+        for level, out in zip(LEVELS, trees, strict=True):
+            assert_array_equal(out[node], expected_bits, level)
 
 
 @pytest.mark.parametrize("dtype", KV_TYPES)

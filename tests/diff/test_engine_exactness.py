@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,10 +15,10 @@ from kvasir.engine.loop import EngineFault
 from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.fake import FakeExecutor
 from kvasir.exec.tables import SlotTables
+from tests.drafting import Drafts
 from tests.exactness import (
     CACHE_VARIANTS,
     VARIANTS,
-    Drafts,
     Outcome,
     Sizes,
     Variant,
@@ -27,10 +26,10 @@ from tests.exactness import (
     run,
 )
 from tests.fork_variants import FORK_VARIANTS
+from tests.forms import IS_LONG
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
 from tests.sharing_variants import SHARING_VARIANTS
 
-IS_LONG = os.environ.get("KVASIR_LONG", "") not in ("", "0")
 Damage = Callable[[StepPlan, SlotTables], StepPlan]
 
 SIZES = Sizes(vocab_size=97)
@@ -39,7 +38,7 @@ WINDOWED = (
     replace(SIZES, windows=(1, 50)),
     replace(SIZES, windows=(33,), has_full=False),
 )
-REQUESTS = make_requests(40, SIZES.vocab_size, seed=1)
+REQUESTS = make_requests(40 if IS_LONG else 28, SIZES.vocab_size, seed=1)
 SHARING = make_sharing_requests(40 if IS_LONG else 10, SIZES.vocab_size, seed=2, max_tokens=70)
 
 

@@ -10,6 +10,7 @@ from msgspec import structs
 from kvasir.exec.fake import FakeExecutor
 from tests.draft_variants import DRAFT_VARIANTS, Counted
 from tests.exactness import Outcome, Sizes, Variant, baseline, run
+from tests.forms import n_of
 from tests.request_sets import make_requests, make_sharing_requests
 
 SIZES = (
@@ -18,8 +19,8 @@ SIZES = (
     Sizes(vocab_size=97, windows=(33,), has_full=False),
 )
 REQUESTS = [
-    *make_requests(24, 97, seed=1, max_tokens=40),
-    *make_sharing_requests(24, 97, seed=2, max_tokens=40),
+    *make_requests(n_of(12, 24), 97, seed=1, max_tokens=40),
+    *make_sharing_requests(n_of(12, 24), 97, seed=2, max_tokens=40),
 ]
 REQUESTS = [structs.replace(request, id=i) for i, request in enumerate(REQUESTS)]
 

@@ -25,6 +25,7 @@ from tests.exactness import (
     run,
 )
 from tests.fork_variants import FORK_VARIANTS
+from tests.forms import n_of
 from tests.loading import Loaded, load
 from tests.native import BEST, LEVELS
 from tests.request_sets import make_requests, make_sharing_requests, next_turns
@@ -69,14 +70,12 @@ class Case:
 
     def __init__(self, model: Loaded) -> None:
         self.model = model
-        state_bytes = sum(model.config.state_bytes)
-        self.sizes = Sizes(model.config.vocab_size, max_model_len=128, state_bytes=state_bytes)
+        vocab, state_bytes = model.config.vocab_size, sum(model.config.state_bytes)
+        self.sizes = Sizes(vocab, max_model_len=128, state_bytes=state_bytes)
         self.grouped = grouped(self.sizes, model)
-        self.requests = make_requests(
-            40, self.sizes.vocab_size, seed=4, max_prompt=70, max_tokens=20
-        )
+        self.requests = make_requests(n_of(24, 40), vocab, seed=4, max_prompt=70, max_tokens=20)
         self.expected: Outcome = baseline(self.make(1), self.requests, self.sizes)
-        self.sharing = make_sharing_requests(24, self.sizes.vocab_size, seed=6, max_tokens=20)
+        self.sharing = make_sharing_requests(n_of(16, 24), vocab, seed=6, max_tokens=20)
         first = baseline(self.make(1), self.sharing, self.sizes).answers
         outputs = {i: answer.tokens for i, answer in first.items()}
         second = next_turns(self.sharing, outputs, max_prompt=100)
@@ -112,7 +111,7 @@ def test_answers_do_not_depend_on_how_they_are_computed(
     outcome = run(case.make(threads), case.requests, sizes, variant, expected)
     for request in case.requests:
         assert outcome.answers[request.id] == expected[request.id], request.params
-    assert sum(sum(map(bool, answer.hashes)) for answer in expected.values()) > 300
+    assert sum(sum(map(bool, answer.hashes)) for answer in expected.values()) > 150
 
 
 def test_answers_do_not_depend_on_where_threads_and_memory_are(case: Case) -> None:
@@ -165,6 +164,7 @@ def test_answers_do_not_depend_on_the_disk(case: Case, variant: Variant) -> None
     assert (disk.n_hit if variant.again else disk.n_stored) > 0
 
 
+@pytest.mark.sampled(3)
 def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
     """All levels compute the same bits, so their blocks have the same keys."""
     levels = iter(("scalar", LEVELS[-1]))
@@ -180,6 +180,7 @@ def test_blocks_of_another_isa_level_are_found(case: Case) -> None:
     assert outcome.stats.disk.n_hit > 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "variant", (*VARIANTS[8:18], *CACHE_VARIANTS[:12]), ids=lambda variant: variant.name
 )

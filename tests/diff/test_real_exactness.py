@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +18,12 @@ from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import open_model
 from tests.exactness import Answer, Sizes, Variant, run
+from tests.forms import IS_LONG
 from tests.loading import Loaded, load
 from tests.native import BEST
 from tests.request_sets import make_requests
 from tests.smollm2 import smollm2
 
-IS_LONG = os.environ.get("KVASIR_LONG", "") not in ("", "0")
 DOCS = Path(__file__).parents[2] / "docs"
 N_STREAMS, MAX_LEN = 64, 4096 if IS_LONG else 2304
 LENGTHS = (2100, 2600, 3100, 3600) if IS_LONG else (2100,)

@@ -14,8 +14,9 @@ from kvasir.sampling import reference
 from kvasir.sampling.numerics import F32
 from kvasir.sampling.reference import SlotState, sample_row
 from tests.diff.vllm_support import support
+from tests.forms import n_of
 
-N_SETS, N_DRAWS = 10_000, 8
+N_SETS, N_DRAWS = n_of(2_500, 10_000), 8
 VOCABULARIES = (1, 2, 3, 17, 64, 65, 300, 1100)
 
 
@@ -102,7 +103,7 @@ def test_draws_are_never_outside_the_support() -> None:
     assert n_unsure < N_SETS / 3
 
 
-N_FREQUENCIES, N_DRAWN = 150, 2000
+N_FREQUENCIES, N_DRAWN = n_of(100, 150), 2000
 
 
 def test_what_is_sure_is_drawn_as_often_as_it_weighs() -> None:

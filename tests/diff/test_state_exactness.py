@@ -20,6 +20,7 @@ from tests import tiny, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
+from tests.drafting import Drafts
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
 from tests.loading import load
@@ -38,12 +39,19 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
 PROMPT = tuple((17 * i * i + 5 * i + 3) % tiny.VOCAB for i in range(70))
 
 
-def undrafted(*variants: Variant) -> tuple[Variant, ...]:
-    return tuple(variant for variant in variants if variant.drafts is None)
+def with_strides(*variants: Variant) -> tuple[Variant, ...]:
+    """With snapshots after every block, every third or where they are of use alone."""
+    return tuple(replace(x, stride=(16, 48, 0)[i % 3]) for i, x in enumerate(variants))
 
 
-PLAIN = undrafted(*VARIANTS, *SHARING_VARIANTS)
-CACHED = undrafted(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
+ALL_WRONG = frozenset(range(1, 10))
+PLAIN = with_strides(
+    *VARIANTS,
+    *SHARING_VARIANTS,
+    Variant("chain drafts, all wrong", drafts=Drafts(4, wrong_depths=ALL_WRONG), overlap=True),
+    Variant("tree drafts, all wrong", drafts=Drafts(8, 1, ALL_WRONG), n_spare_blocks=1),
+)
+CACHED = with_strides(*CACHE_VARIANTS, *FORK_VARIANTS, *DISK_VARIANTS)
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))
@@ -52,7 +60,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(load(tiny.write_gguf_model(MODELS[request.param](), path, "Q8_0"), "auto"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(len(MODELS) + 1)
 @pytest.mark.parametrize("variant", PLAIN, ids=lambda variant: variant.name)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_answers_do_not_depend_on_how_they_are_computed(
@@ -64,7 +72,7 @@ def test_answers_do_not_depend_on_how_they_are_computed(
         assert outcome.answers[request.id] == expected[request.id], request.params
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(len(MODELS))
 @pytest.mark.parametrize("variant", CACHED, ids=lambda variant: variant.name)
 def test_answers_do_not_depend_on_what_is_kept(case: Case, variant: Variant) -> None:
     expected = case.expected_of_sharing

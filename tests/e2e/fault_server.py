@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import uvloop
@@ -11,10 +12,11 @@ from kvasir.cli.startup import finish
 from kvasir.config.options import EngineOptions
 from kvasir.config.serving import ServeOptions
 from kvasir.serve.server import run
-from tests.e2e import pulse
 
 if __name__ == "__main__":
-    if pulse.folder() is not None:
+    if "PULSE" in os.environ:
+        from tests.e2e import pulse  # brings the engine, which this process has no use for
+
         uvloop.new_event_loop = pulse.new_event_loop  # type: ignore[assignment]
     given = json.loads(sys.argv[1])
     serve_options, engine_options = ServeOptions(**given["serve"]), EngineOptions(**given["engine"])

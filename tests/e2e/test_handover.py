@@ -66,10 +66,9 @@ class Load:
                     self.failures.append(repr(error))
 
 
-@pytest.mark.parametrize("executor", ["fake", "native"])
-def test_a_successor_takes_the_sockets_and_nobody_is_refused(tmp_path: Path, executor: str) -> None:
+def test_a_successor_takes_the_sockets_and_nobody_is_refused(tmp_path: Path) -> None:
     folder = write_toy_model(tmp_path / "toy", {"seconds": 0.005, "start": 1})
-    options: dict[str, Any] = {"executor": executor, "handover": str(tmp_path / "handover")}
+    options: dict[str, Any] = {"executor": "native", "handover": str(tmp_path / "handover")}
     with ExitStack() as stack:
         old = stack.enter_context(running_server(folder, **options))
         alone = sing(old, SONG)

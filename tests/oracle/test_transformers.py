@@ -87,6 +87,7 @@ def rounded(model: TinyModel, format: str) -> TinyModel:
     return replace(model, tensors={name: stored(name, x) for name, x in model.tensors.items()})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
 @pytest.mark.parametrize("name", GGUF_MODELS)
 def test_logits_from_gguf(name: str, format: str, torch_logits: Logits, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kvasir.serve.jobs import resolve_request
 from kvasir.serve.resolved import Resolved
 from kvasir.serve.text import TextModel
 from tests.fake_run import toy_server, toy_text
+from tests.forms import n_of
 from tests.fuzz_values import change_json
 
 TALK = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
@@ -80,7 +81,7 @@ def test_the_bodies_are_read(path: str, text: TextModel) -> None:
 
 
 @pytest.mark.parametrize("path", BODIES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=n_of(100, 300), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_changed_body_is_read_or_refused(path: str, seed: int, text: TextModel) -> None:
     chance = random.Random(seed)

@@ -23,8 +23,9 @@ from tests.documented import Documented, events_in
 from tests.e2e.toy_model import END
 from tests.event_grammars import Story
 from tests.fake_run import heard, joined, resolved_of, run_of, toy_text
+from tests.forms import n_of
 
-EXAMPLES = 300
+EXAMPLES = n_of(100, 300)
 """For each dialect; ``make explore`` tries others."""
 TALK = [{"role": "user", "content": "hi"}]
 CASES: dict[str, tuple[dict[str, Any], Callable[[Sequence[bytes], Story], None]]] = {

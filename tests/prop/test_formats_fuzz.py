@@ -17,6 +17,7 @@ from kvasir.formats.safetensors import open_safetensors
 from kvasir.formats.types import FORMATS
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
+from tests.forms import n_of
 from tests.gguf_writer import gguf_bytes, safetensors_bytes
 from tests.tiny_vocab import byte_level, characters, sentence_piece, unigram, word_piece
 
@@ -79,7 +80,7 @@ def check(read: Callable[[Path], TensorFile], path: Path, data: bytes) -> None:
 )
 @given(changes=damages)
 @settings(
-    max_examples=400,
+    max_examples=n_of(150, 400),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

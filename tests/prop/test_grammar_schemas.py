@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvasir.grammar.matcher import Matcher
 from kvasir.sampling.masks import allows
 from tests.byte_grammar import EOS, compiled, spelled, takes
+from tests.forms import n_of
 
 NAMES = st.sampled_from(["a", "b", "k"])
 VALUES = st.sampled_from([None, True, False, 0, 1, 5, 2.5, "x", "y", "xy", [], [1], {}, {"a": 1}])
@@ -70,7 +71,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=n_of(200, 600), deadline=None)
 @given(SCHEMAS, st.lists(JSON, min_size=1, max_size=6))
 def test_what_is_taken_is_valid(schema: Any, values: list[Any]) -> None:
     matcher = compiled(schema)
@@ -81,7 +82,7 @@ def test_what_is_taken_is_valid(schema: Any, values: list[Any]) -> None:
         assert not takes(matcher, spelled(value)) or validator.is_valid(value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=n_of(100, 300), deadline=None)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), st.data())
 def test_what_is_written_is_valid(schema: Any, data: st.DataObject) -> None:
     """Texts that the grammar itself leads to, a byte at a time."""

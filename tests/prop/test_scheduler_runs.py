@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,6 @@ from tempfile import TemporaryDirectory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from msgspec.structs import replace as with_fields
 
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.groups import STATE_WINDOW, KVGroup
@@ -31,10 +29,11 @@ from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.oracle import OracleProposer
 from tests.engine_world import Contents, SteppedStore
+from tests.forms import IS_LONG, n_of
 from tests.sizes import changed, config_of
 
 VOCAB = 31
-N_CROWDS = 20 if os.environ.get("KVASIR_LONG") else 8
+N_CROWDS = 20 if IS_LONG else 4
 STATE = -1
 """Stands for a group of states among the windows."""
 
@@ -52,18 +51,17 @@ class Case:
 
 
 def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> SchedulerConfig:
-    """A group of ``window``, as tight as that of the layers that keep every position. No drafts
-    where a state could not take them back."""
+    """A group of ``window``, as tight as that of the layers that keep every position."""
     if not window:
         return config
     state_bytes = 8 if window == STATE else 0
     window = STATE_WINDOW if window == STATE else window
-    config = with_fields(config, max_draft_tokens=0 if state_bytes else config.max_draft_tokens)
     needed = KVGroup(config.sizes.n_blocks, window).needs(
         config.sizes.max_model_len, config.sizes.block_size
     )
     n_spare = config.sizes.n_blocks - -(-config.sizes.max_model_len // config.sizes.block_size)
-    windows = (KVGroup(needed + n_spare, window, state_bytes),)
+    drafts = config.max_draft_tokens if state_bytes else 0
+    windows = (KVGroup(needed + n_spare, window, state_bytes, drafts=drafts),)
     return changed(config, n_blocks=config.sizes.n_blocks * has_full, windows=windows)
 
 
@@ -222,7 +220,7 @@ def _play(
     return events, executor, engine
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=n_of(30, 80), deadline=None)
 @given(cases())
 def test_everything_ends_and_nothing_leaks(case: Case) -> None:
     events, executor, engine = play(case)
@@ -264,7 +262,7 @@ SLID = Case(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=n_of(12, 30), deadline=None)
 @example(SLID)
 @given(cases())
 def test_answers_are_those_of_each_request_alone(case: Case) -> None:
@@ -332,13 +330,14 @@ def test_crowded_runs_give_the_answers_of_each_request_alone() -> None:
 
 def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> None:
     n_preemptions = n_hits = 0
-    for seed in range(N_CROWDS):
+    n_crowds = 2 * N_CROWDS  # of some of them none is preempted
+    for seed in range(n_crowds):
         case = crowded(seed, STATE)
         config = changed(
             case.config,
             max_model_len=64,
             n_blocks=8,
-            windows=(KVGroup(8, STATE_WINDOW, 8),),
+            windows=(KVGroup(8, STATE_WINDOW, 8, drafts=case.config.max_draft_tokens),),
             enable_prefix_caching=seed % 3 > 0,
         )
         shared = (*range(20), *range(9))
@@ -357,8 +356,8 @@ def test_crowded_states_are_found_again_and_forked_at_the_ends_of_blocks() -> No
             assert tokens_of(events[request.id]) == tokens_of(alone[request.id]), seed
         n_preemptions += engine.stats().n_preemptions
         n_hits += engine.stats().prefix_hits
-    assert n_preemptions > N_CROWDS // 4
-    assert n_hits > 15 * N_CROWDS and n_hits % 16 == 0
+    assert n_preemptions > n_crowds // 4
+    assert n_hits > 15 * n_crowds and n_hits % 16 == 0
 
 
 def tokens_of(events: list[TokenEvent]) -> tuple[int, ...]:

@@ -102,7 +102,8 @@ def program(
 ) -> None:
     """A native program of one record, two buffers and no weights."""
     limits = ("max_tokens", "max_logits", "logits_tile", "top_k", "head_dim_max", "group_max")
-    sizes = dict.fromkeys((*limits, "hashes", "max_seqs", "max_blocks", "max_top", "vocab"), 16)
+    others = ("draft_floats", "hashes", "max_seqs", "max_blocks", "max_top", "vocab")
+    sizes = dict.fromkeys((*limits, *others), 16)
     i32 = ("tokens", "pos", "store", "seq", "parent", "seq_begin", "seq_start", "tables", "path")
     logit = ("logit_token", "logit_slot", "logit_target", "path_begin", "drawn", "rank")
     arrays: dict[str, Any] = {

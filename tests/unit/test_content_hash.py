@@ -46,16 +46,24 @@ ASKED = SamplingParams(temperature=0.0, max_tokens=6, logprobs=5, ignore_eos=Tru
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder in which even fresh hashes and small models are kept."""
-    monkeypatch.setenv("KVASIR_CACHE", str(tmp_path / "cache"))
+    keep_all(monkeypatch, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def keep_all(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("KVASIR_CACHE", str(folder))
     monkeypatch.setattr(source, "HashMemory", partial(HashMemory, settled=AT_ONCE))
     monkeypatch.setattr(backend, "PackedCache", partial(PackedCache, min_bytes=0))
-    return tmp_path / "cache"
+
+
+def write_model(folder: Path) -> Path:
+    made = tiny.llama(num_hidden_layers=1)
+    return tiny.write_gguf_model(made, folder / "m.gguf", "Q8_0")
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    made = tiny.llama(num_hidden_layers=1)
-    return tiny.write_gguf_model(made, tmp_path / "m.gguf", "Q8_0")
+    return write_model(tmp_path)
 
 
 @pytest.fixture
@@ -118,16 +126,28 @@ def test_every_byte_counts(model: Path) -> None:
     assert open_model(model).content_hash in seen
 
 
-@pytest.mark.parametrize("part", ["token_embd", "attn_q", "ffn_down", "norm", "output.weight"])
-def test_a_changed_byte_gives_new_weights_and_no_old_keys(
-    model: Path, tmp_path: Path, part: str
-) -> None:
-    kept = tmp_path / "kept"
-    first = answer(model, kept)
-    again = answer(model, kept)
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RequestOutput]:
+    """A folder with a model, and what was kept of its first answer, which is the other."""
+    folder = tmp_path_factory.mktemp("answered")
+    model = write_model(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        keep_all(patch, folder / "cache")
+        first = answer(model, folder / "kept")
+        again = answer(model, folder / "kept")
     assert again.num_cached_tokens == 32, "the disk has the prompt"
     assert again.outputs[0].logprobs == first.outputs[0].logprobs
+    return folder, first
 
+
+@pytest.mark.parametrize("part", ["token_embd", "attn_q", "ffn_down", "norm", "output.weight"])
+def test_a_changed_byte_gives_new_weights_and_no_old_keys(
+    answered: tuple[Path, RequestOutput], tmp_path: Path, part: str
+) -> None:
+    folder, first = answered
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    model, kept = tmp_path / "m.gguf", tmp_path / "kept"
+    assert len(list((kept / "packed").iterdir())) == 1
     name, begin, _ = next(span for span in spans(model) if part in span[0])
     flip(model, begin + 3 + 68 * 4, 5)  # exponent of a norm, a quant of a matrix
     changed = answer(model, kept)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,13 +52,32 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny.write_hf(tiny.llama(), tmp_path_factory.mktemp("tiny-llama")))
 
 
+@pytest.fixture(scope="module")
+def quick(model: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of an experiment's quick run, of which there is one."""
+
+    @cache
+    def run(name: str) -> Path:
+        (experiment,) = select([name])
+        folder, said = tmp_path_factory.mktemp(name), []
+        options = EngineOptions(model=model, threads=1, kv_memory="32MiB")
+        run_experiment(experiment, Settings(options=options, quick=True), folder, said.append)
+        assert said in ([], [MISSING])
+        return folder
+
+    return run
+
+
+def document_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"{folder.name[:-1]}.json").read_text())
+    return found
+
+
 @pytest.mark.parametrize("name", [experiment.name for experiment in EXPERIMENTS])
-def test_a_quick_run_gives_json_and_a_row(name: str, model: str, tmp_path: Path) -> None:
+def test_a_quick_run_gives_json_and_a_row(name: str, quick: Callable[[str], Path]) -> None:
     (experiment,) = select([name])
-    options = EngineOptions(model=model, threads=1, kv_memory="32MiB")
-    said: list[str] = []
-    run_experiment(experiment, Settings(options=options, quick=True), tmp_path, said.append)
-    document = json.loads((tmp_path / f"{name}.json").read_text())
+    folder = quick(name)
+    document = document_of(folder)
     results = document["results"]
     assert results["identical"] is not False
     assert (results["identical"] is None) == (
@@ -71,8 +93,7 @@ def test_a_quick_run_gives_json_and_a_row(name: str, model: str, tmp_path: Path)
         values = [point[line] for point in results["points"] if point.get(line) is not None]
         assert values
         assert all(value >= 0 for value in values)
-    assert said in ([], [MISSING])
-    row = write_table(tmp_path).splitlines()[-1]
+    row = write_table(folder).splitlines()[-1]
     assert row.startswith(f"| {name} |")
     assert "QUICK RUN" in row
 
@@ -87,21 +108,24 @@ def test_names_are_unique_and_chosen_by_number_or_whole() -> None:
     assert len(listing().splitlines()) == len(EXPERIMENTS)
 
 
-def test_the_command_lists_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_and_runs(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(["--list"], experiments) == 0
     assert "e1-kv-waste" in capsys.readouterr().out
-    words = ["e1", "--quick", "--output", str(tmp_path)]
+    words = ["e24", "--quick", "--model", model, "--output", str(tmp_path)]
     assert run_command(words, experiments) == 0
-    assert capsys.readouterr().out.startswith("e1-kv-waste: paged")
+    assert capsys.readouterr().out.startswith("e24-slo: ")
     assert (tmp_path / "README.md").exists()
     assert run_command(["e99"], experiments) == 2
 
 
-def test_waste_and_concurrency_of_contiguous_memory_are_known(tmp_path: Path) -> None:
+def test_waste_and_concurrency_of_contiguous_memory_are_known(
+    quick: Callable[[str], Path],
+) -> None:
     """Four sequences of 256 reserved, whatever they need."""
-    (experiment,) = select(["e2"])
-    outcome = experiment.run(Settings(quick=True))
-    by_policy = {point["policy"]: point for point in outcome.points}
+    points = document_of(quick("e2-concurrency"))["results"]["points"]
+    by_policy = {point["policy"]: point for point in points}
     assert by_policy["contiguous"]["peak"] == 4
     assert by_policy["paged"]["mean"] > by_policy["contiguous"]["mean"]
 
@@ -164,9 +188,10 @@ def test_jain_is_one_for_equals_and_least_for_one_that_has_all() -> None:
     assert jain([0.0, 0.0]) == 1.0
 
 
-def test_two_tenants_share_what_first_come_first_served_does_not() -> None:
-    (experiment,) = select(["fair-tenants"])
-    summary = experiment.run(Settings(quick=True)).summary
+def test_two_tenants_share_what_first_come_first_served_does_not(
+    quick: Callable[[str], Path],
+) -> None:
+    summary = document_of(quick("fair-tenants"))["results"]["summary"]
     assert summary["jain"] >= 0.95 > summary["jain_fcfs"]
 
 

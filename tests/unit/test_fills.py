@@ -23,7 +23,8 @@ from kvasir.sampling.masks import Bits, NativeFill
 from kvasir.sched.scheduler import Scheduler
 from tests import exactness
 from tests.byte_grammar import byte_tokens
-from tests.exactness import Answer, Drafts, Variant, baseline, run
+from tests.drafting import Drafts
+from tests.exactness import Answer, Variant, baseline, run
 from tests.sizes import config_of
 from tests.unit.test_grammar_rows import SIZES, requests
 

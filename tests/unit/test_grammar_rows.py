@@ -25,7 +25,8 @@ from kvasir.grammar.matcher import Matcher
 from kvasir.grammar.thinking import Limited, ThinkingLimit
 from tests import exactness
 from tests.byte_grammar import EOS, byte_tokens
-from tests.exactness import Answer, Drafts, Sizes, Variant, baseline, run
+from tests.drafting import Drafts
+from tests.exactness import Answer, Sizes, Variant, baseline, run
 
 SIZES = Sizes(vocab_size=EOS + 1)
 SCHEMA = {

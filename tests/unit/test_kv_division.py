@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from kvasir.config.hardware import Hardware
+from kvasir.config.kvgroups import best_stride
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
@@ -105,34 +106,78 @@ def test_states_get_a_block_for_each_request_and_for_snapshots() -> None:
     options = EngineOptions(kv_memory="64MiB", max_num_seqs=4, enable_prefix_caching=False)
     config = resolve(options, facts, MACHINE, cpu_settings)
     full, state = config.kv.groups
-    # two blocks a request and one to go on with, and those of two steps of 512 tokens
-    assert state == KVGroup(4 * 3 + 64, STATE_WINDOW, 4000)
+    # one to go on in, and one that is left behind
+    assert state == KVGroup(4 * 2, STATE_WINDOW, 4000)
     assert config.kv.group_bytes == (30 * LAYER, 4000)
-    assert full.n_blocks == ((64 << 20) - 76 * 4000) // (30 * LAYER)
-    assert config.reasons["kv_groups"].endswith("76 blocks for 2 layers of state(4000)")
+    assert full.n_blocks == ((64 << 20) - 8 * 4000) // (30 * LAYER)
+    assert config.reasons["kv_groups"].endswith("8 blocks for 2 layers of state(4000)")
+    assert config.reasons["state_stride"] == "0: without the prefix cache"
     cached = resolve(
         replace(options, enable_prefix_caching=True), facts, MACHINE, cpu_settings
     ).kv.groups
-    assert cached[1].n_blocks == 76 + cached[0].n_blocks // 4
+    assert cached[1].stride == best_stride(4000, 30 * LAYER // 16, 16) == 32
+    assert cached[1].n_blocks == 8 + int(cached[0].n_blocks * (1 / 16 + 16 / 32))
 
 
-@pytest.mark.parametrize("n_bytes", [30 * LAYER * 10, 30 * LAYER * 3])
+@pytest.mark.parametrize("n_bytes", [30 * LAYER * 10, 30 * LAYER * 30])
 def test_snapshots_of_large_states_take_no_more_than_what_they_go_with(n_bytes: int) -> None:
     """So the memory is for keys and values as much as for states, and all of it is used."""
     facts = with_fields(MODEL, state_bytes=(n_bytes, n_bytes))
     options = EngineOptions(kv_memory="8GiB", max_num_seqs=2, max_num_batched_tokens=64)
     config = resolve(options, facts, MACHINE, cpu_settings)
     full, state = config.kv.groups
-    held = 2 * 3 + 2 * 64 // 16
-    assert state.n_blocks == held + full.n_blocks * 30 * LAYER // (2 * n_bytes)
+    assert state.n_blocks == 2 * 2 + full.n_blocks * 30 * LAYER // (2 * n_bytes)
     spare = (8 << 30) - full.n_blocks * 30 * LAYER - state.n_blocks * 2 * n_bytes
     assert 0 <= spare < 30 * LAYER + 2 * n_bytes
 
 
-def test_a_model_of_states_alone_has_a_snapshot_for_every_fourth_block() -> None:
+def test_a_model_of_states_alone_has_a_snapshot_for_every_fifteenth_block() -> None:
     facts = with_fields(
         MODEL, kv_values_per_token=0, kv_vectors_per_token=0, state_bytes=(1 << 20,)
     )
     options = EngineOptions(kv_memory="1GiB", max_num_seqs=2, max_num_batched_tokens=64)
     full, state = resolve(options, facts, MACHINE, cpu_settings).kv.groups
-    assert state.n_blocks == 1024 == 14 + full.n_blocks // 4
+    assert state.stride == 2048
+    assert state.n_blocks == 1024 == 4 + int(full.n_blocks * (1 / 16 + 16 / 2048))
+
+
+def test_the_distance_of_snapshots_is_as_asked_or_saves_most_per_byte() -> None:
+    """LFM2-1.2B, Qwen3.5-9B, Mamba-2: bytes of a snapshot, and of a token beside it."""
+    found = [best_stride(s << 10, k << 10, 16) for s, k in ((160, 12), (51200, 32), (55296, 0))]
+    assert found == [224, 1424, 2048]
+    for state, token, stride in ((160, 12, 224), (51200, 32, 1424)):
+        near = (stride - 16, stride, stride + 16)
+        saved = [(2048 - each / 2) / (token + state / each) for each in near]
+        assert max(saved) == saved[1]
+    facts = with_fields(MODEL, state_bytes=(1000, 3000))
+    options = EngineOptions(kv_memory="64MiB", max_num_seqs=4, state_stride=0)
+    assert resolve(options, facts, MACHINE, cpu_settings).kv.groups[1].stride == 0
+    config = resolve(replace(options, state_stride=512), facts, MACHINE, cpu_settings)
+    assert config.sizes.groups[1].stride == 512
+    assert config.reasons["state_stride"] == "512: as asked"
+
+
+def test_a_distance_of_snapshots_that_cannot_be_is_refused() -> None:
+    facts = with_fields(MODEL, state_bytes=(1000, 3000))
+    without = EngineOptions(state_stride=64, enable_prefix_caching=False)
+    for options, model, why in (
+        (EngineOptions(state_stride=100), facts, "100 is not a multiple of .* 16: use 112"),
+        (EngineOptions(state_stride=64), MODEL, "64 is for layers with a state, and m has none"),
+        (without, facts, "64 places snapshots for the prefix cache: enable prefix caching"),
+    ):
+        with pytest.raises(ConfigError, match=f"state_stride {why}"):
+            resolve(options, model, MACHINE, cpu_settings)
+    with pytest.raises(KvasirError, match=r"every 16 tokens, .* of a group without states"):
+        KVGroup(9, stride=16)
+
+
+def test_what_drafts_keep_beside_states_is_planned() -> None:
+    facts = with_fields(MODEL, state_bytes=(1000, 3000), kept_bytes=1 << 20)
+    options = EngineOptions(max_num_seqs=8, speculative_config='{"num_speculative_tokens": 5}')
+    config = resolve(options, facts, MACHINE, cpu_settings)
+    assert config.reasons["state_drafts"] == "40 MiB: what 5 drafted tokens in 8 slots read"
+    assert [group.drafts for group in config.sizes.groups] == [0, 5]
+    tight = with_fields(MACHINE, free_memory=facts.weight_bytes + (30 << 20))
+    why = "5 drafted tokens of 8 requests keep 40 MiB beside states, 30 MiB are free"
+    with pytest.raises(ConfigError, match=why):
+        resolve(options, facts, tight, cpu_settings)

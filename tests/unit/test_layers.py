@@ -7,7 +7,10 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kvasir"
@@ -113,27 +116,53 @@ class Import:
     """Inside a function."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@dataclass(frozen=True)
+class Found:
+    """What the tests ask of the whole package, of one look at each module."""
+
+    modules: list[str]
+    imports: list[Import]
+    classes: dict[str, list[str]]
+    calls: list[str]
+    """Of what would run foreign code."""
+    type_checking: list[str]
+
+    @property
+    def ours(self) -> list[Import]:
+        return [entry for entry in self.imports if entry.what.split(".")[0] == "kvasir"]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    found = Found([], [], defaultdict(list), [], [])
     for path in sorted(PACKAGE.rglob("*.py")):
-        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        yield dotted, ast.parse(path.read_text(encoding="utf-8"), str(path))
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        found.modules.append(name)
+        found.imports.extend(imports(name, tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.classes[node.name.removeprefix("_")].append(f"{name}:{node.lineno}")
+            elif isinstance(node, ast.Call) and (what := forbidden_call(node.func)):
+                found.calls.append(f"{name}:{node.lineno} calls {what}")
+            elif isinstance(node, ast.Name) and node.id == "TYPE_CHECKING":
+                found.type_checking.append(name)
+    return found
 
 
-def imports(where: str, tree: ast.Module) -> Iterator[Import]:
-    late = {
-        id(node)
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(outer)
-    }
-    for node in ast.walk(tree):
+def imports(where: str, tree: ast.AST, late: bool = False) -> Iterator[Import]:
+    """Of the statements in ``tree``: an expression has none."""
+    for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(where, alias.name, node.lineno, id(node) in late)
+                yield Import(where, alias.name, node.lineno, late)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{where}:{node.lineno}: relative import"
             for name in {from_module(node.module or "", alias.name) for alias in node.names}:
-                yield Import(where, name, node.lineno, id(node) in late)
+                yield Import(where, name, node.lineno, late)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from imports(where, node, late or is_function)
 
 
 def from_module(module: str, name: str) -> str:
@@ -141,6 +170,7 @@ def from_module(module: str, name: str) -> str:
     return f"{module}.{name}" if is_ours(f"{module}.{name}") else module
 
 
+@cache
 def is_ours(name: str) -> bool:
     path = ROOT.joinpath(*name.split("."))
     found = path.is_dir() or any(path.with_suffix(suffix).exists() for suffix in (".py", ".pyi"))
@@ -153,31 +183,27 @@ def part(module: str) -> str:
     return words[1] if words[1] != "__init__" else ""
 
 
-ALL = [entry for name, tree in modules() for entry in imports(name, tree)]
-OURS = [entry for entry in ALL if entry.what.split(".")[0] == "kvasir"]
-
-
 def show(entries: list[Import]) -> list[str]:
     return [f"{entry.where}:{entry.line} imports {entry.what}" for entry in entries]
 
 
-def test_every_package_has_a_layer() -> None:
-    assert {part(name) for name, _ in modules()} <= LAYERS.keys()
+def test_every_package_has_a_layer(found: Found) -> None:
+    assert {part(name) for name in found.modules} <= LAYERS.keys()
 
 
-def test_imports_go_downwards() -> None:
+def test_imports_go_downwards(found: Found) -> None:
     def is_upward(entry: Import) -> bool:
         here, there = part(entry.where), part(entry.what)
         if not here or here == there or (here, there) in SIDEWAYS:
             return False
         return LAYERS[there] >= LAYERS[here]
 
-    assert show([entry for entry in OURS if is_upward(entry)]) == []
+    assert show([entry for entry in found.ours if is_upward(entry)]) == []
 
 
-def test_modules_have_no_cycle() -> None:
+def test_modules_have_no_cycle(found: Found) -> None:
     graph: dict[str, set[str]] = {}
-    for entry in OURS:
+    for entry in found.ours:
         if not entry.late:
             graph.setdefault(entry.where, set()).add(entry.what)
     done: set[str] = set()
@@ -193,60 +219,44 @@ def test_modules_have_no_cycle() -> None:
         visit(module, ())
 
 
-def test_third_party_packages_stay_where_they_belong() -> None:
+def test_third_party_packages_stay_where_they_belong(found: Found) -> None:
     def is_astray(entry: Import) -> bool:
         homes = THIRD_PARTY.get(entry.what.split(".")[0])
         inside = entry.where.removeprefix("kvasir.") + "."
         return homes is not None and not inside.startswith(tuple(home + "." for home in homes))
 
-    assert show([entry for entry in ALL if is_astray(entry)]) == []
+    assert show([entry for entry in found.imports if is_astray(entry)]) == []
 
 
-def test_low_layers_use_the_standard_library_and_little_else() -> None:
+def test_low_layers_use_the_standard_library_and_little_else(found: Found) -> None:
     allowed = {"kvasir", "numpy", "msgspec"}
     low = [
         entry
-        for entry in ALL
+        for entry in found.imports
         if part(entry.where) in ("core", "ir", "kv", "sched", "speculate", "timing")
     ]
     top = [entry for entry in low if entry.what.split(".")[0] not in sys.stdlib_module_names]
     assert show([entry for entry in top if entry.what.split(".")[0] not in allowed]) == []
 
 
-def test_late_imports_are_for_commands_only() -> None:
-    late = [entry for entry in OURS if entry.late and not entry.where.startswith(LATE)]
+def test_late_imports_are_for_commands_only(found: Found) -> None:
+    late = [entry for entry in found.ours if entry.late and not entry.where.startswith(LATE)]
     assert show(late) == []
 
 
-def test_no_type_checking_imports() -> None:
-    users = [name for name, tree in modules() for node in ast.walk(tree) if is_type_checking(node)]
-    assert users == []
+def test_no_type_checking_imports(found: Found) -> None:
+    assert found.type_checking == []
 
 
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"
-
-
-def test_no_name_of_a_class_stands_twice() -> None:
+def test_no_name_of_a_class_stands_twice(found: Found) -> None:
     """One name, one thing: private names count as public ones."""
-    places: defaultdict[str, list[str]] = defaultdict(list)
-    for name, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name.removeprefix("_")].append(f"{name}:{node.lineno}")
-    assert places["EngineOptions"]
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert found.classes["EngineOptions"]
+    assert {name: places for name, places in found.classes.items() if len(places) > 1} == {}
 
 
-def test_nothing_unpickles_or_runs_text() -> None:
-    assert show([e for e in ALL if e.what.split(".")[0] in FORBIDDEN_MODULES]) == []
-    calls = [
-        f"{name}:{node.lineno} calls {what}"
-        for name, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and (what := forbidden_call(node.func))
-    ]
-    assert calls == []
+def test_nothing_unpickles_or_runs_text(found: Found) -> None:
+    assert show([e for e in found.imports if e.what.split(".")[0] in FORBIDDEN_MODULES]) == []
+    assert found.calls == []
 
 
 def forbidden_call(called: ast.expr) -> str:

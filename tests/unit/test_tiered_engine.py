@@ -118,3 +118,21 @@ def test_after_a_fault_nothing_is_saved(tmp_path: Path) -> None:
     again, disk = engine_of(tmp_path, FakeExecutor(SIZES))
     assert len(disk) == 0
     again.close()
+
+
+def test_a_snapshot_comes_back_alone_where_memory_has_the_rest(tmp_path: Path) -> None:
+    """Others' snapshots have taken its place; keys and values have room enough."""
+    states = (KVGroup(3, STATE_WINDOW, 64),)
+    executor = FakeExecutor(replace(SIZES, vocab_size=2000, n_blocks=200, windows=states))
+    sizes = block_sizes(executor)
+    disk = DiskStore(tmp_path, Limits(N_SEGMENTS * (4096 + 16 * max(sizes)), sizes))
+    config = changed(CONFIG, vocab_size=2000, n_blocks=200, windows=states)
+    engine = Engine(executor, Scheduler(config, disk=disk), disk=disk)
+    for first in range(0, 1000, 200):
+        finish(engine, range(first, first + 160))
+    while disk.stats.n_stored < 1:
+        disk.wait(0.01)
+    n_loaded = disk.stats.n_loaded
+    assert finish(engine, range(170)) == 160
+    assert disk.stats.n_loaded == n_loaded + 1
+    engine.close()

@@ -11,6 +11,7 @@ import pytest
 from kvasir.tokenizer.from_gguf import spec_from_gguf
 from kvasir.tokenizer.tokenizer import Tokenizer
 from tests import tiny_vocab
+from tests.forms import n_of
 
 UNITS = (
     "a",
@@ -24,7 +25,8 @@ UNITS = (
     "👨\u200d👩\u200d👧",
     "<|im_start|>",
 )
-SMALL, LARGE = 2**14, 2**18
+LARGE = n_of(2**16, 2**18)
+SMALL = LARGE // 16
 MOST = 8.0
 """Times the cost of a byte may rise; it rose 16 times if the cost were quadratic."""
 
@@ -66,7 +68,7 @@ def test_a_long_text_leaves_other_threads_their_turn(
 ) -> None:
     """Once in a few times at least: a busy machine leaves a thread none, too."""
     tokenizer.encode("a", parse_special=parse_special)
-    assert min(longest_wait(tokenizer, parse_special) for _ in range(5)) < 0.5
+    assert any(longest_wait(tokenizer, parse_special) < 0.5 for _ in range(5))
 
 
 def longest_wait(tokenizer: Tokenizer, parse_special: bool) -> float:

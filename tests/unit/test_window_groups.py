@@ -180,8 +180,8 @@ def test_a_sequence_holds_one_state_between_steps() -> None:
 
 
 def test_states_refuse_what_they_cannot_do() -> None:
-    with pytest.raises(ConfigError, match="cannot take rejected drafts back"):
-        Scheduler(replace(STATES, max_draft_tokens=1))
+    with pytest.raises(ConfigError, match=r"2 drafted tokens; .* the inputs of 0: draft fewer"):
+        Scheduler(replace(STATES, max_draft_tokens=2))
 
 
 def bundle_of_states(*n_bytes: int) -> Bundle:
@@ -200,13 +200,25 @@ def test_the_states_of_a_program_need_a_group_of_their_size() -> None:
         check_states(bundle_of_states(64), replace(spec, windows=()))
 
 
-@pytest.mark.parametrize("more", [{"parents": (-1, 0)}, {"n_drafts": 1}])
-def test_no_plan_drafts_over_a_state(more: dict[str, Any]) -> None:
-    sizes = replace(STATES.sizes, max_num_seqs=3)
+DRAFTING = [
+    (0, {"parents": (-1, 0, 1)}, r"slots \[0\] draft over a state"),
+    (0, {"n_drafts": 1}, r"slots \[0\] draft over a state"),
+    (2, {"n_drafts": 1}, "slot 0 asks for drafts over a state"),
+    (1, {"parents": (-1, 0, 1)}, "2 drafts over states that keep 1"),
+    (1, {}, "2 drafts over states that keep 1"),
+]
+
+
+@pytest.mark.parametrize("n_kept, more, why", DRAFTING)
+def test_no_plan_drafts_more_over_a_state_than_is_kept(
+    n_kept: int, more: dict[str, Any], why: str
+) -> None:
+    windows = (KVGroup(40, STATE_WINDOW, 64, drafts=n_kept),)
+    sizes = replace(STATES.sizes, max_num_seqs=3, windows=windows)
     blocks = ((0,), (0,))
-    row = placed(0, 0, (1, 2), blocks, n_logits=2, **more)
-    plan = step_plan(0, (row,), (SlotOpen(0, TokenParams(seed=0, max_tokens=1), (1, 2)),))
-    with pytest.raises(KvasirError, match=r"slots \[0\] draft over a state"):
+    row = placed(0, 0, (1, 2, 3), blocks, n_logits=3, **more)
+    plan = step_plan(0, (row,), (SlotOpen(0, TokenParams(seed=0, max_tokens=1), (1, 2, 3)),))
+    with pytest.raises(KvasirError, match=why):
         check_plan(plan, sizes, {0: blocks}, {0}, Drawn())
 
 

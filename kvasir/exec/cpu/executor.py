@@ -19,7 +19,7 @@ from kvasir.core.plan import MAX_DRAFTS, Copy, Move, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
-from kvasir.exec.cpu.lower import WeightUse, lower
+from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.native import Machine, Memory, logits_tile
 from kvasir.exec.cpu.packed import PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
@@ -71,12 +71,12 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self._pool = new_pool(settings.threads, settings.affinity)
         self._sampler = _native.Sampler(sizes.max_num_seqs, sizes.vocab_size)
         self._kv = KVMemory.allocate(bundle.kv, sizes)
-        self._arrays = _step_arrays(bundle, sizes)
         lowered = lower(
             bundle, max_tokens=sizes.max_num_batched_tokens, logits_tile=logits_tile(sizes)
         )
         tower = LoweredTower.of(bundle.tower) if bundle.tower else None
         self.lowered = lowered[TARGET]
+        self._arrays = _step_arrays(bundle, sizes, self.lowered)
         n_bytes = max(each.arena_bytes for each in lowered.values())
         self.arena: NDArray[np.uint8] = np.zeros(n_bytes, np.uint8)
         for memory in (self._kv.memory, self.arena):
@@ -154,6 +154,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         )
         self.native_seconds += time.monotonic() - called
         outputs = self._arrays.read(n_logits)
+        self._arrays.drew(plan, outputs)
         drafts = self._arrays.read_drafts(plan)
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
@@ -233,6 +234,11 @@ def _refuse_blocks(sizes: EngineSizes) -> None:
         )
 
 
-def _step_arrays(bundle: Bundle, sizes: EngineSizes) -> StepArrays:
+def _step_arrays(bundle: Bundle, sizes: EngineSizes, lowered: Lowered) -> StepArrays:
+    """``lowered``: the target."""
     max_drafts = 0 if bundle.draft is None else MAX_DRAFTS
-    return StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+    arrays = StepArrays(sizes, max_drafts, inputs=bundle.target.inputs)
+    n_kept = arrays.keep_inputs(lowered.kept_columns)
+    if n_kept and not lowered.takes_drafts:
+        raise ModelError(f"{n_kept} drafted tokens: a scan has no convolution in front of it")
+    return arrays

@@ -55,6 +55,17 @@ class Lowered(msgspec.Struct, frozen=True):
     """Index of the program's op that each record belongs to."""
     values: Mapping[str, int]
     """Buffer id of each value."""
+    kept_columns: int = 0
+    """Numbers that layers with a state keep of a drafted token."""
+    states: tuple[tuple[int, int], ...] = ()
+    """Of each such layer the numbers of a token's result, and of the state that an item changes."""
+    takes_drafts: bool = True
+    """What a scan reads of a drafted token is made again, by the convolution in front of it."""
+
+    def draft_floats(self, n_drafts: int) -> int:
+        """Numbers that a thread needs while a row of so many drafted tokens is computed."""
+        each = [out + n_drafts * state for out, state in self.states]
+        return max(each, default=0) if n_drafts else 0
 
 
 def lower(
@@ -84,6 +95,9 @@ class _Lowering:
     tables: dict[str, int] = field(default_factory=dict)
     groups: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     arena_bytes: int = 0
+    kept_columns: int = 0
+    states: list[tuple[int, int]] = field(default_factory=list)
+    scans: dict[str, int] = field(default_factory=dict)
 
     def run(self, memory: MemoryPlan, top_k: int) -> Lowered:
         for name, offset in memory.offsets.items():
@@ -107,7 +121,14 @@ class _Lowering:
             top_k=top_k,
             op_of_record=tuple(index for _, index in rows),
             values=self.values,
+            kept_columns=self.kept_columns,
+            states=tuple(self.states),
+            takes_drafts={x.ins[0] for x in self._ops("linear_scan")}
+            <= {x.outs[0] for x in self._ops("short_conv")},
         )
+
+    def _ops(self, kind: str) -> list[Op]:
+        return [op for op in self.program.ops if op.kind == kind]
 
     def _add_value(self, name: str, offset: int) -> None:
         value = self.program.values[name]
@@ -186,6 +207,10 @@ class _Lowering:
 
     def _short_conv(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
+        columns = self._columns(op.outs[0])
+        self.states.append((columns, (op.integer("n_taps") - 1) * columns))
+        scans = [x for x in self._ops("linear_scan") if x.ins[0] == op.outs[0]]
+        numbers |= {"kept": self._keep(columns), "kept_out": self._scan(scans[0]) if scans else -1}
         return [replace(self._weighed(op, base), numbers=numbers)]
 
     def _linear_scan(self, op: Op, base: Record) -> list[Record]:
@@ -195,7 +220,23 @@ class _Lowering:
             "rule": SCAN_RULE_CODES[op.word("rule")],
             "tiled": int(op.flag("tiled")),
         }
-        return [replace(self._weighed(op, base), numbers=numbers)]
+        n_state = op.integer("state_dim") * op.integer("head_dim")
+        self.states.append((self._columns(op.outs[0]), n_state))
+        return [replace(self._weighed(op, base), numbers=numbers | {"kept": self._scan(op)})]
+
+    def _scan(self, op: Op) -> int:
+        """Room for the inputs of a drafted token: its row, which the convolution in front makes
+        again of its own inputs when the token is accepted, steps and shares."""
+        if op.outs[0] not in self.scans:
+            self.scans[op.outs[0]] = self._keep(sum(map(self._columns, op.ins)))
+        return self.scans[op.outs[0]]
+
+    def _keep(self, n_columns: int) -> int:
+        self.kept_columns += n_columns
+        return self.kept_columns - n_columns
+
+    def _columns(self, value: str) -> int:
+        return self.buffers[self.values[value]].columns
 
     def _head_linear(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])

@@ -97,6 +97,7 @@ def _sizes(
         "top_k": lowered.top_k,
         "head_dim_max": max((16, *(kv.head_dim for kv in program.kv))),
         "group_max": max(heads, default=1),
+        "draft_floats": lowered.draft_floats(max((x.drafts for x in sizes.groups), default=0)),
         "hashes": hashes,
         "max_seqs": sizes.max_num_seqs,
         "max_blocks": sizes.max_blocks,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kvasir.core.groups import NO_BLOCK, KVGroup, Tables, group_of, state_group
 from kvasir.core.plan import Copy, Move, Row
 from kvasir.exec.rows import depths
+from kvasir.exec.taken import StateStep
 from kvasir.ir.kvtypes import round_kv
 from kvasir.ir.ops import KvView
 from kvasir.ir.program import FloatArray, KVSpec
@@ -46,6 +47,8 @@ class BlockCache:
             )
             for spec in specs
         }
+        self.kept: dict[tuple[int, int], dict[int, FloatArray]] = {}
+        """By layer and slot the state after each drafted token of the slot's last row."""
         self._k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
         self._v = {layer: self._values(layer, shape) for layer, shape in shapes.items()}
 
@@ -69,6 +72,18 @@ class BlockCache:
         elif not inside:
             state[:] = states[blocks[index - 1]]
         return state
+
+    def state_after(self, layer: int, tables: Tables, position: int) -> FloatArray:
+        """What ``put_state`` put there."""
+        state: FloatArray = self._states[layer][
+            tables[self._state_group][position // self.block_size]
+        ]
+        return state
+
+    def put_state(self, layer: int, tables: Tables, position: int, state: FloatArray) -> None:
+        """The state after the token at ``position``."""
+        blocks = tables[self._state_group]
+        self._states[layer][blocks[position // self.block_size]] = state
 
     def slots(self, blocks: tuple[int, ...], indices: Indices) -> Indices:
         """Physical places of storage indices of a sequence."""
@@ -136,6 +151,7 @@ class RowLayout(msgspec.Struct, frozen=True):
     row: Row
     tables: Tables
     first: int
+    taken: StateStep
 
     def ancestors(self, token: int) -> list[int]:
         """Tokens of the row on the way to ``token``, itself included, oldest first."""
@@ -152,14 +168,18 @@ class StepLayout:
     """All rows of a step; tokens are numbered through in the order of the plan."""
 
     def __init__(
-        self, rows: tuple[Row, ...], tables: Mapping[int, Tables], cache: BlockCache
+        self,
+        rows: tuple[Row, ...],
+        tables: Mapping[int, Tables],
+        cache: BlockCache,
+        taken: Sequence[StateStep],
     ) -> None:
-        """``tables``: by slot, of each row as far as its tokens."""
+        """``tables``: by slot, of each row as far as its tokens. ``taken``: of each row."""
         self._cache = cache
         firsts = np.cumsum([0, *(len(row.tokens) for row in rows)])
         self.rows = [
-            RowLayout(row, tables[row.slot], int(first))
-            for row, first in zip(rows, firsts, strict=False)
+            RowLayout(row, tables[row.slot], int(first), one)
+            for row, first, one in zip(rows, firsts, taken, strict=False)
         ]
         self._owner = [layout for layout in self.rows for _ in layout.row.tokens]
 
@@ -193,9 +213,22 @@ class StepLayout:
         return np.array(found, np.int32)
 
     def state(self, layer: int, token: int) -> FloatArray:
-        """Of the sequence of ``token``, in its block; tokens ask one after the other."""
-        layout = self._owner[token]
-        return self._cache.state(layer, layout.tables, layout.row.start + token - layout.first)
+        """Of the sequence of ``token``, in its block, or for a drafted one beside it. Tokens ask
+        one after the other."""
+        layout, cache = self._owner[token], self._cache
+        row, taken, i = layout.row, layout.taken, token - layout.first
+        kept = cache.kept.setdefault((layer, row.slot), {})
+        if not i:
+            for at, node in enumerate(taken.path, taken.at):
+                cache.put_state(layer, layout.tables, at, kept[node])
+            kept.clear()
+        if i < taken.n_certain:
+            return cache.state(layer, layout.tables, row.start + i)
+        parent = row.parents[i] if row.parents else i - 1
+        if parent not in kept:
+            kept[parent] = cache.state_after(layer, layout.tables, row.start)
+        kept[i] = kept[parent].copy()
+        return kept[i]
 
     def view(self, layer: int, token: int, end: int = 0) -> KvView:
         """The past of the token's sequence as far as the layer keeps it, the token's ancestors and

@@ -26,6 +26,7 @@ from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.reference.tower import ReferenceTower
 from kvasir.exec.rows import LogitRow, token_types, with_ids
+from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.ir.bundle import IS_MEDIA, MEDIA, Bundle, as_bundle
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
@@ -125,6 +126,9 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         self._cache = BlockCache(self._bundle.kv, sizes.groups, sizes.block_size)
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
+        self._taken = StateSlots(sizes)
+        self._rows: list[StateStep] = []
+        """Of the running plan's rows."""
         self._pooled = PooledSlots()
         pool = self._bundle.pool
         n_columns = 0 if pool is None else width(pool.values[pool.outputs[0]])
@@ -147,6 +151,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         vectors = self._pool(plan, step, values)
         drafts = self._draft(plan, step, values)
         self._drawn = Drawn.by(plan, step.outputs, drafts)
+        self._taken.drew(plan, step.outputs)
         return StepResult(step.outputs, time.monotonic() - begin, begin, drafts, vectors)
 
     def trace(
@@ -183,6 +188,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         tables = self.tables.of_rows(plan)
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._open_slots(plan)
+        self._rows = self._taken.begin(plan)
         rows, wanted = with_ids(plan, self._drawn)
         given: dict[str, Rows] = {"types": np.array(token_types(plan), np.int32)}
         if self._media is not None:
@@ -242,7 +248,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
     ) -> tuple[_Step, dict[str, Rows]]:
         """One pass of a program over ``rows`` with ids alone, and all its values."""
         tables = {row.slot: self.tables.of(row.slot, row.end) for row in rows}
-        layout = StepLayout(tuple(rows), tables, self._cache)
+        layout = StepLayout(tuple(rows), tables, self._cache, self._rows)
         step = _Step(program.constants, layout, self._cache, self._states, tuple(wanted), masks)
         inputs: dict[str, Rows] = {
             "tokens": np.array([token for row in rows for token in row.tokens], np.int32),

@@ -24,7 +24,12 @@ void check_sizes(const LinearScanArgs& a, int64_t columns) {
 }  // namespace
 
 LinearScan::LinearScan(const Record& r, const Workspace& w)
-    : kernel(w.kernels.linear_scan), args{}, kv(&w.kv(r.layer)), rows(&w.rows(r.layer)) {
+    : kernel(w.kernels.linear_scan),
+      args{},
+      kv(&w.kv(r.layer)),
+      rows(&w.rows(r.layer)),
+      workspace(&w),
+      kept(r.kept) {
   args.rule = ScanRule(r.rule);
   args.x = w.floats(r.in[0]);
   args.ldx = w.columns(r.in[0]);
@@ -51,20 +56,53 @@ LinearScan::LinearScan(const Record& r, const Workspace& w)
   check_state(*kv, r.layer, args.ldo * args.state_dim * 4);
 }
 
-void LinearScan::run(const Extent&, int64_t item, int) const {
-  const int32_t head = int32_t(item % args.n_heads);
-  each_run(*kv, *rows, item / args.n_heads, [&](int64_t m, int64_t n, const float* before, float* after) {
+namespace {
+
+// A head of one sequence.
+struct Head {
+  const LinearScan& op;
+  LinearScanArgs args;
+  float* out;  // of tokens whose results are known
+
+  void run(int64_t m, int64_t n, const float* before, float* after) const {
     LinearScanArgs one = args;
     one.x += m * one.ldx;
     one.step += m * one.ldstep;
     if (one.share) one.share += m * one.ldshare;
     one.out += m * one.ldo;
     one.n = n;
-    one.h0 = head;
-    one.h1 = head + 1;
     one.before = before;
     one.after = after;
-    kernel(one);
+    op.kernel(one);
+  }
+  void take(const float* row, const float* before, float* after) const {
+    LinearScanArgs one = args;
+    one.x = row + op.kept;
+    one.step = one.x + args.ldx;
+    if (one.share) one.share = one.step + args.n_heads;
+    one.out = out;
+    one.n = 1;
+    one.before = before;
+    one.after = after;
+    op.kernel(one);
+  }
+  void keep(int64_t m, float* row) const {
+    float* steps = row + op.kept + args.ldx + args.h0;
+    steps[0] = args.step[m * args.ldstep + args.h0];
+    if (args.share) steps[args.n_heads] = args.share[m * args.ldshare + args.h0];
+  }
+};
+
+}  // namespace
+
+void LinearScan::run(const Extent&, int64_t item, int thread) const {
+  float* scratch = workspace->scratch(thread);
+  Head one{*this, args, scratch};
+  one.args.h0 = int32_t(item % args.n_heads);
+  one.args.h1 = one.args.h0 + 1;
+  const int64_t state = int64_t(args.state_dim) * args.head_dim;
+  each_run(*kv, *rows, {&workspace->arrays.drafts, item / args.n_heads}, one, [&](int64_t token) {
+    return counted_from(scratch + args.ldo + (token - 1) * state, one.args.h0 * state);
   });
 }
 

@@ -6,7 +6,9 @@
 namespace kvasir {
 
 // in: f32 rows, steps, shares or none; out: f32; weight: bias of steps, rates, skips or none; layer, rule,
-// n_heads, n_groups, state_dim, tiled, least, most, eps.
+// n_heads, n_groups, state_dim, tiled, least, most, eps, kept: where its inputs are in what is kept of a
+// drafted token: its row, which the convolution in front puts there when the token is accepted, steps,
+// shares.
 struct LinearScan {
   static constexpr const char* kName = "linear_scan";
   LinearScan(const Record& r, const Workspace& w);
@@ -17,6 +19,8 @@ struct LinearScan {
   LinearScanArgs args;
   const KvLayer* kv;
   const StepRows* rows;
+  const Workspace* workspace;
+  int64_t kept;
 };
 
 }  // namespace kvasir

@@ -6,7 +6,7 @@
 namespace kvasir {
 
 // in: f32 rows, gated: b | c | x; out: f32; weight: taps [n_taps, channels], bias or none; layer, n_taps,
-// gated.
+// gated, kept, kept_out: where its inputs and results are in what is kept of a drafted token.
 struct ShortConv {
   static constexpr const char* kName = "short_conv";
   ShortConv(const Record& r, const Workspace& w);
@@ -17,6 +17,8 @@ struct ShortConv {
   ShortConvArgs args;
   const KvLayer* kv;
   const StepRows* rows;
+  const Workspace* workspace;
+  int64_t kept, kept_out;
   int64_t chunks;  // of channels
 };
 
