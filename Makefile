@@ -12,7 +12,8 @@ TESTS ?= tests
 ARGS ?=
 # Processes that share the tests; many of them start servers, which wait more than they work.
 WORKERS ?= 2
-# Mutated model files and mutated requests of `make fuzz`, and the seed of the first, which is that of `make test-mix`, too.
+# What `make fuzz` mutates, how many of each, and the seed of the first, which is that of `make test-mix`, too.
+KINDS ?= models requests calls
 CASES ?= 100000
 FIRST ?= 0
 MIX ?= 10000
@@ -58,7 +59,7 @@ help:
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
 	@echo "make sanitize-short  a few of them, on the kernels of one level"
-	@echo "make fuzz         CASES ($(CASES)) mutated model files and as many mutated requests, from seed FIRST ($(FIRST))"
+	@echo "make fuzz         CASES ($(CASES)) mutated model files, requests and answers with calls each, from seed FIRST ($(FIRST)) (KINDS=calls)"
 	@echo "make bench        latency and throughput with the machine's ceilings, into build/bench"
 	@echo "make wheel        our wheel, into dist"
 	@echo "make clean        remove everything that was made here"
@@ -74,7 +75,7 @@ test-long: $(VENV)/.built $(VENV)/.dev
 		tests/diff/test_executor_drafts.py tests/diff/test_native_exactness.py \
 		tests/diff/test_bundle_exactness.py tests/diff/test_disk_exactness.py \
 		tests/diff/test_pool_exactness.py tests/prop/test_prefix_cache.py \
-		tests/prop/test_scheduler_runs.py tests/prop/test_toolcalls.py tests/prop/test_whole_engine.py tests/diff/test_state_exactness.py \
+		tests/prop/test_scheduler_runs.py tests/prop/test_whole_engine.py tests/diff/test_state_exactness.py \
 		tests/diff/test_kv_exactness.py tests/diff/test_reference_exactness.py tests/diff/test_toy_backend.py \
 		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/unit/test_tokenizer_time.py \
 		tests/unit/test_families.py $(ARGS)
@@ -183,8 +184,7 @@ sanitize-short: $(VENV)/.base $(VENV)/.dev
 	PATH=$(abspath $(VENV))/bin:$$PATH sh scripts/sanitize.sh short $(abspath $(VENV))/bin/python $(ARGS)
 
 fuzz: $(VENV)/.built $(VENV)/.dev
-	$(VENV)/bin/python -m tests.fuzz_run models $(CASES) $(FIRST)
-	$(VENV)/bin/python -m tests.fuzz_run requests $(CASES) $(FIRST)
+	for kind in $(KINDS); do $(VENV)/bin/python -m tests.fuzz_run $$kind $(CASES) $(FIRST) || exit; done
 
 bench: $(VENV)/.built
 	mkdir -p build/bench

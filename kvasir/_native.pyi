@@ -47,17 +47,20 @@ class Sampler:
         ``columns``: as if the LM head had found the largest logit of each so many; 0: it has not.
         """
 
-def fill_mask(
-    masks: NDArray[np.uint32], ready: NDArray[np.int32], row: int, mask: NDArray[np.uint32]
-) -> None:
-    """Write a row of ``masks`` [rows, words] and raise its flag, while a step waits for it."""
-
 class Fills:
-    """Masks that the threads of a step make for it between its items, through a library's C
-    interface (``exec.base.Fills``); see native/sample/fills.h."""
+    """The masks of a step: brought to it, or made by its threads between its items, through a
+    library's C interface (``exec.base.Fills``); see native/sample/fills.h."""
 
-    def __init__(self, bits: NDArray[np.uint32], ready: NDArray[np.int32]) -> None:
-        """``bits`` [rows, words], ``ready`` [rows]: a flag for each."""
+    def __init__(self, rows: int, waiting: Sequence[int], words: int) -> None:
+        """Of ``rows`` logit rows those of ``waiting`` get a mask of ``words`` words."""
+    def bring(self, row: int, mask: NDArray[np.uint32]) -> bool:
+        """Keeps a copy of ``mask`` [words]; False: the row waits for none."""
+    def abandon(self) -> None:
+        """Rows that still wait draw nothing."""
+    def flag(self, row: int) -> int:
+        """One of ``ENUMS["MaskFlag"]``."""
+    def mask(self, row: int) -> list[int]:
+        """Its words. Raises ValueError when it is not there."""
     def put(
         self, fills: Sequence[tuple[int, tuple[tuple[int, int, int], int, int, Sequence[int]]]]
     ) -> None:
@@ -127,12 +130,11 @@ class Program:
         until: int = -1,
         seconds: NDArray[np.float64] | None = None,
         out: NDArray[np.float32] | None = None,
-        masks: tuple[NDArray[np.uint32], NDArray[np.int32], float, object] | None = None,
+        masks: tuple[Fills, float] | None = None,
         pooled: int = 0,
     ) -> None:
-        """One step over the filled arrays; releases the GIL. ``masks``: [logits, words], a flag for
-        each row (``exec.masks``), the seconds that rows wait for theirs at most, and the ``Fills``
-        of the step or None. ``pooled``: logit rows of the program that pools."""
+        """One step over the filled arrays; releases the GIL. ``masks``, and the seconds that rows
+        wait for theirs at most. ``pooled``: logit rows of the program that pools."""
     def pool_with(self, pool: Program) -> None:
         """From now on steps with pooled rows go on with this program, whose logit rows these are:
         it adds them to its array ``sums``, f64 [slots, columns]."""

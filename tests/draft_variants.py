@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import structs
 
@@ -51,7 +52,7 @@ DRAFT_VARIANTS: tuple[Variant, ...] = (
 class Counted:
     """Makes executors and counts what the target accepts of their drafts."""
 
-    def __init__(self, make: Callable[[EngineSizes], LocalExecutor]) -> None:
+    def __init__(self, make: Callable[[EngineSizes], LocalExecutor[Any]]) -> None:
         self._make = make
         self.n_verified = 0
         self.n_accepted = 0
@@ -59,7 +60,7 @@ class Counted:
         """Verified before their ids were known to the scheduler."""
         self.drafts: list[tuple[int, ...]] = []
 
-    def __call__(self, sizes: EngineSizes) -> LocalExecutor:
+    def __call__(self, sizes: EngineSizes) -> LocalExecutor[Any]:
         executor = self._make(sizes)
         run, drawn = executor.run, Drawn()
 

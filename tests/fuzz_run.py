@@ -1,6 +1,6 @@
 """Runs fuzz cases in child processes, so that a crash, a hang or a flood of memory is one finding.
 
-python -m tests.fuzz_run models 100000 [first seed]
+python -m tests.fuzz_run models 100000 [first seed [NAME.json]]
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ def _cases(kind: str) -> Case:
         from tests.fuzz_models import run_case
     elif kind == "requests":
         from tests.fuzz_requests import run_case
+    elif kind == "calls":
+        from tests.fuzz_calls import run_case
     else:
         return _faults
     return run_case
@@ -125,6 +127,21 @@ def child(kind: str, begin: int, end: int, folder: Path) -> None:
         print(json.dumps((seed, outcome, text, time.perf_counter() - began)), flush=True)
 
 
+def keep(kind: str, first: int, report: Report, seconds: float, path: Path) -> None:
+    """As a result with machine and commit."""
+    from kvasir.bench import report as bench  # no child needs it
+
+    results = {
+        "cases": sum(report.outcomes.values()),
+        "first_seed": first,
+        "outcomes": dict(report.outcomes),
+        "findings": len(report.findings),
+        "seconds": round(seconds),
+    }
+    command = bench.command_line("python -m tests.fuzz_run")
+    bench.write(bench.report(f"fuzz-{kind}", {}, results, command=command), path)
+
+
 def main(arguments: list[str]) -> int:
     if arguments[0] == "child":
         child(arguments[1], int(arguments[2]), int(arguments[3]), Path(arguments[4]))
@@ -137,6 +154,8 @@ def main(arguments: list[str]) -> int:
     seconds = time.perf_counter() - began
     print(f"{dict(report.outcomes)}, {len(report.findings)} findings, {seconds:.0f} s;", end=" ")
     print(f"slowest {report.slowest[0]:.1f} s (seed {report.slowest[1]})")
+    if len(arguments) > 3:
+        keep(arguments[0], first, report, seconds, Path(arguments[3]))
     return 1 if report.findings else 0
 
 

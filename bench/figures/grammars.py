@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.serving import most
+from bench.figures.serving import counted, most, results
 from bench.figures.target import Read, Target
 
 RESULT = "schemas-2cores"
@@ -60,9 +60,33 @@ OTHERS = (
          "{:.0f}"),
 )  # fmt: skip
 
+WRITTEN = "schema-answers"
+MUTATED = "fuzz-calls"
+
+
+def valid(document: dict[str, Any]) -> float:
+    """Share of the finished answers."""
+    found = document["results"]
+    return float(found["valid"] / found["finished"])
+
+
+ANSWERS = (
+    Target("the same schemas, each with an answer of SmolLM2-135M at temperature 1: asked for",
+           WRITTEN, results("schemas"), 996, "{:.0f}", is_timed=False),
+    Target("the same: accepted", WRITTEN, results("accepted_share"), 0.9, "{:.1%}",
+           is_timed=False),
+    Target("the same: valid, of the answers that ended by themselves", WRITTEN, valid, 1.0,
+           "{:.1%}", is_timed=False),
+    Target("mutated and cut answers with tool calls, each whole and in pieces", MUTATED,
+           results("cases"), 1_000_000, "{:,.0f}", is_timed=False),
+    counted("the same: with an exception, another message in pieces, or a character lost", MUTATED,
+            results("findings"), 0, "{:.0f}"),
+)  # fmt: skip
+
 GRAMMARS = (
     Target("996 schemas: accepted", RESULT, lambda d: d["results"]["accepted_share"], 0.9, "{:.1%}",
            is_timed=False),
     *(target for model, n_tokens in MODELS.items() for target in times(model, n_tokens)),
     *OTHERS,
+    *ANSWERS,
 )  # fmt: skip

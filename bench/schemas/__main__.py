@@ -98,19 +98,25 @@ def write_command(
     streams: int,
     output: Path | None,
 ) -> None:
-    """A model's answers at temperature 1, held against ``jsonschema``; goes on where it ended."""
+    """A model's answers at temperature 1, held against ``jsonschema``; goes on where it ended, and
+    says in between what there is."""
     loaded = load_model(model)
     answers = Answers(path)
     chosen = spread(list(sample_cases(file)), limit)
     with LLM(model, max_num_seqs=streams) as llm:
         built = llm.session().opened().built
         tokens = load_tokens(model, built.config.sizes.vocab_size)
-        sizes = (max_tokens, streams)
-        write_answers(llm, tokens, chosen, answers, sizes, lambda text: print(text, flush=True))
         described = describe_engine(loaded, built)
+
+        def say() -> None:
+            results = {**told(answers.all), "max_tokens": max_tokens}
+            print(f"{results['schemas']} schemas: {results['outcomes']}", flush=True)
+            _report("schema-answers", described, results, output)
+
+        say()
+        write_answers(llm, tokens, chosen, answers, (max_tokens, streams), say)
     results = told(answers.all)
     print(results)
-    _report("schema-answers", described, {**results, "max_tokens": max_tokens}, output)
     if results["faults"]:
         raise SystemExit(f"kvasir: {len(results['faults'])} finished answers are not valid")
 

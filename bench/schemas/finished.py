@@ -27,6 +27,10 @@ MAX_SHOWN = 2000
 """Characters of a schema that the model is shown: it need not understand it."""
 
 
+ROUND = 4
+"""Answers of each stream that are asked for together: the next one begins when one ends."""
+
+
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line."""
 
@@ -67,17 +71,17 @@ def write_answers(
     cases: Iterable[Case],
     answers: Answers,
     sizes: tuple[int, int],
-    say: Callable[[str], None],
+    say: Callable[[], None],
 ) -> None:
-    """``sizes``: tokens of an answer at most, and answers at once."""
+    """``sizes``: tokens of an answer at most, and answers at once. ``say``: there are more."""
     max_tokens, n_streams = sizes
     left = answers.left_of(cases)
-    while some := list(islice(left, n_streams)):
+    while some := list(islice(left, ROUND * n_streams)):
         refused = [(case, _refusal(case, tokens)) for case in some]
         answers.add(Written(case.name, refused=why) for case, why in refused if why)
         asked = [case for case, why in refused if not why]
         answers.add(_answered(llm, asked, max_tokens))
-        say(f"{len(answers.all)} schemas: {told(answers.all)['outcomes']}")
+        say()
 
 
 def _refusal(case: Case, tokens: GrammarTokens) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kvasir.core.plan import StepPlan
 from kvasir.engine.looks import Followed, Path
+from kvasir.exec.base import Fills, Handle
 from kvasir.sampling.masks import NativeFill
 from kvasir.sched.request import Request
 
@@ -18,7 +20,6 @@ class StepMask(NamedTuple):
 
     row: int
     slot: int
-    request: Request
     followed: Followed
     fill: NativeFill
 
@@ -29,20 +30,30 @@ class StepMask(NamedTuple):
         one.n_outputs, one.bits, one.chain = one.n_outputs + len(self.fill.tokens), None, ()
 
 
-def asked_within(
-    wanted: Mapping[int, Wanted], owners: Mapping[int, Request], followed: Mapping[int, Followed]
-) -> list[StepMask]:
+class Filling(NamedTuple):
+    """What a step that runs was asked to make."""
+
+    plan: StepPlan
+    handle: Handle
+    fills: Fills
+    asked: Sequence[StepMask]
+    seconds: float
+    """After which nobody waits for one that is not begun."""
+
+
+def asked_within(wanted: Mapping[int, Wanted], followed: Mapping[int, Followed]) -> list[StepMask]:
     """Of slots with one row behind new outputs. The others are for threads beside the step: to open
     an answer, paths, and what has been slow."""
     found = []
     for slot, rows in wanted.items():
-        one, request = followed[slot], owners[slot]
+        one = followed[slot]
+        request = one.request
         if len(rows) > 1 or rows[0][1] or not _is_plain(one, request):
             continue
         new = request.tokens[request.n_prompt + one.n_outputs :]
         fill = one.masks.native(one.key, new) if new else None
         if fill is not None:
-            found.append(StepMask(rows[0][0], slot, request, one, fill))
+            found.append(StepMask(rows[0][0], slot, one, fill))
     return found
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from kvasir.core.params import TokenParams
 from kvasir.sampling.masks import Bits, Masks, allows, only
+from kvasir.sched.request import Request
 
 MAX_FORCED = 32
 """Tokens of one request that one look finds: each asks for a mask."""
@@ -59,6 +60,7 @@ class Followed:
     masks: Masks
     key: int
     """Instead of a slot: the next answer there has another."""
+    request: Request
     params: TokenParams
     spent: Spent
     """Of its constraint, as others of the tenant have it."""

@@ -75,6 +75,7 @@ class Loop:
         return flight
 
     def _commit(self, flight: _Flight) -> tuple[TokenEvent, ...]:
+        self._masking.settle()
         with _faults_of(flight.plan):
             result = flight.handle.result()
         result = self._masking.heard(flight.plan, result)

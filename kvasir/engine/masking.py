@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams, mask_words
-from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, StepPlan, StepResult
+from kvasir.core.plan import NOT_DRAWN, NOTHING_LEFT, SlotOpen, StepPlan, StepResult
 from kvasir.core.sizes import EngineSizes
-from kvasir.engine.filling import StepMask, Wanted, asked_within
+from kvasir.engine.filling import Filling, StepMask, Wanted, asked_within
 from kvasir.engine.looks import (
     Bring,
     Crew,
@@ -67,6 +67,8 @@ class Masking:
         """By slot, of requests that keep to a constraint."""
         self._crew = Crew()
         self._keys = count()
+        self._filling: Filling | None = None
+        """What the newest step makes, and nobody has looked at."""
         self._left: dict[int, set[int]] = {}
         """By step the logit rows that it waits for no more."""
         self._shared: WeakValueDictionary[tuple[str, str], Spent] = WeakValueDictionary()
@@ -111,9 +113,8 @@ class Masking:
 
     def drew(self) -> None:
         """A plan is committed."""
-        if self._open:
-            for slot in self._open.keys() - self._owners().keys():
-                self._close(slot)
+        for slot in [slot for slot, one in self._open.items() if one.request.slot != slot]:
+            self._close(slot)
         while self._closing:
             request = self._scheduler.find(self._closing.pop())
             if request is not None:
@@ -128,9 +129,9 @@ class Masking:
         request.params = structs.replace(request.params, constraint=constraint)
         self._closed.append((request.id, n))
         found = self._open.get(request.slot)
-        if self._owners().get(request.slot) is request and found is not None:
+        if found is not None and found.request is request:
             self._close(request.slot)
-            self._follow(request.slot, request.params, found.spent)
+            self._follow(request, found.spent)
 
     def heard(self, plan: StepPlan, result: StepResult) -> StepResult:
         """``result``, in which rows that their masks were late for drew nothing."""
@@ -151,20 +152,24 @@ class Masking:
     def jump(self) -> None:
         """Before a plan, while those that are under way have their masks: what is forced of the
         answers so far is told; whose mask is late is in no plan before it has come."""
+        self.settle()
         if not self._open:
             return
-        owners = self._owners()
-        running = {slot: owners[slot] for slot in self._open.keys() & owners.keys()}
+        running = {
+            slot: one
+            for slot, one in self._open.items()
+            if one.request.slot == slot and (self._jumps or one.look or one.request.is_late)
+        }
         looks = {}
-        for slot, request in running.items():
-            followed = self._open[slot]
+        for slot, followed in running.items():
+            request = followed.request
             if followed.look is not None:
                 self._take(slot)
             elif self._jumps and _can_jump(request) and followed.n_outputs != request.n_outputs:
-                looks[slot] = self._look(slot, request)
+                looks[slot] = self._look(slot)
         self._await(looks, self._patience)
-        for slot, request in running.items():
-            followed = self._open[slot]
+        for followed in running.values():
+            request = followed.request
             request.is_late = followed.look is not None or (
                 request.is_late and request.n_drawn > request.n_outputs
             )
@@ -182,48 +187,63 @@ class Masking:
         """What the started step waits for, which is expected to take ``seconds``; the one before it
         ``drew``."""
         rows = self._slots.rows(plan)
+        if plan.opens:
+            self._opened(plan.opens)
+        if not rows:
+            return
+        by_slot: dict[int, list[tuple[int, Path]]] = {}
+        for i, (slot, path) in rows.items():
+            one = self._open.get(slot)
+            if one is not None and one.request.slot == slot:
+                by_slot.setdefault(slot, []).append((i, path))
+            else:  # its request has ended
+                handle.fill(i, np.zeros(self._n_words, np.uint32))
+        patience = max(seconds, self._patience)
+        fills = handle.fills
+        if fills is not None and (asked := asked_within(by_slot, self._open)):
+            fills.put([(mask.row, mask.fill) for mask in asked])
+            self._filling = Filling(plan, handle, fills, asked, patience)
+            for mask in asked:
+                del by_slot[mask.slot]
+        if by_slot:
+            self._look_for(plan, handle, by_slot, patience)
+            self._tell()
+
+    def _opened(self, opens: Iterable[SlotOpen]) -> None:
         owners = self._owners()
-        for opening in plan.opens:
+        for opening in opens:
             if opening.slot in self._open:
                 self._close(opening.slot)
             if opening.params.constraint and opening.slot in owners:
                 owner = owners[opening.slot]
                 key = owner.standing.tenant, owner.params.constraint
-                self._follow(opening.slot, owner.params, self._shared.setdefault(key, Spent()))
-        by_slot: dict[int, list[tuple[int, Path]]] = {}
-        for i, (slot, path) in rows.items():
-            if slot in owners and slot in self._open:
-                by_slot.setdefault(slot, []).append((i, path))
-            else:  # its request has ended
-                handle.fill(i, np.zeros(self._n_words, np.uint32))
-        patience = max(seconds, self._patience)
-        asked = [] if handle.fills is None else asked_within(by_slot, owners, self._open)
-        if handle.fills is not None and asked:
-            handle.fills.put([(one.row, one.fill) for one in asked])
-        for one in asked:
-            del by_slot[one.slot]
-        self._look_for(plan, handle, by_slot, patience)
-        if handle.fills is not None and asked:
-            found = handle.fills.wait(patience, self._patience)
-            self._settle(plan, handle, zip(asked, found, strict=True))
+                self._follow(owner, self._shared.setdefault(key, Spent()))
+
+    def settle(self) -> None:
+        """Wait for the masks that the newest step makes itself: before its result, which waits for
+        them, and before the next plan. Meanwhile what the step before gave is on its way."""
+        filling, self._filling = self._filling, None
+        if filling is None:
+            return
+        found = filling.fills.wait(filling.seconds, self._patience)
+        self._settle(filling.plan, filling.handle, zip(filling.asked, found, strict=True))
         self._tell()
 
     def _look_for(
         self, plan: StepPlan, handle: Handle, rows: Mapping[int, Wanted], seconds: float
     ) -> None:
         """Rows whose masks do not come before ``seconds`` are over draw nothing."""
-        owners = self._owners() if rows else {}
         looks = {
-            slot: self._look(slot, owners[slot], tuple(wanted), handle.fill)
-            for slot, wanted in rows.items()
+            slot: self._look(slot, tuple(wanted), handle.fill) for slot, wanted in rows.items()
         }
         self._await(looks, seconds)
-        for slot, look in looks.items():
+        for look in looks.values():
+            request = look.followed.request
             if left := look.leave():
                 self._leave(plan, handle, left)
-                owners[slot].is_late = True
+                request.is_late = True
             else:
-                _note_ends(owners[slot], look.made)
+                _note_ends(request, look.made)
 
     def _settle(
         self, plan: StepPlan, handle: Handle, found: Iterable[tuple[StepMask, Filled]]
@@ -243,17 +263,18 @@ class Masking:
                 reopen(one.followed)
             if state != MADE:
                 self._refused(plan, one)
-            elif self._jumps and only >= 0 and not _may_ban(one.request.params):
-                chains[one.slot] = self._look(one.slot, one.request)
-        self._look_for(plan, handle, waiting, 0.0)
+            elif self._jumps and only >= 0 and not _may_ban(one.followed.params):
+                chains[one.slot] = self._look(one.slot)
+        if waiting:
+            self._look_for(plan, handle, waiting, 0.0)
         self._await(chains, self._patience)
 
     def _refused(self, plan: StepPlan, one: StepMask) -> None:
         """Its row draws nothing. The library says why, or makes the mask anew where it was only too
         slow."""
         self._left.setdefault(plan.step, set()).add(one.row)
-        one.request.is_late = True
-        self._await({one.slot: self._look(one.slot, one.request)}, 0.0)
+        one.followed.request.is_late = True
+        self._await({one.slot: self._look(one.slot)}, 0.0)
 
     def _leave(self, plan: StepPlan, handle: Handle, rows: set[int]) -> None:
         """``rows`` draw nothing."""
@@ -264,11 +285,11 @@ class Masking:
     def _look(
         self,
         slot: int,
-        request: Request,
         rows: tuple[tuple[int, Path], ...] = (),
         bring: Bring = lambda row, bits: None,
     ) -> Look:
         followed = self._open[slot]
+        request = followed.request
         outputs = request.tokens[request.n_prompt + max(followed.n_outputs, 0) :]
         finds_chain = self._jumps and not _may_ban(request.params)
         look = Look(followed, outputs, self._n_words, rows, bring, finds_chain)
@@ -316,9 +337,10 @@ class Masking:
             self._close(slot)
         self._crew.close()
 
-    def _follow(self, slot: int, params: TokenParams, spent: Spent) -> None:
+    def _follow(self, request: Request, spent: Spent) -> None:
         if self._masks is not None:
-            self._open[slot] = Followed(self._masks, next(self._keys), params, spent)
+            key = next(self._keys)
+            self._open[request.slot] = Followed(self._masks, key, request, request.params, spent)
 
     def _close(self, slot: int) -> None:
         self._failed.pop(slot, None)

@@ -22,6 +22,7 @@ from kvasir.exec.checker import PlanChecker
 from kvasir.exec.checks import check_plan, need
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
+from kvasir.exec.masks import PlainMasks
 from kvasir.exec.pooling import PooledSlots, StepPool
 from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
@@ -94,13 +95,15 @@ class _Accumulated(_Past):
         return self._sums
 
 
-class FakeExecutor(LocalExecutor):
+class FakeExecutor(LocalExecutor[PlainMasks]):
     """``nonfinite``: seed of a request to the output index whose logits are NaN.
 
     ``seconds``: virtual time of a step, reported and not slept. ``is_checked``: a plan that breaks
     a promise is refused, instead of giving other answers. ``misses``: the executor drafts, with a
     program that has entries of its own, and sees one in so many contexts wrongly; 0: none.
     """
+
+    new_masks = PlainMasks
 
     def __init__(
         self,

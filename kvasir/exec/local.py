@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +19,8 @@ from kvasir.exec.order import before_rows
 from kvasir.exec.steps import StepThread
 from kvasir.exec.tables import SlotTables
 from kvasir.sampling.masks import Bits
+
+M = TypeVar("M", bound=StepMasks)
 
 
 class _Started(msgspec.Struct, frozen=True):
@@ -36,10 +40,11 @@ class _Started(msgspec.Struct, frozen=True):
         return self.future.result()
 
 
-class LocalExecutor(ABC):
+class LocalExecutor(ABC, Generic[M]):
     """Steps run one after the other on a thread of its own, which begins with the first."""
 
-    new_masks: type[StepMasks] = StepMasks
+    new_masks: Callable[[int, Sequence[int], int], M]
+    """Of so many logit rows those that wait for one, and the size of the vocabulary."""
 
     def __init__(self, sizes: EngineSizes) -> None:
         self.sizes = sizes
@@ -47,7 +52,7 @@ class LocalExecutor(ABC):
         self._store: BlockStore | None = None
         self.tables = SlotTables(sizes)
         self._constrained = ConstrainedSlots()
-        self.masks: StepMasks | None = None
+        self.masks: M | None = None
         """Of the running step; None when none of its rows has one."""
 
     def attach(self, store: BlockStore) -> None:
@@ -55,10 +60,11 @@ class LocalExecutor(ABC):
 
     def start(self, plan: StepPlan) -> Handle:
         rows = self._constrained.rows(plan)
-        masks = self.new_masks(plan.n_logits, rows, self.sizes.vocab_size) if rows else None
+        size = self.sizes.vocab_size
+        masks = self.new_masks(plan.n_logits, tuple(rows), size) if rows else None
         return _Started(self._steps.submit(partial(self._step, masks), plan, masks), masks)
 
-    def _step(self, masks: StepMasks | None, plan: StepPlan) -> StepResult:
+    def _step(self, masks: M | None, plan: StepPlan) -> StepResult:
         self.masks = masks
         return self.run(plan)
 

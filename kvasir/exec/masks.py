@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -63,38 +64,54 @@ def _drawn(row: Row) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield i, one.path[1:] if one.path and one.path[0] < 0 else one.path
 
 
-class StepMasks:
+class StepMasks(Protocol):
     """Of one step. Filled by threads that make masks, read by those that compute it."""
 
-    def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
+    def __init__(self, n_logits: int, rows: Sequence[int], vocab_size: int) -> None:
         """``rows``: those that have a mask, of ``n_logits``. Of the others no memory is touched."""
+
+    @property
+    def fills(self) -> Fills | None:
+        """What makes them within the step."""
+        ...
+
+    def fill(self, row: int, bits: Bits) -> None:
+        """Raises KvasirError for a row that waits for none."""
+        ...
+
+    def abandon(self) -> None:
+        """The others draw nothing, whoever would have filled them."""
+        ...
+
+
+class PlainMasks(StepMasks):
+    """In arrays, with a lock."""
+
+    def __init__(self, n_logits: int, rows: Sequence[int], vocab_size: int) -> None:
         self.bits = np.empty((n_logits, mask_words(vocab_size)), np.uint32)
         self.ready = np.full(n_logits, NONE, np.int32)
         self.ready[list(rows)] = COMING
         self._changed = threading.Condition()
-        self.fills: Fills | None = None
 
     @property
-    def is_full(self) -> bool:
-        return not (self.ready == COMING).any()
+    def fills(self) -> Fills | None:
+        return None
 
     def fill(self, row: int, bits: Bits) -> None:
-        """Raises KvasirError for a row that waits for none."""
         with self._changed:
             if self.ready[row] != COMING:
-                raise KvasirError(f"logit row {row} waits for no mask")
-            self.write(row, bits)
+                raise _waits_for_none(row)
+            self._write(row, bits)
             self._changed.notify_all()
 
-    def write(self, row: int, bits: Bits) -> None:
+    def _write(self, row: int, bits: Bits) -> None:
         self.bits[row] = bits
         self.ready[row] = HERE
 
     def abandon(self) -> None:
-        """The others draw nothing, whoever would have filled them."""
         with self._changed:
             for row in np.flatnonzero(self.ready == COMING):
-                self.write(int(row), np.zeros_like(self.bits[row]))
+                self._write(int(row), np.zeros_like(self.bits[row]))
             self._changed.notify_all()
 
     def wait(self, row: int) -> Bits | None:
@@ -106,3 +123,26 @@ class StepMasks:
                 raise KvasirError(f"the mask of logit row {row} did not come")
         mask: Bits = self.bits[row]
         return mask
+
+
+class NativeMasks(StepMasks):
+    """Where threads read them that take no lock, and that make some of them. Between two steps the
+    caches are cold: a call of NumPy would take longer than all that is done here."""
+
+    def __init__(self, n_logits: int, rows: Sequence[int], vocab_size: int) -> None:
+        self.native = _native.Fills(n_logits, rows, mask_words(vocab_size))
+
+    @property
+    def fills(self) -> Fills | None:
+        return self.native
+
+    def fill(self, row: int, bits: Bits) -> None:
+        if not self.native.bring(row, bits):
+            raise _waits_for_none(row)
+
+    def abandon(self) -> None:
+        self.native.abandon()
+
+
+def _waits_for_none(row: int) -> KvasirError:
+    return KvasirError(f"logit row {row} waits for no mask")

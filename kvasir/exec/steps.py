@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -23,7 +24,8 @@ class StepThread:
     def __init__(self) -> None:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._awaited: list[StepMasks] = []
+        self._awaited: deque[StepMasks | None] = deque()
+        """What the submitted steps wait for, in their order."""
         self._process = os.getpid()
 
     def submit(
@@ -36,8 +38,7 @@ class StepThread:
             self._thread.start()
             # The interpreter's end may not find the thread inside native code.
             atexit.register(self.close)
-        if masks is not None:
-            self._awaited = [*(one for one in self._awaited if not one.is_full), masks]
+        self._awaited.append(masks)
         self._tasks.put((handle, run, plan))
         return handle
 
@@ -47,8 +48,9 @@ class StepThread:
         if self._thread is None or os.getpid() != self._process:
             return
         atexit.unregister(self.close)
-        for masks in self._awaited:
-            masks.abandon()
+        for masks in tuple(self._awaited):
+            if masks is not None:
+                masks.abandon()
         self._tasks.put(None)
         self._thread.join()
         self._thread = None
@@ -60,4 +62,5 @@ class StepThread:
                 handle.set_result(run(plan))
             except BaseException as error:
                 handle.set_exception(error)
+            self._awaited.popleft()
             del task, handle, run, plan  # or they would live until the next step

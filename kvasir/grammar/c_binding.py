@@ -201,6 +201,7 @@ class CStand:
         self._lib = lib
         self._trie = trie
         self._pointer = pointer
+        self._calls = _addresses(lib)
         self._handle: int | None = None
         """What cancels it; nothing yet."""
 
@@ -223,7 +224,7 @@ class CStand:
             raise RuntimeError(f"masks of this vocabulary do not have {bits.nbytes} bytes")
 
     def native(self, tokens: Sequence[int]) -> NativeFill | None:
-        calls = _addresses(self._lib)
+        calls = self._calls
         if calls is None:
             return None
         if self._handle is None:

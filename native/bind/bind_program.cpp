@@ -30,8 +30,6 @@ using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ReadOnlyBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Words = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Flags = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Logits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <class T>
@@ -160,19 +158,18 @@ void make_program(BoundProgram* self, Pool& pool, const std::string& level, Samp
   new (self) BoundProgram(std::move(made));
 }
 
-// Bits, flags, seconds that a row waits at most, and the Fills of the step.
-using MaskTuple = std::tuple<Words, Flags, double, nb::object>;
+// The Fills of the step, and seconds that a row waits at most.
+using MaskTuple = std::tuple<nb::object, double>;
 
 StepMasks step_masks(const std::optional<MaskTuple>& masks, int64_t logits, int64_t vocab) {
   if (!masks) return {};
-  const auto& [bits, ready, seconds, fills] = *masks;
-  if (int64_t(ready.size()) < logits || int64_t(bits.shape(0)) < logits ||
-      int64_t(bits.shape(1)) * 32 < vocab)
-    throw std::invalid_argument("masks need [rows, vocab / 32] words and a flag for each row");
+  const auto& [bound, seconds] = *masks;
+  Fills& fills = fills_of(bound);
+  if (fills.rows() < logits || fills.words() * 32 < vocab)
+    throw std::invalid_argument("masks need [rows, vocab / 32] words");
   const auto wait =
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-  return {bits.data(), ready.data(), int64_t(bits.shape(1)), fills_of(fills),
-          std::chrono::steady_clock::now() + wait};
+  return {&fills, std::chrono::steady_clock::now() + wait};
 }
 
 void run(BoundProgram& self, int64_t tokens, int64_t seqs, int64_t logits, int64_t until,

@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "bind/bind.h"
-#include "sample/masks.h"
 #include "sample/rows.h"
 #include "sample/sampler.h"
 
@@ -23,8 +22,6 @@ namespace {
 using Row = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstRow = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Mask = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Masks = nb::ndarray<uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Flags = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ids = std::vector<int32_t>;
 using Scored = std::vector<std::pair<int32_t, float>>;
 using Answer = std::tuple<int32_t, float, int32_t, Scored>;
@@ -43,14 +40,6 @@ Answer draw(const Sampler& sampler, int32_t slot, Row logits, int64_t out_index,
   Drawn drawn = sampler.sample(slot, logits.data(), out_index, path, target, {runs, columns},
                                mask ? mask->data() : nullptr);
   return {drawn.token, drawn.logprob, drawn.rank, std::move(drawn.top)};
-}
-
-void fill_mask(Masks masks, Flags ready, int64_t row, Mask mask) {
-  if (row < 0 || row >= int64_t(ready.shape(0)) || row >= int64_t(masks.shape(0)))
-    throw nb::index_error("no such logit row");
-  if (mask.shape(0) != masks.shape(1)) throw nb::value_error("a mask must have the words of a row");
-  std::copy_n(mask.data(), mask.shape(0), masks.data() + row * int64_t(masks.shape(1)));
-  raise_flag(ready.data(), row);
 }
 
 template <class T>
@@ -87,7 +76,6 @@ void bind_sampler(nb::module_& m) {
   m.def(
       "hash_row", [](ConstRow row) { return hash_row(row.data(), static_cast<int64_t>(row.shape(0))); },
       "row"_a);
-  m.def("fill_mask", &fill_mask, "masks"_a.noconvert(), "ready"_a.noconvert(), "row"_a, "mask"_a);
   nb::list fields;
   SlotParams().each([&](const char* name, auto&) { fields.append(name); });
   m.attr("SLOT_PARAMS") = nb::tuple(fields);

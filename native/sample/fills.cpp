@@ -6,8 +6,6 @@
 #include <bit>
 #include <stdexcept>
 
-#include "sample/masks.h"
-
 namespace kvasir {
 namespace {
 
@@ -35,6 +33,29 @@ int32_t only_bit(const uint32_t* bits, int64_t words) {
 
 }  // namespace
 
+Fills::Fills(int64_t rows, std::span<const int64_t> waiting, int64_t words)
+    : rows_(rows),
+      words_(words),
+      bits_(std::make_unique_for_overwrite<uint32_t[]>(size_t(rows * words))),
+      flags_(std::make_unique<std::atomic<int32_t>[]>(size_t(rows))) {
+  for (int64_t row : waiting) {
+    if (row < 0 || row >= rows) throw std::out_of_range("no such logit row");
+    flag(row) = int32_t(MaskFlag::coming);
+  }
+}
+
+bool Fills::bring(int64_t row, const uint32_t* mask) {
+  if (row < 0 || row >= rows_ || flag(row) != int32_t(MaskFlag::coming)) return false;
+  std::copy_n(mask, words_, bits(row));
+  flag(row).store(int32_t(MaskFlag::here), std::memory_order_release);
+  return true;
+}
+
+void Fills::abandon() {
+  const std::vector<uint32_t> nothing(size_t(words_), 0);
+  for (int64_t row = 0; row < rows_; row++) bring(row, nothing.data());
+}
+
 void Fills::put(std::vector<Fill> fills) {
   if (fills_) throw std::invalid_argument("the masks of this step have been asked for");
   fills_ = std::make_unique<Own[]>(fills.size());
@@ -58,18 +79,18 @@ void Fills::make(Own& one) {
   const int64_t cpu = nanoseconds(one.clock);
   one.began.store(cpu, std::memory_order_release);
   const Fill& fill = one.fill;
-  uint32_t* bits = bits_ + fill.row * words_;
-  std::fill_n(bits, words_, 0);
+  uint32_t* own = bits(fill.row);
+  std::fill_n(own, words_, 0);
   const bool follows = std::all_of(fill.tokens.begin(), fill.tokens.end(),
                                    [&](uint32_t token) { return fill.consume(fill.matcher, token) == 0; });
-  const bool made = follows && fill.mask(fill.matcher, bits, size_t(words_) * sizeof(uint32_t)) == 0;
-  if (!made) std::fill_n(bits, words_, 0);
+  const bool made = follows && fill.mask(fill.matcher, own, size_t(words_) * sizeof(uint32_t)) == 0;
+  if (!made) std::fill_n(own, words_, 0);
   Filled& filled = one.filled;
-  filled.only = only_bit(bits, words_);
+  filled.only = only_bit(own, words_);
   filled.cpu_seconds = 1e-9 * double(nanoseconds(one.clock) - cpu);
   filled.seconds = seconds(Clock::now() - began);
   filled.state = made ? FillState::made : FillState::refused;
-  raise_flag(ready_, fill.row);
+  flag(fill.row).store(int32_t(MaskFlag::here), std::memory_order_release);
   const std::lock_guard lock(ending_);
   one.began.store(0, std::memory_order_relaxed);
   n_ended_++;

@@ -1,6 +1,6 @@
-// Masks that the threads of a step make for it between its items, through a grammar library's C interface.
-// While one makes a mask it holds no item, so that the others go on; a thread beside them would be put in the
-// place of one that holds an item, for which all wait.
+// The masks of a step: brought by who started it, while it runs, or made by its threads between its items,
+// through a grammar library's C interface. While one makes a mask it holds no item, so that the others go on;
+// a thread beside them would be put in the place of one that holds an item, for which all wait.
 #pragma once
 #include <time.h>
 
@@ -10,11 +10,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "kernels.h"
 
 namespace kvasir {
+
+// Of a logit row: it has no mask, waits for it, has it.
+KVASIR_ENUM(MaskFlag, none, coming, here);
 
 // A mask to make: what the library's functions are and are given.
 struct Fill {
@@ -41,9 +45,18 @@ struct Filled {
 class Fills {
  public:
   using Clock = std::chrono::steady_clock;
-  // bits: [rows, words]; ready: MaskFlag [rows]. A row whose library gave up may draw nothing.
-  Fills(uint32_t* bits, int32_t* ready, int64_t words) : bits_(bits), ready_(ready), words_(words) {}
-  // Once, while the step may be running.
+  // Of `rows` logit rows those of `waiting` get a mask of `words` words; of the others no memory is touched.
+  // Throws std::out_of_range.
+  Fills(int64_t rows, std::span<const int64_t> waiting, int64_t words);
+  int64_t rows() const { return rows_; }
+  int64_t words() const { return words_; }
+  uint32_t* bits(int64_t row) { return bits_.get() + row * words_; }
+  std::atomic<int32_t>& flag(int64_t row) { return flags_[size_t(row)]; }  // a MaskFlag
+  // Brings a mask. False: the row waits for none. One caller at a time.
+  bool bring(int64_t row, const uint32_t* bits);
+  // Rows that still wait may draw nothing. One caller at a time.
+  void abandon();
+  // Once, while the step may be running. A row whose library gives up may draw nothing.
   void put(std::vector<Fill> fills);
   // Makes one that nobody has begun; false: there is none. Threads of the step call it between items.
   bool help();
@@ -62,9 +75,9 @@ class Fills {
   void make(Own& one);
   void cancel_slow(Clock::duration each);
 
-  uint32_t* const bits_;
-  int32_t* const ready_;
-  const int64_t words_;
+  const int64_t rows_, words_;
+  const std::unique_ptr<uint32_t[]> bits_;
+  const std::unique_ptr<std::atomic<int32_t>[]> flags_;
   std::unique_ptr<Own[]> fills_;
   std::atomic<int64_t> n_{0};     // that were put
   std::atomic<int64_t> next_{0};  // to begin; behind n: none

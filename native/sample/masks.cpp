@@ -2,7 +2,6 @@
 
 #include <immintrin.h>
 
-#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,7 +15,7 @@ constexpr std::chrono::microseconds kNap{50};  // leaves the core to who makes t
 }  // namespace
 
 const uint32_t* StepMasks::wait(int64_t row) const {
-  const std::atomic_ref<int32_t> flag(ready[row]);
+  const std::atomic<int32_t>& flag = fills->flag(row);
   if (flag.load(std::memory_order_relaxed) == int32_t(MaskFlag::none)) return nullptr;
   for (int spins = 0; flag.load(std::memory_order_acquire) == int32_t(MaskFlag::coming); spins++) {
     if (help()) continue;
@@ -28,11 +27,7 @@ const uint32_t* StepMasks::wait(int64_t row) const {
       throw std::runtime_error("the mask of logit row " + std::to_string(row) + " did not come");
     std::this_thread::sleep_for(kNap);
   }
-  return bits + row * words;
-}
-
-void raise_flag(int32_t* ready, int64_t row) {
-  std::atomic_ref<int32_t>(ready[row]).store(int32_t(MaskFlag::here), std::memory_order_release);
+  return fills->bits(row);
 }
 
 }  // namespace kvasir

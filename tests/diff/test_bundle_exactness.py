@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -65,7 +66,7 @@ def test_answers_are_those_of_the_target_alone(
 def test_the_reference_answers_and_drafts_the_same(toy: Toy, variant: str) -> None:
     weights = load_weights(toy.target, toy.binding)
 
-    def alone(sizes: EngineSizes) -> LocalExecutor:
+    def alone(sizes: EngineSizes) -> LocalExecutor[Any]:
         return ReferenceExecutor(toy.target, weights, sizes)
 
     chosen = next(x for x in DRAFT_VARIANTS if x.name == variant)

@@ -110,7 +110,7 @@ class CutOutbox(Outbox):
         super().step(said)
 
 
-class FaultyExecutor(LocalExecutor):
+class FaultyExecutor(LocalExecutor[Any]):
     """What ``inner`` does, and the faults."""
 
     def __init__(self, inner: LocalExecutor, faults: dict[str, Any], folder: Path) -> None:

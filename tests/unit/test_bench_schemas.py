@@ -5,14 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from bench.schemas.__main__ import counts
 from bench.schemas.cases import Case, Instance, sample_cases, spread, suite_cases
-from bench.schemas.finished import Answers, Written, judged, seed_of, told
+from bench.schemas.finished import ROUND, Answers, Written, judged, seed_of, told, write_answers
 from bench.schemas.timing import histogram, measure
 from bench.schemas.validity import fault
 from bench.schemas.verdict import OTHER, judge
 from kvasir.grammar.vocabulary import Vocabulary
+from kvasir.offline.llm import LLM
+from tests.byte_grammar import byte_tokens
 
 A = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
 
@@ -81,6 +85,24 @@ def test_answers_go_on_where_they_ended(tmp_path: Path) -> None:
     assert [one.name for one in again.left_of(cases)] == ["c", "d"]
     again.add([Written("c", finish="length")])
     assert [one.id for one in Answers(path).all] == ["a", "b", "c"]
+
+
+def test_answers_are_asked_for_in_rounds(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def chat(conversations: list[Any], params: list[Any], **_: object) -> list[Any]:
+        asked.append(len(conversations))
+        one = SimpleNamespace(text="1", finish_reason="stop", token_ids=[1])
+        return [SimpleNamespace(outputs=[one]) for _ in params]
+
+    schemas = [{"type": "integer"}, {"not": {"type": "string", "minLength": 3}}, {"enum": [1, 2]}]
+    cases = [Case(str(i), schemas[i % 3], ()) for i in range(6)]
+    answers, said = Answers(tmp_path / "answers.jsonl"), list[int]()
+    llm = cast(LLM, SimpleNamespace(chat=chat))
+    write_answers(llm, byte_tokens(), cases, answers, (8, 1), lambda: said.append(len(answers.all)))
+    assert (asked, said) == ([3, 1], [ROUND, 6])
+    found = told(answers.all)
+    assert (found["schemas"], found["finished"], found["valid"]) == (6, 4, 4)
 
 
 def test_what_is_finished_is_judged() -> None:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from kvasir import _native
+from kvasir.core.request import EngineRequest
 from kvasir.engine import masking
+from kvasir.engine.engine import Engine
 from kvasir.engine.looks import Followed
+from kvasir.exec.base import Fills
 from kvasir.exec.fake import FakeExecutor
-from kvasir.exec.masks import COMING, HERE, MADE, NONE, REFUSED, WAITING, StepMasks
+from kvasir.exec.masks import COMING, HERE, MADE, NONE, REFUSED, WAITING, NativeMasks, PlainMasks
 from kvasir.grammar.masks import GrammarMasks
 from kvasir.sampling.masks import Bits, NativeFill
+from kvasir.sched.scheduler import Scheduler
 from tests import exactness
 from tests.byte_grammar import byte_tokens
 from tests.drafting import Drafts
 from tests.exactness import Answer, Variant, baseline, run
+from tests.sizes import config_of
 from tests.unit.test_grammar_rows import SIZES, requests
 
 N_WORDS = 2
@@ -62,16 +67,18 @@ class Toy:
         return NativeFill(self.calls, matcher, 77, tokens)
 
 
-def step(*rows: int) -> tuple[Bits, Bits, _native.Fills]:
-    """Masks that were something else, flags and fills of a step where ``rows`` wait."""
-    bits, ready = np.full((4, N_WORDS), 5, np.uint32), np.full(4, NONE, np.int32)
-    ready[list(rows)] = COMING
-    return bits, ready, _native.Fills(bits, ready)
+def step(*rows: int) -> _native.Fills:
+    """Of a step with 4 logit rows, of which ``rows`` wait."""
+    return _native.Fills(4, rows, N_WORDS)
+
+
+def flags(fills: _native.Fills) -> list[int]:
+    return [fills.flag(row) for row in range(4)]
 
 
 def test_masks_are_made_where_their_rows_wait() -> None:
     library = Toy()
-    bits, ready, fills = step(0, 2, 3)
+    fills = step(0, 2, 3)
     assert not fills.help()
     asked = [
         (2, library.fill(0, 3, 1)),
@@ -81,26 +88,27 @@ def test_masks_are_made_where_their_rows_wait() -> None:
     fills.put(asked)
     assert [fills.help() for _ in range(4)] == [True, True, True, False]
     found = fills.wait(1.0, 1.0)
-    assert bits.tolist() == [[4, 1], [5, 5], [16, 0], [0, 0]]
-    assert ready.tolist() == [HERE, NONE, HERE, HERE]
+    assert [fills.mask(row) for row in (0, 2, 3)] == [[4, 1], [16, 0], [0, 0]]
+    assert flags(fills) == [HERE, NONE, HERE, HERE]
     assert [one[:3] for one in found] == [(MADE, False, 4), (MADE, False, -1), (REFUSED, False, -1)]
     assert all(0 <= one[4] <= one[3] + 0.01 < 1 for one in found)
 
 
 def test_nobody_begins_what_was_given_up() -> None:
     library = Toy()
-    _, ready, fills = step(0, 1)
+    fills = step(0, 1)
     fills.put([(0, library.fill(0, 1)), (1, library.fill(0, 1))])
     assert fills.help()
     found = fills.wait(0.0, 1.0)
     assert [one[0] for one in found] == [MADE, WAITING]
     assert not fills.help()
-    assert ready.tolist() == [HERE, COMING, NONE, NONE]
+    assert flags(fills) == [HERE, COMING, NONE, NONE]
+    assert fills.bring(1, np.array([3, 4], np.uint32)) and fills.mask(1) == [3, 4]
 
 
 def test_one_that_is_slow_is_cancelled_and_its_row_goes_on() -> None:
     library = Toy()
-    bits, ready, fills = step(1)
+    fills = step(1)
     fills.put([(1, library.fill(7, 1))])
     helping = threading.Thread(target=fills.help)
     helping.start()
@@ -108,12 +116,34 @@ def test_one_that_is_slow_is_cancelled_and_its_row_goes_on() -> None:
     helping.join()
     assert (state, is_cancelled, only) == (REFUSED, True, -1)
     assert 0.02 <= cpu <= seconds + 0.01
-    assert (ready[1], bits[1].tolist()) == (HERE, [0, 0])
+    assert (fills.flag(1), fills.mask(1)) == (HERE, [0, 0])
+
+
+def test_masks_are_brought_to_rows_that_wait_or_let_go() -> None:
+    fills, mask = step(1, 2), np.array([3, 4], np.uint32)
+    assert [fills.bring(row, mask) for row in (-1, 0, 1, 1, 4)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    fills.abandon()
+    assert [fills.mask(row) for row in (1, 2)] == [[3, 4], [0, 0]]
+    with pytest.raises(ValueError, match="has no mask"):
+        fills.mask(0)
+    with pytest.raises(ValueError, match="words of a row"):
+        fills.bring(1, mask[:1])
+    for row in (-1, 4):
+        with pytest.raises(IndexError, match="no such logit row"):
+            fills.flag(row)
+        with pytest.raises(IndexError, match="no such logit row"):
+            step(row)
 
 
 def test_what_cannot_be_called_is_refused() -> None:
     library = Toy()
-    _, _, fills = step(0)
+    fills = step(0)
     with pytest.raises(IndexError, match="no such logit row"):
         fills.put([(4, library.fill(0))])
     with pytest.raises(ValueError, match="no address"):
@@ -123,23 +153,28 @@ def test_what_cannot_be_called_is_refused() -> None:
         fills.put([])
 
 
-class HelpingMasks(StepMasks):
+class HelpingMasks(PlainMasks):
     """Whoever waits makes what waits, as a step's threads do."""
 
     n_made = 0
 
-    def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
+    def __init__(self, n_logits: int, rows: Sequence[int], vocab_size: int) -> None:
         super().__init__(n_logits, rows, vocab_size)
-        self.native = _native.Fills(self.bits, self.ready)
-        self.fills = self.native
+        self._native = NativeMasks(n_logits, rows, vocab_size)
+
+    @property
+    def fills(self) -> Fills | None:
+        return self._native.fills
 
     def wait(self, row: int) -> Bits | None:
-        while self.ready[row] == COMING:
-            if self.native.help():
+        native = self._native.native
+        while self.ready[row] == COMING and native.flag(row) == COMING:
+            if native.help():
                 HelpingMasks.n_made += 1
             else:
                 time.sleep(1e-4)
-        return None if self.ready[row] == NONE else self.bits[row]
+        is_made = native.flag(row) == HERE
+        return np.array(native.mask(row), np.uint32) if is_made else super().wait(row)
 
 
 class HelpingExecutor(FakeExecutor):
@@ -197,3 +232,40 @@ def test_masks_that_are_slow_for_a_step_change_no_answer(
     variant = Variant("overlapped", n_seqs=32, overlap=True)
     assert run(HelpingExecutor, requests(), SIZES, variant, alone).answers == alone
     assert len(reopened) > 2
+
+
+class IdleMasks(HelpingMasks):
+    """Nobody makes what waits."""
+
+    def wait(self, row: int) -> Bits | None:
+        return PlainMasks.wait(self, row)
+
+
+class IdleExecutor(FakeExecutor):
+    new_masks = IdleMasks
+
+
+def cut(asked: Sequence[EngineRequest], ids: set[int], n_outputs: int) -> dict[int, list[int]]:
+    """Outputs; those of ``ids`` are cancelled behind ``n_outputs``, between two steps."""
+    config = config_of(128, 8, 64, 80, 16, vocab_size=SIZES.vocab_size)
+    masks = GrammarMasks(byte_tokens)
+    made = Engine(IdleExecutor(config.sizes), Scheduler(config), overlap=True, masks=masks)
+    made.submit(asked)
+    found: dict[int, list[int]] = {one.id: [] for one in asked}
+    while made.has_work:
+        for event in made.step().events:
+            found[event.id] += event.tokens
+        for i in [i for i in ids if len(found[i]) >= n_outputs]:
+            made.cancel(i)
+    made.close()
+    return found
+
+
+def test_requests_may_end_before_it_is_seen_what_a_step_made() -> None:
+    asked = [one for one in requests() if one.params.constraint][:6]
+    whole = cut(asked, set(), 0)
+    ids = {one.id for one in asked[::2] if len(whole[one.id]) > 6}
+    assert ids
+    for i, outputs in cut(asked, ids, 4).items():
+        n = len(outputs)
+        assert outputs == whole[i][:n] and (4 <= n < len(whole[i]) if i in ids else n)

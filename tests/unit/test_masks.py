@@ -23,7 +23,7 @@ from kvasir.exec import masks as exec_masks
 from kvasir.exec.base import Executor
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.fake import FakeExecutor
-from kvasir.exec.masks import ConstrainedSlots, StepMasks
+from kvasir.exec.masks import ConstrainedSlots, PlainMasks
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from kvasir.sampling.masks import Bits, allows, apply
 from kvasir.sched.scheduler import Scheduler
@@ -329,11 +329,9 @@ def test_a_program_that_forgets_to_close_ends() -> None:
 
 
 def test_masks_that_nobody_brings_are_let_go() -> None:
-    masks = StepMasks(3, [0, 2], 40)
+    masks = PlainMasks(3, [0, 2], 40)
     masks.fill(2, np.array([1, 2], np.uint32))
-    assert not masks.is_full
     masks.abandon()
-    assert masks.is_full
     assert masks.wait(1) is None
     found = [masks.wait(row) for row in (0, 2)]
     assert [None if bits is None else bits.tolist() for bits in found] == [[0, 0], [1, 2]]

@@ -27,11 +27,10 @@ from kvasir.exec.cpu.tower import LoweredTower, NativeTower
 from kvasir.exec.cpu.weights import Packed, Packer
 from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
-from kvasir.exec.masks import WAIT_SECONDS, StepMasks
+from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
 from kvasir.exec.media import MediaRows, RowsOf, blind
 from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle
 from kvasir.ir.program import Program
-from kvasir.sampling.masks import Bits
 from kvasir.weights.bind import Binding
 
 
@@ -46,18 +45,7 @@ class CpuSettings(msgspec.Struct, frozen=True):
     huge_pages: bool = True
 
 
-class NativeMasks(StepMasks):
-    """Read by threads that take no lock, and that make some of them."""
-
-    def __init__(self, n_logits: int, rows: Iterable[int], vocab_size: int) -> None:
-        super().__init__(n_logits, rows, vocab_size)
-        self.fills = _native.Fills(self.bits, self.ready)
-
-    def write(self, row: int, bits: Bits) -> None:
-        _native.fill_mask(self.bits, self.ready, row, bits)
-
-
-class CpuExecutor(LocalExecutor):
+class CpuExecutor(LocalExecutor[NativeMasks]):
     """Runs plans of a lowered program (``exec.cpu.passes.lower_passes``) on the native core.
 
     Raises ModelError for heads of a size, ConfigError for blocks of one, ValueError for anything
@@ -164,9 +152,7 @@ class CpuExecutor(LocalExecutor):
             self._media.write(plan)
         n_logits = plan.n_logits
         called = time.monotonic()
-        masks = None
-        if self.masks is not None:
-            masks = self.masks.bits, self.masks.ready, WAIT_SECONDS, self.masks.fills
+        masks = None if self.masks is None else (self.masks.native, WAIT_SECONDS)
         n_pooled = 0 if self._pooled is None else self._pooled.begin(plan)
         self._native.run(
             plan.n_tokens, len(plan.rows), n_logits, until, seconds, logits, masks, n_pooled

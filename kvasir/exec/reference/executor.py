@@ -19,7 +19,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.checks import check_plan, check_states, need, refuse_programs
 from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
-from kvasir.exec.masks import StepMasks
+from kvasir.exec.masks import PlainMasks
 from kvasir.exec.media import MediaRows, blind
 from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
@@ -55,7 +55,7 @@ class _Step:
     cache: BlockCache
     states: Mapping[int, SlotState]
     logit_rows: tuple[LogitRow, ...]
-    masks: StepMasks | None
+    masks: PlainMasks | None
     outputs: tuple[RowOutput, ...] = ()
     pooling: _Pooling | None = None
 
@@ -105,12 +105,14 @@ class _Pooling:
         return means
 
 
-class ReferenceExecutor(LocalExecutor):
+class ReferenceExecutor(LocalExecutor[PlainMasks]):
     """Runs plans with the ops' references. The program decides the numerics.
 
     A raw program, or one lowered with dtype float32, computes with dequantized weights and f32
     activations; one lowered with dtype auto quantizes activations as the native integer path does.
     """
+
+    new_masks = PlainMasks
 
     def __init__(
         self, program: Program | Bundle, weights: Mapping[str, FloatArray], sizes: EngineSizes
@@ -240,7 +242,7 @@ class ReferenceExecutor(LocalExecutor):
         wanted: Sequence[LogitRow],
         exports: Mapping[str, Rows],
         *,
-        masks: StepMasks | None = None,
+        masks: PlainMasks | None = None,
         until: str | None = None,
         observe: Observer | None = None,
     ) -> tuple[_Step, dict[str, Rows]]:
