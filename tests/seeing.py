@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
@@ -69,4 +69,4 @@ class Seeing:
                 prompt += [token] * media[-1].n_tokens
             if own is not None:
                 prompt.append(own)
-        return msgspec.structs.replace(request, prompt=tuple(prompt), media=tuple(media))
+        return replace(request, prompt=tuple(prompt), media=tuple(media))

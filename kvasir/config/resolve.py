@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace as with_fields
 
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
@@ -173,7 +174,7 @@ class _Planner(msgspec.Struct, frozen=True):
             f"{format_size(n_bytes)}: what {n_drafts} drafted tokens in {n_seqs} slots read"
         )
         left = self.hardware.free_memory - n_bytes
-        return replace(self, hardware=replace(self.hardware, free_memory=left))
+        return with_fields(self, hardware=with_fields(self.hardware, free_memory=left))
 
     def dtype(self) -> DType:
         """The numerics mode; "auto" survives only where weights are quantized."""
@@ -247,7 +248,7 @@ class _Planner(msgspec.Struct, frozen=True):
         elif asked is None:
             why = "without the prefix cache"
         self.reasons["state_stride"] = f"{stride}: {why}"
-        return (*others, replace(last, stride=stride))
+        return (*others, with_fields(last, stride=stride))
 
     def token_bytes(self, kind: KVType) -> int:
         """Keys, values and their scales of one token."""

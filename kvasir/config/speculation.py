@@ -16,7 +16,7 @@ MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
-MAX_STORED = 100_000_000
+MIN_STORED, MAX_STORED = 1000, 100_000_000
 DEFAULT_TOKENS = {"ngram": 7, "suffix": 15}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
@@ -80,6 +80,10 @@ def parse_speculation(options: EngineOptions) -> Speculation | None:
     if method == "ngram" and values.get("stored_tokens"):
         raise ConfigError("speculative_config's ngram keeps no earlier answers: use suffix")
     stored = values.get("stored_tokens", DEFAULT_STORED) if method == "suffix" else 0
+    if 0 < stored < MIN_STORED:
+        raise ConfigError(
+            f"speculative_config's stored_tokens is {stored}: needs 0, or {MIN_STORED} at least"
+        )
     n_tokens = values.get("num_speculative_tokens", DEFAULT_TOKENS[method])
     return Speculation(method, n_tokens, shortest, longest, stored, is_adaptive)
 

@@ -50,11 +50,14 @@ class MediaSlots:
     def _of_rows(self, plan: StepPlan) -> Iterator[MediaRun]:
         before = 0
         for row in plan.rows:
-            for media in self._slots.get(row.slot, ()):
+            seen = self._slots.get(row.slot, ())
+            for media in seen:
                 begin, end = max(row.start, media.start), min(row.end, media.end)
                 if begin < end:
                     at = before + begin - row.start
                     yield MediaRun(at, media, begin - media.start, end - begin)
+            if seen and row.end >= seen[-1].end:
+                del self._slots[row.slot]  # what is computed is not looked at again
             before += len(row.tokens)
 
 

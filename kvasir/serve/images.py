@@ -23,6 +23,8 @@ SECONDS = 20.0
 """For one image."""
 START_SECONDS = 60.0
 """For the process to start, on a busy machine."""
+MAX_READ = 4
+"""Requests whose images are read at a time: what was read of one is kept until all of it is."""
 IDLE_SECONDS = 60.0
 """After which the process ends."""
 
@@ -34,6 +36,7 @@ class ImageReader:
     def __init__(self, *, seconds: float = SECONDS, megabytes: int = MEGABYTES) -> None:
         self._seconds = seconds
         self._megabytes = megabytes
+        self._requests = FairLock(MAX_READ)
         self._lock = FairLock()
         self._reading: asyncio.Task[Answer] | None = None
         """The newest; who asked for it may have left."""
@@ -45,16 +48,17 @@ class ImageReader:
     ) -> list[Tiles]:
         """Tiles of each; ``slicing`` is always that of one model. Raises RequestError (400) on what
         cannot be read, CapacityError (429) when too many of ``owner`` wait. Owners take turns."""
-        if self._lock.n_waiting(owner) >= MAX_WAITING:
+        if self._requests.n_waiting(owner) >= MAX_WAITING:
             raise CapacityError(f"{MAX_WAITING} requests with images wait: try again later")
-        found: list[Tiles] = []
-        for image in images:
-            async with self._lock.taken(owner):
-                answer = await self._next(image.data, slicing)
-            if isinstance(answer, Unreadable):
-                raise RequestError(f"{image.where} {answer.message}", param=image.where)
-            found.append(answer)
-        return found
+        async with self._requests.taken(owner):
+            return [await self._read(image, slicing, owner) for image in images]
+
+    async def _read(self, image: ImagePart, slicing: Slicing, owner: str) -> Tiles:
+        async with self._lock.taken(owner):
+            answer = await self._next(image.data, slicing)
+        if isinstance(answer, Unreadable):
+            raise RequestError(f"{image.where} {answer.message}", param=image.where)
+        return answer
 
     def close(self) -> None:
         """The process ends."""

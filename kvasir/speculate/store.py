@@ -15,6 +15,11 @@ BETWEEN = -1
 """Stands behind each answer: no token is."""
 N_LEAD = 64
 """Tokens of the prompt that are kept before an answer: what its first tokens follow."""
+N_OVERHEAD = 160
+"""Tokens that a part counts as beside its own, of 12 bytes: a client may have any number of
+contexts."""
+N_CAUGHT_UP = 4096
+"""Tokens of a part that are read again with each answer, where its table has grown."""
 
 
 class Precedent(NamedTuple):
@@ -32,7 +37,8 @@ class AnswerStore:
     def __init__(self, n_most: int, n_key: int) -> None:
         """``n_most``: tokens in all. ``n_key``: of the shortest match."""
         self.n_tokens = 0
-        self._n_part = n_most // 2
+        self._n_part = n_most // 2 - N_OVERHEAD
+        self._n_most = 2 * (n_most // 2)
         self._n_key = n_key
         self._parts: OrderedDict[Context, list[_Volume]] = OrderedDict()
 
@@ -48,9 +54,10 @@ class AnswerStore:
         if not parts or len(parts[0].tokens) + len(kept) > self._n_part:
             self._forget(parts[1:])
             parts[:] = [_Volume(self._n_key), *parts[:1]]
+            self.n_tokens += N_OVERHEAD
         parts[0].add(kept)
         self.n_tokens += len(kept)
-        while self.n_tokens > 2 * self._n_part:
+        while self.n_tokens > self._n_most:
             self._forget(self._parts.popitem(last=False)[1])
 
     def find(self, context: Context, tail: Sequence[int], n_most: int, k: int) -> Precedent:
@@ -64,7 +71,7 @@ class AnswerStore:
         return found
 
     def _forget(self, parts: Sequence[_Volume]) -> None:
-        self.n_tokens -= sum(len(part.tokens) for part in parts)
+        self.n_tokens -= sum(len(part.tokens) + N_OVERHEAD for part in parts)
 
 
 class _Volume:
@@ -74,7 +81,7 @@ class _Volume:
 
     def add(self, tokens: array[int]) -> None:
         self.tokens.extend(tokens)
-        self.text.read(len(self.tokens), len(tokens))
+        self.text.read(len(self.tokens), len(tokens) + N_CAUGHT_UP)
 
     def following(self, match: Occurrence, k: int) -> tuple[int, ...]:
         """Up to the end of the answer."""

@@ -39,10 +39,10 @@ class Text:
 
     def read(self, end: int, n_most: int) -> int:
         """Takes the tokens before ``end``, at most ``n_most``; how many these were. All of them are
-        read when they are fewer."""
+        read when they are fewer. Where the table grows, it begins again with the first."""
+        if end > len(self._newest):
+            self._grow(end)
         first, stop = self._n_read, min(end, self._n_read + n_most)
-        if stop > len(self._newest):
-            self._grow(stop)
         tokens, n_key = self.tokens, self._n_key
         newest, before = self._newest, self._before
         shift = 32 - (len(newest).bit_length() - 1)
@@ -85,12 +85,11 @@ class Text:
         return [known[i % period] for i in range(n_most)]
 
     def _grow(self, n_places: int) -> None:
-        """A larger table, with the places again in it."""
+        """A larger, empty table: to fill it at once would hold a step up."""
         size = 1 << (max(n_places, 2 * len(self._newest)) - 1).bit_length()
         self._newest = array("i", [0]) * size
-        n_read, self._n_read = self._n_read, self._n_key - 1
         self._before = array("i", [0]) * self._n_key
-        self.read(n_read, n_read)
+        self._n_read = self._n_key - 1
 
 
 def _hash(tokens: Sequence[int], start: int, n: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -113,16 +114,45 @@ def test_a_draft_ends_with_the_answer() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    store = AnswerStore(600, 2)
+    store = AnswerStore(2000, 2)
     for i in range(50):
         store.add(MINE, range(100 * i, 100 * i + 90), 20, 99)
         store.add(Context(str(i)), range(30), 20, 99)
-        assert store.n_tokens <= 600
+        assert store.n_tokens <= 2000
     assert store.find(MINE, [4901, 4902], 8, 2).tokens == (4903, 4904)
     assert not store.find(MINE, [1, 2], 8, 2).tokens, "the oldest went first"
     store.add(OTHERS, range(5000), 1000, 5000)
-    assert store.n_tokens <= 600
+    assert store.n_tokens <= 2000
     assert store.find(OTHERS, [1000 - N_LEAD, 1001 - N_LEAD], 8, 1).tokens == (1002 - N_LEAD,)
+
+
+def test_many_contexts_take_no_more_than_one() -> None:
+    """Each has tables of its own, however short its answers are."""
+    store = AnswerStore(100_000, 3)
+    tracemalloc.start()
+    for i in range(5000):
+        store.add(Context(str(i)), (1, 2), 1, 99)
+    n_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert n_bytes < 20 * 100_000, "12 bytes a token, and the objects"
+
+
+def test_no_step_reads_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where the table of a long text grows."""
+    n_hashed = [0]
+
+    def counted(tokens: Sequence[int], start: int, n: int) -> int:
+        n_hashed[0] += 1
+        return tokens[start]
+
+    monkeypatch.setattr("kvasir.speculate.text._hash", counted)
+    tokens = list(range(3000))
+    read = Text(tokens, 3)
+    for end in range(2000, 3000, 4):
+        n_hashed[0] = 0
+        read.read(end, 512)
+        assert n_hashed[0] <= 512
+    assert read.has_read(2996)
 
 
 @pytest.mark.parametrize("n_stored", [0, 500])

@@ -61,6 +61,7 @@ def test_old_words() -> None:
         ({"adaptive": 1}, "adaptive is 1: needs true or false"),
         ({"prompt_lookup_min": 4, "prompt_lookup_max": 2}, "4 is more than prompt_lookup_max 2"),
         ({"method": "ngram", "stored_tokens": 5}, "keeps no earlier answers"),
+        ({"method": "suffix", "stored_tokens": 5}, "is 5: needs 0, or 1000 at least"),
         ({}, "needs a JSON object"),
     ],
 )
