@@ -67,7 +67,7 @@ def _parts(config: Config) -> list[str]:
     listed = config["layers_block_type"]
     assert isinstance(listed, list)
     names = {"linear_attention": "mamba", "full_attention": "attention"}
-    return [names.get(x, x) for x in listed]
+    return [names.get(str(x), str(x)) for x in listed]
 
 
 def _drafts(config: Config) -> int:
@@ -102,7 +102,8 @@ def _factor(name: str, config: Config) -> Array:
     if name.endswith("mamba.in_proj.weight"):
         return _of_scan(config) * np.float32(said["ssm_in_multiplier"])
     stem = name.removesuffix(".weight")
-    return np.float32(next((x for part, x in factors.items() if stem.endswith(part)), 1.0))
+    factor = next((x for part, x in factors.items() if stem.endswith(part)), 1.0)
+    return np.asarray(factor, np.float32)
 
 
 def _of_scan(config: Config) -> Array:

@@ -12,6 +12,7 @@ from kvasir.core.plan import StepPlan
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.tables import SlotTables
+from kvasir.exec.taken import StateStep
 from kvasir.ir.memory import aligned
 from kvasir.ir.numerics import GROUP, Q8
 from kvasir.ir.ops import OPS, KvView, Rows
@@ -63,7 +64,8 @@ class Shadow:
         cache = BlockCache(program.kv, spec.groups, spec.block_size)
         tables = SlotTables(spec)
         tables.apply(self.plan)
-        layout = StepLayout(self.plan.rows, tables.of_rows(self.plan), cache)
+        taken = [StateStep(row.start, (), len(row.tokens)) for row in self.plan.rows]
+        layout = StepLayout(self.plan.rows, tables.of_rows(self.plan), cache, taken)
         env = _Env(program, layout, cache)
         lowered = self.executor.lowered
         plan = self.plan

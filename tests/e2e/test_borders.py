@@ -111,6 +111,8 @@ SAYS = {
 }
 """What the borders answer, in the words of whichever dialect."""
 LET_IN = "let in"
+COMPUTES = ("/v1/batches",)
+"""Routes of the state whose requests are computed: they need both scopes."""
 UNDONE = {"/sleep": "/wake_up", "/pause": "/resume"}
 """What routes do that others would wait for, and what ends it."""
 
@@ -127,6 +129,8 @@ def expected(route: RouteSpec, plane: str, credential: str, page: str) -> str:
     if not is_there:
         return "elsewhere"
     if plane != "admin socket" and route.access not in ("any", *KEYS[credential]):
+        return "scope"
+    if route.path in COMPUTES and "inference" not in KEYS[credential] and route.method == "POST":
         return "scope"
     return LET_IN
 

@@ -107,7 +107,7 @@ def test_old_turns_are_left_out_only_where_that_is_wanted(text: TextModel) -> No
         ({"keep_alive": "soon"}, "keep_alive"),
         ({"options": {"mirostat": 2}}, "options.mirostat"),
         ({"options": {"seed": "x"}}, "options.seed"),
-        ({"messages": [{"role": "user", "content": "x", "images": ["x"]}]}, "messages[0].images"),
+        ({"messages": [{"role": "user", "content": "x", "images": [1]}]}, "messages[0].images"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(body: dict[str, Any], param: str) -> None:

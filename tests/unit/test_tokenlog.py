@@ -11,6 +11,7 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import DRAWS, TokenParams
 from kvasir.core.request import Context, EngineRequest, Standing
 from kvasir.core.sizes import EngineSizes
+from kvasir.core.tiles import media_at
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
 from kvasir.exec.fake import FakeExecutor
@@ -100,7 +101,7 @@ def test_a_replay_loses_nothing_of_its_request() -> None:
         5,
         (1, 2),
         TokenParams(seed=3, max_tokens=20),
-        Context("salt", "adapter", ("image", "sound")),
+        Context("salt", "adapter"),
         Standing("batch", "alice", 5, ttft_by=1.0, answer_by=2.0),
         emitted=(7,),
         n_scored=1,
@@ -108,6 +109,7 @@ def test_a_replay_loses_nothing_of_its_request() -> None:
         hold_seconds=9.0,
         pooling="mean",
         second=1,
+        media=(media_at(1, 1, bytes(12)),),
         is_resumed=True,
     )
     defaults = {field.name: field.default for field in structs.fields(request)}
