@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.sched.rows import accepted, is_draft
@@ -37,7 +38,8 @@ class StateSlots:
         self._slots: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def begin(self, plan: StepPlan) -> list[StateStep]:
-        """Of each row."""
+        """Of each row. Raises KvasirError where one drafts more than is kept: what keeps it may be
+        memory of native code."""
         for opening in plan.opens:
             self._slots.pop(opening.slot, None)
         rows = [self._taken(row) for row in plan.rows]
@@ -59,4 +61,9 @@ class StateSlots:
     def _taken(self, row: Row) -> StateStep:
         at, path = self._slots.get(row.slot, (row.start, ()))
         n_certain = 1 if self.most and is_draft(row) else len(row.tokens)
+        if len(row.tokens) - n_certain > self.most:
+            raise KvasirError(
+                f"slot {row.slot}: {len(row.tokens) - n_certain} drafts over states that keep "
+                f"{self.most}"
+            )
         return StateStep(at, path[: row.start - at], n_certain)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from kvasir.core.request import Context
 from kvasir.speculate.text import Occurrence, Text
 
+MIN_OUTPUTS = 2
+"""Of an answer that is kept: each token of beams is one of its own."""
 BETWEEN = -1
 """Stands behind each answer: no token is."""
 N_LEAD = 64
@@ -46,7 +48,7 @@ class AnswerStore:
         """An answer, behind the end of its prompt: the first ``n_most`` tokens."""
         start = max(0, n_prompt - N_LEAD)
         n_most = min(n_most, self._n_part - 1)
-        if len(tokens) == n_prompt or n_most <= 0:
+        if len(tokens) < n_prompt + MIN_OUTPUTS or n_most <= 0:
             return
         kept = array("i", [*tokens[start : start + n_most], BETWEEN])
         parts = self._parts.setdefault(context, [])

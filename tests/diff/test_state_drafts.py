@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from numpy.typing import NDArray
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.groups import STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, SlotOpen
@@ -16,9 +18,12 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.models.spec import ScanSpec
 from tests import tiny, tiny_scan, tiny_state
+from tests.drafting import Drafts
+from tests.exactness import Sizes, Variant, baseline, run
 from tests.loading import Loaded, load
 from tests.native import BEST
 from tests.planned import placed, step_plan
+from tests.request_sets import make_requests
 from tests.tiny import TinyModel
 
 PROMPT = tuple((7 * i * i + 3 * i + 5) % tiny.VOCAB for i in range(30))
@@ -79,6 +84,40 @@ def test_drafts_leave_the_state_of_the_token_before_them(
     (last,) = drafted.row(35, (known[5],), 1)
     assert last == expected[5]
     assert np.array_equal(drafted.states(), plain.states())
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_more_drafts_than_are_kept_are_refused_before_memory_is_written(
+    make: Callable[[], TinyModel], tmp_path: Path
+) -> None:
+    slot = Slot(load(tiny.write_gguf_model(make(), tmp_path / "m.gguf", "Q8_0"), "auto"))
+    row = (slot.drawn.token, *range(N_DRAFTS + 1))
+    with pytest.raises(KvasirError, match="slot 0: 5 drafts over states that keep 4"):
+        slot.row(30, row, len(row))
+
+
+@pytest.mark.parametrize("n_drafts", [1, 4])
+def test_forced_tokens_that_are_drawn_are_as_many_as_are_kept(
+    n_drafts: int, tmp_path: Path
+) -> None:
+    """Their logprobs are wanted, so they are drawn in rows like those of drafts."""
+    model = load(tiny.write_gguf_model(tiny_scan.qwen3_5(), tmp_path / "m.gguf", "Q8_0"), "auto")
+
+    def make(sizes: EngineSizes) -> CpuExecutor:
+        return CpuExecutor(model.program, model.binding, sizes, CpuSettings(1, BEST, hashes=True))
+
+    sizes = Sizes(model.config.vocab_size, 128, state_bytes=sum(model.config.state_bytes))
+    requests = [
+        structs.replace(
+            request, params=structs.replace(request.params, constraint="9:7!", n_logprobs=1)
+        )
+        for request in make_requests(4, sizes.vocab_size, seed=1, max_prompt=10, max_tokens=16)
+    ]
+    answers = baseline(make, requests, sizes).answers
+    wrong = Drafts(n_drafts, wrong_depths=frozenset(range(1, n_drafts + 1)))
+    found = run(make, requests, sizes, Variant("forced", drafts=wrong), answers)
+    assert found.answers == answers
+    assert found.stats.n_forced > n_drafts
 
 
 SCANS = {

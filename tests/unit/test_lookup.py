@@ -106,6 +106,14 @@ def test_answers_of_another_context_are_not_there() -> None:
     assert Lookup(2, 8).propose([again], 3) == [Draft()], "none are kept unless asked"
 
 
+def test_answers_of_a_token_are_not_kept() -> None:
+    store = AnswerStore(1000, 2)
+    store.add(MINE, [1, 2, 3], 2, 99)
+    assert not store.n_tokens
+    store.add(MINE, [1, 2, 3, 4], 2, 99)
+    assert store.n_tokens
+
+
 def test_a_draft_ends_with_the_answer() -> None:
     store = AnswerStore(1000, 2)
     store.add(MINE, [1, 2, 3, 4], 1, 99)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kvasir.config.resolved import SchedulerConfig
-from kvasir.core.groups import STATE_WINDOW, KVGroup
+from kvasir.core.groups import NO_BLOCK, STATE_WINDOW, KVGroup
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.kv.cache import PrefixCache
+from kvasir.kv.lines import StateLine
 from kvasir.kv.snapshots import SnapshotPool
 from kvasir.kv.table import BlockTable
 from kvasir.sched.scheduler import Scheduler
@@ -205,3 +206,52 @@ def test_who_is_held_holds_its_newest_snapshot_and_no_state_to_go_on_in() -> Non
         answer(made, tokens(600, first=10_000 * i), 40)
     said = (*prompt, *[DRAWN] * 40, *tokens(9, first=5000))
     assert answer(made, said)[0].rows[0].start == 1024
+
+
+def pool_of(n_blocks: int) -> SnapshotPool:
+    """Nothing is cached in it; no stride."""
+    return SnapshotPool(n_blocks, STATE_WINDOW, (), lambda block: None, float, 0)
+
+
+def test_a_state_that_went_on_past_the_end_of_a_kept_sequence_is_no_snapshot_of_it() -> None:
+    line = StateLine(pool_of(4), 16)
+    line.turn = 9  # no borders of its own
+    line.grow(3)
+    assert line.blocks == line.blocks[:1] * 3, "it goes on in place"
+    line.trim(2)
+    assert line.blocks == [NO_BLOCK, NO_BLOCK]
+    assert line.full(0) == line.full(1) == NO_BLOCK
+    assert line.pool.n_used == 0
+
+
+def test_a_state_that_ends_with_a_kept_sequence_stays() -> None:
+    line = StateLine(pool_of(4), 16)
+    line.grow(2)
+    line.grow(3)
+    first, second = line.blocks[1:]
+    assert first != second, "the newest border of a turn has one"
+    line.trim(2)
+    assert line.full(1) == first and line.held() == [line.blocks[0], first]
+
+
+def test_what_a_snapshot_saves_counts_when_one_has_to_go() -> None:
+    """The one in front of the first has gone since it was given up, so it saves more."""
+    saved, gone = {0: 1.0, 1: 5.0}, list[int]()
+    pool = SnapshotPool(2, STATE_WINDOW, saved, gone.append, saved.__getitem__, 0)
+    blocks = pool.allocate(2)
+    pool.free(blocks)
+    saved[0] = 9.0
+    pool.allocate(1)
+    assert gone == [1]
+    pool.allocate(1)
+    assert gone == [1, 0]
+
+
+def test_the_order_of_snapshots_is_kept_in_bounds() -> None:
+    pool = SnapshotPool(3, STATE_WINDOW, range(3), lambda block: None, float, 0)
+    block = pool.allocate(1)
+    pool.free(block)
+    for _ in range(100):  # hits, after each of which it is ranked again
+        pool.share(block)
+        pool.free(block)
+    assert len(pool._heap) <= 4 * 3
