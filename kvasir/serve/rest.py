@@ -27,16 +27,18 @@ class Idleness:
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._n_asked = -1
+        self._seen: tuple[int, object] = (-1, None)
         self._since = 0.0
 
     @property
     def look_seconds(self) -> float:
         return min(MAX_LOOK_SECONDS, self._seconds / 4)
 
-    def look(self, n_asked: int, *, is_used: bool) -> bool:
-        """Whether it was long enough. ``n_asked``: requests so far; ``is_used``: some are not
-        answered, or the engine is not there yet."""
-        if n_asked != self._n_asked or is_used:
-            self._n_asked, self._since = n_asked, self._clock()
+    def look(self, n_asked: int, engine: object, *, is_used: bool) -> bool:
+        """Whether it was long enough. ``n_asked``: requests so far; ``engine``: that runs, for one
+        may sleep and another start between two looks; ``is_used``: some requests are not answered,
+        or the engine is not there yet."""
+        seen = n_asked, engine
+        if seen != self._seen or is_used:
+            self._seen, self._since = seen, self._clock()
         return self._clock() - self._since >= self._seconds

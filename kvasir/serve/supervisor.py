@@ -173,7 +173,7 @@ class Supervisor:
             await asyncio.sleep(idleness.look_seconds)
             is_awake = self._rest is None and self._engine is not None
             is_used = not is_awake or self._client.n_streams > 0
-            if idleness.look(self._client.n_asked, is_used=is_used):
+            if idleness.look(self._client.n_asked, self._engine, is_used=is_used):
                 with suppress(RequestError):  # a swap is under way
                     await self.sleep(is_held=False)
 

@@ -9,9 +9,9 @@ def test_idleness_counts_from_the_last_request() -> None:
     now = [100.0]
     idle = Idleness(10.0, lambda: now[0])
 
-    def look(at: float, n_asked: int, *, is_used: bool = False) -> bool:
+    def look(at: float, n_asked: int, engine: str = "first", *, is_used: bool = False) -> bool:
         now[0] = at
-        return idle.look(n_asked, is_used=is_used)
+        return idle.look(n_asked, engine, is_used=is_used)
 
     assert not look(100, 0)
     assert not look(109.9, 0)
@@ -23,6 +23,9 @@ def test_idleness_counts_from_the_last_request() -> None:
     assert not look(200, 1, is_used=True)
     assert not look(209, 1)
     assert look(210, 1)
+    assert not look(211, 1, "second")  # that one slept, and was woken before this look
+    assert not look(220.9, 1, "second")
+    assert look(221, 1, "second")
 
 
 def test_a_short_time_is_looked_at_often() -> None:
