@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
 from bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
-from bench.experiments.programs import Vocabulary, described, opened
+from bench.experiments.programs import Vocabulary, asked, described, opened
 from kvasir.offline.llm import LLM
 from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
@@ -28,15 +27,6 @@ FORM = {
 LEAST = {1: 2.0, 64: 1.0}
 """Times as fast, by streams."""
 
-Answers = list[list[int]]
-
-
-def _asked(llm: LLM, texts: list[str], params: SamplingParams) -> tuple[float, Answers]:
-    began = time.perf_counter()
-    outputs = llm.generate(texts, params, use_tqdm=False)
-    seconds = time.perf_counter() - began
-    return seconds, [list(output.outputs[0].token_ids) for output in outputs]
-
 
 def _compare(arms: dict[str, LLM], words: Vocabulary, n_streams: int, n_runs: int) -> Json:
     held = StructuredOutputs(json=FORM, disable_any_whitespace=True)
@@ -47,7 +37,7 @@ def _compare(arms: dict[str, LLM], words: Vocabulary, n_streams: int, n_runs: in
         texts = [words.text(8, i, j) for j in range(n_streams)]
         answers = []
         for name, llm in arms.items():
-            seconds, said = _asked(llm, texts, params)
+            seconds, said = asked(llm, texts, params)
             answers.append(said)
             if i:  # the first compiles
                 found[name].append(seconds)

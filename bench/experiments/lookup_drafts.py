@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
 from bench.experiments.base import Chart, Experiment, Json, Outcome, Settings
-from bench.experiments.programs import Vocabulary, described, opened
+from bench.experiments.programs import Vocabulary, asked, described, opened
 from kvasir.offline.llm import LLM
 from kvasir.validation.sampling import SamplingParams
 
 CONFIG = {"method": "suffix"}
 LEAST = {"again": {1: 3.0}, "new": {1: 0.98, 4: 0.98, 16: 0.98, 64: 0.98}}
 """Times as fast as without drafts, by workload and streams."""
-
-Answers = list[list[int]]
-
-
-def _asked(llm: LLM, texts: list[str], params: SamplingParams) -> tuple[float, Answers]:
-    began = time.perf_counter()
-    outputs = llm.generate(texts, params, use_tqdm=False)
-    seconds = time.perf_counter() - began
-    return seconds, [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def _compare(
@@ -40,8 +30,8 @@ def _compare(
         answers = []
         for name in sorted(arms, reverse=bool(i % 2)):
             if is_again:
-                _asked(arms[name], texts, params)
-            seconds, said = _asked(arms[name], texts, params)
+                asked(arms[name], texts, params)
+            seconds, said = asked(arms[name], texts, params)
             answers.append(said)
             found[name].append(seconds)
         is_same &= answers[0] == answers[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -41,6 +42,14 @@ def opened(settings: Settings, **changes: Any) -> Iterator[LLM]:
 def described(settings: Settings, llm: LLM) -> Json:
     built = llm.session().opened().built
     return describe_engine(load_model(settings.options.model), built)
+
+
+def asked(llm: LLM, texts: list[str], params: SamplingParams) -> tuple[float, list[list[int]]]:
+    """Seconds that the first answer of each took together, and their tokens."""
+    began = time.perf_counter()
+    outputs = llm.generate(texts, params, use_tqdm=False)
+    seconds = time.perf_counter() - began
+    return seconds, [list(output.outputs[0].token_ids) for output in outputs]
 
 
 class Vocabulary:

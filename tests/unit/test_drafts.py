@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
@@ -12,7 +13,9 @@ from kvasir.core.request import EngineRequest, Standing
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.oracle import OracleProposer
+from kvasir.timing.cost import CostModel, Load
 from tests.sizes import config_of
 
 CONFIG = config_of(256, 4, 64, 64, 16, vocab_size=97, max_draft_tokens=4)
@@ -96,3 +99,54 @@ def test_a_stream_that_drafts_keeps_its_pace() -> None:
     assert plan is not None
     executor.close()
     assert sorted(len(row.tokens) for row in plan.rows) == [1, 5, 16]
+
+
+def asked_again(
+    seconds: Callable[[int], float], costs: CostModel | None = None
+) -> tuple[Scheduler, list[int]]:
+    """A prompt whose answer is looked up, again and again, where steps take ``seconds`` by their
+    tokens: tokens of each step of the last time."""
+    made = Scheduler(CONFIG, Lookup(3, 16, 1000), costs=costs)
+    executor = FakeExecutor(CONFIG.sizes)
+    for i in range(12):
+        steps = []
+        made.add(EngineRequest(i, (5, 6, 7, 8), TokenParams(seed=3, max_tokens=N_OUTPUTS)))
+        while (plan := made.plan()) is not None:
+            steps.append(plan.n_tokens)
+            made.commit(plan, replace(executor.run(plan), seconds=seconds(plan.n_tokens)))
+    executor.close()
+    return made, steps
+
+
+def test_what_steps_took_says_whether_drafts_pay() -> None:
+    made, steps = asked_again(lambda n: 0.01)
+    assert max(steps[1:]) == 5 and len(steps) < N_OUTPUTS // 3
+    stats = made.stats()
+    assert stats.n_accepted > 0.9 * stats.n_drafted > 0
+    _, steps = asked_again(lambda n: 0.01 * n)
+    assert max(steps[1:]) == 1
+
+
+class Observed(CostModel):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, float]] = []
+
+    def observe(self, load: Load, seconds: float) -> None:
+        self.seen.append((load.tokens, round(seconds, 3)))
+        super().observe(load, seconds)
+
+
+def test_costs_are_learnt_as_if_nobody_drafted() -> None:
+    """A drafted token costs less than one of a prompt, and who foretells steps knows no drafts."""
+    costs = Observed()
+    made, _ = asked_again(lambda n: 0.01 if n < 4 else 0.012, costs=costs)
+    assert made.stats().n_drafts > 20
+    assert {tokens for tokens, _ in costs.seen} == {1, 4}
+    assert set(costs.seen[-20:]) == {(4, 0.012), (1, 0.01)}, "the prompt, and one token"
+
+
+def test_nothing_is_known_of_who_has_ended() -> None:
+    made, _ = asked_again(lambda n: 0.01)
+    drafts = made._drafts
+    assert not drafts._running and not drafts._controller._survival._own
