@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 
 from msgspec import json
 
-from kvasir.core.errors import CapacityError, KvasirError, RequestError
+from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.tiles import Slicing
 from kvasir.serve.fairlock import FairLock
+from kvasir.serve.workers import WorkerProcess
 from kvasir.tokenizer.messages import ImagePart
 from kvasir.vision.messages import LENGTH, Answer, Tiles, Unreadable, decoder, framed
 
@@ -21,12 +20,10 @@ MEGABYTES = 1024
 """Of one image, decoded and cut."""
 SECONDS = 20.0
 """For one image."""
-START_SECONDS = 60.0
-"""For the process to start, on a busy machine."""
+MAX_LINE = 2**16
+"""Bytes that are read of the process at a time."""
 MAX_READ = 4
 """Requests whose images are read at a time: what was read of one is kept until all of it is."""
-IDLE_SECONDS = 60.0
-"""After which the process ends."""
 
 
 class ImageReader:
@@ -40,8 +37,7 @@ class ImageReader:
         self._lock = FairLock()
         self._reading: asyncio.Task[Answer] | None = None
         """The newest; who asked for it may have left."""
-        self._process: Process | None = None
-        self._retires: asyncio.TimerHandle | None = None
+        self._worker = WorkerProcess("reads images", _frame, MAX_LINE)
 
     async def read(
         self, images: Sequence[ImagePart], slicing: Slicing, owner: str = ""
@@ -62,7 +58,7 @@ class ImageReader:
 
     def close(self) -> None:
         """The process ends."""
-        self._retire()
+        self._worker.end()
 
     async def _next(self, data: str, slicing: Slicing) -> Answer:
         """The pipes are for one image at a time, also when nobody waits for it any more."""
@@ -81,54 +77,19 @@ class ImageReader:
 
     async def _try(self, data: str, slicing: Slicing) -> Answer | None:
         """None when the process died."""
-        given, said = await self._open(slicing)
+        arguments = (json.encode(slicing).decode(), str(self._megabytes))
+        given, said = await self._worker.pipes("kvasir.vision.reader", arguments)
         try:
             async with asyncio.timeout(self._seconds):
                 given.write(framed(data.encode("ascii", "replace")))
                 await given.drain()
                 return await _frame(said)
         except TimeoutError:
-            self._retire()
+            self._worker.end()
             return Unreadable(f"takes more than {self._seconds:g} s to read: shrink it")
         except (ConnectionError, asyncio.IncompleteReadError):
-            self._retire()
+            self._worker.end()
             return None
-
-    async def _open(self, slicing: Slicing) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
-        """The pipes of the process, which ends when nobody asks for a while."""
-        loop = asyncio.get_running_loop()
-        if self._retires is not None:
-            self._retires.cancel()
-        self._retires = loop.call_later(IDLE_SECONDS, self._retire)
-        process = self._process
-        if process is None or process.returncode is not None:
-            process = self._process = await self._start(slicing)
-        if process.stdin is None or process.stdout is None:
-            raise KvasirError("the process that reads images has no pipes")
-        return process.stdin, process.stdout
-
-    async def _start(self, slicing: Slicing) -> Process:
-        how = json.encode(slicing).decode()
-        program = (sys.executable, "-m", "kvasir.vision.reader", how, str(self._megabytes))
-        process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
-        if process.stdout is not None:
-            try:
-                await asyncio.wait_for(_frame(process.stdout), START_SECONDS)
-            except (TimeoutError, asyncio.IncompleteReadError):
-                if process.returncode is None:
-                    process.kill()
-                raise KvasirError(
-                    "the process that reads images did not start: see the log"
-                ) from None
-        return process
-
-    def _retire(self) -> None:
-        process, self._process = self._process, None
-        if self._retires is not None:
-            self._retires.cancel()
-            self._retires = None
-        if process is not None and process.returncode is None:
-            process.kill()
 
 
 async def _frame(source: asyncio.StreamReader) -> Answer:

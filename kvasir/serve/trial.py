@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import json
 
-from kvasir.core.errors import CapacityError, KvasirError
+from kvasir.core.errors import CapacityError
 from kvasir.grammar.constraint import Constraint
 from kvasir.grammar.errors import GrammarRefusal
 from kvasir.serve.fairlock import FairLock
+from kvasir.serve.workers import WorkerProcess
 
 MAX_VERDICTS = 4096
 MAX_LINE = 2**20
 """Bytes of what the process answers."""
 MAX_WAITING = 64
 """Of one owner."""
-START_SECONDS = 60.0
-"""For the process to load the model's tokens: most of a second, on a busy machine many."""
-IDLE_SECONDS = 60.0
-"""After which the process ends."""
 
 
 class AskedCompiler:
@@ -68,8 +63,7 @@ class TrialCompiler:
         self._lock = FairLock()
         self._trying: asyncio.Task[GrammarRefusal | None] | None = None
         """The newest; who asked for it may have left."""
-        self._process: Process | None = None
-        self._retires: asyncio.TimerHandle | None = None
+        self._worker = WorkerProcess("compiles grammars", _greeting, MAX_LINE)
 
     async def check(self, grammar: Constraint, n_ids: int, owner: str = "") -> None:
         """Raises InvalidGrammar and UnsupportedSchema (400), CapacityError (429) when too many of
@@ -89,7 +83,7 @@ class TrialCompiler:
 
     def close(self) -> None:
         """The process ends."""
-        self._retire()
+        self._worker.end()
 
     async def _next(self, grammar: Constraint, n_ids: int) -> GrammarRefusal | None:
         """The pipes are for one grammar at a time, also when nobody waits for it any more."""
@@ -122,51 +116,20 @@ class TrialCompiler:
 
     async def _ask(self, grammar: Constraint, n_ids: int) -> bytes:
         """What the process says; nothing when it died of it."""
-        given, said = await self._open(n_ids)
+        arguments = (str(self._model), str(n_ids), str(self._megabytes))
+        given, said = await self._worker.pipes("kvasir.grammar.trial", arguments)
         try:
             given.write(json.encode(grammar.text) + b"\n")
             line = await asyncio.wait_for(said.readline(), self._seconds)
         except ConnectionError:
             line = b""
         except TimeoutError:
-            self._retire()
+            self._worker.end()
             return json.encode(self._too_slow())
         if not line:
-            self._retire()
+            self._worker.end()
         return line
 
-    async def _open(self, n_ids: int) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
-        """The pipes of the process, which ends when nobody asks for a while."""
-        loop = asyncio.get_running_loop()
-        if self._retires is not None:
-            self._retires.cancel()
-        self._retires = loop.call_later(IDLE_SECONDS, self._retire)
-        process = self._process
-        if process is None or process.returncode is not None:
-            process = self._process = await self._start(n_ids)
-        if process.stdin is None or process.stdout is None:
-            raise KvasirError("the process that compiles grammars has no pipes")
-        return process.stdin, process.stdout
 
-    async def _start(self, n_ids: int) -> Process:
-        program = (sys.executable, "-m", "kvasir.grammar.trial", str(self._model))
-        process = await asyncio.create_subprocess_exec(
-            *(*program, str(n_ids), str(self._megabytes)),
-            stdin=PIPE,
-            stdout=PIPE,
-            limit=MAX_LINE,
-        )
-        ready = b""
-        if process.stdout is not None:
-            ready = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
-        if not ready:
-            raise KvasirError("the process that compiles grammars did not start: see the log")
-        return process
-
-    def _retire(self) -> None:
-        process, self._process = self._process, None
-        if self._retires is not None:
-            self._retires.cancel()
-            self._retires = None
-        if process is not None and process.returncode is None:
-            process.kill()
+async def _greeting(said: asyncio.StreamReader) -> bytes:
+    return await said.readuntil()

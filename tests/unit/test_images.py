@@ -119,7 +119,7 @@ def test_a_reader_that_dies_takes_nobody_along() -> None:
             left.cancel()
             (found,) = await reader.read([small], SLICING)
             assert found == read(encoded(PLAIN))
-            process = reader._process
+            process = reader._worker._process
             reader.close()
             assert process is not None
             await process.wait()

@@ -36,7 +36,7 @@ def test_who_leaves_takes_nobody_elses_verdict(tmp_path: Path) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await left
         finally:
-            process = compiler._process
+            process = compiler._worker._process
             compiler.close()
             if process is not None:
                 await process.wait()
@@ -58,7 +58,7 @@ def test_a_keyword_that_the_library_lacks_is_named(tmp_path: Path) -> None:
                     )
                 assert caught.value.keyword == "pattern"
         finally:
-            process = compiler._process
+            process = compiler._worker._process
             compiler.close()
             if process is not None:
                 await process.wait()
