@@ -14,7 +14,7 @@ MAX_SIDE = 4096
 DIGEST_BYTES = 32
 
 
-class Media(msgspec.Struct, frozen=True, gc=False):
+class Media(msgspec.Struct, frozen=True, weakref=True):
     """Tokens [start, start + n_tokens) of a prompt stand for a tile. Tiles are named by their
     pixels: equal names are equal rows, in whatever image and request."""
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from weakref import WeakValueDictionary
+
+from msgspec import structs
 
 from kvasir.core.messages import StepEvents
+from kvasir.core.tiles import Media
 from kvasir.engine.engine import Engine
 from kvasir.serve.choices import choices
 from kvasir.serve.messages import (
@@ -42,9 +46,16 @@ class Errands:
         self._outbox = outbox
         self._clock = clock
         self._waiting: deque[Iterator[None]] = deque()
+        self._tiles: WeakValueDictionary[tuple[int, bytes], Media] = WeakValueDictionary()
+        """Of live requests: choices that another engine had begun come one by one, each with the
+        pixels of their prompt, which are kept once."""
 
     def take(self, message: ToEngine) -> None:
         """To be done after those before it."""
+        if isinstance(message, Submit) and message.request.media:
+            tiles = [self._tiles.setdefault((x.start, x.digest), x) for x in message.request.media]
+            request = structs.replace(message.request, media=tuple(tiles))
+            message = structs.replace(message, request=request)
         self._waiting.append(self._pieces(message))
 
     def run(self, step_seconds: float, *, is_idle: bool) -> None:

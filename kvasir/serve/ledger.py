@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
 
@@ -158,16 +159,20 @@ class Ledger:
             self._link.send(message)
 
     async def _send_again(self, link: Link, replay: Replay, ids: Collection[int]) -> None:
-        """What is live of ``ids``, the oldest first."""
+        """What is live of ``ids``, the oldest first, as fast as it is read: choices with images are
+        large."""
+        left = deque(sorted(ids))
 
         def sending() -> Work[None]:
-            for request_id in sorted(ids):
-                live = self.live.get(request_id)
+            while left and not link.is_full:
+                live = self.live.get(left.popleft())
                 if live is not None:
                     self._resend(link, replay, live)
                 yield
 
-        await self.slices.run(sending())
+        while left:
+            await self.slices.run(sending())
+            await link.drain()
 
     def _resend(self, link: Link, replay: Replay, live: Live) -> None:
         if live.ends_thinking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 
 import msgspec
 
@@ -12,6 +13,8 @@ from kvasir.core.messages import Ready
 from kvasir.serve import frames, framing
 from kvasir.serve.messages import Fatal, FromEngine, ToEngine
 
+MAX_UNREAD = 2**20
+"""Bytes that are written ahead of what the engine process reads, where a message can wait."""
 READ_BUFFER = 2**16
 """Bytes that asyncio reads ahead: an engine that is faster than its readers waits for them."""
 
@@ -38,6 +41,16 @@ class Link:
     def send(self, message: ToEngine) -> None:
         """What an engine that has ended does not hear is in the token logs."""
         self._writer.write(frames.encode(message))
+
+    @property
+    def is_full(self) -> bool:
+        """So much is written that the engine process did not read that more should wait."""
+        return self._writer.transport.get_write_buffer_size() > MAX_UNREAD
+
+    async def drain(self) -> None:
+        """Returns when it has read most of it, or has ended."""
+        with suppress(ConnectionError):
+            await self._writer.drain()
 
     async def read(self) -> FromEngine | None:
         """The next message, None at the end of the connection (also inside a frame). Raises

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import weakref
 from collections.abc import Iterator
 from itertools import count, pairwise
 
@@ -14,6 +15,7 @@ from kvasir.core.messages import EngineStats, Ready, StepEvents, TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.request import Context, EngineRequest
 from kvasir.core.sizes import EngineSizes
+from kvasir.core.tiles import media_at
 from kvasir.engine.engine import Engine
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
@@ -150,6 +152,29 @@ def test_an_idle_engine_takes_more_and_still_not_everything(
     gaps.errands.take(Submit(EngineRequest(0, PROMPT, PARAMS), 128))
     gaps.errands.run(0.0, is_idle=True)
     assert gaps.n_received == pytest.approx(IDLE_SECONDS / 1e-4, abs=1)
+
+
+def test_pixels_that_come_again_are_kept_once(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Choices that another engine had begun come one by one, each with the images of its prompt."""
+    taken: list[EngineRequest] = []
+
+    class Takes:
+        def submit(self, requests: tuple[EngineRequest, ...]) -> None:
+            taken.extend(requests)
+
+    errands = Errands(Takes(), Outbox(pair[0]))  # type: ignore[arg-type]
+    for i, shade in enumerate((b"a", b"a", b"b")):
+        request = EngineRequest(i, PROMPT, PARAMS, media=(media_at(0, 1, shade * 12),))
+        sent = msgspec.msgpack.encode(Submit(request))  # by another process
+        errands.take(msgspec.msgpack.decode(sent, type=Submit))
+    errands.run(1.0, is_idle=True)
+    first, again, other = (request.media[0] for request in taken)
+    assert again is first and other is not first
+    assert (first.pixels, other.pixels) == (b"a" * 12, b"b" * 12)
+    refs = [weakref.ref(first), weakref.ref(other)]
+    taken.clear()
+    del first, again, other
+    assert [ref() for ref in refs] == [None, None]
 
 
 def test_a_gap_without_time_does_one_piece(pair: tuple[socket.socket, socket.socket]) -> None:

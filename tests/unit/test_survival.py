@@ -328,17 +328,40 @@ def test_counters_go_on_and_gauges_begin_again() -> None:
     assert total(rest, structs.replace(stats, disk=None)).disk is None
 
 
+class Heard:
+    """A link to an engine process that reads ``most`` requests at a time."""
+
+    def __init__(self, most: int = 99) -> None:
+        self.ids: list[int] = []
+        self.n_unread: list[int] = [0]
+        self._most = most
+
+    @property
+    def is_full(self) -> bool:
+        return self.n_unread[-1] >= self._most
+
+    async def drain(self) -> None:
+        self.n_unread.append(0)
+
+    def send(self, message: object) -> None:
+        if isinstance(message, Submit):
+            self.ids.append(message.request.id)
+            self.n_unread[-1] += 1
+
+
+def test_what_is_replayed_is_sent_as_fast_as_it_is_read() -> None:
+    ledger, link = Ledger(EngineCounts()), Heard(most=3)
+    for i in range(1, 9):
+        log = open_log(EngineRequest(i, (5,), PARAMS), key_root="root", numerics_id="numerics")
+        ledger.live[i] = Live(EventStream(i, 1, 99), log)
+    asyncio.run(ledger.resume(link, READY, Suspects()))  # type: ignore[arg-type]
+    assert link.ids == list(range(1, 9))
+    assert link.n_unread == [3, 3, 2, 0]
+
+
 def test_suspects_are_sent_one_behind_the_other() -> None:
     """The next when the one before has passed the plan that was fatal and the one behind it: two
     are under way, and what a third gave may not have arrived."""
-
-    class Heard:
-        def __init__(self) -> None:
-            self.ids: list[int] = []
-
-        def send(self, message: object) -> None:
-            if isinstance(message, Submit):
-                self.ids.append(message.request.id)
 
     async def run() -> list[int]:
         ledger, suspects, link = Ledger(EngineCounts()), Suspects(), Heard()
