@@ -13,7 +13,7 @@ ARGS ?=
 # Processes that share the tests; many of them start servers, which wait more than they work.
 WORKERS ?= 2
 # What `make fuzz` mutates, how many of each, and the seed of the first, which is that of `make test-mix`, too.
-KINDS ?= models requests calls
+KINDS ?= models requests calls images
 CASES ?= 100000
 FIRST ?= 0
 MIX ?= 10000
@@ -59,7 +59,7 @@ help:
 	@echo "make test-oracle  compare live with PyTorch and transformers, in $(ORACLE) (TORCH_INDEX=url)"
 	@echo "make sanitize     the native tests under the address, undefined behaviour and thread sanitizers"
 	@echo "make sanitize-short  a few of them, on the kernels of one level"
-	@echo "make fuzz         CASES ($(CASES)) mutated model files, requests and answers with calls each, from seed FIRST ($(FIRST)) (KINDS=calls)"
+	@echo "make fuzz         CASES ($(CASES)) mutated model files, requests, answers with calls and images each, from seed FIRST ($(FIRST)) (KINDS=calls)"
 	@echo "make bench        latency and throughput with the machine's ceilings, into build/bench"
 	@echo "make wheel        our wheel, into dist"
 	@echo "make clean        remove everything that was made here"

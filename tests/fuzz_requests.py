@@ -215,8 +215,8 @@ class Server:
         else:
             messages = near(rng, BODIES[3]["messages"])
             prompts = [
-                read_prompts(self.text.template.encode(talk), tokenizer)[0]
-                for talk in read_conversations(messages)
+                read_prompts(self.text.template.encode(talk.messages), tokenizer)[0]
+                for talk in read_conversations(messages)[0]
             ]
         names = rng.sample(OFFLINE, rng.randint(0, 3))
         params = SamplingParams(**{name: _odd(rng, name) for name in names})

@@ -108,6 +108,8 @@ def _cases(kind: str) -> Case:
         from tests.fuzz_requests import run_case
     elif kind == "calls":
         from tests.fuzz_calls import run_case
+    elif kind == "images":
+        from tests.fuzz_images import run_case
     else:
         return _faults
     return run_case

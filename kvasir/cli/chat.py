@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from kvasir.cli.images import Message, spoken, with_images
 from kvasir.cli.options import take, with_options
 from kvasir.cli.sampling import take_sampling, with_sampling
 from kvasir.cli.startup import interruptible
@@ -17,8 +19,11 @@ from kvasir.config.options import EngineOptions
 from kvasir.core.errors import KvasirError, RequestError
 from kvasir.validation.sampling import SamplingParams
 
-Message = dict[str, str]
-HELP = "/reset forgets the conversation, /exit (or Ctrl-D) leaves, Ctrl-C stops an answer."
+HELP = (
+    "/image FILE sends one with the next message, /reset forgets the conversation, /exit (or "
+    "Ctrl-D) leaves, Ctrl-C stops an answer."
+)
+IMAGE_COMMAND = "/image "
 
 
 class Speaker(Protocol):
@@ -35,15 +40,23 @@ class Speaker(Protocol):
 @click.option("--url", help="Talk to a running server instead, e.g. http://127.0.0.1:8000.")
 @click.option("--api-key", envvar="OPENAI_API_KEY", help="Key of that server [OPENAI_API_KEY].")
 @click.option("--system", help="System message.")
+@with_images
 @with_sampling(temperature=0.7)
 @with_options(EngineOptions, skip=("seed",))
-def chat(url: str | None, api_key: str | None, system: str | None, **values: Any) -> None:
+def chat(
+    url: str | None,
+    api_key: str | None,
+    system: str | None,
+    images: tuple[Path, ...],
+    **values: Any,
+) -> None:
     """Talk to MODEL: a file or folder, or with --url the name of a model of that server."""
+    spoken("", images)  # before a model is loaded
     params = take_sampling(values)
     speaker = _remote(url, api_key, values) if url else _local(values)
     interruptible()
     try:
-        Conversation(speaker, params, system, Console(highlight=False)).run()
+        Conversation(speaker, params, system, Console(highlight=False), images).run()
     finally:
         speaker.close()
 
@@ -72,13 +85,21 @@ class Conversation:
     """Reads, answers, remembers."""
 
     def __init__(
-        self, speaker: Speaker, params: SamplingParams, system: str | None, console: Console
+        self,
+        speaker: Speaker,
+        params: SamplingParams,
+        system: str | None,
+        console: Console,
+        images: Sequence[Path] = (),
     ) -> None:
+        """``images`` go with the first message."""
         self._speaker = speaker
         self._params = params
         self._console = console
         self._start: list[Message] = [{"role": "system", "content": system}] if system else []
         self.messages = list(self._start)
+        self._images = list(images)
+        """Of the next message."""
 
     def run(self) -> None:
         """Until the end of input."""
@@ -98,21 +119,25 @@ class Conversation:
         """One line of the user: a command, or a message that is answered."""
         if line == "/reset":
             self.messages = list(self._start)
+        elif line.startswith(IMAGE_COMMAND):
+            self._images.append(Path(line.removeprefix(IMAGE_COMMAND).strip()))
         elif line.startswith("/"):
             self._console.print(HELP, style="dim")
         else:
             self._answer(line)
 
     def _answer(self, line: str) -> None:
-        self.messages.append({"role": "user", "content": line})
+        images, self._images = self._images, []
+        n_before = len(self.messages)
         pieces: list[str] = []
         try:
+            self.messages.append(spoken(line, images))
             self._say(pieces)
         except KeyboardInterrupt:
             self._console.print(" [dim](stopped)[/dim]")
         except KvasirError as error:
             self._console.print(Text(self._clean(error.message), "red"))
-            self.messages.pop()
+            del self.messages[n_before:]
             return
         self.messages.append({"role": "assistant", "content": "".join(pieces)})
 

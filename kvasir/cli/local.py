@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from kvasir.core.errors import ModelError
 from kvasir.core.messages import EngineStats
 from kvasir.core.request import EngineRequest
+from kvasir.core.tiles import Media
 from kvasir.serve.sync_client import SyncClient
 from kvasir.text.choice import Choice
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.load import load_tokenizer
+from kvasir.tokenizer.messages import read_messages
 from kvasir.validation.params import check_prompt, resolve_params
 from kvasir.validation.sampling import SamplingParams
+from kvasir.vision.eye import Eye
+from kvasir.vision.sight import sight_of
 from kvasir.weights.source import open_model
 
-Message = dict[str, str]
-"""{"role": …, "content": …}"""
+Message = dict[str, Any]
+"""{"role": …, "content": text, or a list of parts}"""
 
 
 class LocalModel:
@@ -29,6 +34,7 @@ class LocalModel:
         self.name = source.name
         self._tokenizer = load_tokenizer(source)
         self._template = ChatTemplate(source, self._tokenizer)
+        self._eye = Eye(sight_of(source, self._tokenizer))
         source.release()
         self._client = client
         self._info = client.ready()
@@ -43,7 +49,11 @@ class LocalModel:
 
     def chat(self, messages: Sequence[Message], params: SamplingParams) -> Iterator[str]:
         """The answer in pieces. Raises RequestError when the model has no template or no room."""
-        return self._generate(self._template.encode(messages), params)
+        said, _ = read_messages(messages, sees=True)
+        ids = self._template.encode([message.said() for message in said])
+        images = [image.data for message in said for image in message.images]
+        seen = self._eye.expand(ids, images, "images")
+        return self._generate(seen.ids, params, seen.media)
 
     def complete(self, prompt: str, params: SamplingParams) -> Iterator[str]:
         """The continuation of ``prompt`` in pieces."""
@@ -53,7 +63,9 @@ class LocalModel:
         """Waits until packed weights are kept."""
         self._client.close()
 
-    def _generate(self, prompt: list[int], params: SamplingParams) -> Iterator[str]:
+    def _generate(
+        self, prompt: Sequence[int], params: SamplingParams, media: tuple[Media, ...] = ()
+    ) -> Iterator[str]:
         """Validates at once; closing the iterator cancels what still runs."""
         info = self._info
         check_prompt(prompt, vocab_size=info.vocab_size, max_model_len=info.max_model_len)
@@ -66,7 +78,7 @@ class LocalModel:
             encode=partial(self._tokenizer.encode, add_special=False),
         )
         self._next_id += 1
-        request = EngineRequest(self._next_id, tuple(prompt), resolved)
+        request = EngineRequest(self._next_id, tuple(prompt), resolved, media=media)
         self._client.submit(request)
         return self._stream(request.id, Choice(0, self._tokenizer, params))
 

@@ -10,7 +10,7 @@ from kvasir.lang.http import JsonServer, first_model
 from kvasir.lang.stopping import Stop
 from kvasir.validation.sampling import SamplingParams
 
-Message = dict[str, str]
+Message = dict[str, Any]
 
 SENT = (*DrawParams.__struct_fields__, "seed", "max_tokens", "stop")
 

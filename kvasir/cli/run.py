@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
+from kvasir.cli.images import Message, spoken, with_images
 from kvasir.cli.options import take, with_options
 from kvasir.cli.sampling import take_sampling, with_sampling
 from kvasir.cli.terminal import show
@@ -19,15 +21,23 @@ from kvasir.core.errors import ConfigError
 @click.option("--model", "named_model", help="MODEL, as an option.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as it is, without the chat template.")
 @click.option("--system", help="System message of the chat.")
+@with_images
 @with_sampling(temperature=0.0)
 @with_options(EngineOptions, skip=("model", "seed"))
 def run(
-    words: tuple[str, ...], named_model: str | None, raw: bool, system: str | None, **values: Any
+    words: tuple[str, ...],
+    named_model: str | None,
+    raw: bool,
+    system: str | None,
+    images: tuple[Path, ...],
+    **values: Any,
 ) -> None:
     """Answer PROMPT with MODEL (default: a small one); PROMPT "-" reads standard input."""
     values["model"], prompt = _split(words if named_model is None else (named_model, *words))
-    if raw and system:
-        raise ConfigError("--system belongs to the chat template, which --raw leaves out")
+    for name, given in (("--system", system), ("--image", images)):
+        if raw and given:
+            raise ConfigError(f"{name} belongs to the chat template, which --raw leaves out")
+    spoken("", images)  # before a model is loaded
     params = take_sampling(values)
     options = take(EngineOptions, values)
     from kvasir.cli.start_local import start_local
@@ -35,8 +45,8 @@ def run(
     model = start_local(options)
     try:
         text = sys.stdin.read() if prompt == "-" else prompt
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": text})
+        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        messages.append(spoken(text, images))
         for piece in model.complete(text, params) if raw else model.chat(messages, params):
             show(piece, sys.stdout)
         sys.stdout.write("\n")

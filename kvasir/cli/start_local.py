@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvasir.config.options import EngineOptions
 from kvasir.serve.settle import hurry
@@ -15,8 +15,8 @@ from kvasir.serve.sync_client import SyncClient
 from kvasir.validation.sampling import SamplingParams
 from kvasir.weights.default import default_model
 
-Message = dict[str, str]
-"""{"role": …, "content": …}"""
+Message = dict[str, Any]
+"""{"role": …, "content": text, or a list of parts}"""
 
 
 class Local(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from kvasir.config.options import option
 from kvasir.core.errors import ConfigError
@@ -116,6 +117,13 @@ class ServeOptions:
     max_body_bytes: int = option(16 * 2**20, "int", "Largest request body.")
     limit_mm_per_prompt: str = option(
         "image=8", "text", "Most images of one request, as image=N; 0 takes none."
+    )
+    allowed_media_domains: str | None = option(
+        None,
+        "text",
+        "Domains, comma-separated, that images of requests are fetched from, with a port where it "
+        "is not that of the scheme; private addresses and localhost where they are named "
+        "themselves. Default: none, images come with the request.",
     )
     max_body_memory: int = option(
         128 * 2**20,
@@ -262,12 +270,36 @@ class ServeOptions:
     )
 
 
+MediaDomains = frozenset[tuple[str, int]]
+"""Hosts, each with a port, which is 0 for that of the scheme."""
+
+
 def image_limit(said: str) -> int:
     """Images of one request: image=N, or JSON as vLLM writes it. Raises ConfigError."""
     found = re.fullmatch(r'\s*(?:image=|\{\s*"image"\s*:\s*)(\d{1,4})\s*\}?\s*', said)
     if found is None:
         raise ConfigError(f"limit_mm_per_prompt is {said[:80]!r}: say image=N, such as image=4")
     return int(found[1])
+
+
+def media_domains(said: str | None) -> MediaDomains:
+    """Of names and addresses, each with a port or without. Raises ConfigError."""
+    entries = [x for x in re.split(r"[,\s]+", said or "") if x]
+    return frozenset(_media_domain(entry) for entry in entries)
+
+
+def _media_domain(said: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{said}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or host == "*" or parts.netloc != said or "@" in said or port == 0:
+        raise ConfigError(
+            f"allowed_media_domains has {said[:80]!r}: name a domain, such as images.example or "
+            "images.example:8443"
+        )
+    return host.lower(), port or 0
 
 
 def check_body_memory(options: ServeOptions) -> None:

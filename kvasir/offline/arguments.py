@@ -62,6 +62,7 @@ UNUSED: Mapping[str, Unused] = {
         (None, "inflight", "inflight_fused_batching"),
     ),
     "decoupled": Unused("every request may stream", (None, True)),
+    "limit_mm_per_prompt": Unused("the context alone bounds the images of a prompt"),
     "disable_log_stats": Unused("this class logs no statistics", (None, True)),
 }
 

@@ -172,6 +172,7 @@ class Batch:
                     standing,
                     parent=first,
                     hold_seconds=float(asked.cache_ttl or 0),
+                    media=task.prompt.media,
                 )
                 first = number if first < 0 else first
                 self._engine.add(request)

@@ -19,7 +19,7 @@ from kvasir.offline.beams import BeamSearch
 from kvasir.offline.opened import Opened, check_ids
 from kvasir.offline.outputs import BeamSearchOutput, RequestOutput, beams_of
 from kvasir.offline.params import Params, one_each
-from kvasir.offline.prompts import Prompt, read_conversations, read_prompts
+from kvasir.offline.prompts import Prompt, Talk, read_conversations, read_prompts
 from kvasir.offline.session import Session
 from kvasir.offline.tasks import check_writes, new_task
 from kvasir.offline.turns import QueuedCall, Turns
@@ -33,6 +33,8 @@ from kvasir.validation.names import Names
 from kvasir.validation.params import check_room
 from kvasir.validation.seeds import seeds_from
 from kvasir.validation.standing import check_priorities
+from kvasir.vision.eye import Eye
+from kvasir.vision.sight import sight_of
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +66,14 @@ class LLM(VectorCalls):
             _log.warning(warning)
         seeds = seeds_from(built.config.seed or 0)
         self._open: Opened | None = Opened(
-            built, tokenizer, template, seeds, count(), count(), Heads(loaded.source)
+            built,
+            tokenizer,
+            template,
+            seeds,
+            count(),
+            count(),
+            Heads(loaded.source),
+            Eye(sight_of(loaded.source, tokenizer)),
         )
         self._turns = Turns("kvasir-llm")
         self._session = Session(self._turns, WeakMethod(self._has))
@@ -81,12 +90,14 @@ class LLM(VectorCalls):
         """Continues each prompt; results in the order of the prompts.
 
         ``prompts``: a text, a list of token ids, {"prompt": text}, {"prompt_token_ids": ids}, or
-        a list of these. ``sampling_params``: one for all, one per prompt, or vLLM's defaults.
+        a list of these. A mapping may have "multi_modal_data": {"image": an image of Pillow's, a
+        path, or a list of them}, for each of which the prompt has a placeholder of the model's.
+        ``sampling_params``: one for all, one per prompt, or vLLM's defaults.
         ``use_tqdm`` shows a progress bar. ``priority``: one number per prompt; lower ones go
         earlier. Raises RequestError before anything runs when a prompt or
         parameter is invalid; a prompt that fails while it runs has the finish reason "error".
         """
-        read = read_prompts(prompts, self._has().tokenizer)
+        read = self._read(prompts)
         return self._run(read, sampling_params, use_tqdm, priority)
 
     def chat(
@@ -103,24 +114,18 @@ class LLM(VectorCalls):
         """Answers one conversation or each of a list of them, with the model's chat template, or
         goes on with its last message.
 
-        Messages are those that the server takes; a field that is ignored is logged. ``tools`` and
-        ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
+        Messages are those that the server takes, images as data URIs among them, and parts of type
+        "image_pil" with an image of Pillow's in that field; a field that is ignored is logged.
+        ``tools`` and ``chat_template_kwargs`` reach the template. Otherwise as ``generate``.
         """
-        template = self._has().template
-        conversations, warnings = read_conversations(messages)
+        has = self._has()
+        talks, warnings = read_conversations(messages)
         for warning in warnings:
             _log.warning(warning)
         variables = {**(chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
         continues = continue_final_message
         adds = add_generation_prompt and not continues
-        prompts = [
-            Prompt(
-                tuple(template.encode(conversation, adds, continues, **variables)),
-                template.render(conversation, adds, continues, **variables),
-                name="messages",
-            )
-            for conversation in conversations
-        ]
+        prompts = [_told(has, talk, adds, continues, variables) for talk in talks]
         return self._run(prompts, sampling_params, use_tqdm)
 
     def beam_search(self, prompts: object, params: BeamSearchParams) -> list[BeamSearchOutput]:
@@ -130,7 +135,7 @@ class LLM(VectorCalls):
         parameter is invalid, KvasirError when a beam fails while it runs.
         """
         params.check()
-        read = read_prompts(prompts, self._has().tokenizer)
+        read = self._read(prompts)
 
         def work(turn: QueuedCall[list[BeamSearchOutput]]) -> list[BeamSearchOutput]:
             has = self._has()
@@ -177,6 +182,10 @@ class LLM(VectorCalls):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _read(self, prompts: object) -> list[Prompt]:
+        has = self._has()
+        return read_prompts(prompts, has.tokenizer, has.eye)
+
     def _run(
         self,
         prompts: Sequence[Prompt],
@@ -201,4 +210,16 @@ def _search(has: Opened, params: BeamSearchParams, prompt: Prompt) -> Search:
     check_ids(has, prompt)
     room = has.sizes.max_model_len
     check_room(len(prompt.ids), params.max_tokens, room, Names(prompt=prompt.name))
-    return Search(tuple(prompt.ids), params, has.tokenizer.eos_ids, prompt.context)
+    return Search(
+        tuple(prompt.ids), params, has.tokenizer.eos_ids, prompt.context, media=prompt.media
+    )
+
+
+def _told(
+    has: Opened, talk: Talk, adds: bool, continues: bool, variables: Mapping[str, object]
+) -> Prompt:
+    """The prompt that a conversation is."""
+    text = has.template.render(talk.messages, adds, continues, **variables)
+    ids = has.template.encode(talk.messages, adds, continues, **variables)
+    seen = has.eye.expand(ids, talk.images, "images")
+    return Prompt(seen.ids, text, name="messages", media=seen.media)

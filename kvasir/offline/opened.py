@@ -14,6 +14,7 @@ from kvasir.text.heads import Heads
 from kvasir.tokenizer.chat import ChatTemplate
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.params import check_prompt
+from kvasir.vision.eye import Eye
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Opened:
     ids: Iterator[int]
     """Of the engine's requests."""
     heads: Heads
+    eye: Eye
 
     @property
     def sizes(self) -> EngineSizes:

@@ -112,6 +112,7 @@ class Session:
             parent=asked.parent,
             hold_seconds=asked.hold_seconds,
             n_scored=asked.n_scored,
+            media=task.prompt.media,
         )
         ticket = Ticket(request.id, Growing(0, task, has.tokenizer), listen)
 

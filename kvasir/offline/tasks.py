@@ -25,6 +25,8 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
     if params.seed is None:
         params = msgspec.structs.replace(params, seed=has.draw_seed())
     check(params, vocab_size=sizes.vocab_size, max_model_len=sizes.max_model_len, n_prompt=0)
+    if prompt.media and params.truncate_prompt_tokens is not None:
+        raise RequestError("images do not go together with truncate_prompt_tokens: leave one out")
     prompt = replace(prompt, ids=truncate_prompt(prompt.ids, params))
     check_ids(has, prompt)
     constraint = ""

@@ -109,6 +109,11 @@ class Body:
         self._parts: list[bytes] = []
         self._lost = 0
 
+    @property
+    def limit(self) -> int:
+        """Bytes that it may have."""
+        return self._budget.body_limit
+
     def add(self, part: bytes) -> None:
         """The next bytes. Raises RequestError (413), and BodiesFull (503) when there is no room for
         them, or when others needed this body's."""

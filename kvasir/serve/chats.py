@@ -23,8 +23,9 @@ from kvasir.serve.generation import Nobody
 from kvasir.serve.jobs import Server
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.parts import Parts
+from kvasir.serve.reopened import Reopened, reopened
 from kvasir.serve.run import AnswerRun, after
-from kvasir.serve.service import Model, Service
+from kvasir.serve.service import Service
 from kvasir.serve.state.chats import ChatRecord
 from kvasir.serve.state.database import StateError
 from kvasir.serve.state.kept import Kept, decode, later
@@ -114,16 +115,20 @@ class ChatRun:
         """The end of its events, the others being told, and the whole answer."""
         while True:
             try:
-                model, text = await self._opened()
-                if self.kept.resolved.job.length_penalty is not None:
-                    return [], await self._whole(self._run(model, text, self.listener))
-                ending = await self._told(self._run(model, text, self.listener, log))
-                again = self._run(model, text, Nobody(), RunLog(log.events))
-                return ending, await self._whole(again)
+                return await self._attempt(log)
             except CapacityError as error:
                 if not self.waits:
                     raise
-                await asyncio.sleep(min(error.retry_after or 1.0, MOST_SECONDS))
+                seconds = min(error.retry_after or 1.0, MOST_SECONDS)
+            await asyncio.sleep(seconds)  # and nothing of the attempt is kept meanwhile
+
+    async def _attempt(self, log: RunLog) -> tuple[list[Parts], bytes]:
+        whole = await reopened(self.service, self.kept)
+        if self.kept.resolved.job.length_penalty is not None:
+            return [], await self._whole(self._run(whole, self.listener))
+        ending = await self._told(self._run(whole, self.listener, log))
+        again = self._run(whole, Nobody(), RunLog(log.events))
+        return ending, await self._whole(again)
 
     async def _told(self, run: AnswerRun) -> list[Parts]:
         n_told = len(self.telling.events)  # of an attempt before
@@ -137,18 +142,11 @@ class ChatRun:
     async def _whole(self, run: AnswerRun) -> bytes:
         return b"".join(await run.whole())
 
-    async def _opened(self) -> tuple[Model, TextModel]:
-        model = self.service.check_model(self.kept.resolved.model)
-        text, info = await model.open()
-        self.kept.check(info)
-        return model, text
-
-    def _run(
-        self, model: Model, text: TextModel, listener: Nobody, log: RunLog | None = None
-    ) -> AnswerRun:
-        grammar = grammar_of(self.kept, text)
+    def _run(self, whole: Reopened, listener: Nobody, log: RunLog | None = None) -> AnswerRun:
+        grammar = grammar_of(self.kept, whole.text)
         more = (self.timeout, self.submitted, log)
-        return AnswerRun(self.kept.resolved, grammar, model, text.tokenizer, listener, *more)
+        tokenizer = whole.text.tokenizer
+        return AnswerRun(whole.resolved, grammar, whole.model, tokenizer, listener, *more)
 
 
 async def begin_chat(

@@ -10,12 +10,11 @@ from kvasir.core.errors import RequestError
 from kvasir.serve.asked import Asked
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids
-from kvasir.serve.seen import Seen
+from kvasir.serve.seen import Seen, SeenPrompt
 from kvasir.serve.text import Rendering, TextModel
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.history import told
 from kvasir.validation.params import check_room
-from kvasir.vision.placeholders import Expanded
 
 INSTRUCTIONS = ("system", "developer")
 """Roles of messages that are not turns."""
@@ -55,25 +54,25 @@ class ConversationReader:
     room: int
     """Tokens of the whole context."""
 
-    async def read(self) -> Expanded:
+    async def read(self) -> SeenPrompt:
         """Of its messages, or of the newest ones that fit where that is wanted. Raises RequestError
         (400)."""
         most, asked = self.room - len(self.asked.before), self.asked
         oldest = _turns(asked.messages) if asked.drops_turns else []
         found, too_few, enough = await self._rendered(0, most), 0, len(oldest)
-        if isinstance(found, Expanded) or not oldest:
+        if isinstance(found, SeenPrompt) or not oldest:
             return _told(found)
         found = await self._rendered(enough, most)
-        while isinstance(found, Expanded) and enough - too_few > 1:
+        while isinstance(found, SeenPrompt) and enough - too_few > 1:
             middle = (too_few + enough) // 2
             other = await self._rendered(middle, most)
-            if isinstance(other, Expanded):
+            if isinstance(other, SeenPrompt):
                 found, enough = other, middle
             else:
                 too_few = middle
         return _told(found)
 
-    async def _rendered(self, n_dropped: int, most: int) -> Expanded | RequestError:
+    async def _rendered(self, n_dropped: int, most: int) -> SeenPrompt | RequestError:
         """Without the ``n_dropped`` oldest turns, fewer than ``most`` ids where turns may be
         dropped, or why there are none."""
         asked = self.asked
@@ -94,7 +93,7 @@ class ConversationReader:
                 tool_format=self.tool_format,
                 name=asked.names.prompt,
             )
-            found = self.seen.expand(ids, messages, len(asked.before))
+            found = await self.seen.expand(ids, messages, len(asked.before))
             if asked.drops_turns:
                 check_room(len(found.ids), 1, most, asked.names)
         except RequestError as error:
@@ -109,7 +108,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[int]:
     return [i for i, message in enumerate(messages[:-1]) if message.role not in INSTRUCTIONS]
 
 
-def _told(found: Expanded | RequestError) -> Expanded:
+def _told(found: SeenPrompt | RequestError) -> SeenPrompt:
     if isinstance(found, RequestError):
         raise found
     return found

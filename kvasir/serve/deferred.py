@@ -15,6 +15,7 @@ from kvasir.serve.fairlock import FairLock
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.parts import Parts
+from kvasir.serve.reopened import reopened
 from kvasir.serve.run import AnswerRun, after
 from kvasir.serve.service import Service
 from kvasir.serve.state.database import StateError
@@ -125,22 +126,26 @@ class Deferred:
         """Tells every event but those of the end, which it returns."""
         while True:
             try:
-                run = await self._run(kept, log)
-                n_told = len(telling.events)  # of an attempt before
-                async with aclosing(run.batches()) as batches:
-                    async for batch in after(batches, n_told - 1):
-                        if response_in(batch) is not None:
-                            return batch
-                        telling.tell(batch)
+                return await self._attempt(kept, log, telling)
             except CapacityError as error:  # there will be room
-                await asyncio.sleep(min(error.retry_after or 1.0, MOST_SECONDS))
+                seconds = min(error.retry_after or 1.0, MOST_SECONDS)
+            await asyncio.sleep(seconds)  # and nothing of the attempt is kept meanwhile
+
+    async def _attempt(self, kept: Kept, log: RunLog, telling: Telling) -> Sequence[Parts]:
+        run = await self._run(kept, log)
+        n_told = len(telling.events)  # of an attempt before
+        async with aclosing(run.batches()) as batches:
+            async for batch in after(batches, n_told - 1):
+                if response_in(batch) is not None:
+                    return batch
+                telling.tell(batch)
+        raise AssertionError("a stream has an end")
 
     async def _run(self, kept: Kept, log: RunLog) -> AnswerRun:
-        model = self._service.check_model(kept.resolved.model)
-        text, info = await model.open()
-        kept.check(info)
-        grammar = ResponsesGrammar(kept.resolved, kept.envelope, text.tokenizer)
-        return AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
+        whole = await reopened(self._service, kept)
+        tokenizer = whole.text.tokenizer
+        grammar = ResponsesGrammar(whole.resolved, kept.envelope, tokenizer)
+        return AnswerRun(whole.resolved, grammar, whole.model, tokenizer, Nobody(), log=log)
 
     async def _failed(self, kept: Kept, telling: Telling, error: KvasirError) -> list[Parts]:
         text, _ = await self._service.default.open()

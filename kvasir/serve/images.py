@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from msgspec import json
 
-from kvasir.core.errors import CapacityError, RequestError
+from kvasir.core.errors import CapacityError, KvasirError, RequestError
 from kvasir.core.tiles import Slicing
 from kvasir.serve.fairlock import FairLock
+from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.workers import WorkerProcess
 from kvasir.tokenizer.messages import ImagePart
 from kvasir.vision.messages import LENGTH, Answer, Tiles, Unreadable, decoder, framed
+
+logger = logging.getLogger("kvasir.images")
 
 MAX_WAITING = 64
 """Requests with images of one owner."""
@@ -26,6 +30,13 @@ MAX_READ = 4
 """Requests whose images are read at a time: what was read of one is kept until all of it is."""
 
 
+class ImagesUnread(Unavailable):
+    """What reads images died, is stuck, or did not start: another begins with the next image."""
+
+    code = "images_unread"
+    retry_after = 1.0
+
+
 class ImageReader:
     """One process, started with the first image, which ends when it is idle. Lives in one event
     loop."""
@@ -35,7 +46,7 @@ class ImageReader:
         self._megabytes = megabytes
         self._requests = FairLock(MAX_READ)
         self._lock = FairLock()
-        self._reading: asyncio.Task[Answer] | None = None
+        self._reading: asyncio.Task[Answer | ImagesUnread] | None = None
         """The newest; who asked for it may have left."""
         self._worker = WorkerProcess("reads images", _frame, MAX_LINE)
 
@@ -43,7 +54,8 @@ class ImageReader:
         self, images: Sequence[ImagePart], slicing: Slicing, owner: str = ""
     ) -> list[Tiles]:
         """Tiles of each; ``slicing`` is always that of one model. Raises RequestError (400) on what
-        cannot be read, CapacityError (429) when too many of ``owner`` wait. Owners take turns."""
+        cannot be read, ImagesUnread (503) when the process does not answer, CapacityError (429)
+        when too many of ``owner`` wait. Owners take turns."""
         if self._requests.n_waiting(owner) >= MAX_WAITING:
             raise CapacityError(f"{MAX_WAITING} requests with images wait: try again later")
         async with self._requests.taken(owner):
@@ -54,40 +66,54 @@ class ImageReader:
             answer = await self._next(image.data, slicing)
         if isinstance(answer, Unreadable):
             raise RequestError(f"{image.where} {answer.message}", param=image.where)
+        if isinstance(answer, ImagesUnread):
+            raise answer
         return answer
 
     def close(self) -> None:
         """The process ends."""
         self._worker.end()
 
-    async def _next(self, data: str, slicing: Slicing) -> Answer:
+    async def _next(self, data: str, slicing: Slicing) -> Answer | ImagesUnread:
         """The pipes are for one image at a time, also when nobody waits for it any more."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
         self._reading = asyncio.create_task(self._ask(data, slicing))
         return await asyncio.shield(self._reading)
 
-    async def _ask(self, data: str, slicing: Slicing) -> Answer:
+    async def _ask(self, data: str, slicing: Slicing) -> Answer | ImagesUnread:
         """Once more where the process died: it may have been of something else."""
         return (
             await self._try(data, slicing)
             or await self._try(data, slicing)
-            or Unreadable(f"takes more than {self._megabytes} MB to read: shrink it")
+            or ImagesUnread(
+                f"the process that reads images died, with {self._megabytes} MB for one: try "
+                "again, or send a smaller image"
+            )
         )
 
-    async def _try(self, data: str, slicing: Slicing) -> Answer | None:
+    async def _try(self, data: str, slicing: Slicing) -> Answer | ImagesUnread | None:
         """None when the process died."""
         arguments = (json.encode(slicing).decode(), str(self._megabytes))
-        given, said = await self._worker.pipes("kvasir.vision.reader", arguments)
+        try:
+            given, said = await self._worker.pipes("kvasir.vision.reader", arguments)
+        except (KvasirError, OSError) as error:
+            logger.error("what reads images did not start: %s", error)
+            return ImagesUnread("the process that reads images did not start: try again later")
         try:
             async with asyncio.timeout(self._seconds):
                 given.write(framed(data.encode("ascii", "replace")))
                 await given.drain()
                 return await _frame(said)
         except TimeoutError:
+            logger.error("the process that reads images is stuck: it is ended")
             self._worker.end()
-            return Unreadable(f"takes more than {self._seconds:g} s to read: shrink it")
+            return ImagesUnread(
+                f"the process that reads images did not answer in {self._seconds:g} s: try again, "
+                "or send a smaller image"
+            )
         except (ConnectionError, asyncio.IncompleteReadError):
+            logger.error("the process that reads images died")
             self._worker.end()
             return None
 

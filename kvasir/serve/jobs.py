@@ -21,15 +21,17 @@ from kvasir.grammar.thinking import grammar_in
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.asked import Asked, Prompt
+from kvasir.serve.bodies import Body
 from kvasir.serve.conversation import ConversationReader
 from kvasir.serve.echo import read_echoes
+from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.pool import PoolReading
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
-from kvasir.serve.seen import see
+from kvasir.serve.seen import SeenPrompt, images_of, see
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import TextModel
 from kvasir.serve.thinking import with_limit
@@ -47,7 +49,6 @@ from kvasir.validation.params import (
 )
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.standing import after
-from kvasir.vision.placeholders import Expanded
 
 DrawSeed = Callable[[], int]
 MAX_TRUNCATED = 8
@@ -80,6 +81,17 @@ class Server(msgspec.Struct, frozen=True):
     images: ImageReader = msgspec.field(default_factory=ImageReader)
     max_images: int = 0
     """Of one request."""
+    fetcher: ImageFetcher = msgspec.field(default_factory=ImageFetcher)
+    """Of images that have addresses."""
+
+
+async def fetch_images(asked: Asked, server: Server, body: Body) -> Asked:
+    """``asked`` with the images themselves in place of their addresses; ``body`` is what they take.
+    Raises RequestError (400), CapacityError (429), BodiesFull (503)."""
+    if server.text.sight is None or len(images_of(asked.messages)) > server.max_images:
+        return asked  # which is refused
+    messages = await server.fetcher.fetched(asked.messages, body, _owner(asked, server))
+    return structs.replace(asked, messages=messages)
 
 
 async def resolve_request(asked: Asked, server: Server, model: str, arrived: float) -> Resolved:
@@ -131,6 +143,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
             *(pool.warnings if pool else ()),
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
+        images=found.images,
     )
 
 
@@ -167,6 +180,11 @@ def _standing(asked: Asked, server: Server, arrived: float) -> Standing:
         ttft_by=after(arrived, asked.params.ttft_ms),
         answer_by=after(arrived, asked.params.deadline_ms),
     )
+
+
+def _owner(asked: Asked, server: Server) -> str:
+    """Who takes turns with others."""
+    return server.caller.key_id or asked.standing.tenant
 
 
 def _salt(asked: Asked, server: Server) -> str:
@@ -219,7 +237,7 @@ def _chat(asked: Asked, server: Server) -> Chat:
 async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> Constraint:
     """What the answer must keep to, which compiles. Raises RequestError (400)."""
     params, chat = asked.params, _chat(asked, server)
-    owner = server.caller.key_id or asked.standing.tenant
+    owner = _owner(asked, server)
     judge = partial(server.compiler.check, n_ids=server.info.vocab_size, owner=owner)
     grammar = await chat.constraint(reading)
     if grammar.text:
@@ -246,13 +264,15 @@ class ReadPrompts(msgspec.Struct, frozen=True):
     ids: tuple[Ids, ...] = ()
     media: tuple[Media, ...] = ()
     """What tokens of the one prompt stand for."""
+    images: tuple[str, ...] = ()
+    """As in ``Resolved``."""
 
 
 async def prompts_of(asked: Asked, server: Server) -> ReadPrompts:
     """Ids of what is asked, in the model's own form and as far as they are not truncated. Raises
     RequestError (400)."""
     whole = await _whole_prompts(asked, server)
-    return ReadPrompts(tuple(truncate_prompt(x, asked.params) for x in whole.ids), whole.media)
+    return structs.replace(whole, ids=tuple(truncate_prompt(x, asked.params) for x in whole.ids))
 
 
 async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
@@ -261,7 +281,7 @@ async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
     if asked.messages and not (asked.prompts and text.template.problem):
         limits.check(1, n)
         found = await _conversation(asked, server, limit)
-        return ReadPrompts(((*asked.before, *found.ids),), found.media)
+        return ReadPrompts(((*asked.before, *found.ids),), found.media, found.images)
     _check_count(asked.prompts, limit, limits)
     limits.check(len(asked.prompts), n)
     special, name = asked.add_special, asked.names.prompt
@@ -271,8 +291,8 @@ async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
     return ReadPrompts(tuple(read))
 
 
-async def _conversation(asked: Asked, server: Server, limit: int) -> Expanded:
-    text, owner = server.text, server.caller.key_id or asked.standing.tenant
+async def _conversation(asked: Asked, server: Server, limit: int) -> SeenPrompt:
+    text, owner = server.text, _owner(asked, server)
     seen = await see(asked, text.sight, server.images, server.max_images, owner)
     room = _room(asked, server.info)
     return await ConversationReader(asked, text, seen, server.tool_format, limit, room).read()

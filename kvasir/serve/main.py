@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from kvasir.config.serving import ServeOptions
+from kvasir.config.serving import ServeOptions, media_domains
 from kvasir.core.errors import KvasirError
 from kvasir.serve.allocator import give_back_large_blocks
 from kvasir.serve.app import build_admin, build_admin_socket, build_app
@@ -27,6 +27,7 @@ from kvasir.serve.background import Background
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.connections import Connections
+from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.handover import Handover, Taken
 from kvasir.serve.http_limits import limits_of
 from kvasir.serve.http_protocol import BoundedHttpProtocol
@@ -195,6 +196,7 @@ class _Main:
         self._supervisor.stop()
         self._compiler.close()
         service.default.images.close()
+        service.fetcher.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(text, *tasks, return_exceptions=True)
@@ -224,6 +226,7 @@ class _Main:
             created=int(time.time()),
             keys=self._keys,
             supervisor=self._supervisor,
+            fetcher=ImageFetcher(media_domains(options.allowed_media_domains)),
         )
 
     def _admins(self, service: Service) -> dict[HttpServer, socket.socket]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kvasir.core.errors import RequestError
-from kvasir.serve.dialects.items import LOGPROBS
+from kvasir.serve.dialects.items import ALWAYS_TOLD, LOGPROBS
 from kvasir.serve.query import pop_list
 from kvasir.serve.resolved import Json
 from kvasir.serve.state.entries import Gone, Page
@@ -19,7 +19,7 @@ def read_include(query: dict[str, list[str]]) -> frozenset[str]:
 
 def checked_include(names: Sequence[str]) -> frozenset[str]:
     """Raises RequestError (400)."""
-    other = next((name for name in names if name != LOGPROBS), None)
+    other = next((name for name in names if name not in (LOGPROBS, *ALWAYS_TOLD)), None)
     if other is not None:
         raise RequestError(
             f"include: '{escaped(other)}' is not supported yet: leave it out",

@@ -8,7 +8,13 @@ from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from kvasir.config.options import EngineOptions, check
-from kvasir.config.serving import ServeOptions, check_body_memory, check_keys, image_limit
+from kvasir.config.serving import (
+    ServeOptions,
+    check_body_memory,
+    check_keys,
+    image_limit,
+    media_domains,
+)
 from kvasir.core.errors import KvasirError
 
 logger = logging.getLogger("kvasir.server")
@@ -40,6 +46,7 @@ def checked(said: OptionValues) -> OptionValues:
     check(said.engine)
     check_body_memory(said.serve)
     image_limit(said.serve.limit_mm_per_prompt)
+    media_domains(said.serve.allowed_media_domains)
     check_keys(said.serve)
     return said
 

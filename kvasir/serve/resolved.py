@@ -45,7 +45,6 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first token of each prompt whose log probability is wanted, where any is."""
     n_best: int = 0
     """Choices of each prompt that are the answer, those of largest log probability; 0: all."""
-
     media: tuple[Media, ...] = ()
     """What tokens of the one prompt stand for."""
 
@@ -62,6 +61,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     def n_prompt_tokens(self) -> int:
         """Each prompt counted once, as it is computed once for all its choices."""
         return sum(map(len, self.prompts))
+
+    @property
+    def n_pixel_bytes(self) -> int:
+        return sum(len(media.pixels) for media in self.media)
 
     def n_prompt_of(self, choice: int) -> int:
         """Tokens of its prompt."""
@@ -98,6 +101,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     show: Json = {}
     """What the answer shall show, in the dialect's own words."""
+    images: tuple[str, ...] = ()
+    """Image files in base64, whose tiles the job's media are."""
 
 
 class Envelope(msgspec.Struct, frozen=True):

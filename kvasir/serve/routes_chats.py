@@ -30,7 +30,7 @@ from kvasir.serve.state.chats import ChatRecord, completed
 from kvasir.serve.state.entries import Page
 from kvasir.serve.state.kept import decode
 from kvasir.serve.telling import Telling
-from kvasir.tokenizer.messages import ChatMessage, History
+from kvasir.tokenizer.messages import IMAGE_KIND, ChatMessage, History, ImagePart
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 MEDIA = b"application/json"
@@ -102,7 +102,15 @@ async def get_chat_messages(service: Service, exchange: Exchange) -> None:
 
 
 def _message(name: str, message: ChatMessage) -> Json:
-    return {"id": name, **message.said(History(as_text=True)), "content_parts": None}
+    plain = replace(message, parts=())
+    parts = [_part(part) for part in message.parts] or None
+    return {"id": name, **plain.said(History(as_text=True)), "content_parts": parts}
+
+
+def _part(part: str | ImagePart) -> Json:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": IMAGE_KIND, IMAGE_KIND: {"url": part.uri}}
 
 
 async def _tell(

@@ -17,6 +17,9 @@ from kvasir.serve.query import page_in, parsed, read_query, single
 from kvasir.serve.resolved import Json
 from kvasir.serve.routes_chats import DEFAULT_PAGE, MAX_PAGE, read_metadata
 from kvasir.serve.service import Service
+from kvasir.tokenizer.messages import ChatMessage
+
+Messages = tuple[ChatMessage, ...]
 
 MAX_NEW = 20
 """Items that are added at a time."""
@@ -36,14 +39,14 @@ class ItemsRequest(msgspec.Struct, frozen=True):
 async def post_conversation(service: Service, exchange: Exchange) -> None:
     """Begins a conversation."""
 
-    def read(body: Json) -> tuple[list[Json], dict[str, str]]:
+    def read(body: Json) -> tuple[Messages, dict[str, str]]:
         request, _ = parse_request(ConversationRequest, body, {}, strict=True)
         metadata = request.metadata or {}
         check_metadata(metadata)
-        return _items(request.items or []), metadata
+        return _messages(request.items or []), metadata
 
-    async with exchange.reading(read) as (items, metadata):
-        owner = service.owner(exchange)
+    async with exchange.reading(read) as (messages, metadata):
+        owner, items = service.owner(exchange), await _items(service, exchange, messages)
     made = await service.state.conversations.create(owner, items, metadata)
     await exchange.send_json(made)
 
@@ -73,17 +76,18 @@ async def post_items(service: Service, exchange: Exchange) -> None:
     """Adds items to a conversation."""
     wanted = _include(exchange)
 
-    def read(body: Json) -> tuple[list[Json], frozenset[str]]:
+    def read(body: Json) -> tuple[Messages, frozenset[str]]:
         request, _ = parse_request(ItemsRequest, body, {}, strict=True)
         if not request.items:
             raise RequestError("items is empty: send at least one", param="items")
-        return _items(request.items), checked_include(request.include)
+        return _messages(request.items), checked_include(request.include)
 
-    async with exchange.reading(read) as (items, more):
+    async with exchange.reading(read) as (messages, more):
         name, owner = _id(exchange), service.owner(exchange)
+        items = await _items(service, exchange, messages)
     await service.state.conversations.append(name, owner, items)
-    shown_items = [included(item, wanted | more) for item in items]
-    await exchange.send_json(paged(shown_items, has_more=False))
+    added = [included(item, wanted | more) for item in items]
+    await exchange.send_json(paged(added, has_more=False))
 
 
 async def get_items(service: Service, exchange: Exchange) -> None:
@@ -112,14 +116,14 @@ async def delete_item(service: Service, exchange: Exchange) -> None:
     await exchange.send_json(found)
 
 
-def _items(given: list[dict[str, Any]]) -> list[Json]:
-    """With ids of ours. Raises RequestError (400)."""
+def _messages(given: list[dict[str, Any]]) -> Messages:
+    """Raises RequestError (400)."""
     if len(given) > MAX_NEW:
         raise RequestError(
             f"{len(given)} items are too many at a time: send {MAX_NEW} at most", param="items"
         )
     if not given:
-        return []
+        return ()
     messages, notes = read_items(given, None, "items")
     if notes:
         raise RequestError(
@@ -127,7 +131,15 @@ def _items(given: list[dict[str, Any]]) -> list[Json]:
             param="items",
             code="unknown_parameter",
         )
-    return shown_items(messages, secrets.token_hex(16))
+    return messages
+
+
+async def _items(service: Service, exchange: Exchange, messages: Messages) -> list[Json]:
+    """With ids of ours, and images in place of their addresses. Raises RequestError (400),
+    CapacityError (429), BodiesFull (503)."""
+    with service.bodies.body() as body:
+        found = await service.fetcher.fetched(messages, body, exchange.caller.key_id)
+    return shown_items(found, secrets.token_hex(16))
 
 
 def _include(exchange: Exchange) -> frozenset[str]:

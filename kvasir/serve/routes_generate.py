@@ -18,7 +18,7 @@ from kvasir.serve.chats import begin_chat
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.endpoint import Handler
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.jobs import Server, prompts_of, resolve_request
+from kvasir.serve.jobs import Server, fetch_images, prompts_of, resolve_request
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.loading import load
 from kvasir.serve.protocol.thinking import FORMATS as REASONING_FORMATS
@@ -49,12 +49,14 @@ def generate(dialect: Dialect) -> Handler:
             if isinstance(asked, LoadWish):
                 return await exchange.send_json(await load(service, model, asked))
             server = await server_of(service, model, exchange.caller)
-            asked, story = await continued(service, service.owner(exchange), asked)
-            try:
-                resolved = await resolve_request(asked, server, model.name, exchange.arrived)
-            except UnsupportedSchema as error:
-                model.metrics.refused(error.keyword)
-                raise
+            with service.bodies.body() as body:
+                asked = await fetch_images(asked, server, body)
+                asked, story = await continued(service, service.owner(exchange), asked)
+                try:
+                    resolved = await resolve_request(asked, server, model.name, exchange.arrived)
+                except UnsupportedSchema as error:
+                    model.metrics.refused(error.keyword)
+                    raise
         async with service.sessions.turn(service.owner(exchange), asked.session, exchange):
             await answer(service, exchange, model, server, resolved, asked.keep, story)
 
@@ -73,7 +75,9 @@ async def _reading(
 
     async with exchange.reading(read) as asked:
         model = service.check_model(asked.model)
-        yield asked, await server_of(service, model, exchange.caller)
+        server = await server_of(service, model, exchange.caller)
+        with service.bodies.body() as body:
+            yield await fetch_images(asked, server, body), server
 
 
 def count(dialect: Dialect) -> Handler:
@@ -193,4 +197,5 @@ async def server_of(service: Service, model: Model, caller: Caller) -> Server:
         shares_prefixes=service.options.prefix_sharing == "all",
         images=model.images,
         max_images=image_limit(service.options.limit_mm_per_prompt),
+        fetcher=service.fetcher,
     )

@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvasir.core.errors import RequestError
+from kvasir.core.tiles import Media
 from kvasir.serve.asked import Asked
 from kvasir.serve.images import ImageReader
 from kvasir.serve.resolved import Ids
-from kvasir.serve.sight import Sight, check_pillow
 from kvasir.tokenizer.messages import ChatMessage, ImagePart
 from kvasir.vision.messages import Tiles
-from kvasir.vision.placeholders import Expanded
+from kvasir.vision.sight import Sight, check_pillow
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPrompt:
+    """Ids of a prompt, what some of them stand for, and the image files of that in base64."""
+
+    ids: Ids
+    media: tuple[Media, ...] = ()
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Tiles of every image of a conversation, by the field that has it."""
+    """Tiles of every image of a conversation."""
 
     sight: Sight | None = None
-    tiles: Mapping[str, Tiles] = field(default_factory=dict)
+    tiles: Mapping[ImagePart, Tiles] = field(default_factory=dict)
 
-    def expand(self, ids: Ids, messages: Sequence[ChatMessage], first: int) -> Expanded:
+    async def expand(self, ids: Ids, messages: Sequence[ChatMessage], first: int) -> SeenPrompt:
         """``ids`` of ``messages``, behind ``first`` others, with the tokens of their images. Raises
         RequestError (400)."""
-        images = [self.tiles[image.where] for message in messages for image in message.images]
+        images = images_of(messages)
         if self.sight is None or not images:
-            return Expanded(ids)
-        return self.sight.placeholders.expand(ids, images, first)
+            return SeenPrompt(ids)
+        tiles = [self.tiles[image] for image in images]
+        # In a thread: the pixels of an image are hashed, which takes 15 ms for 13 MB.
+        found = await asyncio.to_thread(self.sight.placeholders.expand, ids, tiles, first)
+        return SeenPrompt(found.ids, found.media, tuple(image.data for image in images))
 
 
 NOTHING_SEEN = Seen()
 
 
+def images_of(messages: Sequence[ChatMessage]) -> list[ImagePart]:
+    """In their order."""
+    return [image for message in messages for image in message.images]
+
+
 async def see(
     asked: Asked, sight: Sight | None, reader: ImageReader, most: int, owner: str
 ) -> Seen:
-    """``most``: images of one request. Raises RequestError (400), CapacityError (429)."""
-    images = [image for message in asked.messages for image in message.images]
+    """``most``: images of one request. Raises RequestError (400), CapacityError (429), ImagesUnread
+    (503)."""
+    images = images_of(asked.messages)
     if not images:
         return NOTHING_SEEN
     if sight is None:
@@ -48,9 +67,11 @@ async def see(
             code="unsupported_parameter",
         )
     _check(asked, images, most)
+    if (left := next((x for x in images if x.address), None)) is not None:
+        raise RequestError(f"{left.where} must be a data URI here", param=left.where)
     check_pillow()
     tiles = await reader.read(images, sight.slicing, owner)
-    return Seen(sight, {x.where: each for x, each in zip(images, tiles, strict=True)})
+    return Seen(sight, dict(zip(images, tiles, strict=True)))
 
 
 def _check(asked: Asked, images: Sequence[ImagePart], most: int) -> None:
@@ -60,15 +81,12 @@ def _check(asked: Asked, images: Sequence[ImagePart], most: int) -> None:
             "raise --limit-mm-per-prompt",
             param=images[most].where,
         )
-    keep = asked.keep
     others = {
         "truncate_prompt_tokens": asked.params.truncate_prompt_tokens is not None,
         "use_beam_search": asked.length_penalty is not None,
-        "store, background or a conversation": keep is not None
-        and (keep.is_stored or keep.is_background or bool(keep.previous or keep.conversation)),
     }
     for name, is_asked in others.items():
         if is_asked:
             raise RequestError(
-                f"images do not go together with {name} yet: leave one out", param=images[0].where
+                f"images do not go together with {name}: leave one out", param=images[0].where
             )

@@ -14,6 +14,7 @@ from kvasir.serve.allocator import Leftovers
 from kvasir.serve.bodies import BodyBudget
 from kvasir.serve.client import AsyncClient
 from kvasir.serve.exchange import Exchange
+from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.keys.keyring import Keyring
@@ -83,6 +84,8 @@ class Service:
     served: ServedResponses = field(default_factory=ServedResponses)
     sessions: Sessions = field(default_factory=Sessions)
     leftovers: Leftovers = field(default_factory=Leftovers)
+    fetcher: ImageFetcher = field(default_factory=ImageFetcher)
+    """Of images that have addresses."""
 
     @property
     def options(self) -> ServeOptions:

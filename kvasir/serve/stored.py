@@ -61,7 +61,7 @@ async def continued(service: Service, owner: bytes, asked: Asked) -> tuple[Asked
 
 def said_in(items: list[Json]) -> tuple[ChatMessage, ...]:
     """What the items of a conversation say."""
-    return answered(items) if items else ()
+    return answered(items, "conversation") if items else ()
 
 
 class Storing(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
-from kvasir.serve.sight import Sight, sight_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.text.reads import ReadsVectors
 from kvasir.tokenizer.chat import ChatTemplate
@@ -26,6 +25,7 @@ from kvasir.tokenizer.spelling import TextPiece
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
+from kvasir.vision.sight import Sight, sight_of
 from kvasir.weights.source import ModelSource
 
 _log = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ from kvasir.core.errors import RequestError
 from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, EngineRequest, Standing
+from kvasir.core.tiles import Media
 
 HOLD_SECONDS = 3600.0
 """Blocks of a beam are given back when its forks are decided, or when others need them."""
@@ -71,6 +72,8 @@ class Search:
     eos_ids: Sequence[int]
     context: Context = PLAIN
     standing: Standing = ALIKE
+    media: tuple[Media, ...] = ()
+    """What tokens of the prompt stand for."""
     beams: list[Beam] = field(default_factory=lambda: [Beam((), 0.0)])
     ended: list[Beam] = field(default_factory=list)
     """The best ``beam_width`` of them."""
@@ -95,6 +98,7 @@ class Search:
                 self.standing,
                 parent=beam.parent,
                 hold_seconds=HOLD_SECONDS,
+                media=self.media,
             )
             for beam in self.beams
         ]

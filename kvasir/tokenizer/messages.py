@@ -16,7 +16,8 @@ TURNS = ("system", "developer", "user", "assistant")
 ROLES = (*TURNS, "tool")
 IMAGE_KIND = "image_url"
 """Of a part that is an image, and its field that has it."""
-DATA_URI = re.compile(r"data:image/[\w.+-]{1,64};base64,", re.ASCII | re.IGNORECASE)
+DATA_URI = re.compile(r"data:image/([\w.+-]{1,64});base64,", re.ASCII | re.IGNORECASE)
+ADDRESS = re.compile(r"https?://[\x21-\x7e]{1,8192}", re.ASCII | re.IGNORECASE)
 MAX_CALLS = 128
 """Of one message."""
 THOUGHTS = ("reasoning_content", "reasoning")
@@ -50,13 +51,21 @@ def shown_tools(tools: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]
     return {"tools": list(tools), name: list(tools)}
 
 
-class ImagePart(msgspec.Struct, frozen=True):
+class ImagePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """An image of a message, as it was sent."""
 
     data: str
     """An image file in base64."""
     where: str
     """The field that has it."""
+    kind: str = "any"
+    """Of the file, as who sent it says."""
+    address: str = ""
+    """Where the file is to be fetched from; then there is no ``data``."""
+
+    @property
+    def uri(self) -> str:
+        return self.address or f"data:image/{self.kind};base64,{self.data}"
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -251,7 +260,7 @@ def read_parts(
     content: object, where: str, texts: Sequence[str] = ("text",), image: str = IMAGE_KIND
 ) -> tuple[str | ImagePart, ...]:
     """Of a list of texts, of types ``texts``, and images, of type ``image``; of anything else none.
-    Raises RequestError (400) on an image that is no data URI."""
+    Raises RequestError (400) on an image that is neither data URI nor address."""
     if not is_list(content) or not any(_is_image(part, image) for part in content):
         return ()
     named = [(part, f"{where}[{i}]") for i, part in enumerate(content)]
@@ -272,15 +281,15 @@ def _image(part: Mapping[str, Any], where: str) -> ImagePart:
     where = f"{where}.{IMAGE_KIND}"
     said = part.get(IMAGE_KIND)
     url = said.get("url") if isinstance(said, Mapping) else said
-    found = DATA_URI.match(url) if isinstance(url, str) else None
-    if not isinstance(url, str) or found is None:
-        raise RequestError(
-            f"{where} must be a data URI (data:image/png;base64,...): images are not fetched from "
-            "other addresses",
-            param=where,
-            code="unsupported_parameter",
-        )
-    return ImagePart(url[found.end() :], where)
+    if isinstance(url, str) and (found := DATA_URI.match(url)):
+        return ImagePart(url[found.end() :], where, found[1])
+    if isinstance(url, str) and ADDRESS.fullmatch(url):
+        return ImagePart("", where, address=url)
+    raise RequestError(
+        f"{where} must be a data URI (data:image/png;base64,...) or an address (https://...)",
+        param=where,
+        code="unsupported_parameter",
+    )
 
 
 def _part(part: object, where: str, kinds: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ def _answer(data: bytes, slicing: Slicing) -> Answer:
         return tiles_of(base64.b64decode(data, validate=True), slicing)
     except binascii.Error:
         return Unreadable("is no base64")
-    except _Unfit as refusal:
+    except UnfitImage as refusal:
         return Unreadable(str(refusal))
     except MemoryError:
         return Unreadable("takes too much memory to read: shrink it")
@@ -59,24 +59,29 @@ def _answer(data: bytes, slicing: Slicing) -> Answer:
         return Unreadable(f"is broken, or no image: send one of {', '.join(FORMATS)}")
 
 
-class _Unfit(Exception):
+class UnfitImage(Exception):
     """In words for who sent the image."""
 
 
 def tiles_of(data: bytes, slicing: Slicing) -> Tiles:
-    """Of an image file, upright and without alpha."""
+    """Of an image file."""
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        _check(image)
-        upright = ImageOps.exif_transpose(image) or image
-        return cut(upright.convert("RGB"), slicing)
+        return tiles_in(image, slicing)
+
+
+def tiles_in(image: Image.Image, slicing: Slicing) -> Tiles:
+    """Of an image, upright and without alpha."""
+    _check(image)
+    upright = ImageOps.exif_transpose(image) or image
+    return cut(upright.convert("RGB"), slicing)
 
 
 def _check(image: Image.Image) -> None:
     width, height = image.size
     if not 0 < width * height <= MAX_PIXELS:
-        raise _Unfit(f"has {width} x {height} pixels, at most {MAX_PIXELS} are read: shrink it")
+        raise UnfitImage(f"has {width} x {height} pixels, at most {MAX_PIXELS} are read: shrink it")
     if image.format not in _STILL and getattr(image, "is_animated", False):
-        raise _Unfit("is an animation: send one frame of it")
+        raise UnfitImage("is an animation: send one frame of it")
 
 
 def cut(image: Image.Image, slicing: Slicing) -> Tiles:

@@ -115,11 +115,10 @@ REFUSED: dict[str, tuple[tuple[Json, ...], Json, str]] = {
     "address": (
         ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/x"}},),
         {},
-        "data URI",
+        "--allowed-media-domains",
     ),
     "broken": (({"type": "image_url", "image_url": "data:image/png;base64,AAAA"},), {}, "broken"),
     "many": ((image(1), image(2), image(3)), {}, "--limit-mm-per-prompt"),
-    "stored": ((image(1),), {"store": True}, "store"),
     "cut": ((image(1),), {"truncate_prompt_tokens": 9}, "truncate_prompt_tokens"),
     "beams": ((image(1),), {"use_beam_search": True, "n": 2}, "use_beam_search"),
 }

@@ -1,4 +1,4 @@
-"""Mutated model files and requests: a clean error or an answer, and an engine that lives on.
+"""Mutated model files, requests and images: a clean error or an answer, and an engine that lives on.
 
 The short form of ``make fuzz``.
 """
@@ -11,7 +11,7 @@ from tests import fuzz_run
 from tests.fuzz_run import run
 
 
-@pytest.mark.parametrize(("kind", "n"), [("models", 160), ("requests", 400)])
+@pytest.mark.parametrize(("kind", "n"), [("models", 160), ("requests", 400), ("images", 400)])
 def test_fuzz(kind: str, n: int) -> None:
     report = run(kind, n)
     assert report.findings == []

@@ -62,11 +62,16 @@ SIDEWAYS = {
     ("toolcalls", "grammar"),
     ("toolcalls", "tokenizer"),
     ("validation", "sampling"),
+    ("vision", "models"),
+    ("vision", "tokenizer"),
+    ("vision", "weights"),
 }
 
 THIRD_PARTY = {
     "click": ("cli",),
+    "PIL": ("vision",),
     "httptools": ("serve",),
+    "httpx2": ("serve.fetch",),
     "llguidance": ("grammar",),
     "jinja2": ("tokenizer", "serve"),
     "opentelemetry": ("serve.spans",),
@@ -94,11 +99,12 @@ LATE = (
     "kvasir.grammar.masks",
     "kvasir.serve.engine_process",
     "kvasir.serve.server",
-    "kvasir.serve.sight",
     "kvasir.serve.text",
     "kvasir.serve.tracing",
     "kvasir.tokenizer.load",
     "kvasir.tokenizer.merges",
+    "kvasir.vision.eye",
+    "kvasir.vision.sight",
     "kvasir.weights.default",
 )
 

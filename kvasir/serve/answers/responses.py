@@ -122,11 +122,19 @@ class Response(TypedDict):
     warnings: NotRequired[list[str]]
 
 
-class InputPart(TypedDict):
-    type: Literal["input_text", "output_text"]
+class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
     text: str
-    annotations: NotRequired[list[Any]]
-    logprobs: NotRequired[list[TokenEntry]]
+
+
+class SaidText(msgspec.Struct, tag_field="type", tag="output_text"):
+    text: str
+    annotations: list[Any]
+    logprobs: list[TokenEntry] | msgspec.UnsetType = msgspec.UNSET
+
+
+class InputImage(msgspec.Struct, tag_field="type", tag="input_image"):
+    image_url: str
+    detail: Literal["auto"]
 
 
 ItemStatus = Literal["completed", "incomplete"]
@@ -136,7 +144,7 @@ class InputMessage(msgspec.Struct, tag_field="type", tag="message"):
     id: str
     status: ItemStatus
     role: str
-    content: list[InputPart]
+    content: list[InputText | SaidText | InputImage]
 
 
 class InputReasoning(msgspec.Struct, tag_field="type", tag="reasoning"):

@@ -11,7 +11,8 @@ from kvasir.core.request import PriorityClass
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.table import GENERATES
-from kvasir.serve.jobs import Server, resolve_request
+from kvasir.serve.images import ImagesUnread
+from kvasir.serve.jobs import Server, fetch_images, resolve_request
 from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.resolved import Ids, Json
 from kvasir.serve.routes_generate import server_of
@@ -58,6 +59,8 @@ class LineReader:
             asked = self._dialect.read(body, strict=self._service.options.strict)
             _check_batch(asked, body)
             kept = await self._kept(in_batch(unstored(asked)))
+        except ImagesUnread as error:  # again and again, of this line
+            raise _invalid(error.code, error.message, "body", number) from None
         except RequestError as error:
             param = error.param and f"body.{error.param}"
             raise InvalidLine(LineError(error.code, error.message, param, number)) from None
@@ -100,7 +103,9 @@ class LineReader:
         if server is None:
             server = self._servers[model.name] = await server_of(self._service, model, self._caller)
         nobody_waits = 0.0
-        resolved = await resolve_request(asked, server, model.name, nobody_waits)
+        with self._service.bodies.body() as body:
+            asked = await fetch_images(asked, server, body)
+            resolved = await resolve_request(asked, server, model.name, nobody_waits)
         self.models.add(model.name)
         return Kept(later(resolved, CLASS), self._dialect.new_envelope(), server.info.key_root)
 

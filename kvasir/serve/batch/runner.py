@@ -15,6 +15,7 @@ from kvasir.serve.continued import RunLog
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
+from kvasir.serve.reopened import reopened
 from kvasir.serve.run import AnswerRun
 from kvasir.serve.service import Service
 from kvasir.serve.state import lines
@@ -204,20 +205,18 @@ class BatchRunner:
             try:
                 return 200, await self._whole(kept, log)
             except CapacityError as error:  # there will be room
-                await asyncio.sleep(min(error.retry_after or 1.0, MOST_SECONDS))
+                seconds = min(error.retry_after or 1.0, MOST_SECONDS)
             except (EngineDown, StateError, Unavailable):
                 raise
             except KvasirError as error:
                 return error.status, _json.encode(dialect.form(error))
+            await asyncio.sleep(seconds)  # and nothing of the attempt is kept meanwhile
 
     async def _whole(self, kept: Kept, log: RunLog) -> bytes:
-        model = self._service.check_model(kept.resolved.model)
-        text, info = await model.open()
-        kept.check(info)
-        grammar = DIALECTS[kept.resolved.dialect].grammar(
-            kept.resolved, kept.envelope, text.tokenizer
-        )
-        run = AnswerRun(kept.resolved, grammar, model, text.tokenizer, Nobody(), log=log)
+        whole = await reopened(self._service, kept)
+        resolved, tokenizer = whole.resolved, whole.text.tokenizer
+        grammar = DIALECTS[resolved.dialect].grammar(resolved, kept.envelope, tokenizer)
+        run = AnswerRun(resolved, grammar, whole.model, tokenizer, Nobody(), log=log)
         return b"".join(await run.whole())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,8 @@ from kvasir.toolcalls.grammar import Choice
 from kvasir.toolcalls.pieces import CallArguments, CallBegin, Message, Piece, Thought
 
 IMAGE = "image"
+SOURCES = {"base64": ("media_type", "data"), "url": ("url",)}
+"""Of images: fields that each type of source has."""
 CHOICES: dict[str, Choice] = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
 
 
@@ -106,18 +108,16 @@ def _read_thought(block: Json, where: str, own: Json, found: list[Json]) -> None
 
 def _plain_image(block: Json, where: str) -> Json:
     source = block.get("source")
-    data, kind = (source.get(x) for x in ("data", "media_type")) if _is_base64(source) else ("", "")
-    if not isinstance(data, str) or not isinstance(kind, str) or not data:
+    kind, said = (source.get("type"), source) if isinstance(source, Mapping) else ("", {})
+    found = [said.get(name) for name in SOURCES.get(str(kind), ())]
+    if not found or not all(isinstance(x, str) and x for x in found):
         raise RequestError(
-            f"{where} must be of type base64, with media_type and data: images are not fetched",
+            f"{where} must be of type base64, with media_type and data, or of type url, with url",
             param=where,
             code="unsupported_parameter",
         )
-    return {"type": IMAGE_KIND, IMAGE_KIND: f"data:{kind};base64,{data}"}
-
-
-def _is_base64(source: object) -> TypeGuard[Json]:
-    return isinstance(source, Mapping) and source.get("type") == "base64"
+    url = found[0] if kind == "url" else f"data:{found[0]};base64,{found[1]}"
+    return {"type": IMAGE_KIND, IMAGE_KIND: url}
 
 
 _READERS = {"tool_result": _read_result, "tool_use": _read_use, "thinking": _read_thought}

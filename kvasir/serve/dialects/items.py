@@ -13,6 +13,7 @@ from kvasir.tokenizer.messages import (
     TURNS,
     ChatMessage,
     Conversation,
+    ImagePart,
     PastCall,
     read_arguments,
     read_content,
@@ -23,6 +24,8 @@ from kvasir.validation.warn import bounded, escaped
 
 LOGPROBS = "message.output_text.logprobs"
 """What of items is told where it is asked for."""
+ALWAYS_TOLD = ("message.input_image.image_url",)
+"""What may be asked for, and need not be."""
 PARTS = ("input_text", "output_text", "text")
 THOUGHTS = ("reasoning_text", "text")
 KNOWN = {"type", "role", "content", "id", "status"}
@@ -33,6 +36,8 @@ KNOWN_OF = {
     "reasoning": {"summary", "encrypted_content"},
 }
 KNOWN_OF_PARTS = {"type", "text", "annotations", "logprobs", "image_url"}
+IMAGE = "input_image"
+"""The type of a part that is an image."""
 
 
 def read_items(
@@ -49,9 +54,12 @@ def read_items(
     return (*first, *said), _warnings(given, name)
 
 
-def answered(output: Sequence[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
-    """What a response's ``output`` says, for the next to go on with."""
-    said = joined(_message(item, f"output[{i}]", is_cut=True) for i, item in enumerate(output))
+def answered(
+    output: Sequence[Mapping[str, Any]], name: str = "output"
+) -> tuple[ChatMessage, ...]:
+    """What a response's ``output`` says, for the next to go on with; ``name`` is that of its
+    field."""
+    said = joined(_message(item, f"{name}[{i}]", is_cut=True) for i, item in enumerate(output))
     return said or (ChatMessage("assistant", ""),)
 
 
@@ -106,7 +114,7 @@ def _message(item: object, where: str, *, is_cut: bool = False) -> ChatMessage:
     if role not in TURNS:
         raise RequestError(f"{where}.role must be one of {', '.join(TURNS)}", param=f"{where}.role")
     content, name = item.get("content"), f"{where}.content"
-    parts = read_parts(content, name, PARTS, "input_image") if role == "user" else ()
+    parts = read_parts(content, name, PARTS, IMAGE) if role == "user" else ()
     return seeing(parts) if parts else ChatMessage(role, read_content(content, name, PARTS))
 
 
@@ -143,9 +151,14 @@ def _warnings(items: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
     contents = [item.get(key) for item in items for key in ("content", "output")]
     lists = [content for content in contents if isinstance(content, list)]
     parts = [part for content in lists for part in content if isinstance(part, Mapping)]
-    inner = {str(key) for part in parts for key in part} - KNOWN_OF_PARTS
+    inner = {str(key) for part in parts for key in part if not _is_idle(part, key)} - KNOWN_OF_PARTS
     names = sorted({*extra, *(f"content[].{key}" for key in inner)})
     return bounded(names, lambda key: f"{name}[].{escaped(key)} was ignored")
+
+
+def _is_idle(part: Mapping[str, Any], key: str) -> bool:
+    """Whether a field of an image asks for what is done anyway."""
+    return part.get("type") == IMAGE and key == "detail" and part[key] in (None, "auto")
 
 
 def shown_items(messages: Sequence[ChatMessage], suffix: str) -> list[dict[str, Any]]:
@@ -173,13 +186,20 @@ def _shown(message: ChatMessage) -> list[dict[str, Any]]:
     if message.reasoning:
         part = {"type": "reasoning_text", "text": message.reasoning}
         found.append({"type": "reasoning", "summary": [], "content": [part]})
-    if message.content or not (message.calls or message.reasoning):
+    if message.content or message.parts or not (message.calls or message.reasoning):
         kind = "output_text" if message.role == "assistant" else "input_text"
         more: dict[str, Any] = {"annotations": []} if kind == "output_text" else {}
-        text = {"type": kind, "text": message.content, **more}
-        found.append({"type": "message", "role": message.role, "content": [text]})
+        content = [
+            {"type": kind, "text": part, **more} if isinstance(part, str) else _shown_image(part)
+            for part in message.parts or (message.content,)
+        ]
+        found.append({"type": "message", "role": message.role, "content": content})
     for call in message.calls:
         said = json.dumps(call.arguments, ensure_ascii=False)
         own = {"call_id": call.id, "name": call.name, "arguments": said}
         found.append({"type": "function_call", **own})
     return found
+
+
+def _shown_image(image: ImagePart) -> dict[str, Any]:
+    return {"type": IMAGE, "image_url": image.uri, "detail": "auto"}

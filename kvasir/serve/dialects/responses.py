@@ -11,7 +11,7 @@ from kvasir.serve.answer import Dialect
 from kvasir.serve.answers.response_events import RESPONSE_EVENTS
 from kvasir.serve.answers.responses import Response
 from kvasir.serve.asked import Asked, Keep
-from kvasir.serve.dialects.items import LOGPROBS, read_items
+from kvasir.serve.dialects.items import ALWAYS_TOLD, LOGPROBS, read_items
 from kvasir.serve.dialects.response_answer import (
     ConversationName,
     ResponsesGrammar,
@@ -135,7 +135,8 @@ def read(body: Json, *, strict: bool) -> Asked:
 
 
 def _check(request: ResponsesRequest) -> None:
-    other = next((name for name in request.include or () if name != LOGPROBS), None)
+    known = (LOGPROBS, *ALWAYS_TOLD)
+    other = next((name for name in request.include or () if name not in known), None)
     if other is not None:
         raise RequestError(
             f"include: {other[:64]!r} is not supported yet: leave it out",

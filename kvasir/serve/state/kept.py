@@ -25,7 +25,7 @@ class ModelChanged(KvasirError):
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
-    """With it an answer is computed again, to the same bytes."""
+    """With it an answer is computed again, to the same bytes: ``reopened`` takes it up."""
 
     resolved: Resolved
     envelope: Envelope
@@ -41,7 +41,15 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
             )
 
     def encode(self) -> bytes:
-        return msgspec.msgpack.encode(self)
+        """Without pixels, which are many times the images that they are read of."""
+        return msgspec.msgpack.encode(structs.replace(self, resolved=_bare(self.resolved)))
+
+
+def _bare(resolved: Resolved) -> Resolved:
+    if not resolved.job.media:
+        return resolved
+    media = tuple(structs.replace(x, pixels=b"") for x in resolved.job.media)
+    return structs.replace(resolved, job=structs.replace(resolved.job, media=media))
 
 
 def decode(data: bytes) -> Kept:
