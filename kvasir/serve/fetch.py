@@ -100,7 +100,7 @@ class ImageFetcher:
         if not self._domains:
             raise RequestError(
                 f"{image.where} must be a data URI (data:image/png;base64,...): this server fetches "
-                "no images, as none of its domains is named by --allowed-media-domains",
+                "no images, --allowed-media-domains names none",
                 param=image.where,
                 code="unsupported_parameter",
             )
@@ -123,7 +123,8 @@ class ImageFetcher:
                 return {x: await self._read(x, where, body) for x, where in locations.items()}
         except TimeoutError:
             raise RequestError(
-                f"the images of a request may take {self._seconds:g} s to be fetched: send data URIs",
+                f"the images of a request may take {self._seconds:g} s to be fetched: send them as "
+                "data URIs",
                 param=next(iter(locations)).where,
                 code=CODE,
             ) from None

@@ -61,7 +61,7 @@ def configure(level: str, format: str = "text") -> None:
     text = LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if format == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
+    for name in ("uvicorn.error", "uvicorn.access", "asyncio", "httpx2"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from kvasir import LLM, SamplingParams
@@ -26,7 +28,7 @@ from kvasir.ir.bundle import Bundle
 from kvasir.ir.printer import render
 from kvasir.ir.program import Program
 from kvasir.serve.sync_client import EngineGone
-from tests import tiny
+from tests import tiny, tiny_vision
 
 SMALL = ["--max-model-len", "128", "--kv-memory", "1MiB", "--threads", "1"]
 PROMPT = "the cat sat"
@@ -84,6 +86,34 @@ def test_run_reads_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
     assert run_command(["run", model, "-", "--max-tokens", "12", *SMALL]) == 0
     assert capsys.readouterr().out == offline(model, chats=True) + "\n"
+
+
+def test_run_and_chat_see_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tiny_vision.write(tiny_vision.smolvlm(), tmp_path / "model"))
+    path, sizes = tmp_path / "image.png", ["--max-model-len", "256", "--threads", "1"]
+    picture = Image.linear_gradient("L").resize((90, 50)).convert("RGB")
+    picture.save(path)
+    parts = [{"type": "image_pil", "image_pil": picture}, {"type": "text", "text": PROMPT}]
+    with LLM(folder, max_model_len=256, threads=1) as llm:
+        params = SamplingParams(temperature=0.0, max_tokens=12)
+        (found,) = llm.chat([{"role": "user", "content": parts}], params, False)
+    expected = found.outputs[0].text
+    asked = ["run", folder, PROMPT, "--image", str(path), "--max-tokens", "12", *sizes]
+    assert run_command(asked) == 0
+    assert capsys.readouterr().out == expected + "\n"
+    screen = io.StringIO()
+    with closing(start_local(EngineOptions(model=folder, max_model_len=256, threads=1))) as model:
+        talk = Conversation(model, params, None, Console(file=screen, width=400))
+        talk.take(f"/image {tmp_path / 'none.png'}")
+        talk.take(PROMPT)
+        assert "No such file" in screen.getvalue() and talk.messages == []
+        talk.take(f"/image {path}")
+        talk.take(PROMPT)
+    assert talk.messages[1] == {"role": "assistant", "content": expected}
+    assert run_command(["run", folder, PROMPT, "--image", str(tmp_path), *sizes]) != 0
+    assert "give --image a file" in capsys.readouterr().err
+    assert run_command(["run", folder, PROMPT, "--image", str(path), "--raw", *sizes]) != 0
+    assert "--raw" in capsys.readouterr().err
 
 
 def test_an_invalid_parameter_is_one_line(model: str, capsys: pytest.CaptureFixture[str]) -> None:
