@@ -69,9 +69,7 @@ def _read_prompt(prompt: object, tokenizer: Tokenizer, eye: Eye | None) -> Promp
     raise _wrong(prompt)
 
 
-def _read_mapping(
-    prompt: Mapping[str, object], tokenizer: Tokenizer, eye: Eye | None
-) -> Prompt:
+def _read_mapping(prompt: Mapping[str, object], tokenizer: Tokenizer, eye: Eye | None) -> Prompt:
     if eye is not None and prompt.get(IMAGES_KEY) is not None:
         data = prompt[IMAGES_KEY]
         rest = {key: value for key, value in prompt.items() if key != IMAGES_KEY}

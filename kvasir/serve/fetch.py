@@ -99,8 +99,8 @@ class ImageFetcher:
         """Raises RequestError (400) for one that is not allowed."""
         if not self._domains:
             raise RequestError(
-                f"{image.where} must be a data URI (data:image/png;base64,...): this server fetches "
-                "no images, --allowed-media-domains names none",
+                f"{image.where} must be a data URI (data:image/png;base64,...): this server "
+                "fetches no images, --allowed-media-domains names none",
                 param=image.where,
                 code="unsupported_parameter",
             )

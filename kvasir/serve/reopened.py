@@ -1,4 +1,4 @@
-"""What was kept of a request, made whole again for who computes it: the same prompt, to the pixel."""
+"""What was kept of a request, made whole again for who computes it: the same, to the pixel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutated model files, requests and images: a clean error or an answer, and an engine that lives on.
+"""Mutated model files, requests and images: a clean error or an answer, and what goes on after it.
 
 The short form of ``make fuzz``.
 """

@@ -1,5 +1,5 @@
-"""Images that are fetched: from domains that are named alone, from public addresses alone, whole and
-in time; whatever an address says, nothing else is asked for."""
+"""Images that are fetched: from domains that are named alone, from public addresses alone, whole
+and in time; whatever an address says, nothing else is asked for."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ FULL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(FILE) + FILE
 def host(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[bytes]]]:
     """A port that gives ``answer`` to whatever it is asked, and what that was."""
     asked: list[bytes] = []
+    open_ones: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -36,6 +37,7 @@ def host(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[byte
                     return
                 asked.append(connection.recv(65536))
                 connection.sendall(answer)
+                open_ones.append(connection)
                 if closes:
                     connection.close()
 
@@ -44,6 +46,8 @@ def host(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[byte
         yield listener.getsockname()[1], asked
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
+    for connection in open_ones:
+        connection.close()
 
 
 def fetched(

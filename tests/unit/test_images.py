@@ -167,7 +167,7 @@ def test_images_belong_to_users() -> None:
         ],
         sees=True,
     )
-    assert message.parts == ("see", ImagePart("AA", "messages[0].content[1].image_url"))
+    assert message.parts == ("see", ImagePart("AA", "messages[0].content[1].image_url", "png"))
     assert notes == ("messages[].content[].image_url.detail was ignored",)
 
 

@@ -54,9 +54,7 @@ def read_items(
     return (*first, *said), _warnings(given, name)
 
 
-def answered(
-    output: Sequence[Mapping[str, Any]], name: str = "output"
-) -> tuple[ChatMessage, ...]:
+def answered(output: Sequence[Mapping[str, Any]], name: str = "output") -> tuple[ChatMessage, ...]:
     """What a response's ``output`` says, for the next to go on with; ``name`` is that of its
     field."""
     said = joined(_message(item, f"{name}[{i}]", is_cut=True) for i, item in enumerate(output))
