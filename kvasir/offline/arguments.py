@@ -62,9 +62,14 @@ UNUSED: Mapping[str, Unused] = {
         (None, "inflight", "inflight_fused_batching"),
     ),
     "decoupled": Unused("every request may stream", (None, True)),
-    "limit_mm_per_prompt": Unused("the context alone bounds the images of a prompt"),
     "disable_log_stats": Unused("this class logs no statistics", (None, True)),
 }
+
+UNUSED_HERE: Mapping[str, Unused] = {
+    **UNUSED,
+    "limit_mm_per_prompt": Unused("the context alone bounds the images of a prompt"),
+}
+"""Those of ``LLM``; a server has a use for some."""
 
 
 class KvCacheConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +104,7 @@ def split(
     known = {info.name for info in describe()} - {"model"}
     if arguments.get("kv_disk") is None:
         known.remove("swap_space")  # it asks for host memory then
-    unknown = sorted(arguments.keys() - known - UNUSED.keys())
+    unknown = sorted(arguments.keys() - known - UNUSED_HERE.keys())
     if unknown:
         raise TypeError(f"LLM() got unknown arguments: {', '.join(unknown)}")
     unused = {name: value for name, value in arguments.items() if name not in known}
@@ -108,11 +113,11 @@ def split(
 
 
 def unused_warnings(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """One for each of ``UNUSED`` that asks for something."""
+    """One for each of ``UNUSED_HERE`` that asks for something."""
     return tuple(
-        f"{name}={value!r} has no effect: {UNUSED[name].instead}"
+        f"{name}={value!r} has no effect: {UNUSED_HERE[name].instead}"
         for name, value in arguments.items()
-        if not any(value is s or value == s for s in UNUSED[name].silent)
+        if not any(value is s or value == s for s in UNUSED_HERE[name].silent)
     )
 
 

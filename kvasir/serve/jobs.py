@@ -121,10 +121,8 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     if reading is not None:
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)
-    job = structs.replace(
-        job, early_stopping=asked.early_stopping, scores_from=begin, media=found.media
-    )
-    job = _with_best(job)
+    job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
+    job = _with_best(structs.replace(job, media=found.media))
     limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
     streams = asked.stream and not asked.gathers
     check_answer(job, limit, echoes=asked.echoes, streams=streams, names=names)

@@ -53,7 +53,10 @@ def nested(depth: int) -> list[object]:
         ([{"role": "user", "content": []}], "messages[0].content"),
         ([{"role": "user", "content": b"x"}], "messages[0].content"),
         ([[HI], [{"role": "user", "content": {}}]], "messages[0].content"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
+        (
+            [{"role": "user", "content": [{"type": "image_url"}]}],
+            "messages[0].content[0].image_url",
+        ),
         ([{"role": "user", "content": ["x", 1]}], "messages[0].content[1]"),
         ([{**HI, "tool_calls": [{}]}], "messages[0].tool_calls"),
         ([{**HI, "function_call": {}}, {**HI, "function_call": {"name": "x"}}], FUNCTION_CALL),
@@ -72,7 +75,7 @@ def test_conversations_that_the_server_refuses(llm: LLM, messages: Any, param: s
     assert caught.value.param == param
     if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
         with pytest.raises(RequestError) as told:
-            read_messages(messages)
+            read_messages(messages, sees=True)
         assert (told.value.message, told.value.param) == (caught.value.message, param)
 
 
