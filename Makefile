@@ -77,7 +77,7 @@ test-long: $(VENV)/.built $(VENV)/.dev
 		tests/diff/test_pool_exactness.py tests/prop/test_prefix_cache.py \
 		tests/prop/test_scheduler_runs.py tests/prop/test_whole_engine.py tests/diff/test_state_exactness.py \
 		tests/diff/test_kv_exactness.py tests/diff/test_reference_exactness.py tests/diff/test_toy_backend.py \
-		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/unit/test_tokenizer_time.py \
+		tests/diff/test_sampling_support.py tests/e2e/test_borders.py tests/e2e/test_images.py tests/unit/test_tokenizer_time.py \
 		tests/unit/test_families.py $(ARGS)
 
 # The chat templates of many models lie in the source of llama-cpp-python.

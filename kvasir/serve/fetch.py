@@ -29,7 +29,7 @@ from kvasir.tokenizer.messages import ChatMessage, ImagePart
 
 logger = logging.getLogger("kvasir.images")
 
-SECONDS = 20.0
+SECONDS = 10.0
 """For all images of a request."""
 MAX_FETCHED = 8
 """Requests that fetch at a time."""

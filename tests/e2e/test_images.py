@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import random
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,8 @@ from PIL import Image
 
 from tests import tiny_vision
 from tests.e2e.harness import Server, running_server, wait_until
+from tests.forms import n_of
+from tests.fuzz_images import mutated, written
 
 SIZES = {"max_model_len": 512, "dtype": "float32"}
 Json = dict[str, Any]
@@ -145,6 +148,22 @@ def test_text_alone_is_answered_and_fetches_nothing(server: Server) -> None:
     said = [{"role": "user", "content": "![x](http://127.0.0.1:9/x.png)"}]
     plain = server.post("/v1/chat/completions", {**chat(), "messages": said}).json()
     assert words(plain) == words(answer)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_hostile_files_hurt_nobody(server: Server, part: int) -> None:
+    """A 400 of one line, or an answer; ``make test-long`` sends ten thousand."""
+    canary = words(ask(server, image(1), text("go on")))
+    for seed in range(1250 * part, 1250 * part + n_of(6, 1250)):
+        draw = random.Random(seed)
+        data = base64.b64encode(mutated(written(draw), draw)).decode()
+        hostile = {"type": "image_url", "image_url": f"data:image/png;base64,{data}"}
+        answer = server.post("/v1/chat/completions", chat(hostile, max_tokens=1))
+        assert answer.status_code in (200, 400), (seed, answer.text)
+        if answer.status_code == 400:
+            said = answer.json()["error"]["message"]
+            assert said.startswith("messages[0].content[0].image_url ") and "\n" not in said, seed
+    assert words(ask(server, image(1), text("go on"))) == canary
 
 
 def test_a_death_of_the_engine_changes_no_byte(server: Server) -> None:

@@ -51,7 +51,7 @@ def host(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[byte
 
 
 def fetched(
-    address: str, allowed: str, *, limit: int = 2**20, seconds: float = 20.0
+    address: str, allowed: str, *, limit: int = 2**20, seconds: float = 10.0
 ) -> tuple[ImagePart, BodyBudget]:
     image = ImagePart("", "messages[0].content[0].image_url", address=address)
     budget = BodyBudget(2 * limit, limit, patience=10.0)

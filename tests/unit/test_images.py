@@ -8,8 +8,12 @@ import base64
 import io
 import struct
 import sys
+import threading
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -23,13 +27,14 @@ from kvasir.core.tiles import Slicing, media_at
 from kvasir.serve.images import ImageReader, ImagesUnread
 from kvasir.serve.reopened import with_pixels
 from kvasir.serve.resolved import Envelope, Job, Resolved
+from kvasir.serve.seen import Seen, SeenPrompt
 from kvasir.serve.state.kept import Kept, ModelChanged, decode
 from kvasir.serve.text import load_text
 from kvasir.serve.wanted import MAX_PIXEL_BYTES, CapacityError, Size, check_pixels
-from kvasir.tokenizer.messages import ImagePart, read_messages
+from kvasir.tokenizer.messages import ImagePart, read_messages, seeing
 from kvasir.validation.sampling import SamplingParams
 from kvasir.vision.messages import Tiles, Unreadable
-from kvasir.vision.placeholders import Placeholders
+from kvasir.vision.placeholders import Expanded, Placeholders
 from kvasir.vision.reader import MAX_PIXELS, _answer
 from kvasir.vision.sight import Sight, check_pillow
 from kvasir.weights.source import open_model
@@ -255,3 +260,19 @@ def test_what_is_kept_has_no_pixels_and_gets_the_same_again() -> None:
         await process.wait()
 
     asyncio.run(run())
+
+
+def test_pixels_are_hashed_beside_the_event_loop() -> None:
+    image, threads = ImagePart("AA", "x"), []
+
+    def expand(ids: Sequence[int], tiles: Sequence[Tiles], first: int) -> Expanded:
+        threads.append(threading.current_thread())
+        assert (list(tiles), first) == ([Tiles(0, 0, ())], 3)
+        return Expanded((*ids, 9))
+
+    sight: Any = SimpleNamespace(placeholders=SimpleNamespace(expand=expand))
+    seen = Seen(sight, {image: Tiles(0, 0, ())})
+    found = asyncio.run(seen.expand((1, 2), [seeing(("what?", image))], 3))
+    assert found == SeenPrompt((1, 2, 9), (), ("AA",))
+    assert threads != [threading.current_thread()]
+    assert asyncio.run(seen.expand((1, 2), [], 3)) == SeenPrompt((1, 2))
