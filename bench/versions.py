@@ -100,7 +100,9 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument(
-        "--commits", nargs=2, help="of both, where they are installed from wheels, which do not know"
+        "--commits",
+        nargs=2,
+        help="of both, where they are installed from wheels, which do not know",
     )
     parser.add_argument("--output", help="name below bench/results")
     args = parser.parse_args()
