@@ -12,9 +12,12 @@ from kvasir.core.groups import NO_BLOCK
 from kvasir.core.params import MAX_LOGPROB_IDS
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
+from kvasir.exec.rope_positions import RopePositions
 from kvasir.exec.rows import depths, logit_rows, token_types
 from kvasir.exec.tables import SlotTables
 from kvasir.exec.taken import StateSlots
+from kvasir.ir.bundle import ROPE_POSITIONS
+from kvasir.ir.ops.places import AXES
 
 MAX_TOP = MAX_LOGPROB_IDS
 """Tokens beside its own that a logit row can report."""
@@ -28,7 +31,7 @@ class StepArrays:
 
     def __init__(self, sizes: EngineSizes, max_drafts: int = 0, inputs: Sequence[str] = ()) -> None:
         """``max_drafts``: behind a row; 0 where nobody drafts. ``inputs``: of the program, of which
-        some are rare: where a token's row ends, and its type."""
+        some are rare: where a token's row ends, its type, and where it stands on several axes."""
         t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
@@ -45,6 +48,10 @@ class StepArrays:
         }
         for name in _RARE & set(inputs):
             self.arrays[name] = np.zeros(t, i32)
+        self._rope_positions: RopePositions | None = None
+        if ROPE_POSITIONS in inputs:
+            self._rope_positions = RopePositions()
+            self.arrays[ROPE_POSITIONS] = np.zeros((t, AXES), i32)
         self._states = StateSlots(sizes)
         if most := self._states.most:
             names = ("state_at", "n_certain", "slots")
@@ -77,6 +84,9 @@ class StepArrays:
         self._set("seq_tree", [bool(row.parents) for row in rows])
         if "types" in self.arrays:
             self._set("types", token_types(plan))
+        if self._rope_positions is not None:
+            self._rope_positions.open(plan)
+            self.arrays[ROPE_POSITIONS][: plan.n_tokens] = self._rope_positions.of(rows)
         if "ends" in self.arrays:
             self._set("ends", [row.end for row in rows for _ in row.tokens])
         if self._max_drafts:

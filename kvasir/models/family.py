@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvasir.models.spec import BlockSpec
+from kvasir.models.spec import BlockSpec, RopeAxes
 
 Default = bool | int | float | str | None
 _PLAIN = BlockSpec()
@@ -121,6 +121,15 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
+class QwenTowerSpec(msgspec.Struct, frozen=True):
+    """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
+
+    tensors: tuple[str, ...]
+    """Begin their names."""
+    taps: tuple[int, ...] = ()
+    """Layers whose rows are merged beside the last ones, in a file that does not say it."""
+
+
 class Family(msgspec.Struct, frozen=True):
     """Relatives are made with ``msgspec.structs.replace``."""
 
@@ -143,8 +152,12 @@ class Family(msgspec.Struct, frozen=True):
     """Embeddings are multiplied by the root of their width."""
     full_without_rope: bool = False
     """Where the file has a window, layers that do not slide have no rope."""
+    rope_axes: RopeAxes | None = None
+    """Of M-RoPE, in a file that does not say its sections."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
+    tower: QwenTowerSpec | None = None
+    """Of a family that sees images of any size."""
     tower_tensors: tuple[str, ...] = ()
     """Begin names of tensors of the tower (``models.tower``)."""
     wide_scale_layers: int = 0

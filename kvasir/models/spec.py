@@ -68,6 +68,15 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """What a block gives has a factor."""
 
 
+class RopeAxes(msgspec.Struct, frozen=True):
+    """M-RoPE: pairs turn by positions on three axes, time, height and width (op ``angles``)."""
+
+    sections: tuple[int, int, int]
+    """Pairs of each."""
+    woven: bool = False
+    """Not one section behind the other."""
+
+
 class RopeConfig(msgspec.Struct, frozen=True):
     """Rotary embedding: angle = position * theta^(-2i / rotary_dim), stretched as ``scaling`` says.
 
@@ -101,6 +110,8 @@ class RopeConfig(msgspec.Struct, frozen=True):
     """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original context))."""
     score_scale: float = 1.0
     """Of scores, beside the model's own: YaRN's in latent attention."""
+    axes: RopeAxes | None = None
+    """None: of the index of a token alone."""
 
     def stretched(self, positions: int) -> int:
         """The longest context of a model for ``positions`` that this rope makes longer."""
@@ -311,6 +322,8 @@ class ModelConfig(msgspec.Struct, frozen=True):
     """Behind ``layers``: they guess further tokens, and nothing runs them."""
     sees: bool = False
     """Rows of a tower may stand in place of embeddings."""
+    deep_layers: int = 0
+    """Early ones, behind each of which others of the tower's rows are added."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 
