@@ -1,26 +1,34 @@
 """From the pixels of a tile to what a tower's encoder reads.
 
 Patches that become one row lie behind one another, so that what folds them (the pixel shuffle of
-Idefics 3) is no step: rows [n, columns] read as [n / fold², fold² x columns].
+Idefics 3, the merger of Qwen) is no step: rows [n, columns] read as [n / fold², fold² x columns].
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.core.tiles import CHANNELS, TileSpec
+from kvasir.core.tiles import CHANNELS, Media, TileSpec
+from kvasir.ir.bundle import CORNERS, ROPE_POSITIONS, SHARES, Tower
 from kvasir.ir.program import FloatArray
 
+Ints = NDArray[np.int32]
 
-def patches(pixels: bytes, tile: TileSpec) -> FloatArray:
-    """f32 [n_patches, n_columns] of ``Media.pixels``: of each patch all reds, row by row, then all
-    greens, then all blues; each rounded after the factor, the mean and the deviation."""
-    n, fold, patch = tile.side // tile.fold, tile.fold, tile.patch
-    levels = np.frombuffer(pixels, np.uint8).reshape(n, fold, patch, n, fold, patch, CHANNELS)
-    order = levels.transpose(0, 3, 1, 4, 6, 2, 5).reshape(tile.n_patches, CHANNELS, patch**2)
+
+def patches(media: Media, tile: TileSpec) -> FloatArray:
+    """f32 [patches, n_columns] of a tile: of each patch all reds, row by row, as often as it has
+    frames, then all greens, then all blues; each rounded after the factor, the mean and the
+    deviation."""
+    (lines, columns), fold, patch = media.grid, tile.fold, tile.patch
+    shape = lines, fold, patch, columns, fold, patch, CHANNELS
+    levels = np.frombuffer(media.pixels, np.uint8).reshape(shape)
+    order = levels.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, CHANNELS, patch**2)
     table = _values(tile)
-    channels = [table[c][order[:, c]] for c in range(CHANNELS)]
+    channels = [table[c][order[:, c]] for c in range(CHANNELS) for _ in range(tile.frames)]
     return np.concatenate(channels, axis=1)
 
 
@@ -32,7 +40,7 @@ def _values(tile: TileSpec) -> FloatArray:
     return found
 
 
-def positions(tile: TileSpec, trained: int) -> NDArray[np.int32]:
+def positions(tile: TileSpec, trained: int) -> Ints:
     """i32 [n_patches]: of each patch its row in a table of ``trained`` x ``trained`` positions, of
     the part of the tile where it begins; in f32, as the models were trained."""
     step = np.float32(1.0) / np.float32(tile.side)
@@ -40,6 +48,66 @@ def positions(tile: TileSpec, trained: int) -> NDArray[np.int32]:
     inner = (1 / trained + np.arange(trained - 1) * (1 / trained)).astype(np.float32)
     at = np.searchsorted(inner, begins, side="right")
     grid = at[:, None] * trained + at[None, :]
-    n, fold = tile.side // tile.fold, tile.fold
-    found: NDArray[np.int32] = grid.astype(np.int32).reshape(n, fold, n, fold)
-    return found.transpose(0, 2, 1, 3).reshape(-1)
+    found: Ints = _folded(grid.astype(np.int32), tile.fold)
+    return found
+
+
+def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, Ints | FloatArray]:
+    """What the encoder of a tower reads of an image beside its patches, by name."""
+    lines, columns = tower.tile.patches_of(media)
+    n = lines * columns
+    found: dict[str, Ints | FloatArray] = {"ends": np.full(n, n, np.int32)}
+    if tower.tile.size:
+        return found | {"positions": np.array(tower.positions)}
+    fold = tower.tile.fold
+    found[ROPE_POSITIONS] = _grid_positions(lines, columns, fold)
+    if CORNERS in tower.encoder.inputs:
+        found[CORNERS], found[SHARES] = between_positions((lines, columns), tower.side, fold)
+    return found
+
+
+def _grid_positions(lines: int, columns: int, fold: int) -> Ints:
+    """i32 [patches, 3]: no time, line and column."""
+    line, column = np.indices((lines, columns), np.int32)
+    places = [_folded(x, fold) for x in (np.zeros_like(line), line, column)]
+    return np.stack(places, axis=1)
+
+
+def between_positions(grid: tuple[int, int], side: int, fold: int) -> tuple[Ints, FloatArray]:
+    """Of each patch of a grid four rows of a table of ``side`` x ``side`` positions, whose corners
+    are those of the grid, and their shares: i32 and f32 [patches, 4]. In f32, as the models were
+    trained."""
+    (low_line, high_line, below), (low, high, right) = (_between(n, side) for n in grid)
+    lines, columns = ((low_line, 1 - below), (high_line, below)), ((low, 1 - right), (high, right))
+    corners, shares = [], []
+    for line, of_line in lines:
+        for column, of_column in columns:
+            corners.append(_folded(line[:, None] * side + column[None, :], fold))
+            shares.append(_folded(of_line[:, None] * of_column[None, :], fold))
+    return np.stack(corners, axis=1).astype(np.int32), np.stack(shares, axis=1)
+
+
+def _between(n: int, side: int) -> tuple[Ints, Ints, FloatArray]:
+    """Of ``n`` places on a side of a table the positions before and behind, and the way between."""
+    at = _spread(n, side - 1)
+    low = at.astype(np.int32)
+    return low, np.minimum(low + 1, side - 1).astype(np.int32), at - low.astype(np.float32)
+
+
+def _spread(n: int, end: int) -> FloatArray:
+    """``n`` numbers from 0 to ``end``: from both of them inwards, as PyTorch's linspace."""
+    if n == 1:
+        return np.zeros(1, np.float32)
+    step = np.float32(end) / np.float32(n - 1)
+    i = np.arange(n)
+    upwards = step * i.astype(np.float32)
+    downwards = np.float32(end) - step * (n - 1 - i).astype(np.float32)
+    found: FloatArray = np.where(i < n // 2, upwards, downwards).astype(np.float32)
+    return found
+
+
+def _folded(grid: NDArray[Any], fold: int) -> NDArray[Any]:
+    """Of patches [lines, columns] those that become one row behind one another."""
+    lines, columns = grid.shape
+    parts = grid.reshape(lines // fold, fold, columns // fold, fold)
+    return parts.transpose(0, 2, 1, 3).reshape(-1)

@@ -13,7 +13,7 @@ from kvasir.models.keys import listed
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import ignorable
-from kvasir.models.tower import TowerConfig, is_of_tower, read_tower
+from kvasir.models.tower import AnyTower, read_tower
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -26,7 +26,7 @@ class LoadedModel(msgspec.Struct, frozen=True):
 
     source: ModelSource
     config: ModelConfig
-    tower: TowerConfig | None = None
+    tower: AnyTower | None = None
     """Of a model that sees images."""
 
 
@@ -44,9 +44,9 @@ def load_model(path: str | None) -> LoadedModel:
 
 def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
-    config, table = model.config, model.source.tensors
+    config, table, tower = model.config, model.source.tensors, model.tower
     may_skip = ignorable(config)
-    tensors = [table[x] for x in table if not may_skip(x) or (config.sees and is_of_tower(x))]
+    tensors = [table[x] for x in table if not may_skip(x) or (tower is not None and tower.has(x))]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import CHANNELS, MAX_SIDE, Slicing, TileSpec
+from kvasir.core.tiles import CHANNELS, MAX_SIDE, Preparing, Slicing, TileSpec
 from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.program import Program, Transform, Weight
 from kvasir.ir.tiles import positions
 from kvasir.models.decoder import record_blocks
 from kvasir.models.families import FAMILIES
+from kvasir.models.family import Family
 from kvasir.models.keys import Keys
 from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.qwen_tower import QwenTower, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
 
@@ -62,6 +64,13 @@ class TowerConfig:
     """Of the rows that stand in place of embeddings."""
     tile: TileSpec
 
+    def has(self, tensor: str) -> bool:
+        """Whether a tensor is of the tower."""
+        return tensor.startswith((_ENCODER, _CONNECTOR))
+
+
+AnyTower = TowerConfig | QwenTower
+
 
 def processor_of(source: ModelSource) -> Keys:
     """The file that says how images are read. Raises ModelError without one."""
@@ -78,23 +87,34 @@ def processor_of(source: ModelSource) -> Keys:
 
 def sees(source: ModelSource) -> bool:
     """Whether the model is of a family with a tower."""
+    return _family(source) is not None
+
+
+def _family(source: ModelSource) -> Family | None:
+    """That a model with a tower is of."""
     said = source.config.get("architectures") if source.kind == "hf" else None
     names = {str(name) for name in said} if isinstance(said, list) else set()
-    return any(family.tower_tensors and names & {*family.architectures} for family in FAMILIES)
+    found = (x for x in FAMILIES if x.tower_tensors and names & {*x.architectures})
+    return next(found, None)
 
 
 def n_tokens_of(source: ModelSource) -> int:
-    """Tokens that stand for a tile. Raises ModelError where two files disagree."""
-    n = read_tower(source, 0).tile.n_tokens
+    """Tokens that stand for a tile, at most. Raises ModelError where two files disagree."""
+    tower = read_tower(source, 0)
+    n = tower.tile.n_tokens
+    if isinstance(tower, QwenTower):
+        return n
     said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
     if said.integer("image_seq_len", n) != n:
         raise said.error("image_seq_len", said.raw("image_seq_len"), f"the {n} rows of a tile")
     return n
 
 
-def slicing_of(source: ModelSource) -> Slicing:
+def slicing_of(source: ModelSource) -> Preparing:
     """Raises ModelError on a processor that reads images in another way."""
-    keys = processor_of(source)
+    keys, family = processor_of(source), _family(source)
+    if family is not None and family.tower is not None:
+        return read_resizing(keys)
     for name, value in _FIXED.items():
         keys.refuse(name, value)
     return Slicing(
@@ -105,12 +125,15 @@ def slicing_of(source: ModelSource) -> Slicing:
     )
 
 
-def read_tower(source: ModelSource, out_size: int) -> TowerConfig:
+def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     """The tower of a folder whose language model has rows of ``out_size``. Raises ModelError."""
     keys = Keys(source.config, f"{source.path}: config.json")
     vision, processor = keys.table("vision_config"), processor_of(source)
     if vision is None:
         raise keys.error("vision_config", None, "the tower of images")
+    family = _family(source)
+    if family is not None and family.tower is not None:
+        return read_qwen_tower(family.tower, vision, processor, out_size)
     hidden, heads = vision.integer("hidden_size", 1152), vision.integer("num_attention_heads", 16)
     if hidden % heads:
         raise vision.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
@@ -172,8 +195,10 @@ def _channels(keys: Keys, name: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def build_tower(config: TowerConfig) -> Tower:
+def build_tower(config: AnyTower) -> Tower:
     """The raw programs."""
+    if isinstance(config, QwenTower):
+        return config.build()
     at = positions(config.tile, config.trained)
     return Tower(_encoder(config), _connector(config), config.tile, at)
 
@@ -200,10 +225,6 @@ def _connector(config: TowerConfig) -> Program:
     rows = builder.input(PATCHES, ("T", columns), "f32")
     x = record_linear(builder, rows, "tower.proj", "tower.media", config.out_size)
     return builder.build((x,))
-
-
-def is_of_tower(tensor: str) -> bool:
-    return tensor.startswith((_ENCODER, _CONNECTOR))
 
 
 def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:

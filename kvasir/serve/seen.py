@@ -11,7 +11,7 @@ from kvasir.serve.images import ImageReader
 from kvasir.serve.resolved import Ids
 from kvasir.serve.sight import Sight, check_pillow
 from kvasir.tokenizer.messages import ChatMessage, ImagePart
-from kvasir.vision.messages import Tiles
+from kvasir.vision.messages import Read
 from kvasir.vision.placeholders import Expanded
 
 
@@ -20,7 +20,7 @@ class Seen:
     """Tiles of every image of a conversation, by the field that has it."""
 
     sight: Sight | None = None
-    tiles: Mapping[str, Tiles] = field(default_factory=dict)
+    tiles: Mapping[str, Read] = field(default_factory=dict)
 
     def expand(self, ids: Ids, messages: Sequence[ChatMessage], first: int) -> Expanded:
         """``ids`` of ``messages``, behind ``first`` others, with the tokens of their images. Raises

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.core.tiles import Slicing
+from kvasir.core.tiles import Preparing, Resizing
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.vision.placeholders import IMAGE, Placeholders, written
 from kvasir.weights.source import ModelSource
 
 
+_PAD = "<|image_pad|>"
+"""Of Qwen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
-    slicing: Slicing
+    slicing: Preparing
     placeholders: Placeholders
 
 
@@ -28,19 +33,26 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     if not sees(source):
         return None
     keys = Keys(source.config, f"{source.path}: config.json")
-    image, n = keys.integer("image_token_id", least=0), n_tokens_of(source)
-    for rows, columns in ((0, 0), (1, 2)):
-        ids = tokenizer.encode(written(rows, columns, n), add_special=False)
-        if ids.count(image) != (rows * columns + 1) * n:
-            raise ModelError(
-                f"{source.path}: the tokenizer does not write {IMAGE} as token {image}, the "
-                "image_token_id of config.json: check that both are of one model"
-            )
+    image, n, slicing = keys.integer("image_token_id", least=0), n_tokens_of(source), slicing_of(source)
 
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, add_special=False)
 
-    return Sight(slicing_of(source), Placeholders(image, n, encode))
+    name = _PAD if isinstance(slicing, Resizing) else IMAGE
+    if not _writes(encode, image, n, slicing):
+        raise ModelError(
+            f"{source.path}: the tokenizer does not write {name} as token {image}, the "
+            "image_token_id of config.json: check that both are of one model"
+        )
+    return Sight(slicing, Placeholders(image, n, encode))
+
+
+def _writes(encode: Callable[[str], list[int]], image: int, n: int, slicing: Preparing) -> bool:
+    """Whether the tokens of images are those of the model."""
+    if isinstance(slicing, Resizing):
+        return encode(_PAD) == [image]
+    counts = ((encode(written(x, y, n)).count(image), x * y + 1) for x, y in ((0, 0), (1, 2)))
+    return all(found == n_tiles * n for found, n_tiles in counts)
 
 
 def check_pillow() -> str:

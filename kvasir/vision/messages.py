@@ -20,13 +20,23 @@ class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
     """Of each tile uint8 [size, size, 3]."""
 
 
+class Whole(msgspec.Struct, frozen=True, tag="whole"):
+    """An image that is not cut, of ``lines`` x ``columns`` tokens."""
+
+    lines: int
+    columns: int
+    pixels: bytes
+    """uint8 [height, width, 3]."""
+
+
 class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
     """Why there are none, for who sent the image."""
 
     message: str
 
 
-Answer = Tiles | Unreadable
+Read = Tiles | Whole
+Answer = Read | Unreadable
 decoder = msgspec.msgpack.Decoder(Answer)
 
 

@@ -1,5 +1,5 @@
 """Tokens of a prompt that stand for images: what a template writes once for each becomes the tokens
-of its tiles, as SmolVLM's processor has them."""
+of its tiles, as SmolVLM's processor has them, or of the whole image, as Qwen's has them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
 from kvasir.core.tiles import Media, media_at
-from kvasir.vision.messages import Tiles
+from kvasir.vision.messages import Read, Tiles
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 
@@ -22,10 +22,10 @@ class Placeholders:
     image: int
     """The token that stands for a row of a tile; templates write it for an image."""
     n_tokens: int
-    """Rows of a tile."""
+    """Rows of a tile; of an image that is not cut any number."""
     encode: Callable[[str], Sequence[int]]
 
-    def expand(self, ids: Sequence[int], images: Sequence[Tiles], first: int = 0) -> Expanded:
+    def expand(self, ids: Sequence[int], images: Sequence[Read], first: int = 0) -> Expanded:
         """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
         ``first``: tokens before them. Raises RequestError (400) where it writes more or fewer."""
         n = list(ids).count(self.image)
@@ -46,7 +46,14 @@ class Placeholders:
                 found.append(token)
         return Expanded(tuple(found), tuple(media))
 
-    def _add(self, tiles: Tiles, found: list[int], media: list[Media], first: int) -> None:
+    def _add(self, read: Read, found: list[int], media: list[Media], first: int) -> None:
+        if isinstance(read, Tiles):
+            return self._add_tiles(read, found, media, first)
+        n = read.lines * read.columns
+        media.append(media_at(first + len(found), n, read.pixels, read.columns))
+        found += [self.image] * n
+
+    def _add_tiles(self, tiles: Tiles, found: list[int], media: list[Media], first: int) -> None:
         own = self.encode(written(tiles.rows, tiles.columns, self.n_tokens))
         pixels = iter(tiles.pixels)
         n_placed = 0

@@ -1,12 +1,15 @@
-"""How Idefics 3 and SmolVLM cut an image: sizes alone, in whole pixels (width, height)."""
+"""How Idefics 3 and SmolVLM cut an image, and Qwen resizes it: sizes alone, in whole pixels (width,
+height)."""
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, floor, sqrt
 
-from kvasir.core.tiles import MAX_SIDE
+from kvasir.core.tiles import MAX_SIDE, Resizing
 
 Size = tuple[int, int]
+MAX_SHARE = 200
+"""Of the sides of an image that is read whole."""
 
 
 def first_size(size: Size, longest: int) -> Size:
@@ -43,3 +46,21 @@ def _even(n: int) -> int:
 
 def _tiles(n: int, tile: int) -> int:
     return ceil(n / tile) * tile
+
+
+def fitted_size(size: Size, how: Resizing) -> Size:
+    """Multiples of its unit, of as many pixels as it takes and nearly of the shape of ``size``, which
+    is at most ``MAX_SHARE`` times as long as wide."""
+    width, height, unit = *size, how.unit
+    fitted = round(width / unit) * unit, round(height / unit) * unit
+    if fitted[0] * fitted[1] > how.most:
+        by = sqrt((height * width) / how.most)
+        return _multiple(floor(width / by / unit), unit), _multiple(floor(height / by / unit), unit)
+    if fitted[0] * fitted[1] < how.least:
+        by = sqrt(how.least / (height * width))
+        return ceil(width * by / unit) * unit, ceil(height * by / unit) * unit
+    return fitted
+
+
+def _multiple(n: int, unit: int) -> int:
+    return max(n, 1) * unit

@@ -189,8 +189,9 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
     return from_floats(np.repeat(tensor.decode().reshape(-1)[:1], n))
 
 
-def patch_rows(tensor: RawTensor, patch: int) -> RawTensor:
-    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix."""
+def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix; or over
+    those of several frames [outputs, channels, frames, patch, patch]."""
     return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
 
 
@@ -230,6 +231,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "repeated": repeated,
         "scaled_parts": scaled_parts,
         "patch_rows": patch_rows,
+        "cube_rows": patch_rows,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(SCAN_ROWS, part),
@@ -254,6 +256,7 @@ _KERNELS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     {
         "conv_taps": lambda n, k: (k, 1, n),
         "patch_rows": lambda n, k, patch: (n, k // patch**2, patch, patch),
+        "cube_rows": lambda n, k, m, patch: (n, k // (m * patch**2), m, patch, patch),
     }
 )
 """Shapes of kernels of convolutions that become [n, k]."""

@@ -13,6 +13,7 @@ from tests import (
     tiny_latent,
     tiny_layer_norms,
     tiny_moe,
+    tiny_qwen_vl,
     tiny_rope,
     tiny_scan,
     tiny_state,
@@ -89,6 +90,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen3": tiny.qwen3,
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
+    "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from kvasir.core.plan import SlotOpen
-from kvasir.core.tiles import Slicing, TileSpec
+from kvasir.core.tiles import Slicing, TileSpec, media_at
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import patches, positions
 from kvasir.models.tower import read_tower, slicing_of
@@ -86,6 +86,7 @@ def test_pixels(slicing: Slicing, mode: str) -> None:
     for i, size in enumerate(SIZES):
         data = image_file(mode, size, i)
         found = tiles_of(data, slicing)
+        assert isinstance(found, Tiles)
         given = reads(loaded(data), return_row_col_info=True, return_tensors="np")
         raw = reads(loaded(data), do_rescale=False, do_normalize=False, return_tensors="np")
         assert (found.rows, found.columns) == (given["rows"][0][0], given["cols"][0][0])
@@ -98,7 +99,7 @@ def check_pixels(found: Tiles, raw: Sequence[Any], normalized: Sequence[Any], ti
     for pixels, levels, values in zip(found.pixels, raw, normalized, strict=True):
         mine = np.frombuffer(pixels, np.uint8).reshape(tile, tile, 3)
         assert (mine.transpose(2, 0, 1) == levels).all()
-        own = patches(pixels, spec).reshape(n, n, 3, 4, 4).transpose(2, 0, 3, 1, 4)
+        own = patches(media_at(0, spec.n_tokens, pixels), spec).reshape(n, n, 3, 4, 4).transpose(2, 0, 3, 1, 4)
         assert (own.reshape(3, tile, tile) == values).all()
 
 
@@ -137,13 +138,15 @@ def test_defaults(kind: str, tmp_path: Path) -> None:
     fitting = {"patch_size": 14}  # of the classes' own no tiles of 364 are made
     full["vision_config"] |= fitting
     said = {"vision_config": fitting}
-    assert read_tower(source(said), 64) == read_tower(source(full), 64)
+    tower = read_tower(source(said), 64)
+    assert tower == read_tower(source(full), 64)
     reads = transformers.models.smolvlm.image_processing_pil_smolvlm.SmolVLMImageProcessorPil()
     slicing = slicing_of(source(said))
+    assert isinstance(slicing, Slicing)
     assert slicing.longest == reads.size["longest_edge"]
     assert slicing.tile == reads.max_image_size["longest_edge"]
     assert (slicing.splits, slicing.resample) == (reads.do_image_splitting, reads.resample)
-    assert list(read_tower(source(said), 64).tile.mean) == list(reads.image_mean)
+    assert list(tower.tile.mean) == list(reads.image_mean)
 
 
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
@@ -162,6 +165,7 @@ def test_logits(executor: str, patch: int, trained: int, tile: int, tmp_path: Pa
     sight = load_text(open_model(folder)).sight
     assert sight is not None
     slicing = sight.slicing
+    assert isinstance(slicing, Slicing)
     files = [image_file("RGB", (90, 50), 1), image_file("RGB", (tile, tile), 2)]
     tiles = [tiles_of(file, slicing) for file in files]
     image = tiny_vision.IMAGE

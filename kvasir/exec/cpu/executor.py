@@ -29,7 +29,7 @@ from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
 from kvasir.exec.media import MediaRows, RowsOf, blind
-from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle
+from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle, media_inputs
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -116,8 +116,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if MEDIA not in bundle.target.inputs:
             return None
         rows_of: RowsOf = blind if tower is None else NativeTower(tower, machine).rows
-        media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
-        return MediaRows(rows_of, media, is_media)
+        media = [own.floats(self.lowered, name) for name in media_inputs(bundle.target)]
+        return MediaRows(rows_of, media, own.integers(self.lowered, IS_MEDIA)[:, 0])
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kvasir.core.sizes import EngineSizes
@@ -13,9 +15,9 @@ from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
-from kvasir.ir.bundle import PATCHES, TARGET, Tower, as_bundle
-from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import patches
+from kvasir.ir.bundle import GIVEN_INPUTS, PATCHES, TARGET, Tower
+from kvasir.ir.program import FloatArray, KVSpec, Program
+from kvasir.ir.tiles import encoder_inputs, patches
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,44 +42,66 @@ class NativeTower:
     """Rows of a tile depend on its pixels alone: every run has the same rows, in one order."""
 
     def __init__(self, lowered: LoweredTower, machine: Machine) -> None:
-        tower = lowered.tower
-        self._tile = tile = tower.tile
-        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tile.n_patches)
-        self._encoder.arrays["pos"][:] = tower.positions
-        self._connector = _Rows(tower.connector, lowered.connector, machine, tile.n_tokens)
+        self._tower = tower = lowered.tower
+        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tower.tile.n_patches)
+        self._connector = _Rows(tower.connector, lowered.connector, machine, tower.tile.n_tokens)
 
     def rows(self, media: Media) -> FloatArray:
-        """f32 [n_tokens, columns of an embedding]."""
-        rows = self._encoder.run(patches(media.pixels, self._tile))
-        return self._connector.run(rows.reshape(self._tile.n_tokens, -1))
+        """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
+        tower, given = self._tower, encoder_inputs(self._tower, media)
+        found = self._encoder.run({PATCHES: patches(media, tower.tile), **given})
+        folded = [rows.reshape(media.n_tokens, -1) for rows in found]
+        of = dict(zip(tower.connector.inputs, folded, strict=True))
+        return np.concatenate(self._connector.run(of), axis=1)
+
+
+_ARRAYS = {"positions": "pos"}
+"""Inputs that have another name among the arrays of a step."""
 
 
 class _Rows:
-    """A program from f32 rows to as many f32 rows, of one sequence that is a whole step."""
+    """A program over f32 rows, of one sequence of at most ``n`` tokens that is a whole step."""
 
     def __init__(self, program: Program, lowered: Lowered, machine: Machine, n: int) -> None:
         n_blocks = -(-n // LANES)
         sizes = EngineSizes(1, n_blocks * LANES, 1, n, n_blocks, LANES)
-        self.arrays = _whole_step(StepArrays(sizes, inputs=program.inputs).arrays, n)
+        self._arrays = _one_sequence(StepArrays(sizes, inputs=program.inputs).arrays, n)
         arena = np.zeros(lowered.arena_bytes, np.uint8)
-        memory = Memory(sizes, KVMemory.allocate(as_bundle(program).kv, sizes), arena)
-        self._native = memory.program(machine, program, lowered, self.arrays, 1)
-        self._in = memory.floats(lowered, PATCHES)
-        self._out = memory.floats(lowered, program.outputs[0])
-        self._n = n
+        memory = Memory(sizes, _shared(program.kv, sizes), arena)
+        self._native = memory.program(machine, program, lowered, self._arrays, 1)
+        given = {name: program.values[name] for name in program.inputs if name in GIVEN_INPUTS}
+        self._given: dict[str, NDArray[np.generic]] = {
+            name: memory.floats(lowered, name) if x.dtype == "f32" else memory.integers(lowered, name)
+            for name, x in given.items()
+        }
+        self._outs = [memory.floats(lowered, name) for name in program.outputs]
 
-    def run(self, rows: FloatArray) -> FloatArray:
-        self._in[:] = rows
-        self._native.run(self._n, 1, 0)
-        return self._out.copy()
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> list[FloatArray]:
+        """Of ``inputs`` those that the program has, [tokens, ...] each; its outputs."""
+        n = 0
+        for name, rows in inputs.items():
+            into = self._given.get(name, self._arrays.get(_ARRAYS.get(name, name)))
+            if into is not None:
+                n = len(rows)
+                into[:n] = rows
+        self._arrays["seq_begin"][:] = 0, n
+        self._native.run(n, 1, 0)
+        return [out[:n].copy() for out in self._outs]
 
 
-def _whole_step(arrays: dict[str, NDArray[np.generic]], n: int) -> dict[str, NDArray[np.generic]]:
-    """One row of ``n`` tokens, which see each other."""
+def _shared(kv: Sequence[KVSpec], sizes: EngineSizes) -> KVMemory:
+    """One memory for all layers: each is read before the next is written."""
+    if len({replace(spec, layer=0) for spec in kv}) != 1:
+        return KVMemory.allocate(kv, sizes)
+    memory = KVMemory.allocate(kv[:1], sizes)
+    return replace(memory, layout=np.repeat(memory.layout, len(kv)))
+
+
+def _one_sequence(
+    arrays: dict[str, NDArray[np.generic]], n: int
+) -> dict[str, NDArray[np.generic]]:
+    """Of at most ``n`` tokens, in blocks that follow one another."""
     arrays["store"][:] = np.arange(n)
     arrays["parent"][:] = -1
-    arrays["seq_begin"][:] = 0, n
     arrays["tables"][:] = np.arange(-(-n // LANES))
-    if "ends" in arrays:
-        arrays["ends"][:] = n
     return arrays

@@ -14,7 +14,7 @@ from kvasir.exec.reference.interpreter import interpret
 from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import patches
+from kvasir.ir.tiles import encoder_inputs, patches
 
 
 @dataclass(slots=True)
@@ -48,17 +48,18 @@ class ReferenceTower:
     weights: Mapping[str, FloatArray]
 
     def rows(self, media: Media) -> FloatArray:
-        """f32 [n_tokens, columns of an embedding]."""
-        tile = self.tower.tile
-        at = np.array(self.tower.positions)
-        given = {"positions": at, "ends": np.full(tile.n_patches, tile.n_patches, np.int32)}
-        rows = self._run(self.tower.encoder, patches(media.pixels, tile), given)
-        return self._run(self.tower.connector, rows.reshape(tile.n_tokens, -1), {})
+        """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
+        tower, given = self.tower, encoder_inputs(self.tower, media)
+        found = self._run(tower.encoder, {PATCHES: patches(media, tower.tile), **given})
+        folded = [rows.reshape(media.n_tokens, -1) for rows in found]
+        of = dict(zip(tower.connector.inputs, folded, strict=True))
+        return np.concatenate(self._run(tower.connector, of), axis=1)
 
-    def _run(self, program: Program, rows: FloatArray, given: Mapping[str, Rows]) -> FloatArray:
-        inputs = {PATCHES: rows, **given}
+    def _run(self, program: Program, inputs: Mapping[str, Rows]) -> list[FloatArray]:
         values = interpret(program, inputs, self.weights, _Alone(program.constants))
-        found = values[program.outputs[0]]
-        if not isinstance(found, np.ndarray):
+        return [self._floats(program, values[name]) for name in program.outputs]
+
+    def _floats(self, program: Program, rows: Rows) -> FloatArray:
+        if not isinstance(rows, np.ndarray):
             raise KvasirError(f"{program.name} gives rows of another type than f32")
-        return found
+        return rows

@@ -53,6 +53,7 @@ from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_5_moe import QWEN3_5_MOE
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.qwen3_next import QWEN3_NEXT
+from kvasir.models.families.qwen3_vl import QWEN3_VL
 from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
@@ -73,5 +74,5 @@ FAMILIES = (
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
-    SMOLVLM,
+    *(SMOLVLM, QWEN3_VL),
 )

@@ -1,0 +1,131 @@
+"""A tiny Qwen3-VL: its language model, its tower, its processor, and a tokenizer that writes its
+images. Its template is that of the released models, without their tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests import tiny
+from tests.tiny import Array, TinyModel, uniform
+
+PATCH, FOLD, FRAMES = 4, 2, 2
+UNIT = PATCH * FOLD
+"""Pixels of a side of a token."""
+LEAST, MOST = 2 * UNIT**2, 30 * UNIT**2
+"""Pixels of an image."""
+PARTS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+VOCAB = tiny.VOCAB + len(PARTS)
+IMAGE = tiny.VOCAB
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% elif part['type'] == 'text' %}"
+    "{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+PROCESSOR: Mapping[str, object] = {
+    "image_processor_type": "Qwen2VLImageProcessorFast",
+    "processor_class": "Qwen3VLProcessor",
+    "size": {"shortest_edge": LEAST, "longest_edge": MOST},
+    "patch_size": PATCH,
+    "temporal_patch_size": FRAMES,
+    "merge_size": FOLD,
+    "image_mean": [0.5, 0.4, 0.6],
+    "image_std": [0.5, 0.3, 0.7],
+}
+HIDDEN, INNER, DEPTH, SIDE = 64, 96, 3, 5
+VISION: Mapping[str, object] = {
+    "model_type": "qwen3_vl",
+    "depth": DEPTH,
+    "hidden_size": HIDDEN,
+    "hidden_act": "gelu_pytorch_tanh",
+    "intermediate_size": INNER,
+    "num_heads": 4,
+    "in_channels": 3,
+    "patch_size": PATCH,
+    "spatial_merge_size": FOLD,
+    "temporal_patch_size": FRAMES,
+    "out_hidden_size": 64,
+    "num_position_embeddings": SIDE**2,
+    "deepstack_visual_indexes": [0, 1],
+}
+
+
+def qwen3_vl(vision: Mapping[str, object] = VISION, **text_config: object) -> TinyModel:
+    """``text_config``: fields of the language model."""
+    rope = {"rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+    text = tiny.qwen3(vocab_size=VOCAB, rope_scaling=rope, **text_config)
+    config: dict[str, object] = {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "model_type": "qwen3_vl",
+        "image_token_id": IMAGE,
+        "video_token_id": IMAGE + 1,
+        "vision_start_token_id": IMAGE + 2,
+        "vision_end_token_id": IMAGE + 3,
+        "tie_word_embeddings": False,
+        "text_config": {**text.config, "model_type": "qwen3_vl_text"},
+        "vision_config": dict(vision),
+    }
+    named = {
+        key if key == "lm_head.weight" else key.replace("model.", "model.language_model.", 1): x
+        for key, x in text.tensors.items()
+    }
+    return TinyModel("tiny-qwen3-vl", config, named | _tower(vision))
+
+
+def _tower(vision: Mapping[str, object]) -> dict[str, Array]:
+    merged, deep = HIDDEN * FOLD**2, vision.get("deepstack_visual_indexes")
+    shapes: dict[str, tuple[int, ...]] = {
+        "patch_embed.proj": (HIDDEN, 3, FRAMES, PATCH, PATCH),
+        **_merger("merger", merged),
+    }
+    norms = {"merger.norm": HIDDEN}
+    for i in range(len(deep) if isinstance(deep, list) else 0):
+        shapes |= _merger(f"deepstack_merger_list.{i}", merged)
+        norms[f"deepstack_merger_list.{i}.norm"] = merged
+    for layer in range(DEPTH):
+        part = f"blocks.{layer}"
+        shapes |= {f"{part}.attn.qkv": (3 * HIDDEN, HIDDEN), f"{part}.attn.proj": (HIDDEN, HIDDEN)}
+        shapes |= {f"{part}.mlp.linear_fc1": (INNER, HIDDEN)}
+        shapes |= {f"{part}.mlp.linear_fc2": (HIDDEN, INNER)}
+        norms |= {f"{part}.norm1": HIDDEN, f"{part}.norm2": HIDDEN}
+    tensors: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        key, gain = f"model.visual.{name}", 2.0 * float((3.0 / _inputs(shape)) ** 0.5)
+        tensors[f"{key}.weight"] = uniform(key, shape, gain)
+        tensors[f"{key}.bias"] = uniform(f"{key}/bias", shape[:1], 0.3)
+    for name, n in norms.items():
+        key = f"model.visual.{name}"
+        tensors[f"{key}.weight"] = uniform(key, (n,), 0.3, 1.0)
+        tensors[f"{key}.bias"] = uniform(f"{key}/bias", (n,), 0.3)
+    table = "model.visual.pos_embed.weight"
+    tensors[table] = uniform(table, (SIDE**2, HIDDEN), 1.0)
+    return tensors
+
+
+def _merger(name: str, merged: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.linear_fc1": (merged, merged), f"{name}.linear_fc2": (64, merged)}
+
+
+def _inputs(shape: tuple[int, ...]) -> int:
+    n = 1
+    for size in shape[1:]:
+        n *= size
+    return n
+
+
+def write(model: TinyModel, folder: Path, **processor: object) -> Path:
+    """A folder that ``transformers`` reads as well. ``processor``: fields of its own."""
+    tiny.write_hf(model, folder)
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_special_tokens(list(PARTS))
+    assert tokenizer.token_to_id(PARTS[0]) == IMAGE, tokenizer.get_vocab_size()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": tiny.SPECIAL[tiny.BOS], "eos_token": "<|im_end|>"}
+    settings |= {"chat_template": CHAT_TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, **processor}))
+    return folder
