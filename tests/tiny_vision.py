@@ -46,13 +46,15 @@ PROCESSOR: Mapping[str, object] = {
 }
 
 
-def smolvlm(patch: int = PATCH, trained: int = TILE, **text_config: object) -> TinyModel:
-    """``trained``: pixels of a side that the table of positions is for; ``text_config``: fields of
-    the language model."""
+def smolvlm(
+    patch: int = PATCH, trained: int = TILE, hidden: int = 32, **text_config: object
+) -> TinyModel:
+    """``trained``: pixels of a side that the table of positions is for; ``hidden``: numbers of two
+    heads of the tower; ``text_config``: fields of the language model."""
     text = tiny.llama("tiny-smolvlm", vocab_size=VOCAB, num_hidden_layers=2, **text_config)
     vision: dict[str, object] = {
         "model_type": "smolvlm_vision",
-        "hidden_size": 32,
+        "hidden_size": hidden,
         "intermediate_size": 48,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
@@ -76,7 +78,9 @@ def smolvlm(patch: int = PATCH, trained: int = TILE, **text_config: object) -> T
 
 
 def _tower(vision: Mapping[str, object], out_size: int) -> dict[str, Array]:
-    hidden, inner, patch = 32, 48, int(str(vision["patch_size"]))
+    hidden, inner, patch = (
+        int(str(vision[x])) for x in ("hidden_size", "intermediate_size", "patch_size")
+    )
     side = int(str(vision["image_size"])) // patch
     shapes: dict[str, tuple[int, ...]] = {
         "vision_model.embeddings.patch_embedding": (hidden, 3, patch, patch),

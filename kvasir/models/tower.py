@@ -22,6 +22,8 @@ from kvasir.weights.source import ModelSource
 
 MAX_TILE = 1024
 """Pixels of a side."""
+HEAD_STEP = 16
+"""Heads are padded to a multiple of this many numbers, which all executors take."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _ENCODER = "model.vision_model."
 _CONNECTOR = "model.connector."
@@ -56,6 +58,8 @@ class TowerConfig:
     """``encoder`` is a model without vocabulary, whose tokens are patches."""
 
     encoder: ModelConfig
+    head_dim: int
+    """Of the file; the encoder's heads may be padded."""
     trained: int
     """Positions of a side of the table."""
     out_size: int
@@ -129,7 +133,9 @@ def read_tower(source: ModelSource, out_size: int) -> TowerConfig:
         wanted = f"tiles of a multiple of patch_size {patch} x scale_factor {fold}"
         raise processor.error("max_image_size", tile.size, wanted)
     dim = hidden // heads
-    layer = LayerSpec(heads, heads, dim, vision.integer("intermediate_size", 3072), rope=NO_ROPE)
+    padded = -(-dim // HEAD_STEP) * HEAD_STEP
+    inner = vision.integer("intermediate_size", 3072)
+    layer = LayerSpec(heads, heads, padded, inner, rope=NO_ROPE)
     n_layers = vision.integer("num_hidden_layers", 12, most=MAX_LAYERS)
     vision.word("hidden_act", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     if vision.integer("num_channels", CHANNELS) != CHANNELS:
@@ -146,7 +152,7 @@ def read_tower(source: ModelSource, out_size: int) -> TowerConfig:
         attention_scale=float(dim**-0.5),
         ropes={},
     )
-    return TowerConfig(encoder, trained, out_size, tile)
+    return TowerConfig(encoder, dim, trained, out_size, tile)
 
 
 _BLOCK = BlockSpec(
@@ -215,7 +221,23 @@ def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:
         else:
             _, _, layer, part = matrix.split(".")
             tensor = f"{_ENCODER}encoder.layers.{layer}.{_NAMES[part]}"
-        steps = (Transform("patch_rows", (config.tile.patch,)),) if name == "tower.patch" else ()
-        return Weight(name, shape, (f"{tensor}.{end}",), steps)
+        return Weight(name, shape, (f"{tensor}.{end}",), _steps(config, name))
 
     return weight
+
+
+def _steps(config: TowerConfig, name: str) -> tuple[Transform, ...]:
+    """From a tensor to the weight."""
+    if name == "tower.patch":
+        return (Transform("patch_rows", (config.tile.patch,)),)
+    layer, part = config.encoder.layers[0], name.partition(".layers.")[2].partition(".")[2]
+    step = _PADDED.get(part) if layer.head_dim != config.head_dim else None
+    sizes = layer.n_heads, config.head_dim, layer.head_dim
+    return () if step is None else (Transform(step, sizes),)
+
+
+_PADDED: Mapping[str, str] = {
+    **dict.fromkeys(("q", "k", "v", "q.bias", "k.bias", "v.bias"), "padded_heads"),
+    "o": "padded_columns",
+}
+"""Parts of a layer that have heads, and the step that pads them."""

@@ -148,14 +148,19 @@ def test_defaults(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
 @pytest.mark.parametrize(
-    ("patch", "trained", "tile"), [(8, 32, 32), (8, 64, 32), (14, 28, 56)], ids=str
+    ("patch", "trained", "tile", "hidden"),
+    [(8, 32, 32, 32), (8, 64, 32, 32), (14, 28, 56, 32), (8, 32, 32, 48)],
+    ids=str,
 )
-def test_logits(executor: str, patch: int, trained: int, tile: int, tmp_path: Path) -> None:
-    """A prompt with two images, of which one is a tile."""
+def test_logits(
+    executor: str, patch: int, trained: int, tile: int, hidden: int, tmp_path: Path
+) -> None:
+    """A prompt with two images, of which one is a tile. Of 48 numbers heads have 24, which are padded
+    to 32."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     from transformers import AutoModelForImageTextToText
 
-    model = tiny_vision.smolvlm(patch, trained)
+    model = tiny_vision.smolvlm(patch, trained, hidden)
     size = {"size": {"longest_edge": 2 * tile}, "max_image_size": {"longest_edge": tile}}
     folder = tiny_vision.write(model, tmp_path, n_tokens=(tile // patch // 2) ** 2, **size)
     seeing = Seeing.open(folder, "float32", "f32")
