@@ -69,7 +69,12 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         else (),
         vectors=vector_facts(model.source, config),
         whole_prompts=config.block.both_ways,
+        span_tokens=_span_tokens(model),
     )
+
+
+def _span_tokens(model: LoadedModel) -> int:
+    return model.tower.tile.n_tokens if model.tower and model.config.block.spans else 0
 
 
 def _weight_dtype(formats: set[str]) -> str:

@@ -117,7 +117,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             return None
         rows_of: RowsOf = blind if tower is None else NativeTower(tower, machine).rows
         media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
-        return MediaRows(rows_of, media, is_media)
+        return MediaRows(rows_of, media, is_media, self._arrays.ends)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]

@@ -142,7 +142,10 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
             n, media = sizes.max_num_batched_tokens, self.program.values[MEDIA]
             rows, is_media = np.zeros((n, width(media)), np.float32), np.zeros(n, np.int32)
             self._given = {MEDIA: rows, IS_MEDIA: is_media}
-            self._media = MediaRows(rows_of, rows, is_media)
+            ends = np.zeros(n, np.int32) if "ends" in self.program.inputs else None
+            if ends is not None:
+                self._given["ends"] = ends
+            self._media = MediaRows(rows_of, rows, is_media, ends)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
