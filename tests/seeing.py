@@ -19,7 +19,7 @@ from kvasir.ir.bundle import Bundle
 from kvasir.ir.pool import with_pool
 from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model
-from kvasir.models.tower import build_tower, is_of_tower
+from kvasir.models.tower import build_tower
 from kvasir.weights.bind import Binding, bind
 from tests.native import BEST
 
@@ -33,10 +33,11 @@ class Seeing:
     @classmethod
     def open(cls, folder: Path, dtype: str, kv_dtype: str) -> Seeing:
         model = load_model(str(folder))
-        assert model.tower is not None
-        raw, tower = build_program(model.config, max_positions=128), build_tower(model.tower)
+        own = model.tower
+        assert own is not None
+        raw, tower = build_program(model.config, max_positions=128), build_tower(own)
         binding = bind(raw, model.source, ignorable(model.config))
-        more = bind(tower, model.source, lambda tensor: not is_of_tower(tensor))
+        more = bind(tower, model.source, lambda tensor: not own.has(tensor))
         binding = replace(binding, weights={**binding.weights, **more.weights})
         formats = binding.formats()
         program = lower_passes(raw, dtype=dtype, formats=formats, kv_dtype=kv_dtype)

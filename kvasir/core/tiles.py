@@ -49,6 +49,8 @@ class TileSpec:
     """That pixels are multiplied by, before ``mean`` is taken away and ``std`` divides."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    averages: bool = False
+    """What becomes one row is the mean of its patches, not all of them side by side."""
 
     @property
     def side(self) -> int:
@@ -63,6 +65,11 @@ class TileSpec:
     def n_tokens(self) -> int:
         """Rows of a tile, each in place of a token's embedding."""
         return self.n_patches // self.fold**2
+
+    @property
+    def n_joined(self) -> int:
+        """Patches side by side in a row."""
+        return 1 if self.averages else self.fold**2
 
     @property
     def n_columns(self) -> int:
@@ -81,7 +88,7 @@ class Slicing(msgspec.Struct, frozen=True):
     tile: int
     """Pixels of a side."""
     longest: int
-    """Pixels that an image's longer side is brought to."""
+    """Pixels that an image's longer side is brought to first; 0: it becomes one tile at once."""
     splits: bool
     """Whether there are more tiles than one of the whole image."""
     resample: int

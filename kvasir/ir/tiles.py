@@ -1,4 +1,4 @@
-"""From the pixels of a tile to what a tower's encoder reads.
+"""From the pixels of a tile to what a tower's encoder reads, and from its rows to the connector's.
 
 Patches that become one row lie behind one another, so that what folds them (the pixel shuffle of
 Idefics 3) is no step: rows [n, columns] read as [n / fold², fold² x columns].
@@ -32,6 +32,25 @@ def _values(tile: TileSpec) -> FloatArray:
     return found
 
 
+def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
+    """f32 [n_tokens, columns x n_joined] of the encoder's rows [n_patches, columns]: side by side,
+    or means, whose sums go from patch to patch."""
+    if not tile.averages:
+        return rows.reshape(tile.n_tokens, -1)
+    parts = rows.reshape(tile.n_tokens, tile.fold**2, -1)
+    total = parts[:, 0].copy()
+    for i in range(1, tile.fold**2):
+        total += parts[:, i]
+    found: FloatArray = total / np.float32(tile.fold**2)
+    return found
+
+
+def plain_positions(tile: TileSpec) -> NDArray[np.int32]:
+    """i32 [n_patches]: of each patch its row in a table of as many, from the top, row by row."""
+    grid = np.arange(tile.n_patches, dtype=np.int32).reshape(tile.side, tile.side)
+    return _in_order(grid, tile)
+
+
 def positions(tile: TileSpec, trained: int) -> NDArray[np.int32]:
     """i32 [n_patches]: of each patch its row in a table of ``trained`` x ``trained`` positions, of
     the part of the tile where it begins; in f32, as the models were trained."""
@@ -40,6 +59,10 @@ def positions(tile: TileSpec, trained: int) -> NDArray[np.int32]:
     inner = (1 / trained + np.arange(trained - 1) * (1 / trained)).astype(np.float32)
     at = np.searchsorted(inner, begins, side="right")
     grid = at[:, None] * trained + at[None, :]
+    return _in_order(grid.astype(np.int32), tile)
+
+
+def _in_order(grid: NDArray[np.int32], tile: TileSpec) -> NDArray[np.int32]:
+    """Of all patches, those that become one row behind one another."""
     n, fold = tile.side // tile.fold, tile.fold
-    found: NDArray[np.int32] = grid.astype(np.int32).reshape(n, fold, n, fold)
-    return found.transpose(0, 2, 1, 3).reshape(-1)
+    return grid.reshape(n, fold, n, fold).transpose(0, 2, 1, 3).reshape(-1)

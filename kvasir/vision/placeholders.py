@@ -1,5 +1,5 @@
 """Tokens of a prompt that stand for images: what a template writes once for each becomes the tokens
-of its tiles, as SmolVLM's processor has them."""
+of its tiles, as the model's processor has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Placeholders:
     """The token that stands for a row of a tile; templates write it for an image."""
     n_tokens: int
     """Rows of a tile."""
-    encode: Callable[[str], Sequence[int]]
+    ids_of: Callable[[Tiles], Ids]
+    """The tokens of an image, those that stand for rows among them."""
 
     def expand(self, ids: Sequence[int], images: Sequence[Tiles], first: int = 0) -> Expanded:
         """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
@@ -47,7 +48,7 @@ class Placeholders:
         return Expanded(tuple(found), tuple(media))
 
     def _add(self, tiles: Tiles, found: list[int], media: list[Media], first: int) -> None:
-        own = self.encode(written(tiles.rows, tiles.columns, self.n_tokens))
+        own = self.ids_of(tiles)
         pixels = iter(tiles.pixels)
         n_placed = 0
         for token in own:
@@ -66,7 +67,7 @@ class Expanded:
 
 
 def written(rows: int, columns: int, n_tokens: int) -> str:
-    """The text of an image's tokens."""
+    """The text of an image's tokens in SmolVLM."""
     lines = [
         "".join(f"{AROUND}<row_{row}_col_{column}>{IMAGE * n_tokens}" for column in _count(columns))
         for row in _count(rows)

@@ -62,7 +62,7 @@ def check(
     return least
 
 
-SEEING = {"tiny_smolvlm"}
+SEEING = {"tiny_smolvlm", "tiny_gemma3_vision"}
 """Their folders need files of images, too: ``test_images`` has them."""
 
 

@@ -15,7 +15,7 @@ from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
 from kvasir.ir.bundle import PATCHES, TARGET, Tower, as_bundle
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import patches
+from kvasir.ir.tiles import joined, patches
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class NativeTower:
     def rows(self, media: Media) -> FloatArray:
         """f32 [n_tokens, columns of an embedding]."""
         rows = self._encoder.run(patches(media.pixels, self._tile))
-        return self._connector.run(rows.reshape(self._tile.n_tokens, -1))
+        return self._connector.run(joined(rows, self._tile))
 
 
 class _Rows:

@@ -14,7 +14,7 @@ from kvasir.exec.reference.interpreter import interpret
 from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import patches
+from kvasir.ir.tiles import joined, patches
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class ReferenceTower:
         at = np.array(self.tower.positions)
         given = {"positions": at, "ends": np.full(tile.n_patches, tile.n_patches, np.int32)}
         rows = self._run(self.tower.encoder, patches(media.pixels, tile), given)
-        return self._run(self.tower.connector, rows.reshape(tile.n_tokens, -1), {})
+        return self._run(self.tower.connector, joined(rows, tile), {})
 
     def _run(self, program: Program, rows: FloatArray, given: Mapping[str, Rows]) -> FloatArray:
         inputs = {PATCHES: rows, **given}
