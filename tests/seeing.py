@@ -33,10 +33,10 @@ class Seeing:
     @classmethod
     def open(cls, folder: Path, dtype: str, kv_dtype: str) -> Seeing:
         model = load_model(str(folder))
-        assert model.tower is not None
-        raw, tower = build_program(model.config, max_positions=128), build_tower(model.tower)
-        binding = bind(raw, model.source, ignorable(model.config))
         own = model.tower
+        assert own is not None
+        raw, tower = build_program(model.config, max_positions=128), build_tower(own)
+        binding = bind(raw, model.source, ignorable(model.config))
         more = bind(tower, model.source, lambda tensor: not own.has(tensor))
         binding = replace(binding, weights={**binding.weights, **more.weights})
         formats = binding.formats()

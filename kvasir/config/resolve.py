@@ -59,6 +59,7 @@ def resolve(
     planner = _Planner(_checked(options, model), model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    n_tokens = planner.beside_spans(n_tokens, n_seqs)
     speculation = planner.speculation()
     n_drafts = speculation.n_tokens if speculation else max_draft_tokens
     planner = planner.beside_drafts(n_seqs, n_drafts)
@@ -81,6 +82,7 @@ def resolve(
             preemption_mode=planner.preemption_mode(),
             sharing=planner.sharing(),
             whole_prompts=model.whole_prompts,
+            span_tokens=model.span_tokens,
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
@@ -104,6 +106,21 @@ class _Planner(msgspec.Struct, frozen=True):
         value: int | None = getattr(self.options, name)
         self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
         return default if value is None else value
+
+    def beside_spans(self, n_tokens: int, n_seqs: int) -> int:
+        """Of one step: those of a tile that see each other, and one for each other request."""
+        span = self.model.span_tokens
+        least = span + n_seqs if span else 0
+        if n_tokens >= least:
+            return n_tokens
+        if self.options.max_num_batched_tokens is not None:
+            raise ConfigError(
+                f"max_num_batched_tokens {n_tokens} is less than {least}: {self.model.name} computes "
+                f"the {span} tokens of an image in one step, beside one of each of {n_seqs} requests: "
+                "raise it, or lower --max-num-seqs"
+            )
+        self.reasons["max_num_batched_tokens"] = f"{least}: an image, beside {n_seqs} requests"
+        return least
 
     def step_tokens(self, n_tokens: int, length: int) -> int:
         """Of one step: a longest prompt, where prompts are computed whole."""
@@ -211,7 +228,11 @@ class _Planner(msgspec.Struct, frozen=True):
         layers = self.with_stride(layers, size)
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
-        groups = division.divide(n_blocks)
+        span = max(1, self.model.span_tokens)
+        groups = tuple(
+            replace(x, span=span) if x.window and not x.state_bytes else x
+            for x in division.divide(n_blocks)
+        )
         if len(groups) > 1 or groups[0].window:
             self.reasons["kv_groups"] = "; ".join(
                 f"{group.n_blocks} blocks for {each.n_layers} layers"

@@ -64,6 +64,8 @@ class TileSpec:
     std: tuple[float, float, float]
     frames: int = 1
     """Of a film that a patch is of: an image is that many equal ones."""
+    averages: bool = False
+    """What becomes one row is the mean of its patches, not all of them side by side."""
 
     @property
     def side(self) -> int:
@@ -79,6 +81,11 @@ class TileSpec:
     def n_tokens(self) -> int:
         """Rows of a tile, each in place of a token's embedding; at most."""
         return self.n_patches // self.fold**2
+
+    @property
+    def n_joined(self) -> int:
+        """Patches side by side in a row."""
+        return 1 if self.averages else self.fold**2
 
     @property
     def n_columns(self) -> int:
@@ -124,7 +131,7 @@ class Slicing(msgspec.Struct, frozen=True, tag="slicing"):
     tile: int
     """Pixels of a side."""
     longest: int
-    """Pixels that an image's longer side is brought to."""
+    """Pixels that an image's longer side is brought to first; 0: it becomes one tile at once."""
     splits: bool
     """Whether there are more tiles than one of the whole image."""
     resample: int

@@ -1,4 +1,4 @@
-"""From the pixels of a tile to what a tower's encoder reads.
+"""From the pixels of a tile to what a tower's encoder reads, and from its rows to the connector's.
 
 Patches that become one row lie behind one another, so that what folds them (the pixel shuffle of
 Idefics 3, the merger of Qwen) is no step: rows [n, columns] read as [n / fold², fold² x columns].
@@ -37,6 +37,26 @@ def _values(tile: TileSpec) -> FloatArray:
     scaled = (np.arange(256, dtype=np.float64) * tile.factor).astype(np.float32)
     mean, std = (np.array(x, np.float32)[:, None] for x in (tile.mean, tile.std))
     found: FloatArray = (scaled - mean) / std
+    return found
+
+
+def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
+    """f32 [tokens, columns x n_joined] of the encoder's rows [patches, columns]: side by side,
+    or means, whose sums go from patch to patch."""
+    if not tile.averages:
+        return rows.reshape(len(rows) // tile.fold**2, -1)
+    parts = rows.reshape(len(rows) // tile.fold**2, tile.fold**2, -1)
+    total = parts[:, 0].copy()
+    for i in range(1, tile.fold**2):
+        total += parts[:, i]
+    found: FloatArray = total / np.float32(tile.fold**2)
+    return found
+
+
+def plain_positions(tile: TileSpec) -> Ints:
+    """i32 [n_patches]: of each patch its row in a table of as many, from the top, row by row."""
+    grid = np.arange(tile.n_patches, dtype=np.int32).reshape(tile.side, tile.side)
+    found: Ints = _folded(grid, tile.fold)
     return found
 
 

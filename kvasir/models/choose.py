@@ -73,7 +73,7 @@ def _of_text(keys: Keys, family: Family) -> Keys:
     table, tied = keys.table(family.text_key), "tie_word_embeddings"
     if table is None:
         raise keys.error(family.text_key, None, "the language model's fields")
-    return table.with_field(tied, keys.flag(tied, False))
+    return table.with_field(tied, keys.flag(tied, family.fields["tied"].default is True))
 
 
 def _has(family: Family, name: str) -> bool:

@@ -29,7 +29,7 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     rows = max_positions or config.max_positions
     tokens = builder.input("tokens", ("T",), "i32")
     builder.input("positions", ("T",), "i32")
-    if config.block.both_ways:
+    if config.block.sees_ahead:
         builder.input("ends", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
     record_ropes(builder, config, rows)
@@ -198,7 +198,7 @@ class _Block:
             self._write(x)
         out = self.builder.op(
             "attention",
-            (q, "ends") if config.block.both_ways else (q,),
+            (q, "ends") if config.block.sees_ahead else (q,),
             self._value("attn"),
             (self._weight("sinks", (heads,)),) if config.block.sinks else (),
             layer=self.kept,

@@ -121,6 +121,29 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
+class TowerSpec(msgspec.Struct, frozen=True):
+    """What distinguishes the tower of a family that sees images (``models.tower``)."""
+
+    encoders: tuple[str, ...]
+    """Begin names of tensors of its encoder, as one file or another spells them."""
+    connectors: tuple[str, ...]
+    """The same of what makes its rows those of the language model."""
+    fields: Mapping[str, ModelField]
+    """Of ``vision_config``."""
+    connector: Mapping[str, TensorNames]
+    """Weights of the connector."""
+    image: ModelField
+    """The token that stands for a row."""
+    is_whole: bool = False
+    """An image is one tile, whose rows are means of patches; else it is cut into tiles and one of the
+    whole, whose rows are patches side by side."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Begin their names."""
+        return self.encoders + self.connectors
+
+
 class QwenTowerSpec(msgspec.Struct, frozen=True):
     """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
 
@@ -156,9 +179,12 @@ class Family(msgspec.Struct, frozen=True):
     """Of M-RoPE, in a file that does not say its sections."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
-    tower: QwenTowerSpec | None = None
-    """Of a family that sees images of any size."""
-    tower_tensors: tuple[str, ...] = ()
-    """Begin names of tensors of the tower (``models.tower``)."""
+    tower: TowerSpec | QwenTowerSpec | None = None
+    """Of a family that sees images."""
     wide_scale_layers: int = 0
     """A GGUF file of so many layers scales attention by the width of a token over its heads."""
+
+    @property
+    def tower_tensors(self) -> tuple[str, ...]:
+        """Begin names of tensors of the tower."""
+        return () if self.tower is None else self.tower.tensors

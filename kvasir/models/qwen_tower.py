@@ -31,6 +31,8 @@ from kvasir.models.spec import (
 
 MAX_PATCH = 64
 """Pixels of a side."""
+HEAD_STEP = 16
+"""Heads are padded to a multiple of this many numbers, which all executors take."""
 _BLOCK = BlockSpec(
     act="gelu_tanh",
     gated=False,
@@ -73,6 +75,8 @@ class QwenTower:
 
     spec: QwenTowerSpec
     encoder: ModelConfig
+    head_dim: int
+    """Of the file; the encoder's heads may be padded."""
     side: int
     """Positions of a side of the table."""
     out_size: int
@@ -128,7 +132,8 @@ def read_qwen_tower(
     said = vision.integer("out_hidden_size", 3584)
     if out_size and said != out_size:
         raise vision.error("out_hidden_size", said, f"the {out_size} numbers of an embedding")
-    return QwenTower(spec, encoder, side, out_size, tile, read_deepstack(spec, vision))
+    dim = encoder.hidden_size // encoder.layers[0].n_heads
+    return QwenTower(spec, encoder, dim, side, out_size, tile, read_deepstack(spec, vision))
 
 
 def _tile(vision: Keys, processor: Keys) -> TileSpec:
@@ -167,17 +172,21 @@ def _encoder_config(vision: Keys) -> ModelConfig:
         raise vision.error("hidden_size", hidden, f"a multiple of 4 x num_heads = {4 * heads}")
     vision.word("hidden_act", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     dim, inner = hidden // heads, vision.integer("intermediate_size", 4304)
+    padded = -(-dim // HEAD_STEP) * HEAD_STEP
+    layer, depth = LayerSpec(heads, heads, padded, inner), vision.integer("depth", 27, most=MAX_LAYERS)
+    rotary_dim = 0 if dim == padded else dim
+    rope = RopeConfig(_THETA, rotary_dim=rotary_dim, axes=RopeAxes((0, dim // 4, dim // 4)))
     return ModelConfig(
         family="qwen_tower",
         kind="hf",
         block=_BLOCK,
         vocab_size=0,
         hidden_size=hidden,
-        layers=(LayerSpec(heads, heads, dim, inner),) * vision.integer("depth", 27, most=MAX_LAYERS),
+        layers=(layer,) * depth,
         max_positions=MAX_TOKENS,
         norm_eps=_EPS,
         attention_scale=float(dim**-0.5),
-        ropes={ROPE: RopeConfig(_THETA, axes=RopeAxes((0, dim // 4, dim // 4)))},
+        ropes={ROPE: rope},
     )
 
 
@@ -194,7 +203,7 @@ def _encoder(config: QwenTower) -> Program:
     corners = builder.input(CORNERS, ("T", 4), "i32")
     shares = builder.input(SHARES, ("T", 4), "f32")
     builder.input("ends", ("T",), "i32")
-    dim, hidden = encoder.layers[0].head_dim, encoder.hidden_size
+    dim, hidden = config.head_dim, encoder.hidden_size
     builder.constant(ROPE, _plane_table(dim, MAX_TOKENS * tile.fold))
     record_angles(builder, encoder.ropes, {ROPE: dim})
     x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=True)
@@ -257,7 +266,10 @@ def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
     if name == "tower.patch":
         return (Transform("cube_rows", (config.tile.frames, config.tile.patch)),)
     part = name.removesuffix(".bias").rpartition(".")[2]
-    if part not in ("q", "k", "v"):
-        return ()
-    n = config.encoder.hidden_size
-    return (Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n)),)
+    layer, n = config.encoder.layers[0], config.encoder.hidden_size
+    sizes = layer.n_heads, config.head_dim, layer.head_dim
+    is_padded = config.head_dim != layer.head_dim
+    if part in ("q", "k", "v"):
+        step = Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n))
+        return (step, Transform("padded_heads", sizes)) if is_padded else (step,)
+    return (Transform("padded_columns", sizes),) if is_padded and name.endswith(".o") else ()

@@ -48,6 +48,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A norm of the embeddings, in place of that before the first attention."""
     both_ways: bool = False
     """A token sees those that follow it, too."""
+    spans: bool = False
+    """Tokens of a tile see each other, in all layers."""
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
@@ -66,6 +68,11 @@ class BlockSpec(msgspec.Struct, frozen=True):
     norms them, too, and each expert has a factor."""
     layer_scale: bool = False
     """What a block gives has a factor."""
+
+    @property
+    def sees_ahead(self) -> bool:
+        """Some tokens see others that follow them."""
+        return self.both_ways or self.spans
 
 
 class RopeAxes(msgspec.Struct, frozen=True):

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.core.tiles import Preparing, Resizing
+from kvasir.core.tiles import Preparing
 from kvasir.tokenizer.tokenizer import Tokenizer
-from kvasir.vision.placeholders import IMAGE, Placeholders, written
+from kvasir.vision.messages import Read, Whole
+from kvasir.vision.placeholders import Ids, Placeholders, written
 from kvasir.weights.source import ModelSource
 
-
+NOTHING = "", ""
 _PAD = "<|image_pad|>"
-"""Of Qwen."""
+"""What templates of Qwen write for an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
     slicing: Preparing
     placeholders: Placeholders
+    spelling: tuple[str, str] = NOTHING
+    """What the template writes for an image, if not its token, and the text that this stands for,
+    with one token."""
 
 
 def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
@@ -27,32 +30,81 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     if source.kind != "hf" or "vision_config" not in source.config:
         return None
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
+    from kvasir.models.family import QwenTowerSpec
     from kvasir.models.keys import Keys
-    from kvasir.models.tower import n_tokens_of, sees, slicing_of
+    from kvasir.models.tower import n_tokens_of, seeing_family, slicing_of, tower_spec
 
-    if not sees(source):
+    family = seeing_family(source)
+    if family is None:
         return None
     keys = Keys(source.config, f"{source.path}: config.json")
-    image, n, slicing = keys.integer("image_token_id", least=0), n_tokens_of(source), slicing_of(source)
+    if isinstance(family.tower, QwenTowerSpec):
+        image = _Image(source, tokenizer, keys.integer("image_token_id", least=0), n_tokens_of(source))
+        image.check(_PAD, 1)
+        return Sight(slicing_of(source), Placeholders(image.token, image.n_rows, image.of_whole))
+    spec = tower_spec(source)
+    default = spec.image.default
+    token = keys.integer(spec.image.hf, default if isinstance(default, int) else None, least=0)
+    image = _Image(source, tokenizer, token, n_tokens_of(source))
+    if not spec.is_whole:
+        image.check_tiles()
+        return Sight(slicing_of(source), Placeholders(token, image.n_rows, image.of_tiles))
+    begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)
+    spelled = f"\n\n{begin}{image.piece(token)}{end}\n\n"
+    image.check(spelled, 1)
+    return Sight(
+        slicing_of(source),
+        Placeholders(token, image.n_rows, image.of_whole),
+        (begin, spelled),
+    )
 
-    def encode(text: str) -> list[int]:
-        return tokenizer.encode(text, add_special=False)
 
-    name = _PAD if isinstance(slicing, Resizing) else IMAGE
-    if not _writes(encode, image, n, slicing):
-        raise ModelError(
-            f"{source.path}: the tokenizer does not write {name} as token {image}, the "
-            "image_token_id of config.json: check that both are of one model"
-        )
-    return Sight(slicing, Placeholders(image, n, encode))
+_AROUND = ("boi_token_index", 255999), ("eoi_token_index", 256000)
+"""Fields of config.json with the tokens before and behind an image that is one tile."""
 
 
-def _writes(encode: Callable[[str], list[int]], image: int, n: int, slicing: Preparing) -> bool:
-    """Whether the tokens of images are those of the model."""
-    if isinstance(slicing, Resizing):
-        return encode(_PAD) == [image]
-    counts = ((encode(written(x, y, n)).count(image), x * y + 1) for x, y in ((0, 0), (1, 2)))
-    return all(found == n_tiles * n for found, n_tiles in counts)
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """How a tokenizer writes images."""
+
+    source: ModelSource
+    tokenizer: Tokenizer
+    token: int
+    n_rows: int
+    """Of a tile."""
+
+    def piece(self, token: int) -> str:
+        """Raises ModelError for one that users could write, too."""
+        piece = self.tokenizer.piece(token)
+        if not piece or token not in self.tokenizer.special_ids:
+            raise ModelError(
+                f"{self.source.path}: the tokenizer has no special token {token}, which config.json "
+                "names: check that both are of one model"
+            )
+        return piece
+
+    def check(self, text: str, n: int) -> None:
+        """Raises ModelError unless ``text`` has the image's token ``n`` times."""
+        if self.tokenizer.encode(text, add_special=False).count(self.token) != n:
+            raise ModelError(
+                f"{self.source.path}: the tokenizer does not write an image as token {self.token}, "
+                "which config.json names: check that both are of one model"
+            )
+
+    def check_tiles(self) -> None:
+        for rows, columns in ((0, 0), (1, 2)):
+            self.check(written(rows, columns, self.n_rows), (rows * columns + 1) * self.n_rows)
+
+    def of_tiles(self, read: Read) -> Ids:
+        if isinstance(read, Whole):
+            return self.of_whole(read)
+        text = written(read.rows, read.columns, self.n_rows)
+        return tuple(self.tokenizer.encode(text, add_special=False))
+
+    def of_whole(self, read: Read) -> Ids:
+        if isinstance(read, Whole):
+            return (self.token,) * (read.lines * read.columns)
+        return (self.token,) * (self.n_rows * len(read.pixels))
 
 
 def check_pillow() -> str:

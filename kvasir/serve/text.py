@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kvasir.core.errors import RequestError, printable
 from kvasir.serve.facts import FileFacts, facts_of
 from kvasir.serve.pieces import Mixed, spelled
-from kvasir.serve.sight import Sight, sight_of
+from kvasir.serve.sight import NOTHING, Sight, sight_of
 from kvasir.serve.slices import Slices, Work
 from kvasir.text.reads import ReadsVectors
 from kvasir.tokenizer.chat import ChatTemplate
@@ -258,8 +258,8 @@ class TextModel:
 def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
-    template, facts = ChatTemplate(source, tokenizer), facts_of(source)
-    sight = sight_of(source, tokenizer)
+    sight, facts = sight_of(source, tokenizer), facts_of(source)
+    template = ChatTemplate(source, tokenizer, sight.spelling if sight else NOTHING)
     source.release()
     return TextModel(source, tokenizer, template, facts, sight)
 

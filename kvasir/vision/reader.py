@@ -83,7 +83,8 @@ def _check(image: Image.Image) -> None:
 def cut(image: Image.Image, slicing: Slicing) -> Tiles:
     """Of an RGB image."""
     tile, resample = slicing.tile, Image.Resampling(slicing.resample)
-    image = image.resize(first_size(image.size, slicing.longest), resample)
+    if slicing.longest:
+        image = image.resize(first_size(image.size, slicing.longest), resample)
     if not slicing.splits:
         return Tiles(0, 0, (image.resize((tile, tile), resample).tobytes(),))
     image = image.resize(grid_size(image.size, tile), resample)

@@ -8,13 +8,15 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests import tiny_vision
+from tests import tiny_gemma_vision, tiny_vision
 from tests.e2e.harness import Server, running_server, wait_until
 
 SIZES = {"max_model_len": 512, "dtype": "float32"}
@@ -169,3 +171,20 @@ def deltas(server: Server, body: Json, *, kill: bool) -> str:
                 found += choices[0]["delta"].get("content", "") if choices else ""
     wait_until(lambda: server.get("/ready").status_code == 200)
     return found
+
+
+def test_images_whose_tokens_see_each_other(tmp_path: Path) -> None:
+    """Steps of few tokens, in which requests of others go on: the answers are those of one alone."""
+    folder = tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), tmp_path)
+    sizes = {**SIZES, "max_num_batched_tokens": 8, "max_num_seqs": 4}
+    with running_server(folder, executor="cpu", engine=sizes) as own:
+        alone = [words(ask(own, text("see "), image(seed), text("it"))) for seed in (1, 2)]
+        assert alone[0] != alone[1]
+        with ThreadPoolExecutor() as pool:
+            asked = [
+                pool.submit(ask, own, text("see "), image(1 + i % 2), text("it"), cache_salt=str(i))
+                for i in range(6)
+            ]
+            assert [words(each.result()) for each in asked] == alone * 3
+        again = ask(own, text("see "), image(1), text("it"))
+        assert cached(again) == again["usage"]["prompt_tokens"] - 1

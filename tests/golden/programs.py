@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from kvasir.ir.printer import render
 from kvasir.models.loaded import load_model
 from kvasir.models.tower import build_tower
-from tests import tiny, tiny_qwen_vl, tiny_vision
+from tests import tiny, tiny_gemma_vision, tiny_qwen_vl, tiny_vision
 from tests.loading import load
 from tests.oracle.cases import ENCODERS, KIN
 
@@ -67,6 +67,11 @@ def smolvlm_raw(folder: Path) -> str:
     return _seeing_raw(tiny_vision.write(tiny_vision.smolvlm(), folder))
 
 
+def gemma3_vision_raw(folder: Path) -> str:
+    """Tokens that see each other; heads of the tower that are padded, means of patches."""
+    return _seeing_raw(tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), folder))
+
+
 def qwen3_vl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl(), folder))
 
@@ -84,7 +89,7 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
-        qwen3_vl_raw,
+        *(gemma3_vision_raw, qwen3_vl_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

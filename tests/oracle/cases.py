@@ -8,6 +8,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_gemma_vision,
     tiny_hybrid,
     tiny_kin,
     tiny_latent,
@@ -91,6 +92,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
     "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
+    "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

@@ -27,6 +27,9 @@ KINDS = {
     "Idefics3ForConditionalGeneration": "idefics3",
 }
 
+TEXTS = {"smolvlm": "llama", "idefics3": "llama", "gemma3": "gemma3_text"}
+"""Kinds of language models in those that see."""
+
 SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
     "ministral3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
@@ -66,7 +69,7 @@ def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
-    part = {family.text_key: {"model_type": "llama"}} if family.text_key else {}
+    part = {family.text_key: {"model_type": TEXTS[kind]}} if family.text_key else {}
     full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes

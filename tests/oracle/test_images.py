@@ -18,13 +18,13 @@ from kvasir.core.plan import SlotOpen
 from kvasir.core.tiles import Slicing, TileSpec, media_at
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import patches, positions
-from kvasir.models.tower import read_tower, slicing_of
+from kvasir.models.tower import read_tower, slicing_of, tower_spec
 from kvasir.serve.text import load_text
 from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import written
 from kvasir.vision.reader import tiles_of
 from kvasir.weights.source import ModelSource, open_model
-from tests import tiny_vision
+from tests import tiny_gemma_vision, tiny_vision
 from tests.loading import GREEDY, sizes_for
 from tests.planned import placed, step_plan
 from tests.seeing import Seeing
@@ -72,6 +72,15 @@ def processor(slicing: Slicing) -> Any:
     )
 
 
+def gemma3_processor(tile: int) -> Any:
+    module = pytest.importorskip(
+        "transformers.models.gemma3.image_processing_pil_gemma3", reason="make test-oracle"
+    )
+    return module.Gemma3ImageProcessorPil(
+        size={"height": tile, "width": tile}, image_mean=[0.5, 0.4, 0.6], image_std=[0.5, 0.3, 0.7]
+    )
+
+
 def loaded(data: bytes) -> Any:
     """As the processor is given what a data URI holds."""
     from transformers.image_utils import load_image
@@ -93,13 +102,25 @@ def test_pixels(slicing: Slicing, mode: str) -> None:
         check_pixels(found, raw["pixel_values"][0], given["pixel_values"][0], slicing.tile)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_pixels_of_images_that_are_one_tile(mode: str) -> None:
+    slicing, reads = Slicing(64, 0, False, 2), gemma3_processor(64)
+    for i, size in enumerate(SIZES):
+        data = image_file(mode, size, i)
+        given = reads(loaded(data), return_tensors="np")
+        raw = reads(loaded(data), do_rescale=False, do_normalize=False, return_tensors="np")
+        found = tiles_of(data, slicing)
+        check_pixels(found, raw["pixel_values"], given["pixel_values"], slicing.tile)
+
+
 def check_pixels(found: Tiles, raw: Sequence[Any], normalized: Sequence[Any], tile: int) -> None:
     assert len(found.pixels) == len(raw)
     spec, n = TileSpec(tile, 4, 1, 1 / 255, (0.5, 0.4, 0.6), (0.5, 0.3, 0.7)), tile // 4
     for pixels, levels, values in zip(found.pixels, raw, normalized, strict=True):
         mine = np.frombuffer(pixels, np.uint8).reshape(tile, tile, 3)
         assert (mine.transpose(2, 0, 1) == levels).all()
-        own = patches(media_at(0, spec.n_tokens, pixels), spec).reshape(n, n, 3, 4, 4).transpose(2, 0, 3, 1, 4)
+        own = patches(media_at(0, spec.n_tokens, pixels), spec)
+        own = own.reshape(n, n, 3, 4, 4).transpose(2, 0, 3, 1, 4)
         assert (own.reshape(3, tile, tile) == values).all()
 
 
@@ -137,7 +158,8 @@ def test_defaults(kind: str, tmp_path: Path) -> None:
 
     fitting = {"patch_size": 14}  # of the classes' own no tiles of 364 are made
     full["vision_config"] |= fitting
-    said = {"vision_config": fitting}
+    full["architectures"] = named = ["Idefics3ForConditionalGeneration"]
+    said = {"architectures": named, "vision_config": fitting}
     tower = read_tower(source(said), 64)
     assert tower == read_tower(source(full), 64)
     reads = transformers.models.smolvlm.image_processing_pil_smolvlm.SmolVLMImageProcessorPil()
@@ -149,16 +171,103 @@ def test_defaults(kind: str, tmp_path: Path) -> None:
     assert list(tower.tile.mean) == list(reads.image_mean)
 
 
+def test_defaults_of_gemma3(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="make test-oracle")
+    named = {"architectures": ["Gemma3ForConditionalGeneration"]}
+    full = transformers.AutoConfig.for_model("gemma3").to_dict() | named
+    (tmp_path / "preprocessor_config.json").write_text('{"resample": 2}')
+
+    def source(config: Mapping[str, object]) -> ModelSource:
+        return ModelSource(tmp_path, "hf", "model", config, TensorTable({}))
+
+    # of the class's own 14 patches of a side no 16 x 16 rows are means
+    rows = {"mm_tokens_per_image": 49}
+    said = source({**named, **rows, "vision_config": {}})
+    assert read_tower(said, 64) == read_tower(source(full | rows), 64)
+    reads, slicing = gemma3_processor(224), slicing_of(said)
+    assert (slicing.tile, slicing.resample) == (type(reads).size["height"], reads.resample)
+    assert list(read_tower(said, 64).tile.mean) == list(type(reads).image_mean)
+    text = full["text_config"]["vocab_size"]
+    assert full["image_token_index"] == tower_spec(said).image.default < text
+
+
+@pytest.mark.parametrize("texts", [("", "what is it"), ("see", ""), ("a\n", "\n\nb")])
+def test_ids_of_gemma3(texts: tuple[str, str], tmp_path: Path) -> None:
+    """Two images, whose line feeds join those of the template and of the texts around them."""
+    transformers = pytest.importorskip("transformers", reason="make test-oracle")
+    folder = tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), tmp_path)
+    names = ("boi_token", "image_token", "eoi_token")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"),
+        bos_token="<|bos|>",
+        extra_special_tokens=dict(zip(names, tiny_gemma_vision.PARTS, strict=False)),
+    )
+    tile, n = tiny_gemma_vision.TILE, tiny_gemma_vision.N_TOKENS
+    reads = transformers.Gemma3Processor(
+        gemma3_processor(tile), tokenizer, tiny_gemma_vision.CHAT_TEMPLATE, n
+    )
+    files = [image_file("RGB", (40, 30), i) for i in range(2)]
+    said = [{"type": "text", "text": text} for text in texts if text]
+    images = [{"type": "image", "image": loaded(file)} for file in files]
+    content = [*said[:1], images[0], *said[1:], images[1]]
+    messages = [{"role": "user", "content": content}]
+    given = reads.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    text = load_text(open_model(folder))
+    assert text.sight is not None
+    bare = [part if part["type"] == "text" else {"type": "image"} for part in content]
+    ids = text.template.encode([{"role": "user", "content": bare}])
+    tiles = [tiles_of(file, text.sight.slicing) for file in files]
+    assert list(text.sight.placeholders.expand(ids, tiles).ids) == list(given["input_ids"][0])
+
+
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
-@pytest.mark.parametrize(
-    ("patch", "trained", "tile"), [(8, 32, 32), (8, 64, 32), (14, 28, 56)], ids=str
-)
-def test_logits(executor: str, patch: int, trained: int, tile: int, tmp_path: Path) -> None:
-    """A prompt with two images, of which one is a tile."""
+@pytest.mark.parametrize("hidden", [32, 48])
+def test_logits_of_gemma3(executor: str, hidden: int, tmp_path: Path) -> None:
+    """A prompt beyond the window, with two images, whose tokens see each other."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     from transformers import AutoModelForImageTextToText
 
-    model = tiny_vision.smolvlm(patch, trained)
+    model = tiny_gemma_vision.gemma3_vision(hidden, attn_logit_softcapping=None)
+    folder = tiny_gemma_vision.write(model, tmp_path)
+    seeing, sight = Seeing.open(folder, "float32", "f32"), load_text(open_model(folder)).sight
+    assert sight is not None
+    files = [image_file("RGB", (90, 50), 1), image_file("RGB", (32, 32), 2)]
+    tiles, image = [tiles_of(file, sight.slicing) for file in files], tiny_gemma_vision.IMAGE
+    found = sight.placeholders.expand([2, 9, image, *range(30, 45), image, 7, 8], tiles)
+    reads, tile = gemma3_processor(tiny_gemma_vision.TILE), tiny_gemma_vision.TILE
+    pixels = reads([loaded(file) for file in files], return_tensors="np")["pixel_values"]
+    oracle = AutoModelForImageTextToText.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    ids = torch.tensor([found.ids])
+    with torch.no_grad():
+        out = oracle(
+            input_ids=ids,
+            pixel_values=torch.tensor(np.array(pixels)).reshape(2, 3, tile, tile),
+            token_type_ids=(ids == image).long(),
+        )
+    expected = out.logits[0].numpy()
+    own = logits_of(seeing, executor, found.ids, found.media)
+    assert np.abs(own - expected).max() <= BOUND * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    ("patch", "trained", "tile", "hidden"),
+    [(8, 32, 32, 32), (8, 64, 32, 32), (14, 28, 56, 32), (8, 32, 32, 48)],
+    ids=str,
+)
+def test_logits(
+    executor: str, patch: int, trained: int, tile: int, hidden: int, tmp_path: Path
+) -> None:
+    """A prompt with two images, of which one is a tile. Of 48 numbers heads have 24, which are padded
+    to 32."""
+    torch = pytest.importorskip("torch", reason="make test-oracle")
+    from transformers import AutoModelForImageTextToText
+
+    model = tiny_vision.smolvlm(patch, trained, hidden)
     size = {"size": {"longest_edge": 2 * tile}, "max_image_size": {"longest_edge": tile}}
     folder = tiny_vision.write(model, tmp_path, n_tokens=(tile // patch // 2) ** 2, **size)
     seeing = Seeing.open(folder, "float32", "f32")

@@ -62,7 +62,7 @@ def check(
     return least
 
 
-SEEING = {"tiny_smolvlm", "tiny_qwen3_vl"}
+SEEING = {"tiny_smolvlm", "tiny_gemma3_vision", "tiny_qwen3_vl"}
 """Their folders need files of images, too: ``test_images`` has them."""
 
 

@@ -29,6 +29,7 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_gemma_vision,
     tiny_hybrid,
     tiny_kin,
     tiny_latent,
@@ -145,6 +146,9 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
+    "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
+        attention_bias=True, sliding_window_pattern=3
+    ),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
     "roberta": tiny_encoders.roberta,
@@ -240,6 +244,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
     flags += ["sinks"] * has_keys
+    flags += ["spans"] * (family.tower is not None)
     flags += ["interleaved_rope"] * attends
     for flag in (*flags, *({"gated"} - unused)):
         change: dict[str, Any] = {flag: not getattr(family.block, flag)}

@@ -36,7 +36,7 @@ def test_checks_are_those_of_the_tests(tmp_path: Path) -> None:
     for name, make in test_state_exactness.MODELS.items():
         exact.add(family_of(tiny.write_hf(make(), tmp_path / f"exact-{name}")))
     for name, seeing in test_media_exactness.MODELS.items():
-        exact.add(family_of(tiny.write_hf(seeing.make(), tmp_path / f"exact-images-{name}")))
+        exact.add(family_of(tiny.write_hf(seeing.make(), tmp_path / f"exact-{name}")))
     assert exact == CHECKS["exact"]
 
 

@@ -117,7 +117,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             return None
         rows_of: RowsOf = blind if tower is None else NativeTower(tower, machine).rows
         media = [own.floats(self.lowered, name) for name in media_inputs(bundle.target)]
-        return MediaRows(rows_of, media, own.integers(self.lowered, IS_MEDIA)[:, 0])
+        is_media = own.integers(self.lowered, IS_MEDIA)[:, 0]
+        return MediaRows(rows_of, media, is_media, self._arrays.ends)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]

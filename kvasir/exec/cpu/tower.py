@@ -17,7 +17,7 @@ from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
 from kvasir.ir.bundle import GIVEN_INPUTS, PATCHES, TARGET, Tower
 from kvasir.ir.program import FloatArray, KVSpec, Program
-from kvasir.ir.tiles import encoder_inputs, patches
+from kvasir.ir.tiles import encoder_inputs, joined, patches
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NativeTower:
         """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
         tower, given = self._tower, encoder_inputs(self._tower, media)
         found = self._encoder.run({PATCHES: patches(media, tower.tile), **given})
-        folded = [rows.reshape(media.n_tokens, -1) for rows in found]
+        folded = [joined(rows, tower.tile) for rows in found]
         of = dict(zip(tower.connector.inputs, folded, strict=True))
         return np.concatenate(self._connector.run(of), axis=1)
 

@@ -145,7 +145,10 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
             values = [self.program.values[name] for name in media_inputs(self.program)]
             rows = {x.name: np.zeros((n, width(x)), np.float32) for x in values}
             self._given = {**rows, IS_MEDIA: is_media}
-            self._media = MediaRows(rows_of, list(rows.values()), is_media)
+            ends = np.zeros(n, np.int32) if "ends" in self.program.inputs else None
+            if ends is not None:
+                self._given["ends"] = ends
+            self._media = MediaRows(rows_of, list(rows.values()), is_media, ends)
         self._rope_positions = RopePositions()
 
     def run(self, plan: StepPlan) -> StepResult:

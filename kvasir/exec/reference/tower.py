@@ -14,7 +14,7 @@ from kvasir.exec.reference.interpreter import interpret
 from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import encoder_inputs, patches
+from kvasir.ir.tiles import encoder_inputs, joined, patches
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class ReferenceTower:
         """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
         tower, given = self.tower, encoder_inputs(self.tower, media)
         found = self._run(tower.encoder, {PATCHES: patches(media, tower.tile), **given})
-        folded = [rows.reshape(media.n_tokens, -1) for rows in found]
+        folded = [joined(rows, tower.tile) for rows in found]
         of = dict(zip(tower.connector.inputs, folded, strict=True))
         return np.concatenate(self._run(tower.connector, of), axis=1)
 

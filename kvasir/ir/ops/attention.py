@@ -241,8 +241,8 @@ def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)
         position = int(kv.positions[-1])
-        if len(ins) > 1:
-            kv = env.view(op.integer("layer"), token, int(ins[1][token]))
+        if len(ins) > 1 and (end := int(ins[1][token])) > position + 1:
+            kv = env.view(op.integer("layer"), token, end)
         out[token] = attend(q[token], kv, position, *rule, sinks)
     return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 

@@ -14,6 +14,7 @@ from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.gemma3_vision import GEMMA3_VISION
 from kvasir.models.families.gemma4 import GEMMA4
 from kvasir.models.families.gemma_embedding import GEMMA_EMBEDDING
 from kvasir.models.families.glm import GLM
@@ -74,5 +75,5 @@ FAMILIES = (
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
-    *(SMOLVLM, QWEN3_VL),
+    *(SMOLVLM, GEMMA3_VISION, QWEN3_VL),
 )

@@ -16,7 +16,6 @@ QWEN3_VL = replace(
     gguf="",
     hf_layers="model.language_model.layers",
     text_key="text_config",
-    tower_tensors=("model.visual.",),
     tower=QwenTowerSpec(("model.visual.",), taps=(8, 16, 24)),
     rope_axes=RopeAxes((24, 20, 20), woven=True),
     fields={

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
+from kvasir.models.family import ModelField, TensorNames, TowerSpec
 
 SMOLVLM = replace(
     LLAMA,
@@ -11,7 +12,20 @@ SMOLVLM = replace(
     gguf="",
     hf_layers="model.text_model.layers",
     text_key="text_config",
-    tower_tensors=("model.vision_model.", "model.connector."),
+    tower=TowerSpec(
+        encoders=("model.vision_model.",),
+        connectors=("model.connector.",),
+        fields={
+            "hidden_size": ModelField("hidden_size", default=1152),
+            "n_heads": ModelField("num_attention_heads", default=16),
+            "n_layers": ModelField("num_hidden_layers", default=12),
+            "ffn_size": ModelField("intermediate_size", default=3072),
+            "patch": ModelField("patch_size", default=32),
+            "image": ModelField("image_size", default=224),
+        },
+        connector={"tower.proj": TensorNames("modality_projection.proj", "")},
+        image=ModelField("image_token_id"),
+    ),
     tensors={
         **LLAMA.tensors,
         "embed": LLAMA.tensors["embed"]._replace(hf="model.text_model.embed_tokens"),

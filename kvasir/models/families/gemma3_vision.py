@@ -1,0 +1,51 @@
+"""Gemma 3 that sees: a SigLIP tower, means of whose patches are rows; an image is one tile, whose
+tokens see each other."""
+
+from msgspec.structs import replace
+
+from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.family import ModelField, TensorNames, TowerSpec
+
+_SIZES = {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "n_layers": 26,
+    "n_heads": 8,
+    "ffn_size": 9216,
+    "max_positions": 131072,
+}
+"""Of files that do not say them."""
+
+GEMMA3_VISION = replace(
+    GEMMA3,
+    name="gemma3_vision",
+    architectures=("Gemma3ForConditionalGeneration",),
+    gguf="",
+    block=replace(GEMMA3.block, spans=True),
+    text_key="text_config",
+    tower=TowerSpec(
+        encoders=(
+            *("model.vision_tower.vision_model.", "vision_tower.vision_model."),
+            *("model.vision_tower.", "vision_tower."),
+        ),
+        connectors=("model.multi_modal_projector.", "multi_modal_projector."),
+        fields={
+            "hidden_size": ModelField("hidden_size", default=768),
+            "n_heads": ModelField("num_attention_heads", default=12),
+            "n_layers": ModelField("num_hidden_layers", default=12),
+            "ffn_size": ModelField("intermediate_size", default=3072),
+            "patch": ModelField("patch_size", default=16),
+            "image": ModelField("image_size", default=224),
+        },
+        connector={
+            "tower.soft_norm": TensorNames("mm_soft_emb_norm", "", hf_step="plus_one"),
+            "tower.proj": TensorNames("mm_input_projection_weight.", "", hf_step="transposed"),
+        },
+        image=ModelField("image_token_index", default=262144),
+        is_whole=True,
+    ),
+    fields={
+        **GEMMA3.fields,
+        **{name: GEMMA3.fields[name]._replace(default=n) for name, n in _SIZES.items()},
+    },
+)

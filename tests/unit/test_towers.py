@@ -1,0 +1,211 @@
+"""Towers: no entry can be altered unnoticed; tensors as one file or another spells them; what does
+not fit is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from numpy.testing import assert_array_equal
+
+from kvasir.core.errors import ModelError
+from kvasir.core.tiles import TileSpec
+from kvasir.ir.printer import render
+from kvasir.ir.tiles import joined, plain_positions
+from kvasir.models import tower
+from kvasir.models.families import FAMILIES
+from kvasir.models.family import TowerSpec
+from kvasir.models.loaded import load_model, model_facts
+from kvasir.models.tower import build_tower, read_tower, seeing_family, slicing_of
+from kvasir.serve.text import load_text
+from kvasir.weights.bind import bind
+from kvasir.weights.source import ModelSource, open_model
+from kvasir.weights.transforms import from_floats, padded_columns, padded_heads
+from tests import tiny_gemma_vision, tiny_vision
+from tests.tiny import TinyModel
+
+
+@dataclass(frozen=True)
+class Kind:
+    make: Callable[[], TinyModel]
+    write: Callable[..., Path]
+
+
+KINDS: Mapping[str, Kind] = {
+    "smolvlm": Kind(tiny_vision.smolvlm, tiny_vision.write),
+    "gemma3_vision": Kind(tiny_gemma_vision.gemma3_vision, tiny_gemma_vision.write),
+}
+
+
+def written(name: str, folder: Path, **processor: object) -> ModelSource:
+    kind = KINDS[name]
+    return open_model(kind.write(kind.make(), folder, **processor))
+
+
+def seen(source: ModelSource) -> Iterator[str]:
+    """All that a test could notice of how a tower is understood."""
+    try:
+        config = read_tower(source, 64)
+        yield f"{config.tile} {config.encoder} {slicing_of(source)}"
+        own = build_tower(config)
+        bind(own, source, lambda tensor: not config.has(tensor))
+        yield "\n".join(map(render, own.programs)) + str(own.positions)
+        sight = load_text(source).sight
+        assert sight is not None
+        places = sight.placeholders
+        yield f"{sight.slicing} {sight.spelling} {places.image} {places.n_tokens}"
+    except (ModelError, KeyError) as error:
+        yield f"refused: {error}"
+
+
+def altered(spec: TowerSpec) -> Iterator[tuple[str, TowerSpec]]:
+    """One entry changed, for each."""
+    for name, field in spec.fields.items():
+        fields = {**spec.fields, name: field._replace(hf=f"{field.hf}_other")}
+        yield f"key of {name}", replace(spec, fields=fields)
+    for name, names in spec.connector.items():
+        for step in {"", "plus_one", "transposed", "repeated"} - {names.hf_step}:
+            changed = names._replace(hf_step=step)
+            yield f"{name}: {step}", replace(spec, connector={**spec.connector, name: changed})
+        changed = names._replace(hf=f"other_{names.hf}")
+        yield f"{name}: name", replace(spec, connector={**spec.connector, name: changed})
+    other: dict[str, Any] = {
+        "encoders": ("other.",),
+        "connectors": ("other.",),
+        "image": spec.image._replace(hf="other"),
+        "is_whole": not spec.is_whole,
+    }
+    for name, value in other.items():
+        yield name, replace(spec, **{name: value})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_entry_is_altered_unnoticed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = written(name, tmp_path)
+    expected, family = [*seen(source)], seeing_family(source)
+    assert len(expected) == 3 and not expected[-1].startswith("refused")
+    assert family is not None and family.tower is not None
+    quiet = []
+    for what, spec in altered(family.tower):
+        changed = replace(family, tower=spec)
+        table = tuple(changed if each is family else each for each in FAMILIES)
+        monkeypatch.setattr(tower, "FAMILIES", table)
+        if [*seen(source)] == expected:
+            quiet.append(what)
+    assert quiet == []
+
+
+def test_every_family_that_sees_is_here() -> None:
+    assert {family.name for family in FAMILIES if family.tower} == KINDS.keys()
+
+
+SPELLINGS = {
+    "released": {},
+    "saved": {
+        "language_model.model.": "model.language_model.",
+        "vision_tower.vision_model.": "model.vision_tower.",
+        "multi_modal_projector.": "model.multi_modal_projector.",
+    },
+    "saved before": {
+        "language_model.model.": "model.language_model.",
+        "vision_tower.": "model.vision_tower.",
+        "multi_modal_projector.": "model.multi_modal_projector.",
+    },
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_names_of_tensors_of_gemma3(spelling: str, tmp_path: Path) -> None:
+    model = tiny_gemma_vision.gemma3_vision()
+    tensors = dict(model.tensors)
+    for old, new in SPELLINGS[spelling].items():
+        tensors = {name.replace(old, new, 1): x for name, x in tensors.items()}
+    assert spelling == "released" or tensors.keys() != model.tensors.keys()
+    named = TinyModel(model.name, model.config, tensors)
+    loaded = load_model(str(tiny_gemma_vision.write(named, tmp_path)))
+    own = loaded.tower
+    assert own is not None
+    bind(build_tower(own), loaded.source, lambda tensor: not own.has(tensor))
+    facts = model_facts(loaded)
+    assert facts.weight_bytes == 4 * sum(x.size for x in tensors.values())
+    assert facts.span_tokens == tiny_gemma_vision.N_TOKENS
+
+
+def test_a_window_smaller_than_an_image_is_refused(tmp_path: Path) -> None:
+    model = tiny_gemma_vision.gemma3_vision(sliding_window=3)
+    with pytest.raises(ModelError, match="windows of 3 tokens, expected at least the 4 of an image"):
+        load_model(str(tiny_gemma_vision.write(model, tmp_path)))
+
+
+REFUSED: Mapping[str, tuple[dict[str, object], dict[str, object], str]] = {
+    "pan and scan": ({"do_pan_and_scan": True}, {}, "do_pan_and_scan is True"),
+    "not square": ({"size": {"height": 32, "width": 64}}, {}, "width is 64"),
+    "another size": ({"size": {"height": 64, "width": 64}}, {}, "the 32 pixels of vision_config"),
+    "rows": ({}, {"mm_tokens_per_image": 9}, "mm_tokens_per_image is 9"),
+    "no square": ({}, {"mm_tokens_per_image": 8}, "mm_tokens_per_image is 8"),
+    "a user's token": ({}, {"boi_token_index": 40}, "no special token 40"),
+    "no token": ({}, {"eoi_token_index": 10**6}, "no special token 1000000"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
+    processor, fields, why = REFUSED[name]
+    model = tiny_gemma_vision.gemma3_vision()
+    model = TinyModel(model.name, {**model.config, **fields}, model.tensors)
+    folder = tiny_gemma_vision.write(model, tmp_path, **processor)
+    with pytest.raises(ModelError, match=why):
+        load_text(open_model(folder))
+
+
+def test_the_processor_is_asked_for_the_rows_of_an_image(tmp_path: Path) -> None:
+    folder = tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), tmp_path)
+    (folder / "processor_config.json").write_text(json.dumps({"image_seq_length": 256}))
+    with pytest.raises(ModelError, match="image_seq_length is 256, expected the 4 rows"):
+        load_text(open_model(folder))
+
+
+def test_rows_are_means_of_their_patches() -> None:
+    tile = TileSpec(24, 4, 3, 1.0, (0.0,) * 3, (1.0,) * 3, averages=True)
+    grid = np.arange(36, dtype=np.float32).reshape(6, 6)
+    rows = grid.reshape(-1)[plain_positions(tile)][:, None]
+    expected = [[grid[y : y + 3, x : x + 3].mean()] for y in (0, 3) for x in (0, 3)]
+    assert_array_equal(joined(rows, tile), expected)
+    side_by_side = TileSpec(24, 4, 3, 1.0, (0.0,) * 3, (1.0,) * 3)
+    assert joined(rows, side_by_side).shape == (4, 9)
+
+
+def test_padded_heads() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(6, 4)
+    rows = padded_heads(from_floats(values), 2, 3, 5).decode()
+    assert_array_equal(rows.reshape(2, 5, 4)[:, :3], values.reshape(2, 3, 4))
+    assert not rows.reshape(2, 5, 4)[:, 3:].any()
+    bias = padded_heads(from_floats(values[:, 0]), 2, 3, 5).decode()
+    assert_array_equal(bias, rows[:, 0])
+    columns = padded_columns(from_floats(values.T), 2, 3, 5).decode()
+    assert_array_equal(columns, rows.T)
+
+
+def test_an_image_is_spelled_where_the_template_writes_it(tmp_path: Path) -> None:
+    """Line feeds around it join those of the template; what a user writes stands for none."""
+    text = load_text(written("gemma3_vision", tmp_path))
+    assert text.sight is not None
+    begin, image, end = (getattr(tiny_gemma_vision, x) for x in ("BEGIN", "IMAGE", "END"))
+    part, words = {"type": "image"}, {"type": "text", "text": "<start_of_image><image_soft_token>"}
+    for content in ([part], [words, part], [part, words]):
+        ids = text.template.encode([{"role": "user", "content": content}])
+        assert [ids.count(x) for x in (begin, image, end)] == [1, 1, 1]
+        at = ids.index(image)
+        assert ids[at - 1 : at + 2] == [begin, image, end]
+        lines = "\n\n\n" if content[0] is part else "\n\n"
+        before = text.tokenizer.encode(lines, add_special=False)
+        assert ids[at - 1 - len(before) : at - 1] == before
+    assert text.template.encode([{"role": "user", "content": "<start_of_image>"}]).count(begin) == 0
