@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from tests import tiny
+from tests import tiny, tiny_scan
 from tests.tiny import Array, TinyModel, uniform
 
 PATCH, FOLD, FRAMES = 4, 2, 2
@@ -58,22 +59,56 @@ def qwen3_vl(vision: Mapping[str, object] = VISION, **text_config: object) -> Ti
     """``text_config``: fields of the language model."""
     rope = {"rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": True}
     text = tiny.qwen3(vocab_size=VOCAB, rope_scaling=rope, **text_config)
+    text = replace(text, config={**text.config, "model_type": "qwen3_vl_text"})
+    kind = {"architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl"}
+    return _seeing("tiny-qwen3-vl", kind, text, vision)
+
+
+def _seeing(
+    name: str, kind: Mapping[str, object], text: TinyModel, vision: Mapping[str, object]
+) -> TinyModel:
+    """``text`` with a tower, and with tokens for images."""
     config: dict[str, object] = {
-        "architectures": ["Qwen3VLForConditionalGeneration"],
-        "model_type": "qwen3_vl",
+        **kind,
         "image_token_id": IMAGE,
         "video_token_id": IMAGE + 1,
         "vision_start_token_id": IMAGE + 2,
         "vision_end_token_id": IMAGE + 3,
         "tie_word_embeddings": False,
-        "text_config": {**text.config, "model_type": "qwen3_vl_text"},
+        "text_config": text.config,
         "vision_config": dict(vision),
     }
     named = {
         key if key == "lm_head.weight" else key.replace("model.", "model.language_model.", 1): x
         for key, x in text.tensors.items()
     }
-    return TinyModel("tiny-qwen3-vl", config, named | _tower(vision))
+    for key in ("model.language_model.embed_tokens.weight", "lm_head.weight"):
+        named[key] = uniform(f"{name}/{key}", (VOCAB, HIDDEN), 0.4)
+    return TinyModel(name, config, named | _tower(vision))
+
+
+_ROPE = {
+    **{"mrope_section": [2, 1, 1], "mrope_interleaved": True, "rope_type": "default"},
+    **{"rope_theta": 20000.0, "partial_rotary_factor": 0.25},
+}
+
+
+def qwen3_5_vl(**text_config: object) -> TinyModel:
+    """Delta nets in most layers; no rows of the tower are added."""
+    text = tiny_scan.qwen3_5(rope_parameters=_ROPE, vocab_size=VOCAB, **text_config)
+    return _qwen3_5("tiny-qwen3-5-vl", "Qwen3_5", "qwen3_5", text)
+
+
+def qwen3_5_moe_vl(**text_config: object) -> TinyModel:
+    """The same with experts."""
+    text = tiny_scan.qwen3_5_moe(rope_parameters=_ROPE, vocab_size=VOCAB, **text_config)
+    return _qwen3_5("tiny-qwen3-5-moe-vl", "Qwen3_5Moe", "qwen3_5_moe", text)
+
+
+def _qwen3_5(name: str, architecture: str, model_type: str, text: TinyModel) -> TinyModel:
+    named = {"architectures": [f"{architecture}ForConditionalGeneration"]}
+    vision = {**VISION, "model_type": model_type, "deepstack_visual_indexes": []}
+    return _seeing(name, {**named, "model_type": model_type}, text, vision)
 
 
 def _tower(vision: Mapping[str, object]) -> dict[str, Array]:

@@ -55,6 +55,9 @@ MODELS: Mapping[str, Model] = {
     "qwen3_vl": Model(
         tiny_qwen_vl.qwen3_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
     ),
+    "qwen3_5_vl": Model(
+        tiny_qwen_vl.qwen3_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
+    ),
 }
 
 
@@ -70,6 +73,7 @@ class Case:
             tile=tower.tile,
             windows=model.windows,
             span_tokens=spans,
+            state_bytes=sum(seeing.model.config.state_bytes),
         )
         rng = random.Random(5)
         self.requests: list[EngineRequest] = []
@@ -118,6 +122,7 @@ TOGETHER = (
     [
         *((name, x) for name in ("smolvlm", "qwen3_vl") for x in CHOSEN),
         *(("gemma3", x) for x in TOGETHER),
+        *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

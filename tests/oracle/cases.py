@@ -92,6 +92,8 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
     "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
+    "tiny_qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
+    "tiny_qwen3_5_moe_vl": tiny_qwen_vl.qwen3_5_moe_vl,
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
 }
 

@@ -31,7 +31,10 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 SIZES = ((1, 1), (3, 500), (200, 2), (160, 120), (83, 177), (64, 64), (65, 64), (300, 290))
 WAYS = (Resizing(8, 128, 1920, 3), Resizing(28, 56**2, 20 * 28**2, 3), Resizing(32, 4096, 65536, 2))
 MEAN, STD = (0.5, 0.4, 0.6), (0.5, 0.3, 0.7)
-MODELS: dict[str, Callable[[], TinyModel]] = {"qwen3_vl": tiny_qwen_vl.qwen3_vl}
+MODELS: dict[str, Callable[[], TinyModel]] = {
+    "qwen3_vl": tiny_qwen_vl.qwen3_vl,
+    "qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
+}
 
 
 def qwen(name: str) -> Any:

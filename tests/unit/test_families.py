@@ -146,6 +146,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     ),
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
+    "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA),
+    "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA),
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3
     ),

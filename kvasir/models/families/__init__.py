@@ -52,6 +52,7 @@ from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_5_moe import QWEN3_5_MOE
+from kvasir.models.families.qwen3_5_vl import QWEN3_5_MOE_VL, QWEN3_5_VL
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.qwen3_next import QWEN3_NEXT
 from kvasir.models.families.qwen3_vl import QWEN3_VL
@@ -75,5 +76,5 @@ FAMILIES = (
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
-    *(SMOLVLM, GEMMA3_VISION, QWEN3_VL),
+    *(SMOLVLM, GEMMA3_VISION, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
 )
