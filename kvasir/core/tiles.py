@@ -51,6 +51,8 @@ class TileSpec:
     std: tuple[float, float, float]
     averages: bool = False
     """What becomes one row is the mean of its patches, not all of them side by side."""
+    n_first: int = 0
+    """Rows of the encoder before those of patches, which are dropped behind it."""
 
     @property
     def side(self) -> int:
@@ -65,6 +67,11 @@ class TileSpec:
     def n_tokens(self) -> int:
         """Rows of a tile, each in place of a token's embedding."""
         return self.n_patches // self.fold**2
+
+    @property
+    def n_encoded(self) -> int:
+        """Rows of the encoder."""
+        return self.n_first + self.n_patches
 
     @property
     def n_joined(self) -> int:
@@ -82,7 +89,7 @@ class TileSpec:
         return CHANNELS * self.size**2
 
 
-class Slicing(msgspec.Struct, frozen=True):
+class Slicing(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a model cuts images into tiles."""
 
     tile: int
@@ -93,9 +100,15 @@ class Slicing(msgspec.Struct, frozen=True):
     """Whether there are more tiles than one of the whole image."""
     resample: int
     """Pillow's number of the filter."""
+    least: int = 0
+    """Tiles of an image that is cut by its shape, the whole not counted."""
+    most: int = 0
+    """The same; 0: it is not cut so."""
 
     @property
     def n_most(self) -> int:
         """Tiles of one image."""
+        if self.most:
+            return self.most + 1
         side = ceil(min(self.longest + 1, MAX_SIDE) / self.tile)
         return side**2 + 1 if self.splits else 1

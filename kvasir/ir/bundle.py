@@ -43,7 +43,7 @@ class Tower(msgspec.Struct, frozen=True):
     embeddings."""
     tile: TileSpec
     positions: NDArray[np.int32]
-    """[n_patches]: of each patch its place in the table of positions."""
+    """[n_encoded]: of each row its place in the table of positions."""
 
     @property
     def name(self) -> str:

@@ -14,14 +14,18 @@ from kvasir.ir.program import FloatArray
 
 
 def patches(pixels: bytes, tile: TileSpec) -> FloatArray:
-    """f32 [n_patches, n_columns] of ``Media.pixels``: of each patch all reds, row by row, then all
-    greens, then all blues; each rounded after the factor, the mean and the deviation."""
+    """f32 [n_encoded, n_columns] of ``Media.pixels``: of each patch all reds, row by row, then all
+    greens, then all blues; each rounded after the factor, the mean and the deviation. Before them
+    zeros in the rows of no patch."""
     n, fold, patch = tile.side // tile.fold, tile.fold, tile.patch
     levels = np.frombuffer(pixels, np.uint8).reshape(n, fold, patch, n, fold, patch, CHANNELS)
     order = levels.transpose(0, 3, 1, 4, 6, 2, 5).reshape(tile.n_patches, CHANNELS, patch**2)
     table = _values(tile)
     channels = [table[c][order[:, c]] for c in range(CHANNELS)]
-    return np.concatenate(channels, axis=1)
+    rows = np.concatenate(channels, axis=1)
+    if not tile.n_first:
+        return rows
+    return np.concatenate([np.zeros((tile.n_first, tile.n_columns), np.float32), rows])
 
 
 def _values(tile: TileSpec) -> FloatArray:
@@ -33,8 +37,9 @@ def _values(tile: TileSpec) -> FloatArray:
 
 
 def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
-    """f32 [n_tokens, columns x n_joined] of the encoder's rows [n_patches, columns]: side by side,
+    """f32 [n_tokens, columns x n_joined] of the encoder's rows [n_encoded, columns]: side by side,
     or means, whose sums go from patch to patch."""
+    rows = rows[tile.n_first :]
     if not tile.averages:
         return rows.reshape(tile.n_tokens, -1)
     parts = rows.reshape(tile.n_tokens, tile.fold**2, -1)
@@ -46,9 +51,11 @@ def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
 
 
 def plain_positions(tile: TileSpec) -> NDArray[np.int32]:
-    """i32 [n_patches]: of each patch its row in a table of as many, from the top, row by row."""
-    grid = np.arange(tile.n_patches, dtype=np.int32).reshape(tile.side, tile.side)
-    return _in_order(grid, tile)
+    """i32 [n_encoded]: of each patch its row in a table of as many, from the top, row by row; rows of
+    no patch come first."""
+    places = np.arange(tile.n_encoded, dtype=np.int32)
+    first, grid = places[: tile.n_first], places[tile.n_first :].reshape(tile.side, tile.side)
+    return np.concatenate([first, _in_order(grid, tile)])
 
 
 def positions(tile: TileSpec, trained: int) -> NDArray[np.int32]:

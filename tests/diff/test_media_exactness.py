@@ -18,7 +18,7 @@ from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
-from tests import tiny_gemma_vision, tiny_vision
+from tests import tiny_gemma_vision, tiny_internvl, tiny_vision
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
@@ -50,6 +50,9 @@ MODELS: Mapping[str, Model] = {
         tiny_gemma_vision.VOCAB,
         tiny_gemma_vision.IMAGE,
         (8,),
+    ),
+    "internvl": Model(
+        tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
     ),
 }
 
@@ -101,6 +104,7 @@ CHOSEN = (
     *(CACHE_VARIANTS[10], CACHE_VARIANTS[14], CACHE_VARIANTS[17]),
     *(FORK_VARIANTS[0], FORK_VARIANTS[1], DISK_VARIANTS[1], DISK_VARIANTS[2]),
 )
+FEW = (VARIANTS[12], CACHE_VARIANTS[5], FORK_VARIANTS[0])
 TOGETHER = (
     *(VARIANTS[6], VARIANTS[9], VARIANTS[12], VARIANTS[18], VARIANTS[22]),
     *(CACHE_VARIANTS[2], CACHE_VARIANTS[5], CACHE_VARIANTS[7], CACHE_VARIANTS[16]),
@@ -111,7 +115,7 @@ TOGETHER = (
 
 @pytest.mark.parametrize(
     ("name", "variant"),
-    [*(("smolvlm", x) for x in CHOSEN), *(("gemma3", x) for x in TOGETHER)],
+    [*(("smolvlm", x) for x in CHOSEN), *(("gemma3", x) for x in TOGETHER), *(("internvl", x) for x in FEW)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_answers_do_not_depend_on_how_they_are_computed(

@@ -10,6 +10,7 @@ from tests import (
     tiny_gemma,
     tiny_gemma_vision,
     tiny_hybrid,
+    tiny_internvl,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -91,6 +92,8 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
+    "tiny_internvl": tiny_internvl.internvl,
+    "tiny_internvl_qwen3": tiny_internvl.internvl_qwen3,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

@@ -62,7 +62,7 @@ def check(
     return least
 
 
-SEEING = {"tiny_smolvlm", "tiny_gemma3_vision"}
+SEEING = {"tiny_smolvlm", "tiny_gemma3_vision", "tiny_internvl", "tiny_internvl_qwen3"}
 """Their folders need files of images, too: ``test_images`` has them."""
 
 

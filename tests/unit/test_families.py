@@ -31,6 +31,7 @@ from tests import (
     tiny_gemma,
     tiny_gemma_vision,
     tiny_hybrid,
+    tiny_internvl,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -144,6 +145,12 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         time_step_limit=[0.1, 0.6],
     ),
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
+    "internvl_qwen2": lambda: tiny_internvl.internvl(
+        layer_types=_TYPES, tie_word_embeddings=False, **_WINDOWS
+    ),
+    "internvl_qwen3": lambda: tiny_internvl.internvl_qwen3(
+        attention_bias=True, layer_types=_TYPES, **_WINDOWS
+    ),
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3
     ),

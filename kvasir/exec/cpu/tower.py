@@ -13,7 +13,7 @@ from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
-from kvasir.ir.bundle import PATCHES, TARGET, Tower, as_bundle
+from kvasir.ir.bundle import IS_MEDIA, PATCHES, TARGET, Tower, as_bundle
 from kvasir.ir.program import FloatArray, Program
 from kvasir.ir.tiles import joined, patches
 
@@ -26,7 +26,7 @@ class LoweredTower:
 
     @classmethod
     def of(cls, tower: Tower) -> LoweredTower:
-        n_rows = tower.tile.n_patches, tower.tile.n_tokens
+        n_rows = tower.tile.n_encoded, tower.tile.n_tokens
         both = zip(tower.programs, n_rows, strict=True)
         encoder, connector = (lower(x, max_tokens=n, logits_tile=1)[TARGET] for x, n in both)
         return cls(tower, encoder, connector)
@@ -42,13 +42,13 @@ class NativeTower:
     def __init__(self, lowered: LoweredTower, machine: Machine) -> None:
         tower = lowered.tower
         self._tile = tile = tower.tile
-        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tile.n_patches)
+        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tile.n_encoded)
         self._encoder.arrays["pos"][:] = tower.positions
         self._connector = _Rows(tower.connector, lowered.connector, machine, tile.n_tokens)
 
     def rows(self, media: Media) -> FloatArray:
         """f32 [n_tokens, columns of an embedding]."""
-        rows = self._encoder.run(patches(media.pixels, self._tile))
+        rows = self._encoder.run(patches(media.pixels, self._tile), self._tile.n_first)
         return self._connector.run(joined(rows, self._tile))
 
 
@@ -64,10 +64,15 @@ class _Rows:
         self._native = memory.program(machine, program, lowered, self.arrays, 1)
         self._in = memory.floats(lowered, PATCHES)
         self._out = memory.floats(lowered, program.outputs[0])
+        has_first = IS_MEDIA in program.inputs
+        self._first = memory.integers(lowered, IS_MEDIA) if has_first else None
         self._n = n
 
-    def run(self, rows: FloatArray) -> FloatArray:
+    def run(self, rows: FloatArray, n_first: int = 0) -> FloatArray:
+        """``n_first``: rows that are made of none."""
         self._in[:] = rows
+        if self._first is not None:
+            self._first[:] = np.arange(self._n) < n_first
         self._native.run(self._n, 1, 0)
         return self._out.copy()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvasir.core.errors import KvasirError
 from kvasir.core.tiles import Media
 from kvasir.exec.reference.interpreter import interpret
-from kvasir.ir.bundle import PATCHES, Tower
+from kvasir.ir.bundle import IS_MEDIA, PATCHES, Tower
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
 from kvasir.ir.tiles import joined, patches
@@ -51,7 +51,13 @@ class ReferenceTower:
         """f32 [n_tokens, columns of an embedding]."""
         tile = self.tower.tile
         at = np.array(self.tower.positions)
-        given = {"positions": at, "ends": np.full(tile.n_patches, tile.n_patches, np.int32)}
+        n, places = tile.n_encoded, np.arange(tile.n_encoded)
+        given: dict[str, Rows] = {
+            "positions": at,
+            "ends": np.full(n, n, np.int32),
+            "types": np.zeros(n, np.int32),
+            IS_MEDIA: (places < tile.n_first).astype(np.int32),
+        }
         rows = self._run(self.tower.encoder, patches(media.pixels, tile), given)
         return self._run(self.tower.connector, joined(rows, tile), {})
 
