@@ -19,7 +19,7 @@ from kvasir.ir.bundle import Bundle
 from kvasir.ir.pool import with_pool
 from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model
-from kvasir.models.tower import build_tower
+from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 from tests.native import BEST
 

@@ -56,6 +56,7 @@ def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
         "num_attention_heads": 2,
         "image_size": TILE,
         "patch_size": PATCH,
+        "layer_norm_eps": 1e-5,
         "vision_use_head": False,
     }
     config: dict[str, object] = {

@@ -60,6 +60,7 @@ def smolvlm(
         "num_attention_heads": 2,
         "image_size": trained,
         "patch_size": patch,
+        "layer_norm_eps": 1e-5,
     }
     config: dict[str, object] = {
         "architectures": ["SmolVLMForConditionalGeneration"],

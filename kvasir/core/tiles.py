@@ -66,6 +66,8 @@ class TileSpec:
     """Of a film that a patch is of: an image is that many equal ones."""
     averages: bool = False
     """What becomes one row is the mean of its patches, not all of them side by side."""
+    n_first: int = 0
+    """Rows of the encoder before those of patches, which are dropped behind it."""
 
     @property
     def side(self) -> int:
@@ -81,6 +83,11 @@ class TileSpec:
     def n_tokens(self) -> int:
         """Rows of a tile, each in place of a token's embedding; at most."""
         return self.n_patches // self.fold**2
+
+    @property
+    def n_encoded(self) -> int:
+        """Rows of the encoder."""
+        return self.n_first + self.n_patches
 
     @property
     def n_joined(self) -> int:
@@ -125,7 +132,7 @@ class TileSpec:
         return lines * self.fold, columns * self.fold
 
 
-class Slicing(msgspec.Struct, frozen=True, tag="slicing"):
+class Slicing(msgspec.Struct, frozen=True, omit_defaults=True, tag="slicing"):
     """How a model cuts images into tiles."""
 
     tile: int
@@ -136,10 +143,16 @@ class Slicing(msgspec.Struct, frozen=True, tag="slicing"):
     """Whether there are more tiles than one of the whole image."""
     resample: int
     """Pillow's number of the filter."""
+    least: int = 0
+    """Tiles of an image that is cut by its shape, the whole not counted."""
+    most: int = 0
+    """The same; 0: it is not cut so."""
 
     @property
     def n_most(self) -> int:
         """Tiles of one image."""
+        if self.most:
+            return self.most + 1
         side = ceil(min(self.longest + 1, MAX_SIDE) / self.tile)
         return side**2 + 1 if self.splits else 1
 

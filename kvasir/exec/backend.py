@@ -21,7 +21,7 @@ from kvasir.ir.program import Program
 from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 from kvasir.models.rope import rope_digest
-from kvasir.models.tower import build_tower
+from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 
 ARITHMETIC = 3

@@ -72,7 +72,7 @@ class Tower(msgspec.Struct, frozen=True):
     ``PATCHES`` to rows that stand in place of embeddings, from others to ``deep_media``."""
     tile: TileSpec
     positions: NDArray[np.int32]
-    """[n_patches]: of each patch its place in the table of positions; of tiles of one size."""
+    """[n_encoded]: of each row its place in the table of positions; of tiles of one size."""
     side: int = 0
     """Positions of a side of the table, between which patches are; of tiles of any size."""
 

@@ -13,23 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.tiles import CHANNELS, Media, TileSpec
-from kvasir.ir.bundle import CORNERS, ROPE_POSITIONS, SHARES, Tower
+from kvasir.ir.bundle import CORNERS, IS_MEDIA, ROPE_POSITIONS, SHARES, Tower
 from kvasir.ir.program import FloatArray
 
 Ints = NDArray[np.int32]
 
 
 def patches(media: Media, tile: TileSpec) -> FloatArray:
-    """f32 [patches, n_columns] of a tile: of each patch all reds, row by row, as often as it has
-    frames, then all greens, then all blues; each rounded after the factor, the mean and the
-    deviation."""
+    """f32 [rows, n_columns] of a tile: of each patch all reds, row by row, as often as it has frames,
+    then all greens, then all blues; each rounded after the factor, the mean and the deviation. Before
+    them zeros in the rows of no patch."""
     (lines, columns), fold, patch = media.grid, tile.fold, tile.patch
     shape = lines, fold, patch, columns, fold, patch, CHANNELS
     levels = np.frombuffer(media.pixels, np.uint8).reshape(shape)
     order = levels.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, CHANNELS, patch**2)
     table = _values(tile)
     channels = [table[c][order[:, c]] for c in range(CHANNELS) for _ in range(tile.frames)]
-    return np.concatenate(channels, axis=1)
+    rows = np.concatenate(channels, axis=1)
+    if not tile.n_first:
+        return rows
+    return np.concatenate([np.zeros((tile.n_first, tile.n_columns), np.float32), rows])
 
 
 def _values(tile: TileSpec) -> FloatArray:
@@ -41,8 +44,9 @@ def _values(tile: TileSpec) -> FloatArray:
 
 
 def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
-    """f32 [tokens, columns x n_joined] of the encoder's rows [patches, columns]: side by side,
+    """f32 [tokens, columns x n_joined] of the encoder's rows [rows, columns]: side by side,
     or means, whose sums go from patch to patch."""
+    rows = rows[tile.n_first :]
     if not tile.averages:
         return rows.reshape(len(rows) // tile.fold**2, -1)
     parts = rows.reshape(len(rows) // tile.fold**2, tile.fold**2, -1)
@@ -54,10 +58,11 @@ def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
 
 
 def plain_positions(tile: TileSpec) -> Ints:
-    """i32 [n_patches]: of each patch its row in a table of as many, from the top, row by row."""
-    grid = np.arange(tile.n_patches, dtype=np.int32).reshape(tile.side, tile.side)
-    found: Ints = _folded(grid, tile.fold)
-    return found
+    """i32 [n_encoded]: of each patch its row in a table of as many, from the top, row by row; rows of
+    no patch come first."""
+    places = np.arange(tile.n_encoded, dtype=np.int32)
+    first, grid = places[: tile.n_first], places[tile.n_first :].reshape(tile.side, tile.side)
+    return np.concatenate([first, _folded(grid, tile.fold)])
 
 
 def positions(tile: TileSpec, trained: int) -> Ints:
@@ -75,9 +80,12 @@ def positions(tile: TileSpec, trained: int) -> Ints:
 def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, Ints | FloatArray]:
     """What the encoder of a tower reads of an image beside its patches, by name."""
     lines, columns = tower.tile.patches_of(media)
-    n = lines * columns
+    n_first = tower.tile.n_first
+    n = n_first + lines * columns
     found: dict[str, Ints | FloatArray] = {"ends": np.full(n, n, np.int32)}
     if tower.tile.size:
+        is_first = (np.arange(n) < n_first).astype(np.int32)
+        found |= {"types": np.zeros(n, np.int32), IS_MEDIA: is_first}
         return found | {"positions": np.array(tower.positions)}
     fold = tower.tile.fold
     found[ROPE_POSITIONS] = _grid_positions(lines, columns, fold)

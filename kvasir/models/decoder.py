@@ -157,6 +157,9 @@ class _Block:
         y = body(self._norm(x, f"{part}_norm") if has_norm else x)
         if config.block.post_norms:
             y = self._norm(y, f"{part}_post_norm")
+        if config.block.part_scales:
+            factor = self._weight(f"{part}_scale", (config.hidden_size,))
+            y = self.builder.op("weigh", (y,), self._value(f"{part}.weighed"), (factor,))
         return self._add(x, y, part)
 
     def _normed_sum(self, x: str, y: str, part: str) -> str:

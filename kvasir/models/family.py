@@ -121,34 +121,47 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
-class TowerSpec(msgspec.Struct, frozen=True):
+class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What distinguishes the tower of a family that sees images (``models.tower``)."""
 
     encoders: tuple[str, ...]
     """Begin names of tensors of its encoder, as one file or another spells them."""
     connectors: tuple[str, ...]
     """The same of what makes its rows those of the language model."""
+    block: BlockSpec
+    """Flags of the encoder."""
     fields: Mapping[str, ModelField]
     """Of ``vision_config``."""
+    tensors: Mapping[str, TensorNames]
+    """Weights of the encoder, those of layers behind ``layers`` and a number."""
     connector: Mapping[str, TensorNames]
     """Weights of the connector."""
     image: ModelField
-    """The token that stands for a row."""
-    is_whole: bool = False
-    """An image is one tile, whose rows are means of patches; else it is cut into tiles and one of the
-    whole, whose rows are patches side by side."""
+    """The token that stands for a row, in config.json."""
+    layers: str = "encoder.layers"
+    cuts: str = "grid"
+    """How an image becomes tiles: "grid", cut into whole tiles of a fixed longer side, and one of
+    the whole behind them; "shape", the same of as many as come near its shape; "whole", that one
+    alone, whose rows are means of patches, not patches side by side."""
+    harmless: Mapping[str, tuple[object, ...]] = MappingProxyType({})
+    """Of ``vision_config``, as in ``Family``."""
+    above: Mapping[str, tuple[object, ...]] = MappingProxyType({})
+    """Of config.json itself."""
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    """Of channels, in processors that do not say it."""
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
 
     @property
-    def tensors(self) -> tuple[str, ...]:
-        """Begin their names."""
+    def prefixes(self) -> tuple[str, ...]:
+        """Begin names of tensors."""
         return self.encoders + self.connectors
 
 
 class QwenTowerSpec(msgspec.Struct, frozen=True):
     """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
 
-    tensors: tuple[str, ...]
-    """Begin their names."""
+    prefixes: tuple[str, ...]
+    """Begin names of tensors, as one file or another spells them."""
     taps: tuple[int, ...] = ()
     """Layers whose rows are merged beside the last ones, in a file that does not say it."""
 
@@ -187,4 +200,4 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def tower_tensors(self) -> tuple[str, ...]:
         """Begin names of tensors of the tower."""
-        return () if self.tower is None else self.tower.tensors
+        return () if self.tower is None else self.tower.prefixes

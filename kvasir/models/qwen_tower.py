@@ -87,7 +87,7 @@ class QwenTower:
 
     def has(self, tensor: str) -> bool:
         """Whether a tensor is of the tower."""
-        return tensor.startswith(self.spec.tensors)
+        return tensor.startswith(self.spec.prefixes)
 
     def build(self) -> Tower:
         """The raw programs."""
@@ -239,7 +239,7 @@ def _connector(config: QwenTower) -> Program:
 
 
 def _weight_of(config: QwenTower) -> Callable[[str, tuple[int, ...]], Weight]:
-    (base, *_) = config.spec.tensors
+    (base, *_) = config.spec.prefixes
 
     def weight(name: str, shape: tuple[int, ...]) -> Weight:
         matrix = name.removesuffix(".bias")

@@ -68,6 +68,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     norms them, too, and each expert has a factor."""
     layer_scale: bool = False
     """What a block gives has a factor."""
+    part_scales: bool = False
+    """What attention and the MLP give has a factor of each column."""
 
     @property
     def sees_ahead(self) -> bool:

@@ -1,54 +1,36 @@
-"""The tower of a model that sees images, from its config: SigLIP, and what makes its rows those of
-the language model."""
+"""The tower of a model that sees images, from its config: an encoder of patches, and what makes its
+rows those of the language model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
 
-import numpy as np
 from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
 from kvasir.core.tiles import CHANNELS, MAX_SIDE, Preparing, Slicing, TileSpec
-from kvasir.ir.builder import Builder
-from kvasir.ir.bundle import PATCHES, Tower
-from kvasir.ir.program import Program, Transform, Weight
-from kvasir.ir.tiles import plain_positions, positions
-from kvasir.models.decoder import record_blocks
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, QwenTowerSpec, TensorNames, TowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
-from kvasir.models.parts import record_linear, record_norm
 from kvasir.models.qwen_tower import QwenTower, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
 
 MAX_TILE = 1024
 """Pixels of a side."""
+MAX_TILES = 64
+"""Of one image."""
 HEAD_STEP = 16
 """Heads are padded to a multiple of this many numbers, which all executors take."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
-_SOFT_NORM, _PROJ = "tower.soft_norm", "tower.proj"
-_TOP: Mapping[str, str] = {
-    "tower.patch": "embeddings.patch_embedding",
-    "tower.positions": "embeddings.position_embedding",
-    "tower.norm": "post_layernorm",
-}
-"""Of the encoder."""
-_NAMES: Mapping[str, str] = {
-    "attn_norm": "layer_norm1",
-    "mlp_norm": "layer_norm2",
-    "q": "self_attn.q_proj",
-    "k": "self_attn.k_proj",
-    "v": "self_attn.v_proj",
-    "o": "self_attn.out_proj",
-    "up": "mlp.fc1",
-    "down": "mlp.fc2",
-}
-"""Of a layer."""
+_ACTS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_SIZES = {"whole": 224, "shape": 384}
+"""Pixels of a side of a tile, in processors that do not say it."""
+_FILTERS = {"grid": 1, "whole": 2, "shape": 3}
+"""Pillow's numbers of filters, of these."""
 _FIXED: Mapping[str, object] = {
     "do_rescale": True,
     "do_normalize": True,
@@ -99,7 +81,7 @@ def processor_of(source: ModelSource) -> Keys:
 
 
 def seeing_family(source: ModelSource) -> Family | None:
-    """The family of a model that has a tower; None of any other."""
+    """A family of a model that has a tower, with that tower; None of any other."""
     said = source.config.get("architectures") if source.kind == "hf" else None
     names = {str(name) for name in said} if isinstance(said, list) else set()
     found = (family for family in FAMILIES if family.tower and names & {*family.architectures})
@@ -138,14 +120,15 @@ def slicing_of(source: ModelSource) -> Preparing:
     for name, value in _FIXED.items():
         keys.refuse(name, value)
     tile = _tile_size(keys, spec)
-    if spec.is_whole:
-        return Slicing(tile, 0, False, keys.integer("resample", 2, least=0, most=5))
-    return Slicing(
-        tile,
-        _edge(keys, "size", 4 * 364, MAX_SIDE),
-        keys.flag("do_image_splitting", True),
-        keys.integer("resample", 1, least=0, most=5),
-    )
+    resample = keys.integer("resample", _FILTERS[spec.cuts], least=0, most=5)
+    if spec.cuts == "whole":
+        return Slicing(tile, 0, False, resample)
+    if spec.cuts == "shape":
+        least = keys.integer("min_patches", 1, most=MAX_TILES)
+        most = keys.integer("max_patches", 12, least, MAX_TILES)
+        return Slicing(tile, 0, most > 1, resample, least, most)
+    longest = _edge(keys, "size", 4 * 364, MAX_SIDE)
+    return Slicing(tile, longest, keys.flag("do_image_splitting", True), resample)
 
 
 def read_tower(source: ModelSource, out_size: int) -> AnyTower:
@@ -157,63 +140,55 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     if (qwen := _qwen_spec(source)) is not None:
         return read_qwen_tower(qwen, vision, processor, out_size)
     family, spec = _family(source)
-    fields = Fields(replace(family, fields=spec.fields), vision, "hf")
-    hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
-    if hidden % heads:
-        raise fields.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
-    patch = fields.integer("patch", most=MAX_TILE)
-    trained = fields.integer("image", least=patch, most=MAX_TILE) // patch
-    size = _tile_size(processor, spec)
-    fold = _fold(keys, spec, size // patch)
-    if size % patch or (size // patch) % fold or (spec.is_whole and size // patch != trained):
-        wanted = f"tiles of a multiple of patch_size {patch} x scale_factor {fold}"
-        whole = f"the {trained * patch} pixels of vision_config"
-        name, wanted = ("size", whole) if spec.is_whole else ("max_image_size", wanted)
-        raise processor.error(name, size, wanted)
+    for name, values in spec.above.items():
+        keys.refuse(name, *values)
+    fields = Fields(replace(family, fields=spec.fields, harmless=spec.harmless), vision, "hf")
+    fields.refuse_others()
+    patch, size = _side(fields, "patch", 1), _tile_size(processor, spec)
+    trained, fold = _side(fields, "image", patch) // patch, _fold(keys, spec, size // patch)
+    _check_tile(processor, spec, size, patch, fold, trained)
     tile = TileSpec(
         size,
         patch,
         fold,
         processor.number("rescale_factor", 1 / 255),
-        _channels(processor, "image_mean"),
-        _channels(processor, "image_std"),
-        averages=spec.is_whole,
+        _channels(processor, "image_mean", spec.mean),
+        _channels(processor, "image_std", spec.std),
+        averages=spec.cuts == "whole",
+        n_first=int("first" in spec.tensors),
     )
     if vision.integer("num_channels", CHANNELS) != CHANNELS:
         raise vision.error("num_channels", vision.raw("num_channels"), str(CHANNELS))
-    encoder, dim = _encoder_config(fields, vision, trained), hidden // heads
+    encoder, dim = _encoder(fields, spec, trained**2 + tile.n_first)
     return TowerConfig(spec, _bases(spec, source), encoder, dim, trained, out_size, tile)
 
 
-def _encoder_config(fields: Fields, vision: Keys, trained: int) -> ModelConfig:
+def _encoder(fields: Fields, spec: TowerSpec, n_positions: int) -> tuple[ModelConfig, int]:
+    """And the size of its heads, before they are padded."""
     hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
+    if hidden % heads:
+        raise fields.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
     dim, inner = hidden // heads, fields.integer("ffn_size")
-    padded = -(-dim // HEAD_STEP) * HEAD_STEP
-    vision.word("hidden_act", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
-    layer = LayerSpec(heads, heads, padded, inner, rope=NO_ROPE)
-    return ModelConfig(
-        family="siglip",
+    layer = LayerSpec(heads, heads, -(-dim // HEAD_STEP) * HEAD_STEP, inner, rope=NO_ROPE)
+    encoder = ModelConfig(
+        family="tower",
         kind="hf",
-        block=_BLOCK,
+        block=_block(fields, spec),
         vocab_size=0,
         hidden_size=hidden,
         layers=(layer,) * fields.integer("n_layers", most=MAX_LAYERS),
-        max_positions=trained**2,
-        norm_eps=vision.number("layer_norm_eps", 1e-6),
+        max_positions=n_positions,
+        norm_eps=fields.number("norm_eps"),
         attention_scale=float(dim**-0.5),
         ropes={},
     )
+    return encoder, dim
 
 
-_BLOCK = BlockSpec(
-    act="gelu_tanh",
-    gated=False,
-    norm="layer_bias",
-    both_ways=True,
-    qkv_bias=True,
-    o_bias=True,
-    mlp_bias=True,
-)
+def _block(fields: Fields, spec: TowerSpec) -> BlockSpec:
+    act = fields.word("act", [word for word, act in _ACTS.items() if act == spec.block.act])
+    has_bias = fields.flag("qkv_bias") if fields.has("qkv_bias") else spec.block.qkv_bias
+    return replace(spec.block, act=_ACTS[act], qkv_bias=has_bias)
 
 
 def _family(source: ModelSource) -> tuple[Family, TowerSpec]:
@@ -223,33 +198,68 @@ def _family(source: ModelSource) -> tuple[Family, TowerSpec]:
     return family, family.tower
 
 
+def tensor_of(names: TensorNames, base: str, end: str) -> str:
+    """To a name that ends in a point nothing is added."""
+    name = base + names.hf
+    return name.removesuffix(".") if name.endswith(".") else f"{name}.{end}"
+
+
 def _bases(spec: TowerSpec, source: ModelSource) -> tuple[str, str]:
     """As the file spells them."""
-    patch = f"{_TOP['tower.patch']}.weight"
-    names = tuple(_tensor(spec.connector[_PROJ], base, "weight") for base in spec.connectors)
-    encoders = (x for x in spec.encoders if x + patch in source.tensors)
-    both = zip(spec.connectors, names, strict=True)
-    connectors = (base for base, name in both if name in source.tensors)
-    return next(encoders, spec.encoders[0]), next(connectors, spec.connectors[0])
+    found = [
+        next((x for x in bases if tensor_of(names, x, "weight") in source.tensors), bases[0])
+        for bases, names in (
+            (spec.encoders, spec.tensors["patch"]),
+            (spec.connectors, spec.connector["proj"]),
+        )
+    ]
+    return found[0], found[1]
+
+
+def _check_tile(
+    processor: Keys, spec: TowerSpec, size: int, patch: int, fold: int, trained: int
+) -> None:
+    """Of ``trained`` positions of a side; others are between them in a grid alone."""
+    if spec.cuts != "grid" and size // patch != trained:
+        raise processor.error("size", size, f"the {trained * patch} pixels of vision_config")
+    if size % patch or (size // patch) % fold:
+        name, why = "max_image_size" if spec.cuts == "grid" else "size", f"patch_size {patch}"
+        raise processor.error(name, size, f"tiles of a multiple of {why} x scale_factor {fold}")
 
 
 def _tile_size(processor: Keys, spec: TowerSpec) -> int:
     """Pixels of a side."""
-    if not spec.is_whole:
+    if spec.cuts == "grid":
         return _edge(processor, "max_image_size", 364, MAX_TILE)
     table = processor.table("size")
     if table is None:
-        return 224
+        return _SIZES[spec.cuts]
     height, width = (table.integer(x, most=MAX_TILE) for x in ("height", "width"))
     if height != width:
         raise table.error("width", width, f"the height, {height}")
     return height
 
 
+def _side(fields: Fields, name: str, least: int) -> int:
+    """Pixels of a side of a square, which some files say twice."""
+    key = fields.key(name)
+    if not isinstance(fields.keys.raw(key), list):
+        return fields.integer(name, least, MAX_TILE)
+    height, width = fields.keys.integers(key, 2, least, MAX_TILE)
+    if height != width:
+        raise fields.error(name, [height, width], "a square")
+    return height
+
+
 def _fold(keys: Keys, spec: TowerSpec, side: int) -> int:
     """Patches of a side of what becomes one row, of a tile with so many."""
-    if not spec.is_whole:
+    if spec.cuts == "grid":
         return keys.integer("scale_factor", 2, most=64)
+    if spec.cuts == "shape":
+        ratio = keys.number("downsample_ratio", 0.5, least=1 / 64, most=1.0)
+        if 1 / round(1 / ratio) != ratio:
+            raise keys.error("downsample_ratio", ratio, "one over a whole number")
+        return round(1 / ratio)
     n = keys.integer("mm_tokens_per_image", 256)
     rows = isqrt(n)
     if rows**2 != n or not side or side % rows:
@@ -262,87 +272,10 @@ def _edge(keys: Keys, name: str, default: int, most: int) -> int:
     return default if table is None else table.integer("longest_edge", default, most=most)
 
 
-def _channels(keys: Keys, name: str) -> tuple[float, float, float]:
+def _channels(
+    keys: Keys, name: str, default: tuple[float, float, float]
+) -> tuple[float, float, float]:
     if not keys.has(name):
-        return 0.5, 0.5, 0.5
+        return default
     red, green, blue = keys.numbers(name, CHANNELS)
     return red, green, blue
-
-
-def build_tower(config: AnyTower) -> Tower:
-    """The raw programs."""
-    if isinstance(config, QwenTower):
-        return config.build()
-    tile = config.tile
-    at = plain_positions(tile) if config.spec.is_whole else positions(tile, config.trained)
-    return Tower(_encoder(config), _connector(config), tile, at)
-
-
-def _encoder(config: TowerConfig) -> Program:
-    builder, encoder, tile = Builder("tower", _weight_of(config)), config.encoder, config.tile
-    patches = builder.input(PATCHES, ("T", tile.n_columns), "f32")
-    at = builder.input("positions", ("T",), "i32")
-    builder.input("ends", ("T",), "i32")
-    builder.constant(NO_ROPE, np.zeros((encoder.max_positions, 0), np.float32))
-    hidden = encoder.hidden_size
-    x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=True)
-    table = builder.weight("tower.positions", (encoder.max_positions, hidden))
-    position = builder.op("embed", (at,), "tower.x.positions", (table,), scale=1.0)
-    x = builder.op("add", (x, position), "tower.x")
-    x = record_blocks(builder, encoder, x, prefix="tower.")
-    x = record_norm(builder, encoder, x, "tower.norm", "tower.rows")
-    return builder.build((x,))
-
-
-def _connector(config: TowerConfig) -> Program:
-    builder = Builder("connector", _weight_of(config))
-    columns = config.encoder.hidden_size * config.tile.n_joined
-    x = builder.input(PATCHES, ("T", columns), "f32")
-    if _SOFT_NORM in config.spec.connector:
-        weight, eps = builder.weight(_SOFT_NORM, (columns,)), config.encoder.norm_eps
-        x = builder.op("norm", (x,), "tower.soft", (weight,), eps=eps, to="f32", block=0)
-    x = record_linear(builder, x, _PROJ, "tower.media", config.out_size)
-    return builder.build((x,))
-
-
-def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:
-    encoder, connector = config.bases
-
-    def weight(name: str, shape: tuple[int, ...]) -> Weight:
-        matrix = name.removesuffix(".bias")
-        end = "weight" if matrix == name else "bias"
-        names = config.spec.connector.get(matrix)
-        if names is not None:
-            steps = tuple(Transform(step, ()) for step in names.hf_step.split())
-            return Weight(name, shape, (_tensor(names, connector, end),), steps)
-        if matrix in _TOP:
-            tensor = _TOP[matrix]
-        else:
-            _, _, layer, part = matrix.split(".")
-            tensor = f"encoder.layers.{layer}.{_NAMES[part]}"
-        return Weight(name, shape, (f"{encoder}{tensor}.{end}",), _steps(config, name))
-
-    return weight
-
-
-def _tensor(names: TensorNames, base: str, end: str) -> str:
-    """To a name that ends in a point nothing is added."""
-    name = base + names.hf
-    return name.removesuffix(".") if name.endswith(".") else f"{name}.{end}"
-
-
-def _steps(config: TowerConfig, name: str) -> tuple[Transform, ...]:
-    """From a tensor to the weight."""
-    if name == "tower.patch":
-        return (Transform("patch_rows", (config.tile.patch,)),)
-    layer, part = config.encoder.layers[0], name.partition(".layers.")[2].partition(".")[2]
-    step = _PADDED.get(part) if layer.head_dim != config.head_dim else None
-    sizes = layer.n_heads, config.head_dim, layer.head_dim
-    return () if step is None else (Transform(step, sizes),)
-
-
-_PADDED: Mapping[str, str] = {
-    **dict.fromkeys(("q", "k", "v", "q.bias", "k.bias", "v.bias"), "padded_heads"),
-    "o": "padded_columns",
-}
-"""Parts of a layer that have heads, and the step that pads them."""

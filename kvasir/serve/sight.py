@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kvasir.core.errors import ModelError, RequestError
 from kvasir.core.tiles import Preparing
 from kvasir.tokenizer.tokenizer import Tokenizer
-from kvasir.vision.messages import Read, Whole
+from kvasir.vision.messages import Tiles
 from kvasir.vision.placeholders import Ids, Placeholders, written
 from kvasir.weights.source import ModelSource
 
@@ -39,28 +40,32 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
         return None
     keys = Keys(source.config, f"{source.path}: config.json")
     if isinstance(family.tower, QwenTowerSpec):
-        image = _Image(source, tokenizer, keys.integer("image_token_id", least=0), n_tokens_of(source))
+        token = keys.integer("image_token_id", least=0)
+        image = _Image(source, tokenizer, token, n_tokens_of(source))
         image.check(_PAD, 1)
-        return Sight(slicing_of(source), Placeholders(image.token, image.n_rows, image.of_whole))
+        alone = partial(image.of_all, (), ())
+        return Sight(slicing_of(source), Placeholders(token, image.n_rows, alone))
     spec = tower_spec(source)
     default = spec.image.default
     token = keys.integer(spec.image.hf, default if isinstance(default, int) else None, least=0)
     image = _Image(source, tokenizer, token, n_tokens_of(source))
-    if not spec.is_whole:
+    slicing, n_rows = slicing_of(source), image.n_rows
+    if spec.cuts == "grid":
         image.check_tiles()
-        return Sight(slicing_of(source), Placeholders(token, image.n_rows, image.of_tiles))
+        return Sight(slicing, Placeholders(token, n_rows, image.of_grid))
+    image.piece(token)
+    if spec.cuts == "shape":
+        return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, *image.around())))
     begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)
     spelled = f"\n\n{begin}{image.piece(token)}{end}\n\n"
     image.check(spelled, 1)
-    return Sight(
-        slicing_of(source),
-        Placeholders(token, image.n_rows, image.of_whole),
-        (begin, spelled),
-    )
+    return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled))
 
 
 _AROUND = ("boi_token_index", 255999), ("eoi_token_index", 256000)
 """Fields of config.json with the tokens before and behind an image that is one tile."""
+_NAMES_AROUND = ("start_image_token", "<img>"), ("end_image_token", "</img>")
+"""Fields of tokenizer_config.json with those around tiles by shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +100,21 @@ class _Image:
         for rows, columns in ((0, 0), (1, 2)):
             self.check(written(rows, columns, self.n_rows), (rows * columns + 1) * self.n_rows)
 
-    def of_tiles(self, read: Read) -> Ids:
-        if isinstance(read, Whole):
-            return self.of_whole(read)
-        text = written(read.rows, read.columns, self.n_rows)
+    def around(self) -> tuple[Ids, Ids]:
+        """Tokens before and behind all tiles of an image."""
+        said = self.source.read_json("tokenizer_config.json")
+        names = [str(said.get(key) or name) for key, name in _NAMES_AROUND]
+        begin, end = (self.tokenizer.encode(name, add_special=False) for name in names)
+        for each in (begin, end):
+            self.piece(each[0] if len(each) == 1 else -1)
+        return tuple(begin), tuple(end)
+
+    def of_grid(self, tiles: Tiles) -> Ids:
+        text = written(tiles.rows, tiles.columns, self.n_rows)
         return tuple(self.tokenizer.encode(text, add_special=False))
 
-    def of_whole(self, read: Read) -> Ids:
-        if isinstance(read, Whole):
-            return (self.token,) * (read.lines * read.columns)
-        return (self.token,) * (self.n_rows * len(read.pixels))
+    def of_all(self, begin: Ids, end: Ids, tiles: Tiles) -> Ids:
+        return *begin, *(self.token,) * (self.n_rows * len(tiles.pixels)), *end
 
 
 def check_pillow() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
 from kvasir.core.tiles import Media, media_at
-from kvasir.vision.messages import Read, Whole
+from kvasir.vision.messages import Read, Tiles, Whole
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 
@@ -23,8 +23,8 @@ class Placeholders:
     """The token that stands for a row of a tile; templates write it for an image."""
     n_tokens: int
     """Rows of a tile, where all have as many."""
-    ids_of: Callable[[Read], Ids]
-    """The tokens of an image, those that stand for rows among them."""
+    ids_of: Callable[[Tiles], Ids]
+    """The tokens of tiles, those that stand for rows among them."""
 
     def expand(self, ids: Sequence[int], images: Sequence[Read], first: int = 0) -> Expanded:
         """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
@@ -49,7 +49,7 @@ class Placeholders:
 
     def _add(self, read: Read, found: list[int], media: list[Media], first: int) -> None:
         parts, n_left = self._parts(read), 0
-        for token in self.ids_of(read):
+        for token in self._ids(read):
             if token == self.image:
                 if not n_left:
                     part = next(parts)
@@ -57,6 +57,11 @@ class Placeholders:
                     media.append(media_at(first + len(found), *part))
                 n_left -= 1
             found.append(token)
+
+    def _ids(self, read: Read) -> Ids:
+        if isinstance(read, Whole):
+            return (self.image,) * (read.lines * read.columns)
+        return self.ids_of(read)
 
     def _parts(self, read: Read) -> Iterator[tuple[int, bytes, int]]:
         """Tokens, pixels and columns of each tile."""

@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from kvasir.core.tiles import MAX_TOKENS, Preparing, Resizing, Slicing
 from kvasir.vision.messages import Answer, Read, Tiles, Unreadable, Whole, framed, read_frame
-from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size
+from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size, shape_grid
 
 NICE = 5
 """Steps of the engine go first."""
@@ -83,15 +83,31 @@ def _check(image: Image.Image) -> None:
 def cut(image: Image.Image, slicing: Slicing) -> Tiles:
     """Of an RGB image."""
     tile, resample = slicing.tile, Image.Resampling(slicing.resample)
+    if slicing.most:
+        return _by_shape(image, slicing)
     if slicing.longest:
         image = image.resize(first_size(image.size, slicing.longest), resample)
     if not slicing.splits:
         return Tiles(0, 0, (image.resize((tile, tile), resample).tobytes(),))
     image = image.resize(grid_size(image.size, tile), resample)
+    return _with_whole(image, image, tile, resample)
+
+
+def _by_shape(image: Image.Image, slicing: Slicing) -> Tiles:
+    tile, resample = slicing.tile, Image.Resampling(slicing.resample)
+    columns, rows = shape_grid(image.size, tile, slicing.least, slicing.most)
+    resized = image.resize((columns * tile, rows * tile), resample)
+    return _with_whole(resized, image, tile, resample)
+
+
+def _with_whole(
+    image: Image.Image, whole: Image.Image, tile: int, resample: Image.Resampling
+) -> Tiles:
+    """Tiles of ``image`` and, if there are several, one of the whole."""
     columns, rows = image.width // tile, image.height // tile
     if rows == columns == 1:
         return Tiles(0, 0, (image.tobytes(),))
-    whole = image.resize((tile, tile), resample)
+    whole = whole.resize((tile, tile), resample)
     return Tiles(rows, columns, (*_parts(image, tile), whole.tobytes()))
 
 

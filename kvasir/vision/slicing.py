@@ -1,5 +1,4 @@
-"""How Idefics 3 and SmolVLM cut an image, and Qwen resizes it: sizes alone, in whole pixels (width,
-height)."""
+"""How models cut or resize an image: sizes alone, in whole pixels (width, height)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ MAX_SHARE = 200
 
 
 def first_size(size: Size, longest: int) -> Size:
-    """The longer side becomes ``longest``, the other one even, and neither more than MAX_SIDE."""
+    """As Idefics 3 begins: the longer side becomes ``longest``, the other one even, and neither more
+    than MAX_SIDE."""
     width, height = size
     share = width / height
     if width >= height:
@@ -30,7 +30,7 @@ def first_size(size: Size, longest: int) -> Size:
 
 
 def grid_size(size: Size, tile: int) -> Size:
-    """Whole tiles: those of the longer side, and of the other one what keeps the shape."""
+    """And goes on, in whole tiles: those of the longer side, and of the other one what keeps the shape."""
     width, height = size
     share = width / height
     if width >= height:
@@ -64,3 +64,26 @@ def fitted_size(size: Size, how: Resizing) -> Size:
 
 def _multiple(n: int, unit: int) -> int:
     return max(n, 1) * unit
+
+
+def shape_grid(size: Size, tile: int, least: int, most: int) -> tuple[int, int]:
+    """(columns, rows) of the tiles whose shape is nearest, as InternVL cuts; of equal ones those
+    with most tiles, as long as they have less than twice the pixels of the image."""
+    width, height = size
+    grids = [
+        (columns, rows)
+        for columns in _count(most)
+        for rows in _count(most)
+        if least <= columns * rows <= most
+    ]
+    best, nearest = (1, 1), float("inf")
+    for columns, rows in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+        distance = abs(width / height - columns / rows)
+        is_filled = width * height > 0.5 * tile * tile * columns * rows
+        if distance < nearest or (distance == nearest and is_filled):
+            best, nearest = (columns, rows), distance
+    return best
+
+
+def _count(n: int) -> range:
+    return range(1, n + 1)

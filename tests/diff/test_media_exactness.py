@@ -19,7 +19,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
-from tests import tiny_gemma_vision, tiny_qwen_vl, tiny_vision
+from tests import tiny_gemma_vision, tiny_internvl, tiny_qwen_vl, tiny_vision
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
@@ -51,6 +51,9 @@ MODELS: Mapping[str, Model] = {
         tiny_gemma_vision.VOCAB,
         tiny_gemma_vision.IMAGE,
         (8,),
+    ),
+    "internvl": Model(
+        tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
     ),
     "qwen3_vl": Model(
         tiny_qwen_vl.qwen3_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
@@ -109,6 +112,7 @@ CHOSEN = (
     *(CACHE_VARIANTS[10], CACHE_VARIANTS[14], CACHE_VARIANTS[17]),
     *(FORK_VARIANTS[0], FORK_VARIANTS[1], DISK_VARIANTS[1], DISK_VARIANTS[2]),
 )
+FEW = (VARIANTS[12], CACHE_VARIANTS[5], FORK_VARIANTS[0])
 TOGETHER = (
     *(VARIANTS[6], VARIANTS[9], VARIANTS[12], VARIANTS[18], VARIANTS[22]),
     *(CACHE_VARIANTS[2], CACHE_VARIANTS[5], CACHE_VARIANTS[7], CACHE_VARIANTS[16]),
@@ -123,6 +127,7 @@ TOGETHER = (
         *((name, x) for name in ("smolvlm", "qwen3_vl") for x in CHOSEN),
         *(("gemma3", x) for x in TOGETHER),
         *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
+        *(("internvl", x) for x in FEW),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

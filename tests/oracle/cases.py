@@ -10,6 +10,7 @@ from tests import (
     tiny_gemma,
     tiny_gemma_vision,
     tiny_hybrid,
+    tiny_internvl,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -95,6 +96,8 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
     "tiny_qwen3_5_moe_vl": tiny_qwen_vl.qwen3_5_moe_vl,
     "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
+    "tiny_internvl": tiny_internvl.internvl,
+    "tiny_internvl_qwen3": tiny_internvl.internvl_qwen3,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

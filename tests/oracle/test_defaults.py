@@ -27,8 +27,13 @@ KINDS = {
     "Idefics3ForConditionalGeneration": "idefics3",
 }
 
-TEXTS = {"smolvlm": "llama", "idefics3": "llama", "gemma3": "gemma3_text"}
-"""Kinds of language models in those that see."""
+TEXTS = {
+    "smolvlm": "llama",
+    "gemma3_vision": "gemma3_text",
+    "internvl_qwen2": "qwen2",
+    "internvl_qwen3": "qwen3",
+}
+"""Kinds of language models in those that see, by families."""
 
 SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
@@ -69,7 +74,7 @@ def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
-    part = {family.text_key: {"model_type": TEXTS[kind]}} if family.text_key else {}
+    part = {family.text_key: {"model_type": TEXTS[family.name]}} if family.text_key else {}
     full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes

@@ -31,6 +31,7 @@ from tests import (
     tiny_gemma,
     tiny_gemma_vision,
     tiny_hybrid,
+    tiny_internvl,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -148,6 +149,12 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
     "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA),
     "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA),
+    "internvl_qwen2": lambda: tiny_internvl.internvl(
+        layer_types=_TYPES, tie_word_embeddings=False, **_WINDOWS
+    ),
+    "internvl_qwen3": lambda: tiny_internvl.internvl_qwen3(
+        attention_bias=True, layer_types=_TYPES, **_WINDOWS
+    ),
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
         attention_bias=True, sliding_window_pattern=3
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.testing import assert_array_equal
 
 from kvasir.core.errors import ModelError
@@ -20,14 +20,15 @@ from kvasir.ir.printer import render
 from kvasir.ir.tiles import joined, plain_positions
 from kvasir.models import tower
 from kvasir.models.families import FAMILIES
-from kvasir.models.family import TowerSpec
+from kvasir.models.family import TensorNames, TowerSpec
 from kvasir.models.loaded import load_model, model_facts
-from kvasir.models.tower import build_tower, read_tower, seeing_family, slicing_of
+from kvasir.models.tower import read_tower, seeing_family, slicing_of
+from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
 from kvasir.weights.bind import bind
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import from_floats, padded_columns, padded_heads
-from tests import tiny_gemma_vision, tiny_vision
+from tests import tiny_gemma_vision, tiny_internvl, tiny_vision
 from tests.tiny import TinyModel
 
 
@@ -40,6 +41,8 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "smolvlm": Kind(tiny_vision.smolvlm, tiny_vision.write),
     "gemma3_vision": Kind(tiny_gemma_vision.gemma3_vision, tiny_gemma_vision.write),
+    "internvl_qwen2": Kind(tiny_internvl.internvl, tiny_internvl.write),
+    "internvl_qwen3": Kind(tiny_internvl.internvl_qwen3, tiny_internvl.write),
 }
 
 
@@ -65,24 +68,41 @@ def seen(source: ModelSource) -> Iterator[str]:
 
 
 def altered(spec: TowerSpec) -> Iterator[tuple[str, TowerSpec]]:
-    """One entry changed, for each."""
+    """One entry changed, for each, but for what holds of files that do not say it."""
     for name, field in spec.fields.items():
+        if name == "act":
+            continue  # no other is known
         fields = {**spec.fields, name: field._replace(hf=f"{field.hf}_other")}
         yield f"key of {name}", replace(spec, fields=fields)
-    for name, names in spec.connector.items():
-        for step in {"", "plus_one", "transposed", "repeated"} - {names.hf_step}:
-            changed = names._replace(hf_step=step)
-            yield f"{name}: {step}", replace(spec, connector={**spec.connector, name: changed})
-        changed = names._replace(hf=f"other_{names.hf}")
-        yield f"{name}: name", replace(spec, connector={**spec.connector, name: changed})
+    for table in ("tensors", "connector"):
+        weights: Mapping[str, TensorNames] = getattr(spec, table)
+        for name, names in weights.items():
+            for step in {"", "plus_one", "transposed", "repeated"} - {names.hf_step}:
+                changed: dict[str, Any] = {table: {**weights, name: names._replace(hf_step=step)}}
+                yield f"{name}: {step}", replace(spec, **changed)
+            changed = {table: {**weights, name: names._replace(hf=f"other_{names.hf}")}}
+            yield f"{name}: name", replace(spec, **changed)
+    for flag, value in asdict(spec.block).items():
+        if flag in FLAGS and not (flag == "qkv_bias" and flag in spec.fields):
+            block: dict[str, Any] = {flag: FLAGS[flag] if value != FLAGS[flag] else not value}
+            yield flag, replace(spec, block=replace(spec.block, **block))
     other: dict[str, Any] = {
         "encoders": ("other.",),
         "connectors": ("other.",),
-        "image": spec.image._replace(hf="other"),
-        "is_whole": not spec.is_whole,
+        "image": spec.image._replace(hf="other", default=3),
+        "layers": "other",
     }
-    for name, value in other.items():
-        yield name, replace(spec, **{name: value})
+    for name, entry in other.items():
+        yield name, replace(spec, **{name: entry})
+    for cuts in {"grid", "whole", "shape"} - {spec.cuts}:
+        yield f"cuts {cuts}", replace(spec, cuts=cuts)
+
+
+FLAGS: Mapping[str, Any] = {
+    **dict.fromkeys(("gated", "both_ways", "qkv_bias", "o_bias", "mlp_bias", "part_scales"), True),
+    **{"norm": "rms", "act": "silu", "qk_norm": "heads"},
+}
+"""Of a tower's blocks, and what alters them."""
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -28,7 +28,7 @@ class LoweredTower:
 
     @classmethod
     def of(cls, tower: Tower) -> LoweredTower:
-        n_rows = tower.tile.n_patches, tower.tile.n_tokens
+        n_rows = tower.tile.n_encoded, tower.tile.n_tokens
         both = zip(tower.programs, n_rows, strict=True)
         encoder, connector = (lower(x, max_tokens=n, logits_tile=1)[TARGET] for x, n in both)
         return cls(tower, encoder, connector)
@@ -43,7 +43,7 @@ class NativeTower:
 
     def __init__(self, lowered: LoweredTower, machine: Machine) -> None:
         self._tower = tower = lowered.tower
-        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tower.tile.n_patches)
+        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tower.tile.n_encoded)
         self._connector = _Rows(tower.connector, lowered.connector, machine, tower.tile.n_tokens)
 
     def rows(self, media: Media) -> FloatArray:
@@ -83,7 +83,7 @@ class _Rows:
             into = self._given.get(name, self._arrays.get(_ARRAYS.get(name, name)))
             if into is not None:
                 n = len(rows)
-                into[:n] = rows
+                into[:n] = rows.reshape(into[:n].shape)
         self._arrays["seq_begin"][:] = 0, n
         self._native.run(n, 1, 0)
         return [out[:n].copy() for out in self._outs]

@@ -30,6 +30,7 @@ from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
+from kvasir.models.families.internvl import INTERNVL, INTERNVL_QWEN3
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
@@ -76,5 +77,5 @@ FAMILIES = (
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
-    *(SMOLVLM, GEMMA3_VISION, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
+    *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
 )

@@ -4,6 +4,7 @@ tokens see each other."""
 from msgspec.structs import replace
 
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.siglip import SIGLIP, SIGLIP_FIELDS, SIGLIP_TENSORS
 from kvasir.models.family import ModelField, TensorNames, TowerSpec
 
 _SIZES = {
@@ -29,20 +30,15 @@ GEMMA3_VISION = replace(
             *("model.vision_tower.", "vision_tower."),
         ),
         connectors=("model.multi_modal_projector.", "multi_modal_projector."),
-        fields={
-            "hidden_size": ModelField("hidden_size", default=768),
-            "n_heads": ModelField("num_attention_heads", default=12),
-            "n_layers": ModelField("num_hidden_layers", default=12),
-            "ffn_size": ModelField("intermediate_size", default=3072),
-            "patch": ModelField("patch_size", default=16),
-            "image": ModelField("image_size", default=224),
-        },
+        block=SIGLIP,
+        fields=SIGLIP_FIELDS,
+        tensors=SIGLIP_TENSORS,
         connector={
-            "tower.soft_norm": TensorNames("mm_soft_emb_norm", "", hf_step="plus_one"),
-            "tower.proj": TensorNames("mm_input_projection_weight.", "", hf_step="transposed"),
+            "soft_norm": TensorNames("mm_soft_emb_norm", "", hf_step="plus_one"),
+            "proj": TensorNames("mm_input_projection_weight.", "", hf_step="transposed"),
         },
         image=ModelField("image_token_index", default=262144),
-        is_whole=True,
+        cuts="whole",
     ),
     fields={
         **GEMMA3.fields,

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
+from kvasir.models.families.siglip import SIGLIP, SIGLIP_FIELDS, SIGLIP_TENSORS
 from kvasir.models.family import ModelField, TensorNames, TowerSpec
 
 SMOLVLM = replace(
@@ -15,15 +16,15 @@ SMOLVLM = replace(
     tower=TowerSpec(
         encoders=("model.vision_model.",),
         connectors=("model.connector.",),
+        block=SIGLIP,
         fields={
+            **SIGLIP_FIELDS,
             "hidden_size": ModelField("hidden_size", default=1152),
             "n_heads": ModelField("num_attention_heads", default=16),
-            "n_layers": ModelField("num_hidden_layers", default=12),
-            "ffn_size": ModelField("intermediate_size", default=3072),
             "patch": ModelField("patch_size", default=32),
-            "image": ModelField("image_size", default=224),
         },
-        connector={"tower.proj": TensorNames("modality_projection.proj", "")},
+        tensors=SIGLIP_TENSORS,
+        connector={"proj": TensorNames("modality_projection.proj", "")},
         image=ModelField("image_token_id"),
     ),
     tensors={
