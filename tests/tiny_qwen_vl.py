@@ -164,3 +164,61 @@ def write(model: TinyModel, folder: Path, **processor: object) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, **processor}))
     return folder
+
+
+OLDER_VISION: Mapping[str, object] = {
+    "model_type": "qwen2_5_vl",
+    "depth": 4,
+    "hidden_size": HIDDEN,
+    "hidden_act": "silu",
+    "intermediate_size": INNER,
+    "num_heads": 4,
+    "in_channels": 3,
+    "patch_size": PATCH,
+    "spatial_merge_size": FOLD,
+    "temporal_patch_size": FRAMES,
+    "window_size": 2 * UNIT,
+    "out_hidden_size": 64,
+    "fullatt_block_indexes": [1, 3],
+}
+"""Windows of 2 x 2 tokens in the first and the third layer."""
+
+
+def qwen2_5_vl(**text_config: object) -> TinyModel:
+    """Sections of M-RoPE one behind the other, a tower with windows; the fields of the language model
+    are at the top, as in released folders."""
+    rope = {"type": "mrope", "mrope_section": [2, 3, 3]}
+    text = tiny.qwen2(
+        vocab_size=VOCAB, rope_scaling=rope, tie_word_embeddings=False, **text_config
+    )
+    head = {"lm_head.weight": uniform("tiny-qwen2-5-vl/head", (VOCAB, HIDDEN), 0.4)}
+    text = replace(text, tensors={**text.tensors, **head})
+    kind = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}
+    nested = _seeing("tiny-qwen2-5-vl", kind, text, OLDER_VISION)
+    config = {k: v for k, v in nested.config.items() if k != "text_config"}
+    own = {k: v for k, v in nested.tensors.items() if not k.startswith("model.visual.")}
+    named = {k.replace("model.language_model.", "model."): v for k, v in own.items()}
+    return replace(nested, config={**text.config, **config}, tensors={**named, **_older_tower()})
+
+
+def _older_tower() -> dict[str, Array]:
+    merged = HIDDEN * FOLD**2
+    shapes: dict[str, tuple[int, ...]] = {"merger.mlp.0": (merged, merged)}
+    shapes["merger.mlp.2"] = (64, merged)
+    norms = ["merger.ln_q"]
+    for layer in range(4):
+        part = f"blocks.{layer}"
+        shapes |= {f"{part}.attn.qkv": (3 * HIDDEN, HIDDEN), f"{part}.attn.proj": (HIDDEN, HIDDEN)}
+        shapes |= {f"{part}.mlp.{x}_proj": (INNER, HIDDEN) for x in ("gate", "up")}
+        shapes[f"{part}.mlp.down_proj"] = (HIDDEN, INNER)
+        norms += [f"{part}.norm1", f"{part}.norm2"]
+    tensors: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        key, gain = f"visual.{name}", 2.0 * float((3.0 / _inputs(shape)) ** 0.5)
+        tensors[f"{key}.weight"] = uniform(key, shape, gain)
+        tensors[f"{key}.bias"] = uniform(f"{key}/bias", shape[:1], 0.3)
+    for name in norms:
+        tensors[f"visual.{name}.weight"] = uniform(f"visual.{name}", (HIDDEN,), 0.3, 1.0)
+    patch = (HIDDEN, 3, FRAMES, PATCH, PATCH)
+    key = "visual.patch_embed.proj.weight"
+    return tensors | {key: uniform(key, patch, 2.0 * float((3.0 / _inputs(patch)) ** 0.5))}

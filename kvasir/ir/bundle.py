@@ -75,21 +75,33 @@ class Tower(msgspec.Struct, frozen=True):
     """[n_encoded]: of each row its place in the table of positions; of tiles of one size."""
     side: int = 0
     """Positions of a side of the table, between which patches are; of tiles of any size."""
+    window: int = 0
+    """Tokens of a side of the windows of patches; 0: there are none."""
+    stages: tuple[Program, ...] = ()
+    """Further layers, each over the rows of the program before it. Where there are windows, patches
+    see those of theirs in the encoder, all of the image in the first stage, and so on in turns."""
 
     @property
     def name(self) -> str:
         return self.encoder.name
 
     @property
-    def programs(self) -> tuple[Program, Program]:
-        return self.encoder, self.connector
+    def encoders(self) -> tuple[Program, ...]:
+        """Of patches."""
+        return self.encoder, *self.stages
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return *self.encoders, self.connector
 
     @property
     def weights(self) -> Mapping[str, Weight]:
         return _merged(program.weights for program in self.programs)
 
     def map(self, change: Callable[[Program], Program]) -> Tower:
-        return replace(self, encoder=change(self.encoder), connector=change(self.connector))
+        stages = tuple(map(change, self.stages))
+        ends = {"encoder": change(self.encoder), "connector": change(self.connector)}
+        return replace(self, **ends, stages=stages)
 
 
 class Bundle(msgspec.Struct, frozen=True):

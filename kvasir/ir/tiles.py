@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvasir.core.tiles import CHANNELS, Media, TileSpec
-from kvasir.ir.bundle import CORNERS, IS_MEDIA, ROPE_POSITIONS, SHARES, Tower
+from kvasir.ir.bundle import CORNERS, IS_MEDIA, PATCHES, ROPE_POSITIONS, SHARES, Tower
 from kvasir.ir.program import FloatArray
 
 Ints = NDArray[np.int32]
@@ -78,20 +78,57 @@ def positions(tile: TileSpec, trained: int) -> Ints:
 
 
 def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, Ints | FloatArray]:
-    """What the encoder of a tower reads of an image beside its patches, by name."""
-    lines, columns = tower.tile.patches_of(media)
-    n_first = tower.tile.n_first
-    n = n_first + lines * columns
-    found: dict[str, Ints | FloatArray] = {"ends": np.full(n, n, np.int32)}
-    if tower.tile.size:
-        is_first = (np.arange(n) < n_first).astype(np.int32)
-        found |= {"types": np.zeros(n, np.int32), IS_MEDIA: is_first}
-        return found | {"positions": np.array(tower.positions)}
-    fold = tower.tile.fold
-    found[ROPE_POSITIONS] = _grid_positions(lines, columns, fold)
-    if CORNERS in tower.encoder.inputs:
-        found[CORNERS], found[SHARES] = between_positions((lines, columns), tower.side, fold)
+    """What the encoder of a tower reads of an image, by name, window by window; but where what a row
+    sees ends."""
+    tile, rows = tower.tile, patches(media, tower.tile)
+    if tile.size:
+        n = len(rows)
+        is_first = (np.arange(n) < tile.n_first).astype(np.int32)
+        found = {"types": np.zeros(n, np.int32), IS_MEDIA: is_first}
+        return {**found, PATCHES: rows, "positions": np.array(tower.positions)}
+    lines, columns = tile.patches_of(media)
+    given = {PATCHES: rows, ROPE_POSITIONS: _grid_positions(lines, columns, tile.fold)}
+    if tower.side:
+        corners, shares = between_positions((lines, columns), tower.side, tile.fold)
+        given |= {CORNERS: corners, SHARES: shares}
+    order, _ = windows(media, tower.window)
+    return {name: _taken(rows, order) for name, rows in given.items()}
+
+
+def windows(media: Media, side: int) -> tuple[Ints, Ints]:
+    """The tokens of an image, window by window of ``side`` x ``side`` from the upper left, line by
+    line, and how many each has; 0: all are in one."""
+    lines, columns = media.grid
+    places = np.arange(media.n_tokens, dtype=np.int32).reshape(lines, columns)
+    side = side or max(lines, columns)
+    parts = [
+        places[line : line + side, column : column + side].reshape(-1)
+        for line in range(0, lines, side)
+        for column in range(0, columns, side)
+    ]
+    return np.concatenate(parts), np.array([len(part) for part in parts], np.int32)
+
+
+def stage_rows(tower: Tower, media: Media) -> list[Ints]:
+    """Of each encoder of a tower the rows of every sequence: those of a window, or all."""
+    _, sizes = windows(media, tower.window)
+    n_patches = sizes * tower.tile.fold**2
+    whole = np.array([tower.tile.n_first + n_patches.sum()], np.int32)
+    turns = (n_patches, whole) if tower.window else (whole, whole)
+    return [turns[i % 2] for i in range(len(tower.encoders))]
+
+
+def placed(rows: FloatArray, tower: Tower, media: Media) -> FloatArray:
+    """Rows of tokens in the order of the image, of those window by window."""
+    order, _ = windows(media, tower.window)
+    found = np.empty_like(rows)
+    found[order] = rows
     return found
+
+
+def _taken(rows: NDArray[Any], order: Ints) -> NDArray[Any]:
+    """Rows of patches, of which as many are a token."""
+    return rows.reshape(len(order), -1, *rows.shape[1:])[order].reshape(rows.shape)
 
 
 def _grid_positions(lines: int, columns: int, fold: int) -> Ints:

@@ -78,6 +78,8 @@ def _of_kind(found: list[Family], keys: Keys) -> list[Family]:
 def _of_text(keys: Keys, family: Family) -> Keys:
     """The fields of the language model; whether its head is tied stands beside them."""
     table, tied = keys.table(family.text_key), "tie_word_embeddings"
+    if table is None and family.text_beside:
+        return keys
     if table is None:
         raise keys.error(family.text_key, None, "the language model's fields")
     return table.with_field(tied, keys.flag(tied, family.fields["tied"].default is True))

@@ -64,11 +64,13 @@ def record_blocks(
     embedded: str = "",
     prefix: str = "",
     after: After | None = None,
+    layers: range | None = None,
 ) -> str:
-    """All blocks over the rows ``x``; ``prefix`` stands before the names of what they make and
-    read; ``after`` makes of the number and the rows of each what the next one reads."""
-    for layer, spec in enumerate(config.layers):
-        block = _Block(builder, config, layer, spec, prefix)
+    """All blocks over the rows ``x``, or those of ``layers``; ``prefix`` stands before the names of
+    what they make and read; ``after`` makes of the number and the rows of each what the next one
+    reads."""
+    for layer in range(len(config.layers)) if layers is None else layers:
+        block = _Block(builder, config, layer, config.layers[layer], prefix)
         x = block.finish(block.record(x), embedded)
         x = x if after is None else after(layer, x)
     return x

@@ -157,13 +157,21 @@ class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.encoders + self.connectors
 
 
-class QwenTowerSpec(msgspec.Struct, frozen=True):
+class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
 
     prefixes: tuple[str, ...]
     """Begin names of tensors, as one file or another spells them."""
+    names: Mapping[str, str]
+    """Of its weights, behind that: of the whole, of a layer, of a merger; {} is a number."""
+    sizes: Mapping[str, int]
+    """In a ``vision_config`` that does not say them."""
+    block: BlockSpec
+    patch_bias: bool = True
     taps: tuple[int, ...] = ()
     """Layers whose rows are merged beside the last ones, in a file that does not say it."""
+    full: tuple[int, ...] = ()
+    """Layers that see the whole image, in a file that does not say it, where others see windows."""
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -192,6 +200,8 @@ class Family(msgspec.Struct, frozen=True):
     """Of M-RoPE, in a file that does not say its sections."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
+    text_beside: bool = False
+    """Files without that have them beside those of the tower."""
     tower: TowerSpec | QwenTowerSpec | None = None
     """Of a family that sees images."""
     wide_scale_layers: int = 0

@@ -100,6 +100,12 @@ def _qwen_spec(source: ModelSource) -> QwenTowerSpec | None:
     return spec if isinstance(spec, QwenTowerSpec) else None
 
 
+def _prefix(spec: QwenTowerSpec, source: ModelSource) -> str:
+    """As the file spells it."""
+    patch = f"{spec.names['patch']}.weight"
+    return next((x for x in spec.prefixes if x + patch in source.tensors), spec.prefixes[0])
+
+
 def n_tokens_of(source: ModelSource) -> int:
     """Tokens that stand for a tile, at most. Raises ModelError where two files disagree."""
     n = read_tower(source, 0).tile.n_tokens
@@ -138,7 +144,7 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     if vision is None:
         raise keys.error("vision_config", None, "the tower of images")
     if (qwen := _qwen_spec(source)) is not None:
-        return read_qwen_tower(qwen, vision, processor, out_size)
+        return read_qwen_tower(qwen, _prefix(qwen, source), vision, processor, out_size)
     family, spec = _family(source)
     for name, values in spec.above.items():
         keys.refuse(name, *values)

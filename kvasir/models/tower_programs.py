@@ -12,6 +12,7 @@ from kvasir.ir.program import Program, Transform, Weight
 from kvasir.ir.tiles import plain_positions, positions
 from kvasir.models.decoder import record_blocks
 from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.qwen_programs import build_qwen_tower
 from kvasir.models.qwen_tower import QwenTower
 from kvasir.models.spec import NO_ROPE
 from kvasir.models.tower import AnyTower, TowerConfig, tensor_of
@@ -23,7 +24,7 @@ _ROW_EPS = 1e-5
 def build_tower(config: AnyTower) -> Tower:
     """The raw programs."""
     if isinstance(config, QwenTower):
-        return config.build()
+        return build_qwen_tower(config)
     tile, is_grid = config.tile, config.spec.cuts == "grid"
     at = positions(tile, config.trained) if is_grid else plain_positions(tile)
     return Tower(_encoder(config), _connector(config), tile, at)

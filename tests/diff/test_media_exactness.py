@@ -55,6 +55,9 @@ MODELS: Mapping[str, Model] = {
     "internvl": Model(
         tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
     ),
+    "qwen2_5_vl": Model(
+        tiny_qwen_vl.qwen2_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
+    ),
     "qwen3_vl": Model(
         tiny_qwen_vl.qwen3_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
     ),
@@ -127,7 +130,7 @@ TOGETHER = (
         *((name, x) for name in ("smolvlm", "qwen3_vl") for x in CHOSEN),
         *(("gemma3", x) for x in TOGETHER),
         *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
-        *(("internvl", x) for x in FEW),
+        *((name, x) for name in ("internvl", "qwen2_5_vl") for x in FEW),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

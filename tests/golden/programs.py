@@ -77,6 +77,11 @@ def internvl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_internvl.write(tiny_internvl.internvl(), folder))
 
 
+def qwen2_5_vl_raw(folder: Path) -> str:
+    """Sections one behind the other, layers with windows apart from those without."""
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen2_5_vl(), folder))
+
+
 def qwen3_vl_raw(folder: Path) -> str:
     return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl(), folder))
 
@@ -94,7 +99,7 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
-        *(gemma3_vision_raw, internvl_raw, qwen3_vl_raw),
+        *(gemma3_vision_raw, internvl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

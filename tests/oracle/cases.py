@@ -92,6 +92,7 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen3": tiny.qwen3,
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
+    "tiny_qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
     "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
     "tiny_qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
     "tiny_qwen3_5_moe_vl": tiny_qwen_vl.qwen3_5_moe_vl,

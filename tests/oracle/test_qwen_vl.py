@@ -34,6 +34,7 @@ MEAN, STD = (0.5, 0.4, 0.6), (0.5, 0.3, 0.7)
 MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_vl": tiny_qwen_vl.qwen3_vl,
     "qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
+    "qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
 }
 
 

@@ -218,8 +218,8 @@ def _packed(packer: Packer, uses: Sequence[WeightUse], settings: CpuSettings) ->
 
 
 def _refuse_heads(bundle: Bundle) -> None:
-    towers = bundle.tower.encoder.kv if bundle.tower else ()
-    for kv in (*bundle.kv, *towers):
+    towers = bundle.tower.encoders if bundle.tower else ()
+    for kv in (*bundle.kv, *(kv for tower in towers for kv in tower.kv)):
         if kv.state_size:
             continue
         most = _native.MAX_LATENT_DIM if kv.latent else _native.MAX_HEAD_DIM

@@ -49,6 +49,7 @@ from kvasir.models.families.olmoe import OLMOE
 from kvasir.models.families.phi import PHI
 from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
+from kvasir.models.families.qwen2_5_vl import QWEN2_5_VL
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_5 import QWEN3_5
@@ -77,5 +78,6 @@ FAMILIES = (
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
-    *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
+    *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
+    *(QWEN2_5_VL, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
 )

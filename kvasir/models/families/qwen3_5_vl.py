@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_5_moe import QWEN3_5_MOE
-from kvasir.models.family import Family, QwenTowerSpec
+from kvasir.models.families.qwen3_vl import QWEN3_TOWER
+from kvasir.models.family import Family
 from kvasir.models.spec import RopeAxes
 
 
@@ -19,7 +20,7 @@ def _seeing(family: Family, name: str, architecture: str) -> Family:
         gguf="",
         hf_layers="model.language_model.layers",
         text_key="text_config",
-        tower=QwenTowerSpec(("model.visual.",)),
+        tower=replace(QWEN3_TOWER, taps=()),
         rope_axes=RopeAxes((11, 11, 10), woven=True),
         tensors={**family.tensors, **names},
     )
