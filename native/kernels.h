@@ -176,7 +176,6 @@ struct RopeWriteArgs {
   const KvLayer* kv;
   const StepRows* rows;
   int64_t m0, m1;  // tokens
-  bool by_token;   // rows of the tables are those of tokens, not of positions
 };
 
 // Of latent | key rows: norms the latent (RMS), rotates the key as rope_write does, writes both as the entry

@@ -95,13 +95,13 @@ _ROPE = {
 
 def qwen3_5_vl(**text_config: object) -> TinyModel:
     """Delta nets in most layers; no rows of the tower are added."""
-    text = tiny_scan.qwen3_5(rope_parameters=_ROPE, vocab_size=VOCAB, **text_config)
+    text = tiny_scan.qwen3_5(**{"rope_parameters": _ROPE, "vocab_size": VOCAB, **text_config})
     return _qwen3_5("tiny-qwen3-5-vl", "Qwen3_5", "qwen3_5", text)
 
 
 def qwen3_5_moe_vl(**text_config: object) -> TinyModel:
     """The same with experts."""
-    text = tiny_scan.qwen3_5_moe(rope_parameters=_ROPE, vocab_size=VOCAB, **text_config)
+    text = tiny_scan.qwen3_5_moe(**{"rope_parameters": _ROPE, "vocab_size": VOCAB, **text_config})
     return _qwen3_5("tiny-qwen3-5-moe-vl", "Qwen3_5Moe", "qwen3_5_moe", text)
 
 
@@ -188,9 +188,7 @@ def qwen2_5_vl(**text_config: object) -> TinyModel:
     """Sections of M-RoPE one behind the other, a tower with windows; the fields of the language model
     are at the top, as in released folders."""
     rope = {"type": "mrope", "mrope_section": [2, 3, 3]}
-    text = tiny.qwen2(
-        vocab_size=VOCAB, rope_scaling=rope, tie_word_embeddings=False, **text_config
-    )
+    text = tiny.qwen2(vocab_size=VOCAB, rope_scaling=rope, tie_word_embeddings=False, **text_config)
     head = {"lm_head.weight": uniform("tiny-qwen2-5-vl/head", (VOCAB, HIDDEN), 0.4)}
     text = replace(text, tensors={**text.tensors, **head})
     kind = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}

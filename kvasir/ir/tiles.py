@@ -77,7 +77,7 @@ def positions(tile: TileSpec, trained: int) -> Ints:
     return found
 
 
-def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, Ints | FloatArray]:
+def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, NDArray[Any]]:
     """What the encoder of a tower reads of an image, by name, window by window; but where what a row
     sees ends."""
     tile, rows = tower.tile, patches(media, tower.tile)
@@ -160,15 +160,9 @@ def _between(n: int, side: int) -> tuple[Ints, Ints, FloatArray]:
 
 
 def _spread(n: int, end: int) -> FloatArray:
-    """``n`` numbers from 0 to ``end``: from both of them inwards, as PyTorch's linspace."""
-    if n == 1:
-        return np.zeros(1, np.float32)
-    step = np.float32(end) / np.float32(n - 1)
-    i = np.arange(n)
-    upwards = step * i.astype(np.float32)
-    downwards = np.float32(end) - step * (n - 1 - i).astype(np.float32)
-    found: FloatArray = np.where(i < n // 2, upwards, downwards).astype(np.float32)
-    return found
+    """``n`` numbers from 0 to ``end``, each product rounded and then divided."""
+    found: FloatArray = np.arange(n, dtype=np.float32) * np.float32(end)
+    return found / np.float32(max(n - 1, 1))
 
 
 def _folded(grid: NDArray[Any], fold: int) -> NDArray[Any]:

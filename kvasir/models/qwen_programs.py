@@ -69,9 +69,7 @@ class _Stage:
             builder.constant(ROPE, self.table)
             record_angles(builder, encoder.ropes, {ROPE: config.head_dim})
         x = self._embedded(builder, x) if self.is_first else x
-        x = record_blocks(
-            builder, encoder, x, prefix="tower.", after=self._tap, layers=self.layers
-        )
+        x = record_blocks(builder, encoder, x, prefix="tower.", after=self._tap, layers=self.layers)
         if self.layers.stop == len(encoder.layers):
             x = record_norm(builder, encoder, x, "tower.norm", "tower.rows")
         return builder.build((x, *self.tapped))

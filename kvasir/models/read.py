@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.choose import HARMLESS, Chosen, choose
+from kvasir.models.family import QwenTowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys, listed
 from kvasir.models.qkv import is_fused
@@ -106,7 +107,7 @@ def _taps(source: ModelSource, chosen: Chosen) -> tuple[int, ...]:
     """Layers of a tower whose rows are added behind early ones of the model."""
     spec = chosen.fields.family.tower
     vision = Keys(source.config, f"{source.path}: config.json").table("vision_config")
-    return () if spec is None or vision is None else read_deepstack(spec, vision)
+    return read_deepstack(spec, vision) if isinstance(spec, QwenTowerSpec) and vision else ()
 
 
 def _longest(ropes: Mapping[str, RopeConfig], positions: int) -> int:

@@ -59,7 +59,9 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)
     spelled = f"\n\n{begin}{image.piece(token)}{end}\n\n"
     image.check(spelled, 1)
-    return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled))
+    return Sight(
+        slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled)
+    )
 
 
 _AROUND = ("boi_token_index", 255999), ("eoi_token_index", 256000)

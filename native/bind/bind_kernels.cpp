@@ -224,7 +224,7 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
     require(step.rows.pos[t] < int64_t(table.shape(0)), "a position past the table");
   k.rope_write({qkv.data(), int64_t(qkv.shape(1)), q.data(), int64_t(q.shape(1)), n_heads, n_kv, hd,
                 int32_t(table.shape(1)), neox, table.data(), q_table.data(), QkNorm(norm),
-                data_or_null(q_norm), data_or_null(k_norm), eps, &kv.layer, &step.rows, m0, m1, false});
+                data_or_null(q_norm), data_or_null(k_norm), eps, &kv.layer, &step.rows, m0, m1});
 }
 
 struct FreeAligned {

@@ -81,15 +81,10 @@ KVASIR_INLINE void write_k(const float* head, int head_dim, const SubTile<T>& su
   for (int d = 0; d < head_dim; d++) sub.k[d * kSub + lane] = codes[d];
 }
 
-// Where the angles of a token are in the tables.
-KVASIR_INLINE int64_t angles_at(const RopeWriteArgs& a, int64_t t) {
-  return (a.by_token ? t : int64_t(a.rows->pos[t])) * a.rotary_dim;
-}
-
 KVASIR_INLINE void rope_queries(const RopeWriteArgs& a, int64_t t) {
   const float* q = a.qkv + t * a.ldqkv;
   const HeadRule rule =
-      head_rule(a, q, a.n_heads, a.q_norm, a.q_table + angles_at(a, t));
+      head_rule(a, q, a.n_heads, a.q_norm, a.q_table + int64_t(a.rows->pos[t]) * a.rotary_dim);
   for (int h = 0; h < a.n_heads; h++)
     prepare_head(a, q + h * a.head_dim, rule, h, a.q + t * a.ldq + h * a.head_dim);
 }
@@ -105,7 +100,7 @@ KVASIR_INLINE const float* prepare_value(const RopeWriteArgs& a, const float* x,
 template <class T>
 static void rope_write_token(const RopeWriteArgs& a, int64_t t) {
   const int hd = a.head_dim;
-  const int64_t angles = angles_at(a, t);
+  const int64_t angles = int64_t(a.rows->pos[t]) * a.rotary_dim;
   rope_queries(a, t);
   const float* k = a.qkv + t * a.ldqkv + a.n_heads * hd;
   const float* v = a.qkv + (t + 1) * a.ldqkv - a.n_kv_heads * hd;

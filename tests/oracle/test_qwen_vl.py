@@ -3,6 +3,7 @@ positions of patches and of tokens, and logits in float32."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
@@ -65,7 +66,10 @@ def test_pixels(way: Resizing, mode: str) -> None:
         given = reads(loaded(data), return_tensors="np")
         assert given["image_grid_thw"].tolist() == [[1, 2 * found.lines, 2 * found.columns]]
         own = patches(media_of(found), spec)
-        assert (own == given["pixel_values"]).all(), (size, np.abs(own - given["pixel_values"]).max())
+        assert (own == given["pixel_values"]).all(), (
+            size,
+            np.abs(own - given["pixel_values"]).max(),
+        )
 
 
 def media_of(image: Whole, start: int = 0) -> Media:
@@ -74,7 +78,7 @@ def media_of(image: Whole, start: int = 0) -> Media:
 
 def test_sizes() -> None:
     """Of any image."""
-    expected = qwen("image_processing_qwen2_vl").smart_resize
+    expected = qwen("image_processing_pil_qwen2_vl").smart_resize
     rng = np.random.default_rng(3)
     for _ in range(5000):
         height, width = (int(x) for x in np.exp(rng.uniform(0, np.log(9000), 2)) + 0.5)
@@ -162,26 +166,18 @@ def test_logits(name: str, executor: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("grid", [(2, 2), (4, 6), (10, 4), (2, 30), (48, 48)])
 @pytest.mark.parametrize("side", [5, 48])
 def test_places_between_positions(grid: tuple[int, int], side: int) -> None:
-    """As rows of a table between whose numbers nothing is lost."""
+    """Of a grid whose corners are those of the table. Where a patch is on a position the row behind it
+    has no share, whichever it is."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
-    module = pytest.importorskip("transformers.models.qwen3_vl.modeling_qwen3_vl", reason="oracle")
-    config = module.Qwen3VLVisionConfig(depth=1, num_position_embeddings=side**2, hidden_size=32)
-    tower = module.Qwen3VLVisionModel._from_config(replace_none(config)).eval()
-    with torch.no_grad():
-        given = torch.tensor([[1, *grid]])
-        if not hasattr(tower, "fast_pos_embed_interpolate"):
-            pytest.skip("this release computes them inside of the model")
-        expected = tower.fast_pos_embed_interpolate(given).numpy()
-        table = tower.pos_embed.weight.numpy()
+    module = pytest.importorskip("transformers.vision_utils", reason="make test-oracle")
+    places = module.get_vision_interpolation_indices_and_weights
+    given = torch.tensor([[1, *grid]])
+    at, of = places(given, side, align_corners=True, spatial_merge_size=2)
+    table = np.random.default_rng(1).normal(size=(side**2, 8)).astype(np.float32)
+    expected = (table[at.numpy()] * of.numpy()[:, :, None]).sum(axis=1)
     corners, shares = between_positions(grid, side, 2)
-    found = sum(table[corners[:, i]] * shares[:, i : i + 1] for i in range(4))
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
-
-
-def replace_none(config: Any) -> Any:
-    """A tower of few layers taps none."""
-    config.deepstack_visual_indexes = []
-    return config
+    found = (table[corners] * shares[:, :, None]).sum(axis=1)
+    assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
 def test_defaults(tmp_path: Path) -> None:
@@ -190,7 +186,7 @@ def test_defaults(tmp_path: Path) -> None:
     full = transformers.AutoConfig.for_model("qwen3_vl").to_dict()
     names = {"architectures": ["Qwen3VLForConditionalGeneration"]}
     patch = {"patch_size": full["vision_config"]["patch_size"]}
-    (tmp_path / "preprocessor_config.json").write_text('{"patch_size": %d}' % patch["patch_size"])
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(patch))
 
     def source(vision: object) -> ModelSource:
         config = {**names, "vision_config": vision}

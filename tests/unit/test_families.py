@@ -50,6 +50,7 @@ from tests.tiny import TinyModel, gguf_parts
 
 _TYPES = ["full_attention", "full_attention", "sliding_attention"]
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+_SECTIONS = {"mrope_section": [4, 2, 2]}
 _DELTA: dict[str, Any] = {
     "full_attention_interval": 3,
     "mtp_num_hidden_layers": 1,
@@ -148,8 +149,8 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "smolvlm": lambda: tiny_vision.smolvlm(attention_bias=True, mlp_bias=True),
     "qwen2_5_vl": lambda: tiny_qwen_vl.qwen2_5_vl(layer_types=_TYPES, **_WINDOWS),
     "qwen3_vl": lambda: tiny_qwen_vl.qwen3_vl(attention_bias=True),
-    "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA),
-    "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA),
+    "qwen3_5_vl": lambda: tiny_qwen_vl.qwen3_5_vl(**_DELTA, rope_scaling=_SECTIONS),
+    "qwen3_5_moe_vl": lambda: tiny_qwen_vl.qwen3_5_moe_vl(**_DELTA, rope_scaling=_SECTIONS),
     "internvl_qwen2": lambda: tiny_internvl.internvl(
         layer_types=_TYPES, tie_word_embeddings=False, **_WINDOWS
     ),

@@ -123,10 +123,7 @@ def expect_angles(case: OpCase) -> FloatArray:
         axes = [0] * time + [1] * height + [2] * width
     columns = [(i, axis) for i, axis in enumerate(axes)]
     return np.array(
-        [
-            [table[row[axis], i + half] for half in (0, 8) for i, axis in columns]
-            for row in at
-        ]
+        [[table[row[axis], i + half] for half in (0, 8) for i, axis in columns] for row in at]
     )
 
 

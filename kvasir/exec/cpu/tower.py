@@ -55,7 +55,7 @@ class NativeTower:
         """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
         tower = self._tower
         given = encoder_inputs(tower, media)
-        found = [given[PATCHES]]
+        found: list[FloatArray] = [given[PATCHES]]
         for encoder, lengths in zip(self._encoders, stage_rows(tower, media), strict=True):
             found = encoder.run({**given, PATCHES: found[0]}, lengths)
         folded = [joined(rows, tower.tile) for rows in found]
@@ -95,7 +95,9 @@ class _Rows:
         self._native = memory.program(machine, program, lowered, self._arrays, 1)
         given = {name: program.values[name] for name in program.inputs if name in GIVEN_INPUTS}
         self._given: Arrays = {
-            name: memory.floats(lowered, name) if x.dtype == "f32" else memory.integers(lowered, name)
+            name: memory.floats(lowered, name)
+            if x.dtype == "f32"
+            else memory.integers(lowered, name)
             for name, x in given.items()
         }
         self._outs = [memory.floats(lowered, name) for name in program.outputs]

@@ -53,7 +53,9 @@ def _between_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_type(shares, "f32")
     for value in ins:
         require_shape(value, (ins[0].shape[0], CORNERS))
-    require(len(weights[0].shape) == 2, f"{weights[0].name} is {weights[0].shape}, expected a table")
+    require(
+        len(weights[0].shape) == 2, f"{weights[0].name} is {weights[0].shape}, expected a table"
+    )
     return (TensorType((corners.shape[0], weights[0].shape[1])),)
 
 

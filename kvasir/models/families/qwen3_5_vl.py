@@ -12,7 +12,10 @@ from kvasir.models.spec import RopeAxes
 
 def _seeing(family: Family, name: str, architecture: str) -> Family:
     own = {x: family.tensors[x] for x in ("embed", "final_norm")}
-    names = {x: each._replace(hf=each.hf.replace("model.", "model.language_model.", 1)) for x, each in own.items()}
+    names = {
+        x: each._replace(hf=each.hf.replace("model.", "model.language_model.", 1))
+        for x, each in own.items()
+    }
     return replace(
         family,
         name=name,

@@ -57,14 +57,14 @@ RopeWrite::RopeWrite(const Record& r, const Workspace& w)
   args.head_dim = args.kv->head_dim;
   args.rotary_dim = r.rotary_dim;
   args.neox = r.neox != 0;
-  args.by_token = r.in[1] >= 0;
-  args.table = args.by_token ? w.floats(r.in[1]) : w.table(r.table);
-  args.q_table = args.by_token ? args.table : w.table(r.q_table);
+  const bool by_token = r.in[1] >= 0;
+  args.table = by_token ? w.floats(r.in[1]) : w.table(r.table);
+  args.q_table = by_token ? args.table : w.table(r.q_table);
   args.norm = QkNorm(r.qk_norm);
   args.q_norm = w.vector(r.weight[0]);
   args.k_norm = w.vector(r.weight[1]);
   args.eps = r.eps;
-  args.rows = &w.rows(r.layer);
+  args.rows = by_token ? &w.rows_by_token(r.layer) : &w.rows(r.layer);
 }
 
 // K keeps 16 neighbouring positions in each cache line: threads that write to the same ones wait for each
