@@ -23,6 +23,7 @@ from tests import tiny_gemma_vision, tiny_internvl, tiny_qwen_vl, tiny_vision
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
+from tests.loading import sizes_for
 from tests.native import LEVELS
 from tests.request_sets import make_sharing_requests
 from tests.seeing import Seeing
@@ -156,7 +157,7 @@ def test_every_level_gives_the_same_bits(cases: Mapping[str, Case], name: str, l
 def test_rows_of_tiles_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     """Heads of 24 numbers are padded to 32; in f32 both add the same products in other orders."""
     seeing = opened(name, tmp_path, "float32", "f32")
-    sizes = EngineSizes(MODELS[name].vocab_size, 128, 1, 128, 8, 16)
+    sizes = sizes_for(seeing.model.config, n_seqs=1)
     native, plain = seeing.cpu(sizes, threads=2), seeing.reference(sizes)
     tile = seeing.tile(0, 7)
     assert native._media is not None and plain._media is not None
