@@ -301,7 +301,7 @@ def logits_of(seeing: Seeing, executor: str, ids: Sequence[int], media: Any) -> 
     n = len(ids)
     sizes = sizes_for(seeing.model.config, n_seqs=1, max_len=-(-n // 16) * 16)
     blocks = tuple(range(-(-n // 16)))
-    row = placed(0, 0, tuple(ids), (blocks,), n_logits=n)
+    row = placed(0, 0, tuple(ids), (blocks,) * len(sizes.groups), n_logits=n)
     plan = step_plan(0, [row], (SlotOpen(0, GREEDY, tuple(ids), media=tuple(media)),))
     if executor == "reference":
         return seeing.reference(sizes).trace(plan)["logits"]
