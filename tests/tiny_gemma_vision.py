@@ -45,8 +45,8 @@ PROCESSOR: Mapping[str, object] = {
 
 
 def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
-    """``hidden``: numbers of two heads of the tower, 24 each; ``text_config``: fields of the language
-    model."""
+    """``hidden``: numbers of two heads of the tower, 24 each; ``text_config``: fields of the
+    language model."""
     text = tiny.gemma3(vocab_size=VOCAB, **text_config)
     vision: dict[str, object] = {
         "model_type": "siglip_vision_model",
@@ -74,7 +74,9 @@ def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
     norm, proj = "mm_soft_emb_norm.weight", "mm_input_projection_weight"
     size = text.size("hidden_size")
     own = {norm: uniform(f"vision/{norm}", (hidden,), 0.3)}
-    own[proj] = np.ascontiguousarray(uniform(f"vision/{proj}", (size, hidden), gain((size, hidden))).T)
+    own[proj] = np.ascontiguousarray(
+        uniform(f"vision/{proj}", (size, hidden), gain((size, hidden))).T
+    )
     tensors |= {f"multi_modal_projector.{key}": values for key, values in own.items()}
     return TinyModel("tiny-gemma3-vision", config, tensors)
 

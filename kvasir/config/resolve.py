@@ -115,8 +115,9 @@ class _Planner(msgspec.Struct, frozen=True):
             return n_tokens
         if self.options.max_num_batched_tokens is not None:
             raise ConfigError(
-                f"max_num_batched_tokens {n_tokens} is less than {least}: {self.model.name} computes "
-                f"the {span} tokens of an image in one step, beside one of each of {n_seqs} requests: "
+                f"max_num_batched_tokens {n_tokens} is less than {least}: {self.model.name} "
+                f"computes the {span} tokens of an image in one step, beside one of each of "
+                f"{n_seqs} requests: "
                 "raise it, or lower --max-num-seqs"
             )
         self.reasons["max_num_batched_tokens"] = f"{least}: an image, beside {n_seqs} requests"

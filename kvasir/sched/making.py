@@ -108,8 +108,8 @@ class Making:
         return self.rows[n:], self.owners[n:], self.epochs[n:]
 
     def room(self, request: Request, n_most: int = 1) -> int:
-        """Tokens of ``request``, at most ``n_most``, that the step takes on; of tokens that see each
-        other all or none, where it takes on any, whatever the pace."""
+        """Tokens of ``request``, at most ``n_most``, that the step takes on; of tokens that see
+        each other all or none, where it takes on any, whatever the pace."""
         if self.whole_prompts:
             return request.n_left if request.n_left <= self.budget else 0
         if request.n_together > 1:

@@ -133,9 +133,7 @@ class Queues:
         before, size = self._counters.n_preemptions, self._kv.cache.block_size
         # inside a block there is room, without a look at the table
         ready = [
-            x
-            for x in requests
-            if (x.n_computed % size and not x.has_spans) or self._has_room(x)
+            x for x in requests if (x.n_computed % size and not x.has_spans) or self._has_room(x)
         ]
         has_preempted = self._counters.n_preemptions > before
         return [x for x in ready if x.slot >= 0] if has_preempted else ready

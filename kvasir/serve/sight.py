@@ -48,7 +48,9 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)
     spelled = f"\n\n{begin}{image.piece(token)}{end}\n\n"
     image.check(spelled, 1)
-    return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled))
+    return Sight(
+        slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled)
+    )
 
 
 _AROUND = ("boi_token_index", 255999), ("eoi_token_index", 256000)
@@ -72,8 +74,8 @@ class _Image:
         piece = self.tokenizer.piece(token)
         if not piece or token not in self.tokenizer.special_ids:
             raise ModelError(
-                f"{self.source.path}: the tokenizer has no special token {token}, which config.json "
-                "names: check that both are of one model"
+                f"{self.source.path}: the tokenizer has no special token {token}, which the model's "
+                "files name: check that both are of one model"
             )
         return piece
 

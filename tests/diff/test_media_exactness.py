@@ -41,9 +41,7 @@ class Model(NamedTuple):
 
 
 MODELS: Mapping[str, Model] = {
-    "smolvlm": Model(
-        tiny_vision.smolvlm, tiny_vision.write, tiny_vision.VOCAB, tiny_vision.IMAGE
-    ),
+    "smolvlm": Model(tiny_vision.smolvlm, tiny_vision.write, tiny_vision.VOCAB, tiny_vision.IMAGE),
     "gemma3": Model(
         tiny_gemma_vision.gemma3_vision,
         tiny_gemma_vision.write,
@@ -115,7 +113,11 @@ TOGETHER = (
 
 @pytest.mark.parametrize(
     ("name", "variant"),
-    [*(("smolvlm", x) for x in CHOSEN), *(("gemma3", x) for x in TOGETHER), *(("internvl", x) for x in FEW)],
+    [
+        *(("smolvlm", x) for x in CHOSEN),
+        *(("gemma3", x) for x in TOGETHER),
+        *(("internvl", x) for x in FEW),
+    ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_answers_do_not_depend_on_how_they_are_computed(
@@ -131,9 +133,7 @@ def test_answers_do_not_depend_on_how_they_are_computed(
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_level_gives_the_same_bits(
-    cases: Mapping[str, Case], name: str, level: str
-) -> None:
+def test_every_level_gives_the_same_bits(cases: Mapping[str, Case], name: str, level: str) -> None:
     case = cases[name]
     requests = case.requests[:6]
     got = run(lambda x: case.seeing.cpu(x, 2, level), requests, case.sizes, VARIANTS[6]).answers

@@ -174,7 +174,7 @@ def deltas(server: Server, body: Json, *, kill: bool) -> str:
 
 
 def test_images_whose_tokens_see_each_other(tmp_path: Path) -> None:
-    """Steps of few tokens, in which requests of others go on: the answers are those of one alone."""
+    """Steps of few tokens, in which others go on: answers are those of one alone."""
     folder = tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), tmp_path)
     sizes = {**SIZES, "max_num_batched_tokens": 8, "max_num_seqs": 4}
     with running_server(folder, executor="cpu", engine=sizes) as own:

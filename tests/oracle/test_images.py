@@ -259,8 +259,8 @@ def test_logits_of_gemma3(executor: str, hidden: int, tmp_path: Path) -> None:
 def test_logits(
     executor: str, patch: int, trained: int, tile: int, hidden: int, tmp_path: Path
 ) -> None:
-    """A prompt with two images, of which one is a tile. Of 48 numbers heads have 24, which are padded
-    to 32."""
+    """A prompt with two images, of which one is a tile. Of 48 numbers heads have 24, which are
+    padded to 32."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     from transformers import AutoModelForImageTextToText
 

@@ -298,7 +298,9 @@ def test_a_step_holds_an_image_whose_tokens_see_each_other() -> None:
     many = resolve(EngineOptions(max_num_seqs=300), model, MACHINE, cpu_settings)
     assert many.sizes.max_num_batched_tokens == 556
     assert many.reasons["max_num_batched_tokens"] == "556: an image, beside 300 requests"
-    with pytest.raises(ConfigError, match=r"319 is less than 320: .* raise it, or lower --max-num-"):
+    with pytest.raises(
+        ConfigError, match=r"319 is less than 320: .* raise it, or lower --max-num-"
+    ):
         resolve(EngineOptions(max_num_batched_tokens=319), model, MACHINE, cpu_settings)
 
 

@@ -161,7 +161,9 @@ def test_names_of_tensors_of_gemma3(spelling: str, tmp_path: Path) -> None:
 
 def test_a_window_smaller_than_an_image_is_refused(tmp_path: Path) -> None:
     model = tiny_gemma_vision.gemma3_vision(sliding_window=3)
-    with pytest.raises(ModelError, match="windows of 3 tokens, expected at least the 4 of an image"):
+    with pytest.raises(
+        ModelError, match="windows of 3 tokens, expected at least the 4 of an image"
+    ):
         load_model(str(tiny_gemma_vision.write(model, tmp_path)))
 
 
