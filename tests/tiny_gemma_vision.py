@@ -57,6 +57,7 @@ def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
         "image_size": TILE,
         "patch_size": PATCH,
         "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu",
         "vision_use_head": False,
     }
     config: dict[str, object] = {

@@ -66,6 +66,7 @@ def _seeing(text: TinyModel, hidden: int, bias: bool) -> TinyModel:
         "image_size": [TILE, TILE],
         "patch_size": [PATCH, PATCH],
         "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu_pytorch_tanh",
     }
     config: dict[str, object] = {
         "architectures": ["InternVLForConditionalGeneration"],

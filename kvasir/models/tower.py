@@ -169,9 +169,8 @@ def _encoder(fields: Fields, spec: TowerSpec, n_positions: int) -> tuple[ModelCo
 
 
 def _block(fields: Fields, spec: TowerSpec) -> BlockSpec:
-    act = fields.word("act", [word for word, act in _ACTS.items() if act == spec.block.act])
     has_bias = fields.flag("qkv_bias") if fields.has("qkv_bias") else spec.block.qkv_bias
-    return replace(spec.block, act=_ACTS[act], qkv_bias=has_bias)
+    return replace(spec.block, act=_ACTS[fields.word("act", _ACTS)], qkv_bias=has_bias)
 
 
 def _family(source: ModelSource) -> tuple[Family, TowerSpec]:

@@ -14,7 +14,6 @@ _TOWER = TowerSpec(
     layers="encoder.layer",
     cuts="shape",
     block=BlockSpec(
-        act="gelu",
         gated=False,
         norm="layer_bias",
         both_ways=True,
