@@ -152,7 +152,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         attention_bias=True, layer_types=_TYPES, **_WINDOWS
     ),
     "gemma3_vision": lambda: tiny_gemma_vision.gemma3_vision(
-        attention_bias=True, sliding_window_pattern=3
+        attention_bias=True, sliding_window_pattern=3, final_logit_softcapping=5.0
     ),
     "bert": tiny_encoders.bert,
     "nomic_bert": tiny_encoders.nomic_bert,
