@@ -57,6 +57,8 @@ class Making:
     """By their indices the rows of forced tokens, and how many tokens these have."""
     n_drafted: int = 0
     """Tokens that may turn out to be others."""
+    n_kept: int = 0
+    """Tokens that drafts leave, for what prompts have that sees each other."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
