@@ -1,5 +1,5 @@
-"""Images of Gemma 3 and InternVL against ``transformers``, live: pixels, tokens, defaults, and logits
-in float32."""
+"""Images of Gemma 3 and InternVL against ``transformers``, live: pixels, tokens, defaults, and
+logits in float32."""
 
 from __future__ import annotations
 
