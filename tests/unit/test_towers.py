@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -185,6 +185,47 @@ def test_what_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
     folder = tiny_gemma_vision.write(model, tmp_path, **processor)
     with pytest.raises(ModelError, match=why):
         load_text(open_model(folder))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("use_qk_norm", True), ("norm_type", "rms_norm"), ("use_mean_pooling", False)],
+)
+def test_other_towers_of_internvl_are_refused(field: str, value: object, tmp_path: Path) -> None:
+    """That of 6B."""
+    model = tiny_internvl.internvl()
+    vision = dict(cast(Mapping[str, object], model.config["vision_config"]), **{field: value})
+    model = TinyModel(model.name, {**model.config, "vision_config": vision}, model.tensors)
+    with pytest.raises(ModelError, match=f"vision_config: {field} is .* not supported"):
+        load_model(str(tiny_internvl.write(model, tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("vision_feature_layer", -2),
+        ("vision_feature_select_strategy", "full"),
+        ("projector_hidden_act", "relu"),
+        ("downsample_ratio", 0.4),
+    ],
+)
+def test_other_connectors_of_internvl_are_refused(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    model = tiny_internvl.internvl()
+    model = TinyModel(model.name, {**model.config, field: value}, model.tensors)
+    with pytest.raises(ModelError, match=f"config.json: {field} is"):
+        load_model(str(tiny_internvl.write(model, tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "family"), [("qwen2", "internvl_qwen2"), ("qwen3", "internvl_qwen3")]
+)
+def test_of_families_that_see_the_language_model_chooses(
+    kind: str, family: str, tmp_path: Path
+) -> None:
+    make = {"qwen2": tiny_internvl.internvl, "qwen3": tiny_internvl.internvl_qwen3}[kind]
+    assert load_model(str(tiny_internvl.write(make(), tmp_path))).config.family == family
 
 
 def test_the_processor_is_asked_for_the_rows_of_an_image(tmp_path: Path) -> None:
