@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from msgspec.structs import asdict, replace
 from numpy.testing import assert_array_equal
+from PIL import Image
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import TileSpec
+from kvasir.core.tiles import Slicing, TileSpec
 from kvasir.ir.printer import render
 from kvasir.ir.tiles import joined, plain_positions
 from kvasir.models import tower
@@ -26,6 +27,9 @@ from kvasir.models.loaded import load_model, model_facts
 from kvasir.models.tower import read_tower, seeing_family, slicing_of
 from kvasir.models.tower_programs import build_tower
 from kvasir.serve.text import load_text
+from kvasir.vision.messages import Tiles
+from kvasir.vision.reader import cut
+from kvasir.vision.slicing import shape_grid
 from kvasir.weights.bind import bind
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import from_floats, padded_columns, padded_heads
@@ -271,3 +275,39 @@ def test_an_image_is_spelled_where_the_template_writes_it(tmp_path: Path) -> Non
         before = text.tokenizer.encode(lines, add_special=False)
         assert ids[at - 1 - len(before) : at - 1] == before
     assert text.template.encode([{"role": "user", "content": "<start_of_image>"}]).count(begin) == 0
+
+
+def test_tiles_by_shape_stand_between_two_tokens(tmp_path: Path) -> None:
+    text = load_text(written("internvl_qwen2", tmp_path))
+    assert text.sight is not None
+    begin, image, end = (getattr(tiny_internvl, x) for x in ("BEGIN", "IMAGE", "END"))
+    said = [{"type": "image"}, {"type": "text", "text": "<img><IMG_CONTEXT></img>"}]
+    ids = text.template.encode([{"role": "user", "content": said}])
+    assert [ids.count(x) for x in (begin, image, end)] == [0, 1, 0]
+    found = text.sight.placeholders.expand(ids, [Tiles(1, 2, (b"a", b"b", b"c"))], first=5)
+    at, n = found.ids.index(begin), tiny_internvl.N_TOKENS
+    assert found.ids[at : at + 3 * n + 2] == (begin, *(image,) * 3 * n, end)
+    assert [x.start - 5 for x in found.media] == [at + 1 + i * n for i in range(3)]
+    assert [x.pixels for x in found.media] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("size", "least", "most", "expected"),
+    [
+        ((10, 10), 1, 4, (1, 1)),
+        ((64, 64), 1, 4, (2, 2)),
+        ((64, 32), 1, 4, (2, 1)),
+        ((10, 5), 1, 8, (2, 1)),
+        ((128, 64), 1, 8, (4, 2)),
+        ((5, 500), 1, 12, (1, 12)),
+        ((500, 5), 2, 3, (3, 1)),
+    ],
+    ids=str,
+)
+def test_tiles_of_the_nearest_shape(
+    size: tuple[int, int], least: int, most: int, expected: tuple[int, int]
+) -> None:
+    assert shape_grid(size, 32, least, most) == expected
+    tiles = cut(Image.new("RGB", size), Slicing(32, 0, most > 1, 3, least, most))
+    n = expected[0] * expected[1]
+    assert len(tiles.pixels) == (n + 1 if n > 1 else 1)
