@@ -226,7 +226,9 @@ def test_ids_of_internvl(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
-@pytest.mark.parametrize("make", [tiny_internvl.internvl, tiny_internvl.internvl_qwen3])
+@pytest.mark.parametrize(
+    "make", [tiny_internvl.internvl, tiny_internvl.internvl_large, tiny_internvl.internvl_qwen3]
+)
 def test_logits_of_internvl(make: Any, executor: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="make test-oracle")
     from transformers import AutoModelForImageTextToText

@@ -46,7 +46,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "smolvlm": Kind(tiny_vision.smolvlm, tiny_vision.write),
     "gemma3_vision": Kind(tiny_gemma_vision.gemma3_vision, tiny_gemma_vision.write),
-    "internvl_qwen2": Kind(tiny_internvl.internvl, tiny_internvl.write),
+    "internvl_qwen2": Kind(tiny_internvl.internvl_large, tiny_internvl.write),
 }
 
 
@@ -85,7 +85,7 @@ def altered(spec: TowerSpec) -> Iterator[tuple[str, TowerSpec]]:
             changed = {table: {**weights, name: names._replace(hf=f"other_{names.hf}")}}
             yield f"{name}: name", replace(spec, **changed)
     for flag, value in asdict(spec.block).items():
-        if flag in FLAGS and not (flag == "qkv_bias" and flag in spec.fields):
+        if flag in FLAGS and SAID.get(flag) not in spec.fields:
             block: dict[str, Any] = {flag: FLAGS[flag] if value != FLAGS[flag] else not value}
             yield flag, replace(spec, block=replace(spec.block, **block))
     other: dict[str, Any] = {
@@ -105,6 +105,10 @@ FLAGS: Mapping[str, Any] = {
     **{"norm": "rms", "qk_norm": "heads"},
 }
 """Of a tower's blocks, and what alters them."""
+SAID = {"qkv_bias": "qkv_bias", "norm": "norm_kind", "qk_norm": "qk_norm"}
+"""Of these what files may say."""
+QUIET = {"internvl_qwen2": ["key of norm_eps"]}
+"""Norms of queries and keys have one epsilon, which is that of files that do not say it."""
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -122,7 +126,7 @@ def test_no_entry_is_altered_unnoticed(
         monkeypatch.setattr(tower, "FAMILIES", table)
         if all(map(eq, seen(source), expected)):
             quiet.append(what)
-    assert quiet == []
+    assert quiet == QUIET.get(name, [])
 
 
 def test_every_family_that_sees_is_here() -> None:
@@ -193,14 +197,13 @@ def test_what_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("use_qk_norm", True), ("norm_type", "rms_norm"), ("use_mean_pooling", False)],
+    [("use_qk_norm", True), ("norm_type", "batch_norm"), ("use_mean_pooling", False)],
 )
 def test_other_towers_of_internvl_are_refused(field: str, value: object, tmp_path: Path) -> None:
-    """That of 6B."""
     model = tiny_internvl.internvl()
     vision = dict(cast(Mapping[str, object], model.config["vision_config"]), **{field: value})
     model = TinyModel(model.name, {**model.config, "vision_config": vision}, model.tensors)
-    with pytest.raises(ModelError, match=f"vision_config: {field} is .* not supported"):
+    with pytest.raises(ModelError, match=f"vision_config: {field} is"):
         load_model(str(tiny_internvl.write(model, tmp_path)))
 
 
