@@ -45,9 +45,10 @@ PROCESSOR: Mapping[str, object] = {
 
 
 def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
-    """``hidden``: numbers of two heads of the tower, 24 each; ``text_config``: fields of the language
-    model."""
-    text = tiny.gemma3(vocab_size=VOCAB, **text_config)
+    """``hidden``: numbers of two heads of the tower, 24 each; ``text_config``: fields of the
+    language model."""
+    # transformers' class of those that see has no soft cap of logits
+    text = tiny.gemma3(**{"vocab_size": VOCAB, "final_logit_softcapping": None, **text_config})
     vision: dict[str, object] = {
         "model_type": "siglip_vision_model",
         "hidden_size": hidden,
@@ -57,6 +58,7 @@ def gemma3_vision(hidden: int = 48, **text_config: object) -> TinyModel:
         "image_size": TILE,
         "patch_size": PATCH,
         "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu",
         "vision_use_head": False,
     }
     config: dict[str, object] = {

@@ -50,12 +50,17 @@ def internvl(hidden: int = 48, bias: bool = True, **text_config: object) -> Tiny
     return _seeing(tiny.qwen2(vocab_size=VOCAB, **text_config), hidden, bias)
 
 
+def internvl_large(**text_config: object) -> TinyModel:
+    """With a tower like that of 6B: RMS norms, also of queries and keys."""
+    return _seeing(tiny.qwen2(vocab_size=VOCAB, **text_config), 32, True, rms=True)
+
+
 def internvl_qwen3(hidden: int = 32, **text_config: object) -> TinyModel:
     """A Qwen 3 that sees, without biases in the tower's queries, keys and values."""
     return _seeing(tiny.qwen3(vocab_size=VOCAB, **text_config), hidden, False)
 
 
-def _seeing(text: TinyModel, hidden: int, bias: bool) -> TinyModel:
+def _seeing(text: TinyModel, hidden: int, bias: bool, rms: bool = False) -> TinyModel:
     vision: dict[str, object] = {
         "model_type": "internvl_vision",
         "hidden_size": hidden,
@@ -65,7 +70,10 @@ def _seeing(text: TinyModel, hidden: int, bias: bool) -> TinyModel:
         "attention_bias": bias,
         "image_size": [TILE, TILE],
         "patch_size": [PATCH, PATCH],
-        "layer_norm_eps": 1e-5,
+        "layer_norm_eps": 1e-6 if rms else 1e-5,
+        "norm_type": "rms_norm" if rms else "layer_norm",
+        "use_qk_norm": rms,
+        "hidden_act": "gelu_pytorch_tanh",
     }
     config: dict[str, object] = {
         "architectures": ["InternVLForConditionalGeneration"],
@@ -78,11 +86,11 @@ def _seeing(text: TinyModel, hidden: int, bias: bool) -> TinyModel:
         "vision_config": vision,
     }
     tensors = {f"language_model.{key}": values for key, values in text.tensors.items()}
-    tower = _tower(hidden, bias) | _connector(hidden, text.size("hidden_size"))
+    tower = _tower(hidden, bias, rms) | _connector(hidden, text.size("hidden_size"))
     return TinyModel(f"tiny-internvl-{text.name}", config, tensors | tower)
 
 
-def _tower(hidden: int, bias: bool) -> dict[str, Array]:
+def _tower(hidden: int, bias: bool, rms: bool) -> dict[str, Array]:
     n, inner, base = (TILE // PATCH) ** 2 + 1, 40, "vision_tower."
     patch = f"{base}embeddings.patch_embeddings.projection"
     matrices: dict[str, tuple[int, ...]] = {patch: (hidden, 3, PATCH, PATCH)}
@@ -97,9 +105,12 @@ def _tower(hidden: int, bias: bool) -> dict[str, Array]:
         bare |= set() if bias else {*heads}
         matrices |= dict.fromkeys([*heads, f"{part}.attention.projection_layer"], (hidden, hidden))
         matrices |= {f"{part}.mlp.fc1": (inner, hidden), f"{part}.mlp.fc2": (hidden, inner)}
-        for x in ("layernorm_before", "layernorm_after"):
+        norms = ["layernorm_before", "layernorm_after"]
+        for x in [*norms, "attention.q_norm", "attention.k_norm"] if rms else norms:
             tensors[f"{part}.{x}.weight"] = uniform(f"internvl/{part}/{x}", (hidden,), 0.3, 1.0)
-            tensors[f"{part}.{x}.bias"] = uniform(f"internvl/{part}/{x}/bias", (hidden,), 0.3)
+            if not rms:
+                bias_of = f"internvl/{part}/{x}/bias"
+                tensors[f"{part}.{x}.bias"] = uniform(bias_of, (hidden,), 0.3)
         for x in ("lambda_1", "lambda_2"):
             tensors[f"{part}.{x}"] = uniform(f"internvl/{part}/{x}", (hidden,), 0.4, 0.8)
     for name, shape in matrices.items():

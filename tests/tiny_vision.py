@@ -61,6 +61,7 @@ def smolvlm(
         "image_size": trained,
         "patch_size": patch,
         "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu",
     }
     config: dict[str, object] = {
         "architectures": ["SmolVLMForConditionalGeneration"],

@@ -28,6 +28,7 @@ from kvasir.config.resolved import (
 )
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
+from kvasir.config.spans import in_spans, span_step
 from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
@@ -108,19 +109,12 @@ class _Planner(msgspec.Struct, frozen=True):
         return default if value is None else value
 
     def beside_spans(self, n_tokens: int, n_seqs: int) -> int:
-        """Of one step: those of a tile that see each other, and one for each other request."""
-        span = self.model.span_tokens
-        least = span + n_seqs if span else 0
-        if n_tokens >= least:
-            return n_tokens
-        if self.options.max_num_batched_tokens is not None:
-            raise ConfigError(
-                f"max_num_batched_tokens {n_tokens} is less than {least}: {self.model.name} computes "
-                f"the {span} tokens of an image in one step, beside one of each of {n_seqs} requests: "
-                "raise it, or lower --max-num-seqs"
-            )
-        self.reasons["max_num_batched_tokens"] = f"{least}: an image, beside {n_seqs} requests"
-        return least
+        is_asked, span = self.options.max_num_batched_tokens is not None, self.model.span_tokens
+        found = span_step(span, n_tokens, n_seqs, self.model.name, is_asked=is_asked)
+        if found > n_tokens:
+            why = f"{found}: an image, beside {n_seqs} requests"
+            self.reasons["max_num_batched_tokens"] = why
+        return found
 
     def step_tokens(self, n_tokens: int, length: int) -> int:
         """Of one step: a longest prompt, where prompts are computed whole."""
@@ -228,11 +222,7 @@ class _Planner(msgspec.Struct, frozen=True):
         layers = self.with_stride(layers, size)
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
-        span = max(1, self.model.span_tokens)
-        groups = tuple(
-            replace(x, span=span) if x.window and not x.state_bytes else x
-            for x in division.divide(n_blocks)
-        )
+        groups = in_spans(division.divide(n_blocks), self.model.span_tokens)
         if len(groups) > 1 or groups[0].window:
             self.reasons["kv_groups"] = "; ".join(
                 f"{group.n_blocks} blocks for {each.n_layers} layers"

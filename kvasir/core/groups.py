@@ -70,7 +70,7 @@ class KVGroup:
         return f"window({self.window})" if self.window else "full"
 
     def needs(self, n_tokens: int, block_size: int) -> int:
-        """Blocks without which a request of ``n_tokens`` cannot be computed, ``span`` by ``span``."""
+        """Blocks without which a request of ``n_tokens`` cannot be computed, each step a span."""
         n_blocks = blocks_for(n_tokens, block_size)
         if not self.window:
             return n_blocks

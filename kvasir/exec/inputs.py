@@ -55,7 +55,7 @@ class StepArrays:
             self.arrays[ROPE_POSITIONS] = np.zeros((t, AXES), i32)
         ends = self.arrays.get("ends")
         self.ends = None if ends is None else ends.view(np.int32)
-        """Behind the last position that a token sees, of models of which some see what follows them."""
+        """Behind the last position that a token sees, where some see what follows them."""
         self._has_row_ends = ends is not None and MEDIA not in inputs
         self._states = StateSlots(sizes)
         if most := self._states.most:

@@ -123,6 +123,6 @@ def _whole_end(run: MediaRun) -> int:
     media, n = run.media, run.first + run.n
     if n < media.n_tokens:
         raise KvasirError(
-            f"a step has tokens {run.first} to {n} of an image of {media.n_tokens} that see each other"
+            f"a step has tokens {run.first} to {n} of {media.n_tokens} that see each other"
         )
     return media.end

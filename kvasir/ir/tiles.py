@@ -58,8 +58,8 @@ def joined(rows: FloatArray, tile: TileSpec) -> FloatArray:
 
 
 def plain_positions(tile: TileSpec) -> Ints:
-    """i32 [n_encoded]: of each patch its row in a table of as many, from the top, row by row; rows of
-    no patch come first."""
+    """i32 [n_encoded]: of each patch its row in a table of as many, from the top, row by row; what
+    no patch makes comes first."""
     places = np.arange(tile.n_encoded, dtype=np.int32)
     first, grid = places[: tile.n_first], places[tile.n_first :].reshape(tile.side, tile.side)
     return np.concatenate([first, _folded(grid, tile.fold)])

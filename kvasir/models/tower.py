@@ -27,6 +27,9 @@ HEAD_STEP = 16
 """Heads are padded to a multiple of this many numbers, which all executors take."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _ACTS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_NORMS = {"layer_norm": "layer_bias", "rms_norm": "rms"}
+_QK_EPS = 1e-6
+"""Of norms of queries and keys, whatever the others have."""
 _SIZES = {"whole": 224, "shape": 384}
 """Pixels of a side of a tile, in processors that do not say it."""
 _FILTERS = {"grid": 1, "whole": 2, "shape": 3}
@@ -192,9 +195,18 @@ def _encoder(fields: Fields, spec: TowerSpec, n_positions: int) -> tuple[ModelCo
 
 
 def _block(fields: Fields, spec: TowerSpec) -> BlockSpec:
-    act = fields.word("act", [word for word, act in _ACTS.items() if act == spec.block.act])
-    has_bias = fields.flag("qkv_bias") if fields.has("qkv_bias") else spec.block.qkv_bias
-    return replace(spec.block, act=_ACTS[act], qkv_bias=has_bias)
+    block = replace(spec.block, act=_ACTS[fields.word("act", _ACTS)])
+    if fields.has("qkv_bias"):
+        block = replace(block, qkv_bias=fields.flag("qkv_bias"))
+    if fields.has("norm_kind"):
+        block = replace(block, norm=_NORMS[fields.word("norm_kind", _NORMS)])
+    if not (fields.has("qk_norm") and fields.flag("qk_norm")):
+        return block
+    size = fields.integer("hidden_size") // fields.integer("n_heads")
+    if block.norm != "rms" or fields.number("norm_eps") != _QK_EPS or size % HEAD_STEP:
+        wanted = f"false, or rms_norm with an epsilon of {_QK_EPS:g}, and heads of {HEAD_STEP} x n"
+        raise fields.error("qk_norm", True, wanted)
+    return replace(block, qk_norm="width")
 
 
 def _family(source: ModelSource) -> tuple[Family, TowerSpec]:

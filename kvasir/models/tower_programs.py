@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.bundle import IS_MEDIA, PATCHES, Tower
@@ -14,7 +15,7 @@ from kvasir.models.decoder import record_blocks
 from kvasir.models.parts import record_linear, record_norm
 from kvasir.models.qwen_programs import build_qwen_tower
 from kvasir.models.qwen_tower import QwenTower
-from kvasir.models.spec import NO_ROPE
+from kvasir.models.spec import NO_ROPE, BlockSpec
 from kvasir.models.tower import AnyTower, TowerConfig, tensor_of
 
 _ROW_EPS = 1e-5
@@ -66,7 +67,8 @@ def _connector(config: TowerConfig) -> Program:
         weight, eps = builder.weight("tower.soft_norm", (columns,)), config.encoder.norm_eps
         x = builder.op("norm", (x,), "tower.soft", (weight,), eps=eps, to="f32", block=0)
     if "row_norm" in parts:
-        x = record_norm(builder, config.encoder, x, "tower.row_norm", "tower.normed", _ROW_EPS)
+        layer = replace(config.encoder, block=BlockSpec(norm="layer_bias"))
+        x = record_norm(builder, layer, x, "tower.row_norm", "tower.normed", _ROW_EPS)
     if "proj_in" in parts:
         x = record_linear(builder, x, "tower.proj_in", "tower.proj_in.out", out, bias=True)
         x = builder.op("act", (x,), "tower.hidden", act="gelu")

@@ -57,6 +57,8 @@ class Making:
     """By their indices the rows of forced tokens, and how many tokens these have."""
     n_drafted: int = 0
     """Tokens that may turn out to be others."""
+    n_kept: int = 0
+    """Tokens that drafts leave, for what prompts have that sees each other."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
@@ -108,8 +110,8 @@ class Making:
         return self.rows[n:], self.owners[n:], self.epochs[n:]
 
     def room(self, request: Request, n_most: int = 1) -> int:
-        """Tokens of ``request``, at most ``n_most``, that the step takes on; of tokens that see each
-        other all or none, where it takes on any, whatever the pace."""
+        """Tokens of ``request``, at most ``n_most``, that the step takes on; of tokens that see
+        each other all or none, where it takes on any, whatever the pace."""
         if self.whole_prompts:
             return request.n_left if request.n_left <= self.budget else 0
         if request.n_together > 1:

@@ -181,8 +181,8 @@ class Scheduler:
         self._prompts.begin(making)
         running = self._queues.running
         ready, others = by_phase(running)
-        n_kept = self.config.span_tokens if others or len(self._order) else 0
-        self._plan_decodes(making, ready, self._order.claims(others), n_kept)
+        making.n_kept = self.config.span_tokens if others or len(self._order) else 0
+        self._plan_decodes(making, ready, self._order.claims(others))
         # some in each plan, so that none takes long
         self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
         self._prompts.plan(making, others)
@@ -243,12 +243,9 @@ class Scheduler:
         if n_used and not (queued or self._flights or self._kv.holders.n_kept):
             raise KvasirError(f"idle, but {n_used} blocks are used")
 
-    def _plan_decodes(
-        self, making: Making, ready: list[Request], n_claimed: int, n_kept: int
-    ) -> None:
+    def _plan_decodes(self, making: Making, ready: list[Request], n_claimed: int) -> None:
         """Requests that lack their newest token only; what the budget leaves may go to drafts, for
-        which that token must be named. Those of the lowest class leave ``n_claimed`` tokens, drafts
-        ``n_kept``."""
+        which that token must be named. Those of the lowest class leave ``n_claimed`` tokens."""
         if n_claimed and len(ready) + n_claimed > making.budget:
             n_higher = sum(request.rank != LOWEST for request in ready)
             ready = ready[: max(n_higher, making.budget - n_claimed)]
@@ -258,7 +255,7 @@ class Scheduler:
         if drafts:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
-        n_spare = max(0, making.budget - len(ready) - n_kept)
+        n_spare = max(0, making.budget - len(ready) - making.n_kept)
         forced = forced_rows(n_spare, ready, self._kept_drafts or n_spare)
         n_spare -= sum([len(row.tokens) - 1 for row in forced.values()])
         rows = forced | self._drafts.rows(n_spare, ready, drafts)

@@ -85,8 +85,8 @@ class _Image:
         piece = self.tokenizer.piece(token)
         if not piece or token not in self.tokenizer.special_ids:
             raise ModelError(
-                f"{self.source.path}: the tokenizer has no special token {token}, which config.json "
-                "names: check that both are of one model"
+                f"{self.source.path}: the tokenizer has no special token {token}, which its "
+                "files name: check that both are of one model"
             )
         return piece
 

@@ -12,7 +12,7 @@ MAX_SHARE = 200
 
 
 def first_size(size: Size, longest: int) -> Size:
-    """As Idefics 3 begins: the longer side becomes ``longest``, the other one even, and neither more
+    """As Idefics 3 begins: the longer side becomes ``longest``, the other one even, neither more
     than MAX_SIDE."""
     width, height = size
     share = width / height
@@ -30,7 +30,7 @@ def first_size(size: Size, longest: int) -> Size:
 
 
 def grid_size(size: Size, tile: int) -> Size:
-    """And goes on, in whole tiles: those of the longer side, and of the other one what keeps the shape."""
+    """And goes on, in whole tiles: those of the longer side, and what keeps the shape."""
     width, height = size
     share = width / height
     if width >= height:

@@ -196,7 +196,7 @@ def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
 
 
 def padded_heads(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTensor:
-    """Zeros behind the ``n`` rows of each head, or elements of its bias, to make them ``padded``."""
+    """Zeros behind the ``n`` rows of each head, or elements of its bias: ``padded`` in all."""
     items = _items(tensor).reshape(n_heads, n, -1)
     shape = (n_heads * padded, *tensor.shape[1:])
     return replace(tensor, shape=shape, data=_zeros_behind(items, padded))
@@ -277,7 +277,7 @@ _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
 _OTHERS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     {
         "conv_taps": lambda shape: (shape[1], 1, shape[0]),
-        "patch_rows": lambda shape, patch: (shape[0], shape[1] // patch**2, patch, patch),
+        "patch_rows": lambda shape, patch: (*shape[:-1], shape[-1] // patch**2, patch, patch),
         "cube_rows": lambda shape, m, patch: (
             *(shape[0], shape[1] // (m * patch**2)),
             *(m, patch, patch),

@@ -82,5 +82,6 @@ def test_defaults(family: Family, architecture: str) -> None:
     said = {name: value for name, value in full.items() if name in needed}
     if part:
         text = full[family.text_key]
-        said = {family.text_key: {name: text[name] for name in needed}}
+        own = {name: text[name] for name in needed}
+        said = {family.text_key: part[family.text_key] | own}
     assert read(said | named) == read(full)

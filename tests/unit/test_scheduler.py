@@ -11,7 +11,6 @@ from kvasir.core.messages import TokenEvent
 from kvasir.core.params import TokenParams
 from kvasir.core.plan import RowOutput, StepPlan, StepResult
 from kvasir.core.request import EngineRequest, Standing
-from kvasir.core.tiles import media_at
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.oracle import OracleProposer
@@ -60,37 +59,6 @@ def test_prompts_that_are_computed_whole() -> None:
     lengths = [[len(row.tokens) for row in step(made)[0].rows] for _ in range(3)]
     assert lengths == [[20, 12], [20], [20]]
     assert made.plan() is None
-
-
-@pytest.mark.parametrize(
-    ("places", "n", "budget", "scores", "expected"),
-    [
-        ((28, 40), 12, 32, -1, [28, 12, 12, 18]),
-        ((0, 64), 6, 32, -1, [6, 32, 26, 6]),
-        ((10,), 30, 32, 20, [10, 30, 30]),
-        ((10,), 300, 310, 20, [10, 300, 90]),
-    ],
-    ids=str,
-)
-def test_tokens_that_see_each_other_are_in_one_step(
-    places: tuple[int, ...], n: int, budget: int, scores: int, expected: list[int]
-) -> None:
-    """A chunk ends before the first of them, or behind the last, though fewer scores are told in a
-    step."""
-    media = tuple(media_at(start, n, b"") for start in places)
-    one = replace(request(1, sum(expected), max_tokens=1, n_prompt_logprobs=scores), media=media)
-    sizes = {"max_num_batched_tokens": budget, "max_model_len": 512, "n_blocks": 40}
-    made = scheduler(one, span_tokens=n, **sizes)
-    assert [len(step(made)[0].rows[0].tokens) for _ in expected] == expected
-    assert made.plan() is None
-
-
-def test_tokens_that_see_each_other_wait_for_a_step_with_room() -> None:
-    other = replace(request(1, 40, max_tokens=1), media=(media_at(5, 20, b""),))
-    made = scheduler(request(0, 20), other, span_tokens=20)
-    first, second = (step(made)[0] for _ in range(2))
-    assert [len(row.tokens) for row in first.rows] == [20, 5]
-    assert [len(row.tokens) for row in second.rows] == [1, 20]
 
 
 def test_a_prompt_becomes_chunks_and_then_single_tokens() -> None:

@@ -5,7 +5,6 @@ from kvasir.models.family import ModelField, TensorNames
 from kvasir.models.spec import BlockSpec
 
 SIGLIP = BlockSpec(
-    act="gelu_tanh",
     gated=False,
     norm="layer_bias",
     both_ways=True,
