@@ -58,6 +58,7 @@ class Sizes:
     whole_prompts: bool = False
     state_bytes: int = 0  # of a sequence
     tile: TileSpec | None = None  # of images that the model sees
+    span_tokens: int = 0  # of a tile, where they see each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
     n_drafted = variant.drafts.k if variant.drafts else 0
     enough = sum(blocks) + len(blocks) * (1 + n_drafted)
     longest = max(len(r.prompt) + r.params.max_tokens for r in requests)
-    n_tokens = min(variant.chunk, variant.n_seqs * longest)
+    n_tokens = max(min(variant.chunk, variant.n_seqs * longest), sizes.span_tokens + 1)
     full = enough if variant.n_spare_blocks is None else max(blocks) + variant.n_spare_blocks
     return config_of(
         vocab_size=sizes.vocab_size,
@@ -373,6 +374,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         windows=_groups(full, n_tokens, sizes, variant),
         preemption_mode=variant.preemption_mode,
         whole_prompts=sizes.whole_prompts,
+        span_tokens=sizes.span_tokens,
     )
 
 
@@ -388,7 +390,10 @@ def _groups(full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> tuple[K
 
 def _window(window: int, full: int, n_tokens: int, sizes: Sizes, variant: Variant) -> KVGroup:
     """What no request waits for, or as tight as the blocks of the other layers."""
+    span = max(1, sizes.span_tokens)
     if variant.n_spare_blocks is None:
-        return KVGroup(window_blocks(window, sizes.block_size, variant.n_seqs, n_tokens), window)
-    needed = KVGroup(full, window).needs(sizes.max_model_len, sizes.block_size)
-    return KVGroup(needed + variant.n_spare_blocks, window)
+        n_blocks = window_blocks(window, sizes.block_size, variant.n_seqs, n_tokens)
+        return KVGroup(n_blocks, window, span=span)
+    tight = KVGroup(full, window, span=span)
+    needed = tight.needs(sizes.max_model_len, sizes.block_size)
+    return replace(tight, n_blocks=needed + variant.n_spare_blocks)

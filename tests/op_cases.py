@@ -150,6 +150,7 @@ def _row_cases() -> Iterator[OpCase]:
     yield case("gather", "gather_rows", [rows("x", "T", 9), ids("r", [4, 0, 2], "R")])
     both, which = [rows("x", "T", 9), rows("m", "T", 9)], ids("is", [0, 1, 0, 0, 1], "T")
     yield case("merge-embeds", "merge_embeds", [*both, which])
+    yield case("add-embeds", "add_embeds", [*both, which])
 
 
 def _linear_cases() -> Iterator[OpCase]:
@@ -188,6 +189,17 @@ def _linear_cases() -> Iterator[OpCase]:
     yield case("sample", "sample", [rows("x", "R", 50)])
 
 
+def _place_cases() -> Iterator[OpCase]:
+    at = ids("at", [[0, 0, 0], [3, 4, 9], [3, 5, 8], [31, 0, 7], [12, 12, 12]], "T")
+    table: dict[str, Attr] = {"table": "rope16", "rotary_dim": 16}
+    for sections, woven in (((2, 3, 3), False), ((0, 4, 4), False), ((4, 2, 2), True)):
+        name = f"angles-{sections}-{woven}"
+        yield case(name, "angles", [at], **table, sections=sections, woven=woven)
+    corners = ids("corners", [[0, 1, 3, 4], [1, 1, 4, 4], [5, 6, 8, 9], [9] * 4, [0] * 4], "T")
+    shares = rows("shares", "T", 4)
+    yield case("between", "between", [corners, shares], [weight("w", 10, 9)])
+
+
 def _attention_cases() -> Iterator[OpCase]:
     positions = ids("positions", POSITIONS.tolist(), "T")
     for style in ("neox", "interleaved"):
@@ -196,6 +208,9 @@ def _attention_cases() -> Iterator[OpCase]:
             sizes: dict[str, Attr] = {"n_heads": 4, "head_dim": 16}
             x = rows("x", "T", 64)
             yield case(f"rope-{style}-{rotary}", "rope", [x, positions], **sizes, **rope)
+            by_token = rows("angles", "T", rotary)
+            name = f"rope-{style}-{rotary}-angles"
+            yield case(name, "rope", [x, by_token], **sizes, **rope)
             for kind, *widths in (
                 ("none",),
                 ("heads", 16, 16),
@@ -325,6 +340,7 @@ OP_CASES: tuple[OpCase, ...] = (
     *_row_cases(),
     *_linear_cases(),
     *_attention_cases(),
+    *_place_cases(),
     *_latent_cases(),
     *_scan_cases(),
     *_expert_cases(),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
-from kvasir.core.tiles import Media, media_at
+from kvasir.core.tiles import CHANNELS, Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.passes import lower_passes
 from kvasir.exec.reference import ReferenceExecutor, load_weights
@@ -19,7 +19,7 @@ from kvasir.ir.bundle import Bundle
 from kvasir.ir.pool import with_pool
 from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model
-from kvasir.models.tower import build_tower, is_of_tower
+from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 from tests.native import BEST
 
@@ -33,10 +33,11 @@ class Seeing:
     @classmethod
     def open(cls, folder: Path, dtype: str, kv_dtype: str) -> Seeing:
         model = load_model(str(folder))
-        assert model.tower is not None
-        raw, tower = build_program(model.config, max_positions=128), build_tower(model.tower)
+        own = model.tower
+        assert own is not None
+        raw, tower = build_program(model.config, max_positions=128), build_tower(own)
         binding = bind(raw, model.source, ignorable(model.config))
-        more = bind(tower, model.source, lambda tensor: not is_of_tower(tensor))
+        more = bind(tower, model.source, lambda tensor: not own.has(tensor))
         binding = replace(binding, weights={**binding.weights, **more.weights})
         formats = binding.formats()
         program = lower_passes(raw, dtype=dtype, formats=formats, kv_dtype=kv_dtype)
@@ -51,10 +52,13 @@ class Seeing:
         return ReferenceExecutor(self.bundle, load_weights(self.bundle, self.binding), sizes)
 
     def tile(self, start: int, seed: int) -> Media:
-        """Random pixels, the same for each seed."""
+        """Random pixels, the same for each seed; of tiles of any size one of a few."""
         assert self.model.tower is not None
-        tile = self.model.tower.tile
-        return media_at(start, tile.n_tokens, random.Random(seed).randbytes(tile.n_bytes))
+        tile, rng = self.model.tower.tile, random.Random(seed)
+        if tile.size:
+            return media_at(start, tile.n_tokens, rng.randbytes(tile.n_bytes))
+        n, columns = rng.choice([(4, 2), (6, 3), (6, 2), (3, 1), (10, 5)])
+        return media_at(start, n, rng.randbytes(CHANNELS * n * tile.unit**2), columns)
 
     def with_images(
         self, request: EngineRequest, places: Sequence[int], seeds: Sequence[int], token: int

@@ -252,9 +252,10 @@ def pieces() -> tuple[list[str], list[tuple[str, str]]]:
     return [*SPECIAL, *letters, *(a + b for a, b in pairs)], pairs
 
 
-def tokenizer() -> Tokenizer:
-    """The tokenizer of every tiny model."""
+def tokenizer(*more: tuple[str, str]) -> Tokenizer:
+    """The tokenizer of every tiny model; ``more``: pairs that are tokens of their own, too."""
     vocab, merges = pieces()
+    vocab, merges = [*vocab, *map("".join, more)], [*merges, *more]
     made = Tokenizer(models.BPE({piece: i for i, piece in enumerate(vocab)}, merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()

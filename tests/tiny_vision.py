@@ -46,18 +46,22 @@ PROCESSOR: Mapping[str, object] = {
 }
 
 
-def smolvlm(patch: int = PATCH, trained: int = TILE, **text_config: object) -> TinyModel:
-    """``trained``: pixels of a side that the table of positions is for; ``text_config``: fields of
-    the language model."""
+def smolvlm(
+    patch: int = PATCH, trained: int = TILE, hidden: int = 32, **text_config: object
+) -> TinyModel:
+    """``trained``: pixels of a side that the table of positions is for; ``hidden``: numbers of two
+    heads of the tower; ``text_config``: fields of the language model."""
     text = tiny.llama("tiny-smolvlm", vocab_size=VOCAB, num_hidden_layers=2, **text_config)
     vision: dict[str, object] = {
         "model_type": "smolvlm_vision",
-        "hidden_size": 32,
+        "hidden_size": hidden,
         "intermediate_size": 48,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "image_size": trained,
         "patch_size": patch,
+        "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu",
     }
     config: dict[str, object] = {
         "architectures": ["SmolVLMForConditionalGeneration"],
@@ -72,15 +76,20 @@ def smolvlm(patch: int = PATCH, trained: int = TILE, **text_config: object) -> T
         key if key == "lm_head.weight" else key.replace("model.", "model.text_model.", 1): values
         for key, values in text.tensors.items()
     }
-    return TinyModel("tiny-smolvlm", config, named | _tower(vision, text.size("hidden_size")))
+    named |= {f"model.{key}": values for key, values in siglip(vision).items()}
+    proj, shape = "connector.modality_projection.proj", (text.size("hidden_size"), hidden * FOLD**2)
+    named[f"model.{proj}.weight"] = uniform(f"vision/{proj}", shape, gain(shape))
+    return TinyModel("tiny-smolvlm", config, named)
 
 
-def _tower(vision: Mapping[str, object], out_size: int) -> dict[str, Array]:
-    hidden, inner, patch = 32, 48, int(str(vision["patch_size"]))
+def siglip(vision: Mapping[str, object]) -> dict[str, Array]:
+    """Tensors of the encoder that ``vision`` describes, without what stands before their names."""
+    hidden, inner, patch = (
+        int(str(vision[x])) for x in ("hidden_size", "intermediate_size", "patch_size")
+    )
     side = int(str(vision["image_size"])) // patch
     shapes: dict[str, tuple[int, ...]] = {
         "vision_model.embeddings.patch_embedding": (hidden, 3, patch, patch),
-        "connector.modality_projection.proj": (out_size, hidden * FOLD**2),
     }
     norms = ["vision_model.post_layernorm"]
     for layer in range(2):
@@ -89,24 +98,24 @@ def _tower(vision: Mapping[str, object], out_size: int) -> dict[str, Array]:
         shapes |= {f"{part}.mlp.fc1": (inner, hidden), f"{part}.mlp.fc2": (hidden, inner)}
         norms += [f"{part}.layer_norm1", f"{part}.layer_norm2"]
     tensors = {
-        f"model.{name}.weight": uniform(f"vision/{name}", shape, _gain(shape))
+        f"{name}.weight": uniform(f"vision/{name}", shape, gain(shape))
         for name, shape in shapes.items()
     }
     for name, shape in shapes.items():
-        if not name.startswith("connector"):
-            tensors[f"model.{name}.bias"] = uniform(f"vision/{name}/bias", shape[:1], 0.3)
+        tensors[f"{name}.bias"] = uniform(f"vision/{name}/bias", shape[:1], 0.3)
     for name in norms:
-        tensors[f"model.{name}.weight"] = uniform(f"vision/{name}", (hidden,), 0.3, 1.0)
-        tensors[f"model.{name}.bias"] = uniform(f"vision/{name}/bias", (hidden,), 0.3)
+        tensors[f"{name}.weight"] = uniform(f"vision/{name}", (hidden,), 0.3, 1.0)
+        tensors[f"{name}.bias"] = uniform(f"vision/{name}/bias", (hidden,), 0.3)
     table = "vision_model.embeddings.position_embedding"
-    tensors[f"model.{table}.weight"] = uniform(f"vision/{table}", (side**2, hidden), 1.0)
+    tensors[f"{table}.weight"] = uniform(f"vision/{table}", (side**2, hidden), 1.0)
     return tensors
 
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
-def _gain(shape: tuple[int, ...]) -> float:
+def gain(shape: tuple[int, ...]) -> float:
+    """That keeps the size of what a matrix, or a kernel, reads."""
     n_inputs = 1
     for size in shape[1:]:
         n_inputs *= size

@@ -28,6 +28,7 @@ from kvasir.config.resolved import (
 )
 from kvasir.config.sharing import parse_sharing, threshold_ms
 from kvasir.config.sizes import format_size, parse_size
+from kvasir.config.spans import in_spans, span_step
 from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
 from kvasir.core.kvtypes import KV_OPTIONS, KVType
@@ -59,6 +60,7 @@ def resolve(
     planner = _Planner(_checked(options, model), model, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    n_tokens = planner.beside_spans(n_tokens, n_seqs)
     speculation = planner.speculation()
     n_drafts = speculation.n_tokens if speculation else max_draft_tokens
     planner = planner.beside_drafts(n_seqs, n_drafts)
@@ -81,6 +83,7 @@ def resolve(
             preemption_mode=planner.preemption_mode(),
             sharing=planner.sharing(),
             whole_prompts=model.whole_prompts,
+            span_tokens=model.span_tokens,
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
@@ -104,6 +107,14 @@ class _Planner(msgspec.Struct, frozen=True):
         value: int | None = getattr(self.options, name)
         self.reasons[name] = f"{default}: default" if value is None else f"{value}: as asked"
         return default if value is None else value
+
+    def beside_spans(self, n_tokens: int, n_seqs: int) -> int:
+        is_asked, span = self.options.max_num_batched_tokens is not None, self.model.span_tokens
+        found = span_step(span, n_tokens, n_seqs, self.model.name, is_asked=is_asked)
+        if found > n_tokens:
+            why = f"{found}: an image, beside {n_seqs} requests"
+            self.reasons["max_num_batched_tokens"] = why
+        return found
 
     def step_tokens(self, n_tokens: int, length: int) -> int:
         """Of one step: a longest prompt, where prompts are computed whole."""
@@ -211,7 +222,7 @@ class _Planner(msgspec.Struct, frozen=True):
         layers = self.with_stride(layers, size)
         division = KVDivision(layers, size, n_seqs, n_tokens, self.options.enable_prefix_caching)
         n_blocks = self.n_blocks(self.kv_bytes(n_seqs, division), division)
-        groups = division.divide(n_blocks)
+        groups = in_spans(division.divide(n_blocks), self.model.span_tokens)
         if len(groups) > 1 or groups[0].window:
             self.reasons["kv_groups"] = "; ".join(
                 f"{group.n_blocks} blocks for {each.n_layers} layers"

@@ -49,6 +49,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     whole_prompts: bool = False
     """Tokens see what follows them: a prompt is computed in one step, and no beginning of it serves
     another."""
+    span_tokens: int = 0
+    """Of a tile whose tokens see each other; 0: none do."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True):
@@ -126,6 +128,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     sharing: SharingConfig = SharingConfig()
     whole_prompts: bool = False
     """A prompt is computed in one step, or waits for one that has room for it."""
+    span_tokens: int = 0
+    """Of a tile whose tokens see each other: they are computed in one step; 0: none do."""
 
 
 class DiskConfig(msgspec.Struct, frozen=True):

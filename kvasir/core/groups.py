@@ -50,6 +50,8 @@ class KVGroup:
     """Tokens between snapshots, whole blocks; 0: they stand at borders and branches alone."""
     drafts: int = 0
     """Drafted tokens of a row at most whose inputs are kept, for states; 0: no row is a draft."""
+    span: int = 1
+    """Tokens that one step computes at least."""
 
     def __post_init__(self) -> None:
         if self.state_bytes and self.window != STATE_WINDOW:
@@ -68,11 +70,11 @@ class KVGroup:
         return f"window({self.window})" if self.window else "full"
 
     def needs(self, n_tokens: int, block_size: int) -> int:
-        """Blocks without which a request of ``n_tokens`` cannot be computed, token by token."""
+        """Blocks without which a request of ``n_tokens`` cannot be computed, each step a span."""
         n_blocks = blocks_for(n_tokens, block_size)
         if not self.window:
             return n_blocks
-        return min(n_blocks, 1 + blocks_for(self.window - 1, block_size))
+        return min(n_blocks, 1 + blocks_for(self.window + self.span - 2, block_size))
 
 
 def state_group(groups: Sequence[KVGroup]) -> int:

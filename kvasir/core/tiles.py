@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import ceil
+from math import ceil, isqrt
 
 import msgspec
 
 CHANNELS = 3
 MAX_SIDE = 4096
 """Pixels of an image that is cut into tiles."""
+MAX_TOKENS = 4096
+"""Of an image that is read whole: its patches all see each other, which takes their square of
+time."""
 DIGEST_BYTES = 32
 
 
@@ -21,18 +24,28 @@ class Media(msgspec.Struct, frozen=True, weakref=True):
     start: int
     n_tokens: int
     pixels: bytes
-    """uint8 [size, size, 3]: rows from the top, red, green, blue."""
+    """uint8 [height, width, 3]: rows from the top, red, green, blue."""
     digest: bytes
-    """BLAKE2b-256 of ``pixels``."""
+    """BLAKE2b-256 of ``pixels``, and of ``columns`` where they are said."""
+    columns: int = 0
+    """Tokens side by side; 0: as many as below each other."""
 
     @property
     def end(self) -> int:
         return self.start + self.n_tokens
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tokens below each other and side by side."""
+        columns = self.columns or isqrt(self.n_tokens)
+        return self.n_tokens // columns, columns
 
-def media_at(start: int, n_tokens: int, pixels: bytes) -> Media:
-    digest = blake2b(pixels, digest_size=DIGEST_BYTES, person=b"kvasir-tile").digest()
-    return Media(start, n_tokens, pixels, digest)
+
+def media_at(start: int, n_tokens: int, pixels: bytes, columns: int = 0) -> Media:
+    hashed = blake2b(pixels, digest_size=DIGEST_BYTES, person=b"kvasir-tile")
+    if columns:
+        hashed.update(columns.to_bytes(4, "little"))
+    return Media(start, n_tokens, pixels, hashed.digest(), columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,7 @@ class TileSpec:
     """How a tower cuts a tile: into square patches, of which ``fold`` x ``fold`` become a row."""
 
     size: int
-    """Pixels of a side."""
+    """Pixels of a side; 0: tiles are of any size, in whole rows."""
     patch: int
     """Pixels of a side of a patch."""
     fold: int
@@ -49,6 +62,12 @@ class TileSpec:
     """That pixels are multiplied by, before ``mean`` is taken away and ``std`` divides."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    frames: int = 1
+    """Of a film that a patch is of: an image is that many equal ones."""
+    averages: bool = False
+    """What becomes one row is the mean of its patches, not all of them side by side."""
+    n_first: int = 0
+    """Rows of the encoder before those of patches, which are dropped behind it."""
 
     @property
     def side(self) -> int:
@@ -57,38 +76,98 @@ class TileSpec:
 
     @property
     def n_patches(self) -> int:
-        return self.side**2
+        """At most."""
+        return self.side**2 if self.size else MAX_TOKENS * self.fold**2
 
     @property
     def n_tokens(self) -> int:
-        """Rows of a tile, each in place of a token's embedding."""
+        """Rows of a tile, each in place of a token's embedding; at most."""
         return self.n_patches // self.fold**2
+
+    @property
+    def n_encoded(self) -> int:
+        """Rows of the encoder."""
+        return self.n_first + self.n_patches
+
+    @property
+    def n_joined(self) -> int:
+        """Patches side by side in a row."""
+        return 1 if self.averages else self.fold**2
 
     @property
     def n_columns(self) -> int:
         """Numbers of a patch."""
-        return CHANNELS * self.patch**2
+        return CHANNELS * self.frames * self.patch**2
+
+    @property
+    def unit(self) -> int:
+        """Pixels of a side of what becomes one row."""
+        return self.patch * self.fold
 
     @property
     def n_bytes(self) -> int:
         """Of a tile's pixels."""
         return CHANNELS * self.size**2
 
+    def fits(self, media: Media) -> bool:
+        """Whether a tower of such tiles can read it."""
+        if not 0 < media.n_tokens <= self.n_tokens or media.columns < 0:
+            return False
+        lines, columns = media.grid
+        is_square = not self.size or lines == columns == self.size // self.unit
+        n_bytes = CHANNELS * lines * columns * self.unit**2
+        return is_square and lines * columns == media.n_tokens and len(media.pixels) == n_bytes
 
-class Slicing(msgspec.Struct, frozen=True):
+    @property
+    def wanted(self) -> str:
+        """For people: what ``fits``."""
+        if self.size:
+            return f"a tile has {self.n_bytes}, and {self.n_tokens} tokens"
+        n_bytes = CHANNELS * self.unit**2
+        return f"a token has {n_bytes}, and an image at most {self.n_tokens} tokens"
+
+    def patches_of(self, media: Media) -> tuple[int, int]:
+        """Below each other and side by side."""
+        lines, columns = media.grid
+        return lines * self.fold, columns * self.fold
+
+
+class Slicing(msgspec.Struct, frozen=True, omit_defaults=True, tag="slicing"):
     """How a model cuts images into tiles."""
 
     tile: int
     """Pixels of a side."""
     longest: int
-    """Pixels that an image's longer side is brought to."""
+    """Pixels that an image's longer side is brought to first; 0: it becomes one tile at once."""
     splits: bool
     """Whether there are more tiles than one of the whole image."""
     resample: int
     """Pillow's number of the filter."""
+    least: int = 0
+    """Tiles of an image that is cut by its shape, the whole not counted."""
+    most: int = 0
+    """The same; 0: it is not cut so."""
 
     @property
     def n_most(self) -> int:
         """Tiles of one image."""
+        if self.most:
+            return self.most + 1
         side = ceil(min(self.longest + 1, MAX_SIDE) / self.tile)
         return side**2 + 1 if self.splits else 1
+
+
+class Resizing(msgspec.Struct, frozen=True, tag="resizing"):
+    """How a model brings an image, whole, to a size near its own (Qwen2-VL's smart resize)."""
+
+    unit: int
+    """Pixels of a side of a token: both sides are multiples of it."""
+    least: int
+    """Pixels of an image."""
+    most: int
+    """The same: smaller and larger ones are brought to these."""
+    resample: int
+    """Pillow's number of the filter."""
+
+
+Preparing = Slicing | Resizing

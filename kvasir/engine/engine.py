@@ -243,11 +243,10 @@ def _check_media(request: EngineRequest, tile: TileSpec | None) -> None:
         raise RequestError("this engine reads no images: send tokens alone")
     at = 0
     for media in request.media:
-        fits = len(media.pixels) == tile.n_bytes and media.n_tokens == tile.n_tokens
-        if not (fits and at <= media.start and media.end <= len(request.prompt)):
+        if not (tile.fits(media) and at <= media.start and media.end <= len(request.prompt)):
             raise RequestError(
                 f"{len(media.pixels)} bytes of pixels for tokens {media.start} to {media.end} of "
-                f"{len(request.prompt)}: a tile has {tile.n_bytes}, and {tile.n_tokens} tokens"
+                f"{len(request.prompt)}: {tile.wanted}"
             )
         at = media.end
 

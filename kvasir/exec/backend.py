@@ -21,7 +21,7 @@ from kvasir.ir.program import Program
 from kvasir.models import build_program, ignorable
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 from kvasir.models.rope import rope_digest
-from kvasir.models.tower import build_tower, is_of_tower
+from kvasir.models.tower_programs import build_tower
 from kvasir.weights.bind import Binding, bind
 
 ARITHMETIC = 3
@@ -141,8 +141,9 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         are computed, and the tower's weights."""
         if model.tower is None:
             return bundle, Binding({})
-        raw = build_tower(model.tower)
-        binding = bind(raw, model.source, lambda tensor: not is_of_tower(tensor))
+        own = model.tower
+        raw = build_tower(own)
+        binding = bind(raw, model.source, lambda tensor: not own.has(tensor))
         tower = raw.map(self._lowered(config, binding, act_block, "f32"))
         return replace(bundle, tower=tower), binding
 

@@ -12,9 +12,12 @@ from kvasir.core.groups import NO_BLOCK
 from kvasir.core.params import MAX_LOGPROB_IDS
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
+from kvasir.exec.rope_positions import RopePositions
 from kvasir.exec.rows import depths, logit_rows, token_types
 from kvasir.exec.tables import SlotTables
 from kvasir.exec.taken import StateSlots
+from kvasir.ir.bundle import MEDIA, ROPE_POSITIONS
+from kvasir.ir.ops.places import AXES
 
 MAX_TOP = MAX_LOGPROB_IDS
 """Tokens beside its own that a logit row can report."""
@@ -28,7 +31,8 @@ class StepArrays:
 
     def __init__(self, sizes: EngineSizes, max_drafts: int = 0, inputs: Sequence[str] = ()) -> None:
         """``max_drafts``: behind a row; 0 where nobody drafts. ``inputs``: of the program, of which
-        some are rare: where a token's row ends, and its type."""
+        some are rare: where a token's row ends, its type, and where it stands on several axes.
+        Ends of a model that sees are for ``MediaRows`` to write."""
         t, s, max_blocks = sizes.max_num_batched_tokens, sizes.max_num_seqs, sizes.max_blocks
         i32 = np.int32
         self.arrays: dict[str, NDArray[np.generic]] = {
@@ -45,6 +49,14 @@ class StepArrays:
         }
         for name in _RARE & set(inputs):
             self.arrays[name] = np.zeros(t, i32)
+        self._rope_positions: RopePositions | None = None
+        if ROPE_POSITIONS in inputs:
+            self._rope_positions = RopePositions()
+            self.arrays[ROPE_POSITIONS] = np.zeros((t, AXES), i32)
+        ends = self.arrays.get("ends")
+        self.ends = None if ends is None else ends.view(np.int32)
+        """Behind the last position that a token sees, where some see what follows them."""
+        self._has_row_ends = ends is not None and MEDIA not in inputs
         self._states = StateSlots(sizes)
         if most := self._states.most:
             names = ("state_at", "n_certain", "slots")
@@ -77,7 +89,10 @@ class StepArrays:
         self._set("seq_tree", [bool(row.parents) for row in rows])
         if "types" in self.arrays:
             self._set("types", token_types(plan))
-        if "ends" in self.arrays:
+        if self._rope_positions is not None:
+            self._rope_positions.open(plan)
+            self.arrays[ROPE_POSITIONS][: plan.n_tokens] = self._rope_positions.of(rows)
+        if self._has_row_ends:
             self._set("ends", [row.end for row in rows for _ in row.tokens])
         if self._max_drafts:
             self._set("n_drafts", [row.n_drafts for row in rows])

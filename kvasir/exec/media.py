@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from kvasir.core.errors import KvasirError
 from kvasir.core.plan import StepPlan
 from kvasir.core.tiles import Media
+from kvasir.exec.rows import own_ends
 
 Floats = NDArray[np.float32]
 RowsOf = Callable[[Media], Floats]
 TILE_CACHE_BYTES = 64 * 2**20
 """Of the newest tiles' rows: 17 of 64 rows of 2048 numbers, as one image has, are 9 MB."""
+LEAST_KEPT = 2
+"""Tiles: of one that is computed in several chunks all rows are made with the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +71,18 @@ class MediaRows:
     def __init__(
         self,
         rows_of: RowsOf,
-        media: Floats,
+        media: Sequence[Floats],
         is_media: NDArray[np.int32],
+        ends: NDArray[np.int32] | None = None,
         limit: int = TILE_CACHE_BYTES,
     ) -> None:
-        """``rows_of``: f32 [rows, columns] of a tile; ``media`` [T, columns] and ``is_media`` [T]
-        are written before every step; ``limit``: bytes that are kept."""
+        """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them each,
+        and ``is_media`` [T] are written before every step, and where tokens of a tile see each other
+        ``ends`` [T], where what a token sees ends; ``limit``: bytes that are kept."""
         self._rows_of = rows_of
         self._media = media
         self._is_media = is_media
+        self._ends = ends
         self._limit = limit
         self._slots = MediaSlots()
         self._kept: OrderedDict[bytes, Floats] = OrderedDict()
@@ -85,11 +91,19 @@ class MediaRows:
         """Tiles so far."""
 
     def write(self, plan: StepPlan) -> None:
+        """Raises KvasirError where a plan has a part of what sees each other."""
         self._is_media[: plan.n_tokens] = 0
+        if self._ends is not None:
+            self._ends[: plan.n_tokens] = own_ends(plan)
         for run in self._slots.of(plan):
-            rows = self._rows(run.media)
-            self._media[run.at : run.at + run.n] = rows[run.first : run.first + run.n]
+            rows, column = self._rows(run.media)[run.first : run.first + run.n], 0
+            for media in self._media:
+                n_columns = media.shape[1]
+                media[run.at : run.at + run.n] = rows[:, column : column + n_columns]
+                column += n_columns
             self._is_media[run.at : run.at + run.n] = 1
+            if self._ends is not None:
+                self._ends[run.at : run.at + run.n] = _whole_end(run)
 
     def _rows(self, media: Media) -> Floats:
         rows = self._kept.pop(media.digest, None)
@@ -98,7 +112,17 @@ class MediaRows:
             self.n_computed += 1
             self._n_bytes += rows.nbytes
         self._kept[media.digest] = rows
-        while self._n_bytes > self._limit:
+        while self._n_bytes > self._limit and len(self._kept) > LEAST_KEPT:
             _, gone = self._kept.popitem(last=False)
             self._n_bytes -= gone.nbytes
         return rows
+
+
+def _whole_end(run: MediaRun) -> int:
+    """Of a tile whose last tokens are in the step; the first may have been before."""
+    media, n = run.media, run.first + run.n
+    if n < media.n_tokens:
+        raise KvasirError(
+            f"a step has tokens {run.first} to {n} of {media.n_tokens} that see each other"
+        )
+    return media.end

@@ -67,6 +67,11 @@ def token_types(plan: StepPlan) -> list[int]:
     ]
 
 
+def own_ends(plan: StepPlan) -> list[int]:
+    """Per token of a plan where what it sees ends, when it sees nothing that follows it."""
+    return [row.start + depth + 1 for row in plan.rows for depth in depths(row)]
+
+
 def _path(row: Row, token: int, first: int) -> tuple[int, ...]:
     path: list[int] = []
     while token > first:

@@ -24,12 +24,41 @@ from kvasir.ir.verify import ProgramError, verify
 T = TypeVar("T")
 
 TARGET, DRAFT, POOL = "target", "draft", "pool"
-STEP_INPUTS = ("tokens", "positions", "ends", "types", "logit_rows", "pool_rows")
+ROPE_POSITIONS = "rope_positions"
+"""i32 [T, 3], of ropes that turn by time, height and width."""
+STEP_INPUTS = (
+    *("tokens", "positions", "ends", "types", "logit_rows", "pool_rows"),
+    ROPE_POSITIONS,
+)
 """What every program may read of a step; any other input is an export."""
 MEDIA, IS_MEDIA, PATCHES = "media", "is_media", "patches"
-GIVEN_INPUTS = (MEDIA, IS_MEDIA, PATCHES)
+CORNERS, SHARES = "corners", "shares"
+MAX_DEEP = 8
+"""Layers of a target behind which rows of a tower are added."""
+
+
+def deep_media(i: int) -> str:
+    """Rows that are added behind layer ``i``."""
+    return f"{MEDIA}.{i}"
+
+
+def deep_patches(i: int) -> str:
+    """What they are made of."""
+    return f"{PATCHES}.{i}"
+
+
+def media_inputs(program: Program) -> list[str]:
+    """All rows of a tower that a program reads, in the order in which they lie side by side."""
+    return [x for x in program.inputs if x == MEDIA or x.startswith(f"{MEDIA}.")]
+
+
+GIVEN_INPUTS = (
+    *(MEDIA, IS_MEDIA, PATCHES, CORNERS, SHARES),
+    *(name(i) for i in range(MAX_DEEP) for name in (deep_media, deep_patches)),
+)
 """Rows that an executor writes into the arena before a program runs: f32 in place of embeddings,
-i32 where they stand, and f32 of the patches of an image."""
+i32 where they stand, f32 of the patches of an image, and where these are in a table of positions,
+i32 and f32 (op ``between``)."""
 
 
 class Tower(msgspec.Struct, frozen=True):
@@ -37,28 +66,42 @@ class Tower(msgspec.Struct, frozen=True):
     tile at a time, whoever needs it: its rows depend on its pixels alone."""
 
     encoder: Program
-    """From ``PATCHES`` to rows of them, in the order of ``ir.tiles``."""
+    """From ``PATCHES`` to rows of them, in the order of ``ir.tiles``; all outputs are such rows."""
     connector: Program
-    """From ``PATCHES``, which are rows of the encoder side by side, to rows that stand in place of
-    embeddings."""
+    """Its inputs are the outputs of the encoder, in their order, with rows side by side: from
+    ``PATCHES`` to rows that stand in place of embeddings, from others to ``deep_media``."""
     tile: TileSpec
     positions: NDArray[np.int32]
-    """[n_patches]: of each patch its place in the table of positions."""
+    """[n_encoded]: of each row its place in the table of positions; of tiles of one size."""
+    side: int = 0
+    """Positions of a side of the table, between which patches are; of tiles of any size."""
+    window: int = 0
+    """Tokens of a side of the windows of patches; 0: there are none."""
+    stages: tuple[Program, ...] = ()
+    """Further layers, each over the rows of the program before it. Where there are windows, patches
+    see those of theirs in the encoder, all of the image in the first stage, and so on in turns."""
 
     @property
     def name(self) -> str:
         return self.encoder.name
 
     @property
-    def programs(self) -> tuple[Program, Program]:
-        return self.encoder, self.connector
+    def encoders(self) -> tuple[Program, ...]:
+        """Of patches."""
+        return self.encoder, *self.stages
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return *self.encoders, self.connector
 
     @property
     def weights(self) -> Mapping[str, Weight]:
         return _merged(program.weights for program in self.programs)
 
     def map(self, change: Callable[[Program], Program]) -> Tower:
-        return replace(self, encoder=change(self.encoder), connector=change(self.connector))
+        stages = tuple(map(change, self.stages))
+        ends = {"encoder": change(self.encoder), "connector": change(self.connector)}
+        return replace(self, **ends, stages=stages)
 
 
 class Bundle(msgspec.Struct, frozen=True):

@@ -158,8 +158,9 @@ def _check_kv(program: Program) -> None:
         early = "{}: reads the cache of layer {} before this step wrote it"
         _need(written[layer] > 0, early, where, layer)
         window = op.integer("window")
-        # What a token sees on both sides is computed with it: nothing leaves.
-        kept = 0 if op.kind == "attention" and len(op.ins) > 1 else window
+        # What tokens of an encoder see is computed with them: nothing leaves.
+        is_kept = op.kind == "attention" and len(op.ins) > 1 and not spec.window
+        kept = 0 if is_kept else window
         latent = op.integer("latent") if op.kind == "latent_attention" else 0
         _need(latent == spec.latent, "{}: latents differ from the KV spec: {}", where, spec)
         same = kept == spec.window and (spec.kind == "window") == (spec.window > 0)

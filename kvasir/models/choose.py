@@ -60,7 +60,7 @@ def _of_folder(source: ModelSource) -> Chosen:
     if not found:
         known = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
         raise _refusal(source, f"{where}: architecture {name!r}", list(known))
-    family = _fitting(found, source)
+    family = _fitting(_of_kind(found, keys), source)
     if family.text_key:
         keys = _of_text(keys, family)
     is_whole = name.endswith(_WRITES) or name in family.architectures
@@ -68,12 +68,21 @@ def _of_folder(source: ModelSource) -> Chosen:
     return Chosen(Fields(family, keys, "hf"), headless)
 
 
+def _of_kind(found: list[Family], keys: Keys) -> list[Family]:
+    """Of families that see, those of the language model that is named."""
+    text = keys.table(found[0].text_key) if found[0].text_key else None
+    kind = None if text is None else text.raw("model_type")
+    return [x for x in found if kind in (x.harmless.get("model_type") or (kind,))] or found
+
+
 def _of_text(keys: Keys, family: Family) -> Keys:
     """The fields of the language model; whether its head is tied stands beside them."""
     table, tied = keys.table(family.text_key), "tie_word_embeddings"
+    if table is None and family.text_beside:
+        return keys
     if table is None:
         raise keys.error(family.text_key, None, "the language model's fields")
-    return table.with_field(tied, keys.flag(tied, False))
+    return table.with_field(tied, keys.flag(tied, family.fields["tied"].default is True))
 
 
 def _has(family: Family, name: str) -> bool:

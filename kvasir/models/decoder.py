@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 from kvasir.ir.builder import Builder
-from kvasir.ir.bundle import IS_MEDIA, MEDIA
+from kvasir.ir.bundle import IS_MEDIA, MEDIA, deep_media
 from kvasir.ir.ops.state import conv_size
 from kvasir.ir.program import Attr, KVSpec, Program, state_spec
 from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
 from kvasir.models.parts import layer_embeddings, record_linear, record_norm, record_scale
-from kvasir.models.rope import rope_table
-from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.record_rope import OF_QUERIES, record_ropes, turned_by
+from kvasir.models.spec import ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
-_OF_QUERIES = "queries_"
-"""Before the name of a rope, the table that its queries turn by."""
+After = Callable[[int, str], str]
 
 
 def build_program(config: ModelConfig, *, max_positions: int | None = None) -> Program:
@@ -32,23 +29,17 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     rows = max_positions or config.max_positions
     tokens = builder.input("tokens", ("T",), "i32")
     builder.input("positions", ("T",), "i32")
-    if config.block.both_ways:
+    if config.block.sees_ahead:
         builder.input("ends", ("T",), "i32")
     logit_rows = builder.input("logit_rows", ("R",), "i32")
-    dims = {layer.rope: layer.turned_dim for layer in config.layers}
-    for name, rope in config.ropes.items():
-        dim = rope.rotary_dim or dims[name]
-        builder.constant(name, rope_table(rope, dim, rows))
-        if rope.query_beta:
-            builder.constant(_OF_QUERIES + name, rope_table(rope, dim, rows, queries=True))
-    if NO_ROPE in dims:
-        builder.constant(NO_ROPE, np.zeros((rows, 0), np.float32))
+    record_ropes(builder, config, rows)
     embed = builder.weight("embed", (config.vocab_size, config.hidden_size))
     x = builder.op("embed", (tokens,), "x", (embed,), scale=1.0)
     if config.embed_scale != 1.0:
         x = builder.op("scale", (x,), "x.scaled", factor=config.embed_scale, softcap=0.0)
+    deep: After | None = None
     if config.sees:
-        x = _merged(builder, config, x)
+        x, deep = _merged(builder, config, x)
     if config.token_types:
         table = builder.weight("types", (config.token_types, config.hidden_size))
         of_type = builder.op(
@@ -62,26 +53,43 @@ def build_program(config: ModelConfig, *, max_positions: int | None = None) -> P
     if config.block.sum_norms or config.block.embed_norm:
         x = record_norm(builder, config, x, "embed_norm", "x.norm")
     embedded = layer_embeddings(builder, config, tokens, x)
-    x = record_blocks(builder, config, x, embedded)
+    x = record_blocks(builder, config, x, embedded, after=deep)
     return builder.build(_head(builder, config, x, logit_rows))
 
 
 def record_blocks(
-    builder: Builder, config: ModelConfig, x: str, embedded: str = "", prefix: str = ""
+    builder: Builder,
+    config: ModelConfig,
+    x: str,
+    embedded: str = "",
+    prefix: str = "",
+    after: After | None = None,
+    layers: range | None = None,
 ) -> str:
-    """All blocks over the rows ``x``; ``prefix`` stands before the names of what they make and
-    read."""
-    for layer, spec in enumerate(config.layers):
-        block = _Block(builder, config, layer, spec, prefix)
+    """All blocks over the rows ``x``, or those of ``layers``; ``prefix`` stands before the names of
+    what they make and read; ``after`` makes of the number and the rows of each what the next one
+    reads."""
+    for layer in range(len(config.layers)) if layers is None else layers:
+        block = _Block(builder, config, layer, config.layers[layer], prefix)
         x = block.finish(block.record(x), embedded)
+        x = x if after is None else after(layer, x)
     return x
 
 
-def _merged(builder: Builder, config: ModelConfig, x: str) -> str:
-    """``x`` with rows of the tower where the step has some."""
-    media = builder.input(MEDIA, ("T", config.hidden_size), "f32")
+def _merged(builder: Builder, config: ModelConfig, x: str) -> tuple[str, After]:
+    """``x`` with rows of the tower where the step has some, and what adds others of them to the
+    rows of early layers (DeepStack, Meng et al. 2024)."""
+    shape = ("T", config.hidden_size)
+    media = builder.input(MEDIA, shape, "f32")
     is_media = builder.input(IS_MEDIA, ("T",), "i32")
-    return builder.op("merge_embeds", (x, media, is_media), "x.merged")
+    deep = [builder.input(deep_media(i), shape, "f32") for i in range(config.deep_layers)]
+
+    def after(layer: int, x: str) -> str:
+        if layer >= len(deep):
+            return x
+        return builder.op("add_embeds", (x, deep[layer], is_media), f"l{layer}.x.deep")
+
+    return builder.op("merge_embeds", (x, media, is_media), "x.merged"), after
 
 
 def _head(builder: Builder, config: ModelConfig, x: str, logit_rows: str) -> tuple[str, ...]:
@@ -151,6 +159,9 @@ class _Block:
         y = body(self._norm(x, f"{part}_norm") if has_norm else x)
         if config.block.post_norms:
             y = self._norm(y, f"{part}_post_norm")
+        if config.block.part_scales:
+            factor = self._weight(f"{part}_scale", (config.hidden_size,))
+            y = self.builder.op("weigh", (y,), self._value(f"{part}.weighed"), (factor,))
         return self._add(x, y, part)
 
     def _normed_sum(self, x: str, y: str, part: str) -> str:
@@ -185,14 +196,14 @@ class _Block:
         kept = 0 if config.block.both_ways else window
         rope = config.ropes.get(spec.rope)
         own = rope is not None and rope.query_beta > 0
-        q = self._head(x, "q", heads, _OF_QUERIES + spec.rope if own else spec.rope)
+        q = self._head(x, "q", heads, OF_QUERIES + spec.rope if own else spec.rope)
         if spec.source is None:
             kind = "window" if kept else "full"
             self.builder.kv(KVSpec(self.kept, kind, kept, kv_heads, dim))
             self._write(x)
         out = self.builder.op(
             "attention",
-            (q, "ends") if config.block.both_ways else (q,),
+            (q, "ends") if config.block.sees_ahead else (q,),
             self._value("attn"),
             (self._weight("sinks", (heads,)),) if config.block.sinks else (),
             layer=self.kept,
@@ -260,7 +271,7 @@ class _Block:
         dim, rope = self.spec.head_dim, self.config.ropes.get(self.spec.rope)
         return self.builder.op(
             "rope",
-            (x, "positions"),
+            (x, turned_by(self.spec.rope, rope)),
             f"{x}.rope",
             n_heads=n_heads,
             head_dim=dim,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvasir.models.spec import BlockSpec
+from kvasir.models.spec import BlockSpec, RopeAxes
 
 Default = bool | int | float | str | None
 _PLAIN = BlockSpec()
@@ -121,6 +121,59 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
 """What a family has that leaves a field out: as if it were not there."""
 
 
+class TowerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What distinguishes the tower of a family that sees images (``models.tower``)."""
+
+    encoders: tuple[str, ...]
+    """Begin names of tensors of its encoder, as one file or another spells them."""
+    connectors: tuple[str, ...]
+    """The same of what makes its rows those of the language model."""
+    block: BlockSpec
+    """Flags of the encoder."""
+    fields: Mapping[str, ModelField]
+    """Of ``vision_config``."""
+    tensors: Mapping[str, TensorNames]
+    """Weights of the encoder, those of layers behind ``layers`` and a number."""
+    connector: Mapping[str, TensorNames]
+    """Weights of the connector."""
+    image: ModelField
+    """The token that stands for a row, in config.json."""
+    layers: str = "encoder.layers"
+    cuts: str = "grid"
+    """How an image becomes tiles: "grid", cut into whole tiles of a fixed longer side, and one of
+    the whole behind them; "shape", the same of as many as come near its shape; "whole", that one
+    alone, whose rows are means of patches, not patches side by side."""
+    harmless: Mapping[str, tuple[object, ...]] = MappingProxyType({})
+    """Of ``vision_config``, as in ``Family``."""
+    above: Mapping[str, tuple[object, ...]] = MappingProxyType({})
+    """Of config.json itself."""
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    """Of channels, in processors that do not say it."""
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Begin names of tensors."""
+        return self.encoders + self.connectors
+
+
+class QwenTowerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What distinguishes the tower of a family of Qwen (``models.qwen_tower``)."""
+
+    prefixes: tuple[str, ...]
+    """Begin names of tensors, as one file or another spells them."""
+    names: Mapping[str, str]
+    """Of its weights, behind that: of the whole, of a layer, of a merger; {} is a number."""
+    sizes: Mapping[str, int]
+    """In a ``vision_config`` that does not say them."""
+    block: BlockSpec
+    patch_bias: bool = True
+    taps: tuple[int, ...] = ()
+    """Layers whose rows are merged beside the last ones, in a file that does not say it."""
+    full: tuple[int, ...] = ()
+    """Layers that see the whole image, in a file that does not say it, where others see windows."""
+
+
 class Family(msgspec.Struct, frozen=True):
     """Relatives are made with ``msgspec.structs.replace``."""
 
@@ -143,9 +196,18 @@ class Family(msgspec.Struct, frozen=True):
     """Embeddings are multiplied by the root of their width."""
     full_without_rope: bool = False
     """Where the file has a window, layers that do not slide have no rope."""
+    rope_axes: RopeAxes | None = None
+    """Of M-RoPE, in a file that does not say its sections."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
-    tower_tensors: tuple[str, ...] = ()
-    """Begin names of tensors of the tower (``models.tower``)."""
+    text_beside: bool = False
+    """Files without that have them beside those of the tower."""
+    tower: TowerSpec | QwenTowerSpec | None = None
+    """Of a family that sees images."""
     wide_scale_layers: int = 0
     """A GGUF file of so many layers scales attention by the width of a token over its heads."""
+
+    @property
+    def tower_tensors(self) -> tuple[str, ...]:
+        """Begin names of tensors of the tower."""
+        return () if self.tower is None else self.tower.prefixes

@@ -56,7 +56,9 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
         "experts": _has("n_experts"),
         "shared experts": _has("shared_size", "n_shared"),
         "routing bias": _has("choice_bias"),
+        "M-RoPE": lambda family: family.rope_axes is not None,
         "images": lambda family: bool(family.tower_tensors),
+        "image spans": _is("spans"),
     }
 )
 
@@ -69,11 +71,12 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "logits": _names(
             """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
-            falcon_h1 falcon_two_norms gemma gemma2 gemma3 gemma4 gemma_embedding glm glm4
-            glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss gptj granite granite_hybrid granite_moe
-            hunyuan_v1_dense hunyuan_v1_moe lfm2 lfm2_moe llama mamba2 minicpm minimax_m2
-            ministral ministral3 mistral mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3
-            olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next
+            falcon_h1 falcon_two_norms gemma gemma2 gemma3 gemma3_vision gemma4 gemma_embedding
+            glm glm4 glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss gptj granite granite_hybrid
+            granite_moe hunyuan_v1_dense hunyuan_v1_moe internvl_qwen2 internvl_qwen3 lfm2
+            lfm2_moe llama mamba2 minicpm minimax_m2 ministral ministral3 mistral mixtral
+            modern_bert nemotron_h nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_5_vl qwen2_moe
+            qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_vl qwen3_5_vl qwen3_moe qwen3_next qwen3_vl
             roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
         ),
         "file": _names(
@@ -85,9 +88,9 @@ CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
             qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm starcoder2"""
         ),
         "exact": _names(
-            """deepseek_v2 deepseek_v3 falcon_h1 gemma3 gemma4 glm4_moe gpt2 gpt_oss
-            granite_hybrid lfm2 lfm2_moe llama mamba2 ministral3 mixtral nemotron_h qwen3_5
-            qwen3_5_moe qwen3_next smolvlm"""
+            """deepseek_v2 deepseek_v3 falcon_h1 gemma3 gemma3_vision gemma4 glm4_moe gpt2 gpt_oss
+            granite_hybrid internvl_qwen2 lfm2 lfm2_moe llama mamba2 ministral3 mixtral nemotron_h
+            qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next qwen3_vl smolvlm"""
         ),
     }
 )

@@ -13,7 +13,7 @@ from kvasir.models.keys import listed
 from kvasir.models.read import config_from
 from kvasir.models.spec import ModelConfig
 from kvasir.models.tensors import ignorable
-from kvasir.models.tower import TowerConfig, is_of_tower, read_tower
+from kvasir.models.tower import AnyTower, read_tower
 from kvasir.models.vectors import vector_facts
 from kvasir.weights.default import default_model
 from kvasir.weights.source import ModelSource, open_model
@@ -26,7 +26,7 @@ class LoadedModel(msgspec.Struct, frozen=True):
 
     source: ModelSource
     config: ModelConfig
-    tower: TowerConfig | None = None
+    tower: AnyTower | None = None
     """Of a model that sees images."""
 
 
@@ -39,14 +39,25 @@ def load_model(path: str | None) -> LoadedModel:
         path, fields = printable(str(source.path)), listed(config.unread)
         _log.warning("%s: config.json: nothing reads %s", path, fields)
     tower = read_tower(source, config.hidden_size) if config.sees else None
+    _check_windows(source, config, tower)
     return LoadedModel(source, config, tower)
+
+
+def _check_windows(source: ModelSource, config: ModelConfig, tower: AnyTower | None) -> None:
+    """Raises ModelError where tokens of a tile see each other, and a window holds fewer."""
+    window = min((x.window for x in config.layers if x.window), default=0)
+    if tower and config.block.spans and 0 < window < tower.tile.n_tokens:
+        raise ModelError(
+            f"{source.path}: config.json: windows of {window} tokens, expected at least the "
+            f"{tower.tile.n_tokens} of an image, which see each other"
+        )
 
 
 def model_facts(model: LoadedModel) -> ModelFacts:
     """What planning needs to know of a model."""
-    config, table = model.config, model.source.tensors
+    config, table, tower = model.config, model.source.tensors, model.tower
     may_skip = ignorable(config)
-    tensors = [table[x] for x in table if not may_skip(x) or (config.sees and is_of_tower(x))]
+    tensors = [table[x] for x in table if not may_skip(x) or (tower and tower.has(x))]
     formats = {info.format for info in tensors if len(info.shape) > 1}
     if not formats:
         raise ModelError(
@@ -69,7 +80,13 @@ def model_facts(model: LoadedModel) -> ModelFacts:
         else (),
         vectors=vector_facts(model.source, config),
         whole_prompts=config.block.both_ways,
+        span_tokens=_span_tokens(model),
     )
+
+
+def _span_tokens(model: LoadedModel) -> int:
+    tower = model.tower
+    return tower.tile.n_tokens if tower and model.config.block.spans else 0
 
 
 def _weight_dtype(formats: set[str]) -> str:

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from kvasir.core.errors import ModelError
 from kvasir.formats.mapped import TensorTable
 from kvasir.models.choose import HARMLESS, Chosen, choose
+from kvasir.models.family import QwenTowerSpec
 from kvasir.models.fields import Fields
-from kvasir.models.keys import listed
+from kvasir.models.keys import Keys, listed
 from kvasir.models.qkv import is_fused
+from kvasir.models.qwen_tower import read_deepstack
 from kvasir.models.read_experts import read_mlps
 from kvasir.models.read_kv import with_kv
 from kvasir.models.read_latent import latent_heads, read_latent
@@ -60,7 +62,8 @@ def config_from(source: ModelSource) -> ModelConfig:
         config = replace(config, tied=True, headless=True)
     base = base_of(chosen.fields.family, source.kind, source.tensors)
     fused = is_fused(source.tensors) if source.kind == "gguf" else None
-    return replace(config, unread=unread, base=base, fused_qkv=fused)
+    deep = len(_taps(source, chosen))
+    return replace(config, unread=unread, base=base, fused_qkv=fused, deep_layers=deep)
 
 
 def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
@@ -98,6 +101,13 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         draft_layers=fields.integer("draft_layers", least=0),
         sees=bool(fields.family.text_key),
     )
+
+
+def _taps(source: ModelSource, chosen: Chosen) -> tuple[int, ...]:
+    """Layers of a tower whose rows are added behind early ones of the model."""
+    spec = chosen.fields.family.tower
+    vision = Keys(source.config, f"{source.path}: config.json").table("vision_config")
+    return read_deepstack(spec, vision) if isinstance(spec, QwenTowerSpec) and vision else ()
 
 
 def _longest(ropes: Mapping[str, RopeConfig], positions: int) -> int:

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from kvasir.formats.decode import values_of
 from kvasir.formats.mapped import TensorTable
+from kvasir.ir.ops.places import AXES
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.read_latent import of_latents
 from kvasir.models.rope import ln, ntk_theta
-from kvasir.models.spec import ROPE, ROPE_WINDOW, LayerSpec, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_WINDOW, LayerSpec, RopeAxes, RopeConfig
 
 _FACTORS = "rope_freqs.weight"
 _MOST = 1e3
@@ -67,7 +68,12 @@ class _RopeTable(msgspec.Struct, frozen=True):
         name = "rope_type" if self.keys.has("rope_type") else "type"
         if self.fields.has("full_head_dim") and self.keys.raw(name) == "proportional":
             return self.proportional(theta)
-        base = RopeConfig(theta, rotary_dim=self._rotary_dim(), query_beta=self._query_beta())
+        base = RopeConfig(
+            theta,
+            rotary_dim=self._rotary_dim(),
+            query_beta=self._query_beta(),
+            axes=self._axes(),
+        )
         # Gemma 4's class has other ropes where its files say nothing, and they always do.
         default = None if self.fields.has("full_head_dim") else "default"
         kind = self.keys.word(name, _SCALINGS, default)
@@ -151,6 +157,20 @@ class _RopeTable(msgspec.Struct, frozen=True):
             return 0.0
         return self.keys.number(self.fields.key("query_beta"), 0.0, most=_MOST)
 
+    def _axes(self) -> RopeAxes | None:
+        """None where a model reads text alone: then all axes have one position. Whether sections are
+        woven is the family's to say."""
+        name, own = "mrope_section", self.fields.family.rope_axes
+        if own is None:
+            return None
+        said = self.keys.integers(name, AXES, least=0) if self.keys.has(name) else own.sections
+        n_pairs = (self._rotary_dim() or self.head_dim) // 2
+        if sum(said) != n_pairs:
+            expected = f"three sizes that add up to {n_pairs} pairs"
+            raise self.keys.error(name, list(said), expected)
+        time, height, width = said
+        return replace(own, sections=(time, height, width))
+
     def _rotary_dim(self) -> int:
         """0: the whole head."""
         name, share = "partial_rotary_factor", self._rotary_share()
@@ -180,6 +200,7 @@ _SCALINGS: Mapping[str, Callable[[_RopeTable, RopeConfig], RopeConfig]] = {
     "yarn": _RopeTable.yarn,
     "longrope": _RopeTable.longrope,
     "su": _RopeTable.longrope,
+    "mrope": lambda table, base: base,
     "dynamic": _RopeTable.dynamic,
 }
 

@@ -137,6 +137,8 @@ def rope_digest(config: ModelConfig, positions: int) -> str:
             lengths = (rope.attention_factor, rope.query_beta)
             if lengths != (1.0, 0.0):
                 bits += np.array([*lengths, rope.original_max_positions]).tobytes()
+            if rope.axes is not None:
+                bits += np.array([*rope.axes.sections, rope.axes.woven]).tobytes()
         digest.update(len(bits).to_bytes(8, "little") + bits)
     return digest.hexdigest()
 

@@ -48,6 +48,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A norm of the embeddings, in place of that before the first attention."""
     both_ways: bool = False
     """A token sees those that follow it, too."""
+    spans: bool = False
+    """Tokens of a tile see each other, in all layers."""
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
@@ -66,6 +68,22 @@ class BlockSpec(msgspec.Struct, frozen=True):
     norms them, too, and each expert has a factor."""
     layer_scale: bool = False
     """What a block gives has a factor."""
+    part_scales: bool = False
+    """What attention and the MLP give has a factor of each column."""
+
+    @property
+    def sees_ahead(self) -> bool:
+        """Some tokens see others that follow them."""
+        return self.both_ways or self.spans
+
+
+class RopeAxes(msgspec.Struct, frozen=True):
+    """M-RoPE: pairs turn by positions on three axes, time, height and width (op ``angles``)."""
+
+    sections: tuple[int, int, int]
+    """Pairs of each."""
+    woven: bool = False
+    """Not one section behind the other."""
 
 
 class RopeConfig(msgspec.Struct, frozen=True):
@@ -101,6 +119,8 @@ class RopeConfig(msgspec.Struct, frozen=True):
     """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original context))."""
     score_scale: float = 1.0
     """Of scores, beside the model's own: YaRN's in latent attention."""
+    axes: RopeAxes | None = None
+    """None: of the index of a token alone."""
 
     def stretched(self, positions: int) -> int:
         """The longest context of a model for ``positions`` that this rope makes longer."""
@@ -311,6 +331,8 @@ class ModelConfig(msgspec.Struct, frozen=True):
     """Behind ``layers``: they guess further tokens, and nothing runs them."""
     sees: bool = False
     """Rows of a tower may stand in place of embeddings."""
+    deep_layers: int = 0
+    """Early ones, behind each of which others of the tower's rows are added."""
     unread: tuple[str, ...] = ()
     """Fields of config.json that nothing here knows."""
 

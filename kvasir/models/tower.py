@@ -1,66 +1,73 @@
-"""The tower of a model that sees images, from its config: SigLIP, and Idefics 3's connector."""
+"""The tower of a model that sees images, from its config: an encoder of patches, and what makes its
+rows those of the language model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isqrt
 
-import numpy as np
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
-from kvasir.core.tiles import CHANNELS, MAX_SIDE, Slicing, TileSpec
-from kvasir.ir.builder import Builder
-from kvasir.ir.bundle import PATCHES, Tower
-from kvasir.ir.program import Program, Transform, Weight
-from kvasir.ir.tiles import positions
-from kvasir.models.decoder import record_blocks
+from kvasir.core.tiles import CHANNELS, MAX_SIDE, Preparing, Slicing, TileSpec
 from kvasir.models.families import FAMILIES
+from kvasir.models.family import Family, QwenTowerSpec, TensorNames, TowerSpec
+from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
-from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.qwen_tower import QwenTower, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
 
 MAX_TILE = 1024
 """Pixels of a side."""
+MAX_TILES = 64
+"""Of one image."""
+HEAD_STEP = 16
+"""Heads are padded to a multiple of this many numbers, which all executors take."""
 _PREPROCESSOR, _PROCESSOR = "preprocessor_config.json", "processor_config.json"
-_ENCODER = "model.vision_model."
-_CONNECTOR = "model.connector."
-_NAMES: Mapping[str, str] = {
-    "attn_norm": "layer_norm1",
-    "mlp_norm": "layer_norm2",
-    "q": "self_attn.q_proj",
-    "k": "self_attn.k_proj",
-    "v": "self_attn.v_proj",
-    "o": "self_attn.out_proj",
-    "up": "mlp.fc1",
-    "down": "mlp.fc2",
-}
-"""Of a layer."""
-_TOP: Mapping[str, str] = {
-    "tower.patch": f"{_ENCODER}embeddings.patch_embedding",
-    "tower.positions": f"{_ENCODER}embeddings.position_embedding",
-    "tower.norm": f"{_ENCODER}post_layernorm",
-    "tower.proj": f"{_CONNECTOR}modality_projection.proj",
-}
+_ACTS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_NORMS = {"layer_norm": "layer_bias", "rms_norm": "rms"}
+_QK_EPS = 1e-6
+"""Of norms of queries and keys, whatever the others have."""
+_SIZES = {"whole": 224, "shape": 384}
+"""Pixels of a side of a tile, in processors that do not say it."""
+_FILTERS = {"grid": 1, "whole": 2, "shape": 3}
+"""Pillow's numbers of filters, of these."""
 _FIXED: Mapping[str, object] = {
     "do_rescale": True,
     "do_normalize": True,
     "do_convert_rgb": True,
     "do_resize": True,
+    "do_pan_and_scan": False,
 }
 """Fields of the processor that have one value here."""
+_N_ROWS = ("image_seq_len", "image_seq_length")
+"""Names that processors have for the rows of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class TowerConfig:
     """``encoder`` is a model without vocabulary, whose tokens are patches."""
 
+    spec: TowerSpec
+    bases: tuple[str, str]
+    """Of names of tensors of encoder and connector in this file."""
     encoder: ModelConfig
+    head_dim: int
+    """Of the file; the encoder's heads may be padded."""
     trained: int
     """Positions of a side of the table."""
     out_size: int
     """Of the rows that stand in place of embeddings."""
     tile: TileSpec
+
+    def has(self, tensor: str) -> bool:
+        """Whether a tensor is of the tower; what pools all of an image is of none."""
+        return tensor.startswith(self.bases) and not tensor.startswith(f"{self.bases[0]}head.")
+
+
+AnyTower = TowerConfig | QwenTower
 
 
 def processor_of(source: ModelSource) -> Keys:
@@ -76,88 +83,206 @@ def processor_of(source: ModelSource) -> Keys:
     return Keys(said, f"{source.path}: {file}")
 
 
-def sees(source: ModelSource) -> bool:
-    """Whether the model is of a family with a tower."""
+def seeing_family(source: ModelSource) -> Family | None:
+    """A family of a model that has a tower, with that tower; None of any other."""
     said = source.config.get("architectures") if source.kind == "hf" else None
     names = {str(name) for name in said} if isinstance(said, list) else set()
-    return any(family.tower_tensors and names & {*family.architectures} for family in FAMILIES)
+    found = (family for family in FAMILIES if family.tower and names & {*family.architectures})
+    return next(found, None)
+
+
+def tower_spec(source: ModelSource) -> TowerSpec:
+    """Of a model that sees. Raises ModelError of any other."""
+    return _family(source)[1]
+
+
+def _qwen_spec(source: ModelSource) -> QwenTowerSpec | None:
+    """Of a model that sees images of any size."""
+    family = seeing_family(source)
+    spec = None if family is None else family.tower
+    return spec if isinstance(spec, QwenTowerSpec) else None
+
+
+def _prefix(spec: QwenTowerSpec, source: ModelSource) -> str:
+    """As the file spells it."""
+    patch = f"{spec.names['patch']}.weight"
+    return next((x for x in spec.prefixes if x + patch in source.tensors), spec.prefixes[0])
 
 
 def n_tokens_of(source: ModelSource) -> int:
-    """Tokens that stand for a tile. Raises ModelError where two files disagree."""
+    """Tokens that stand for a tile, at most. Raises ModelError where two files disagree."""
     n = read_tower(source, 0).tile.n_tokens
+    if _qwen_spec(source) is not None:
+        return n
     said = Keys(source.read_json(_PROCESSOR), f"{source.path}: {_PROCESSOR}")
-    if said.integer("image_seq_len", n) != n:
-        raise said.error("image_seq_len", said.raw("image_seq_len"), f"the {n} rows of a tile")
+    for name in _N_ROWS:
+        if said.integer(name, n) != n:
+            raise said.error(name, said.raw(name), f"the {n} rows of a tile")
     return n
 
 
-def slicing_of(source: ModelSource) -> Slicing:
+def slicing_of(source: ModelSource) -> Preparing:
     """Raises ModelError on a processor that reads images in another way."""
-    keys = processor_of(source)
+    if _qwen_spec(source) is not None:
+        return read_resizing(processor_of(source))
+    keys, spec = processor_of(source), tower_spec(source)
     for name, value in _FIXED.items():
         keys.refuse(name, value)
-    return Slicing(
-        _edge(keys, "max_image_size", 364, MAX_TILE),
-        _edge(keys, "size", 4 * 364, MAX_SIDE),
-        keys.flag("do_image_splitting", True),
-        keys.integer("resample", 1, least=0, most=5),
-    )
+    tile = _tile_size(keys, spec)
+    resample = keys.integer("resample", _FILTERS[spec.cuts], least=0, most=5)
+    if spec.cuts == "whole":
+        return Slicing(tile, 0, False, resample)
+    if spec.cuts == "shape":
+        least = keys.integer("min_patches", 1, most=MAX_TILES)
+        most = keys.integer("max_patches", 12, least, MAX_TILES)
+        return Slicing(tile, 0, most > 1, resample, least, most)
+    longest = _edge(keys, "size", 4 * 364, MAX_SIDE)
+    return Slicing(tile, longest, keys.flag("do_image_splitting", True), resample)
 
 
-def read_tower(source: ModelSource, out_size: int) -> TowerConfig:
+def read_tower(source: ModelSource, out_size: int) -> AnyTower:
     """The tower of a folder whose language model has rows of ``out_size``. Raises ModelError."""
     keys = Keys(source.config, f"{source.path}: config.json")
     vision, processor = keys.table("vision_config"), processor_of(source)
     if vision is None:
         raise keys.error("vision_config", None, "the tower of images")
-    hidden, heads = vision.integer("hidden_size", 1152), vision.integer("num_attention_heads", 16)
-    if hidden % heads:
-        raise vision.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
-    patch = vision.integer("patch_size", 32, most=MAX_TILE)
-    trained = vision.integer("image_size", 224, least=patch, most=MAX_TILE) // patch
-    fold = keys.integer("scale_factor", 2, most=64)
+    if (qwen := _qwen_spec(source)) is not None:
+        return read_qwen_tower(qwen, _prefix(qwen, source), vision, processor, out_size)
+    family, spec = _family(source)
+    for name, values in spec.above.items():
+        keys.refuse(name, *values)
+    fields = Fields(replace(family, fields=spec.fields, harmless=spec.harmless), vision, "hf")
+    fields.refuse_others()
+    patch, size = _side(fields, "patch", 1), _tile_size(processor, spec)
+    trained, fold = _side(fields, "image", patch) // patch, _fold(keys, spec, size // patch)
+    _check_tile(processor, spec, size, patch, fold, trained)
     tile = TileSpec(
-        _edge(processor, "max_image_size", 364, MAX_TILE),
+        size,
         patch,
         fold,
         processor.number("rescale_factor", 1 / 255),
-        _channels(processor, "image_mean"),
-        _channels(processor, "image_std"),
+        _channels(processor, "image_mean", spec.mean),
+        _channels(processor, "image_std", spec.std),
+        averages=spec.cuts == "whole",
+        n_first=int("first" in spec.tensors),
     )
-    if tile.size % patch or tile.side % fold:
-        wanted = f"tiles of a multiple of patch_size {patch} x scale_factor {fold}"
-        raise processor.error("max_image_size", tile.size, wanted)
-    dim = hidden // heads
-    layer = LayerSpec(heads, heads, dim, vision.integer("intermediate_size", 3072), rope=NO_ROPE)
-    n_layers = vision.integer("num_hidden_layers", 12, most=MAX_LAYERS)
-    vision.word("hidden_act", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     if vision.integer("num_channels", CHANNELS) != CHANNELS:
         raise vision.error("num_channels", vision.raw("num_channels"), str(CHANNELS))
+    encoder, dim = _encoder(fields, spec, trained**2 + tile.n_first)
+    return TowerConfig(spec, _bases(spec, source), encoder, dim, trained, out_size, tile)
+
+
+def _encoder(fields: Fields, spec: TowerSpec, n_positions: int) -> tuple[ModelConfig, int]:
+    """And the size of its heads, before they are padded."""
+    hidden, heads = fields.integer("hidden_size"), fields.integer("n_heads")
+    if hidden % heads:
+        raise fields.error("hidden_size", hidden, f"a multiple of num_attention_heads = {heads}")
+    dim, inner = hidden // heads, fields.integer("ffn_size")
+    layer = LayerSpec(heads, heads, -(-dim // HEAD_STEP) * HEAD_STEP, inner, rope=NO_ROPE)
     encoder = ModelConfig(
-        family="siglip",
+        family="tower",
         kind="hf",
-        block=_BLOCK,
+        block=_block(fields, spec),
         vocab_size=0,
         hidden_size=hidden,
-        layers=(layer,) * n_layers,
-        max_positions=trained**2,
-        norm_eps=vision.number("layer_norm_eps", 1e-6),
+        layers=(layer,) * fields.integer("n_layers", most=MAX_LAYERS),
+        max_positions=n_positions,
+        norm_eps=fields.number("norm_eps"),
         attention_scale=float(dim**-0.5),
         ropes={},
     )
-    return TowerConfig(encoder, trained, out_size, tile)
+    return encoder, dim
 
 
-_BLOCK = BlockSpec(
-    act="gelu_tanh",
-    gated=False,
-    norm="layer_bias",
-    both_ways=True,
-    qkv_bias=True,
-    o_bias=True,
-    mlp_bias=True,
-)
+def _block(fields: Fields, spec: TowerSpec) -> BlockSpec:
+    block = replace(spec.block, act=_ACTS[fields.word("act", _ACTS)])
+    if fields.has("qkv_bias"):
+        block = replace(block, qkv_bias=fields.flag("qkv_bias"))
+    if fields.has("norm_kind"):
+        block = replace(block, norm=_NORMS[fields.word("norm_kind", _NORMS)])
+    if not (fields.has("qk_norm") and fields.flag("qk_norm")):
+        return block
+    size = fields.integer("hidden_size") // fields.integer("n_heads")
+    if block.norm != "rms" or fields.number("norm_eps") != _QK_EPS or size % HEAD_STEP:
+        wanted = f"false, or rms_norm with an epsilon of {_QK_EPS:g}, and heads of {HEAD_STEP} x n"
+        raise fields.error("qk_norm", True, wanted)
+    return replace(block, qk_norm="width")
+
+
+def _family(source: ModelSource) -> tuple[Family, TowerSpec]:
+    family = seeing_family(source)
+    if family is None or not isinstance(family.tower, TowerSpec):
+        raise ModelError(f"{source.path}: the model has no tower of images")
+    return family, family.tower
+
+
+def tensor_of(names: TensorNames, base: str, end: str) -> str:
+    """To a name that ends in a point nothing is added."""
+    name = base + names.hf
+    return name.removesuffix(".") if name.endswith(".") else f"{name}.{end}"
+
+
+def _bases(spec: TowerSpec, source: ModelSource) -> tuple[str, str]:
+    """As the file spells them."""
+    found = [
+        next((x for x in bases if tensor_of(names, x, "weight") in source.tensors), bases[0])
+        for bases, names in (
+            (spec.encoders, spec.tensors["patch"]),
+            (spec.connectors, spec.connector["proj"]),
+        )
+    ]
+    return found[0], found[1]
+
+
+def _check_tile(
+    processor: Keys, spec: TowerSpec, size: int, patch: int, fold: int, trained: int
+) -> None:
+    """Of ``trained`` positions of a side; others are between them in a grid alone."""
+    if spec.cuts != "grid" and size // patch != trained:
+        raise processor.error("size", size, f"the {trained * patch} pixels of vision_config")
+    if size % patch or (size // patch) % fold:
+        name, why = "max_image_size" if spec.cuts == "grid" else "size", f"patch_size {patch}"
+        raise processor.error(name, size, f"tiles of a multiple of {why} x scale_factor {fold}")
+
+
+def _tile_size(processor: Keys, spec: TowerSpec) -> int:
+    """Pixels of a side."""
+    if spec.cuts == "grid":
+        return _edge(processor, "max_image_size", 364, MAX_TILE)
+    table = processor.table("size")
+    if table is None:
+        return _SIZES[spec.cuts]
+    height, width = (table.integer(x, most=MAX_TILE) for x in ("height", "width"))
+    if height != width:
+        raise table.error("width", width, f"the height, {height}")
+    return height
+
+
+def _side(fields: Fields, name: str, least: int) -> int:
+    """Pixels of a side of a square, which some files say twice."""
+    key = fields.key(name)
+    if not isinstance(fields.keys.raw(key), list):
+        return fields.integer(name, least, MAX_TILE)
+    height, width = fields.keys.integers(key, 2, least, MAX_TILE)
+    if height != width:
+        raise fields.error(name, [height, width], "a square")
+    return height
+
+
+def _fold(keys: Keys, spec: TowerSpec, side: int) -> int:
+    """Patches of a side of what becomes one row, of a tile with so many."""
+    if spec.cuts == "grid":
+        return keys.integer("scale_factor", 2, most=64)
+    if spec.cuts == "shape":
+        ratio = keys.number("downsample_ratio", 0.5, least=1 / 64, most=1.0)
+        if 1 / round(1 / ratio) != ratio:
+            raise keys.error("downsample_ratio", ratio, "one over a whole number")
+        return round(1 / ratio)
+    n = keys.integer("mm_tokens_per_image", 256)
+    rows = isqrt(n)
+    if rows**2 != n or not side or side % rows:
+        raise keys.error("mm_tokens_per_image", n, f"the square of a divisor of {side} patches")
+    return side // rows
 
 
 def _edge(keys: Keys, name: str, default: int, most: int) -> int:
@@ -165,57 +290,10 @@ def _edge(keys: Keys, name: str, default: int, most: int) -> int:
     return default if table is None else table.integer("longest_edge", default, most=most)
 
 
-def _channels(keys: Keys, name: str) -> tuple[float, float, float]:
+def _channels(
+    keys: Keys, name: str, default: tuple[float, float, float]
+) -> tuple[float, float, float]:
     if not keys.has(name):
-        return 0.5, 0.5, 0.5
+        return default
     red, green, blue = keys.numbers(name, CHANNELS)
     return red, green, blue
-
-
-def build_tower(config: TowerConfig) -> Tower:
-    """The raw programs."""
-    at = positions(config.tile, config.trained)
-    return Tower(_encoder(config), _connector(config), config.tile, at)
-
-
-def _encoder(config: TowerConfig) -> Program:
-    builder, encoder, tile = Builder("tower", _weight_of(config)), config.encoder, config.tile
-    patches = builder.input(PATCHES, ("T", tile.n_columns), "f32")
-    at = builder.input("positions", ("T",), "i32")
-    builder.input("ends", ("T",), "i32")
-    builder.constant(NO_ROPE, np.zeros((encoder.max_positions, 0), np.float32))
-    hidden = encoder.hidden_size
-    x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=True)
-    table = builder.weight("tower.positions", (encoder.max_positions, hidden))
-    position = builder.op("embed", (at,), "tower.x.positions", (table,), scale=1.0)
-    x = builder.op("add", (x, position), "tower.x")
-    x = record_blocks(builder, encoder, x, prefix="tower.")
-    x = record_norm(builder, encoder, x, "tower.norm", "tower.rows")
-    return builder.build((x,))
-
-
-def _connector(config: TowerConfig) -> Program:
-    builder = Builder("connector", _weight_of(config))
-    columns = config.encoder.hidden_size * config.tile.fold**2
-    rows = builder.input(PATCHES, ("T", columns), "f32")
-    x = record_linear(builder, rows, "tower.proj", "tower.media", config.out_size)
-    return builder.build((x,))
-
-
-def is_of_tower(tensor: str) -> bool:
-    return tensor.startswith((_ENCODER, _CONNECTOR))
-
-
-def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:
-    def weight(name: str, shape: tuple[int, ...]) -> Weight:
-        matrix = name.removesuffix(".bias")
-        end = "weight" if matrix == name else "bias"
-        if matrix in _TOP:
-            tensor = _TOP[matrix]
-        else:
-            _, _, layer, part = matrix.split(".")
-            tensor = f"{_ENCODER}encoder.layers.{layer}.{_NAMES[part]}"
-        steps = (Transform("patch_rows", (config.tile.patch,)),) if name == "tower.patch" else ()
-        return Weight(name, shape, (f"{tensor}.{end}",), steps)
-
-    return weight

@@ -57,6 +57,8 @@ class Making:
     """By their indices the rows of forced tokens, and how many tokens these have."""
     n_drafted: int = 0
     """Tokens that may turn out to be others."""
+    n_kept: int = 0
+    """Tokens that drafts leave, for what prompts have that sees each other."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
@@ -108,9 +110,12 @@ class Making:
         return self.rows[n:], self.owners[n:], self.epochs[n:]
 
     def room(self, request: Request, n_most: int = 1) -> int:
-        """Tokens of ``request``, at most ``n_most``, that the step takes on."""
+        """Tokens of ``request``, at most ``n_most``, that the step takes on; of tokens that see
+        each other all or none, where it takes on any, whatever the pace."""
         if self.whole_prompts:
             return request.n_left if request.n_left <= self.budget else 0
+        if request.n_together > 1:
+            return request.n_together if self._takes_span(request.n_together) else 0
         n_most = min(n_most, self.budget)
         if self.decodes is None:
             return n_most
@@ -133,6 +138,9 @@ class Making:
                 n_most = max(1, int(n_most * seconds / whole))
         return n_most
 
+    def _takes_span(self, n_tokens: int) -> bool:
+        return n_tokens <= self.budget and self.has_room()
+
     def has_room(self) -> bool:
         """Whether the step takes on a token more of anybody's prompt."""
         if self.pace is None or self.decodes is None:
@@ -149,12 +157,18 @@ class Making:
         """Tokens of ``request`` whose scores the step takes on, where it wants any."""
         if not request.is_scoring:
             return request.n_left
-        return (MAX_SCORES - self.n_scores) // (1 + request.params.n_prompt_logprobs)
+        n_most = (MAX_SCORES - self.n_scores) // (1 + request.params.n_prompt_logprobs)
+        return n_most if self.n_scores else max(n_most, request.n_together)
 
-    def chunk(self, request: Request, n_most: int) -> None:
-        """Of the next ``n_most`` tokens of a request as many as there is room for, one at least; of
-        no more than one tile, whose rows may take as long as all else in the step."""
-        n_tokens = max(1, self.room(request, min(n_most, request.tile_room)))
+    def fitting(self, request: Request, n_most: int) -> int:
+        """Of the next ``n_most`` tokens of a request as many as there is room for, one at least, or
+        none where that one is of several that see each other; of no more than one tile, whose rows
+        may take as long as all else in the step."""
+        n_most = min(n_most, request.tile_room)
+        return request.whole(min(n_most, max(1, self.room(request, n_most))))
+
+    def chunk(self, request: Request, n_tokens: int) -> None:
+        """The next ``n_tokens`` of a request."""
         if self.streaming and self.tenant_pace is not None:
             tenant, costs = request.standing.tenant, self.tenant_pace.costs
             seconds = costs.chunk_seconds(n_tokens, request.n_computed)

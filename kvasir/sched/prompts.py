@@ -77,8 +77,9 @@ class Prompts:
         n_most = min(request.n_left, making.scorable(request))
         if self._has_windows:
             n_most = min(n_most, request.table.room() - request.n_computed)
-        if n_most > 0:
-            making.chunk(request, n_most)
+        n_tokens = making.fitting(request, n_most) if n_most > 0 else 0
+        if n_tokens:
+            making.chunk(request, n_tokens)
             if first_draw(making.rows[-1]) == 0:
                 self._wait_for(making, request)
             request.turn.n_left_out = 0

@@ -132,13 +132,15 @@ class Queues:
         """
         before, size = self._counters.n_preemptions, self._kv.cache.block_size
         # inside a block there is room, without a look at the table
-        ready = [x for x in requests if x.n_computed % size or self._has_room(x)]
+        ready = [
+            x for x in requests if (x.n_computed % size and not x.has_spans) or self._has_room(x)
+        ]
         has_preempted = self._counters.n_preemptions > before
         return [x for x in ready if x.slot >= 0] if has_preempted else ready
 
     def _has_room(self, request: Request) -> bool:
-        """For one more token, which its blocks do not hold."""
-        table, n_tokens = request.table, request.n_computed + 1
+        """For its next token, or those that are computed with it, which its blocks do not hold."""
+        table, n_tokens = request.table, request.n_computed + request.n_together
         if request.slot < 0:
             return False
         while not table.try_grow(n_tokens):

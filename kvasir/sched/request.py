@@ -70,6 +70,8 @@ class Request(Holder):
     """-1 while it waits."""
     is_drafting: bool = False
     """A speculative row is in flight, so the next position is unknown."""
+    has_spans: bool = False
+    """Tokens of a tile see each other: they are computed in one step."""
     is_late: bool = False
     """Its mask is: it is in no plan until that has come."""
     is_jumping: bool = False
@@ -109,6 +111,22 @@ class Request(Holder):
         """Tokens that come next, as far as those of one tile."""
         ends = (media.end for media in self.media if media.end > self.n_computed)
         return next(ends, sys.maxsize) - self.n_computed
+
+    @property
+    def n_together(self) -> int:
+        """Tokens that are computed in the step that computes the next one."""
+        if not self.has_spans:
+            return 1
+        spans = (x for x in self.media if x.start <= self.n_computed < x.end)
+        return next((x.end - self.n_computed for x in spans), 1)
+
+    def whole(self, n_tokens: int) -> int:
+        """As many of the next ``n_tokens`` as end with a span, or outside of any."""
+        if not self.has_spans:
+            return n_tokens
+        end = self.n_computed + n_tokens
+        starts = (x.start for x in self.media if x.start < end < x.end)
+        return max(0, next(starts, end) - self.n_computed)
 
     @property
     def drafted(self) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ class Scheduler:
             now=self.timeline.clock(),
         )
         self._n_arrivals += 1
+        state.has_spans = bool(self.config.span_tokens and request.media)
         state.finish = state.ending()
         if state.finish is not None:
             stop_id = state.tokens[-1] if state.finish == "stop" else None
@@ -180,6 +181,7 @@ class Scheduler:
         self._prompts.begin(making)
         running = self._queues.running
         ready, others = by_phase(running)
+        making.n_kept = self.config.span_tokens if others or len(self._order) else 0
         self._plan_decodes(making, ready, self._order.claims(others))
         # some in each plan, so that none takes long
         self._account.charge(running[self._n_plans % CHARGE_STEPS :: CHARGE_STEPS])
@@ -253,7 +255,7 @@ class Scheduler:
         if drafts:
             ready = [x for x in ready if x not in drafts or can_name(x, drafts[x])]
         ready = self._queues.reserve(ready[: making.budget])
-        n_spare = making.budget - len(ready)
+        n_spare = max(0, making.budget - len(ready) - making.n_kept)
         forced = forced_rows(n_spare, ready, self._kept_drafts or n_spare)
         n_spare -= sum([len(row.tokens) - 1 for row in forced.values()])
         rows = forced | self._drafts.rows(n_spare, ready, drafts)

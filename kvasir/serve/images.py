@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from msgspec import json
 
 from kvasir.core.errors import CapacityError, KvasirError, RequestError
-from kvasir.core.tiles import Slicing
+from kvasir.core.tiles import Preparing
 from kvasir.serve.fairlock import FairLock
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.workers import WorkerProcess
 from kvasir.tokenizer.messages import ImagePart
-from kvasir.vision.messages import LENGTH, Answer, Tiles, Unreadable, decoder, framed
+from kvasir.vision.messages import LENGTH, Answer, Read, Unreadable, decoder, framed
 
 logger = logging.getLogger("kvasir.images")
 
@@ -51,8 +51,8 @@ class ImageReader:
         self._worker = WorkerProcess("reads images", _frame, MAX_LINE)
 
     async def read(
-        self, images: Sequence[ImagePart], slicing: Slicing, owner: str = ""
-    ) -> list[Tiles]:
+        self, images: Sequence[ImagePart], slicing: Preparing, owner: str = ""
+    ) -> list[Read]:
         """Tiles of each; ``slicing`` is always that of one model. Raises RequestError (400) on what
         cannot be read, ImagesUnread (503) when the process does not answer, CapacityError (429)
         when too many of ``owner`` wait. Owners take turns."""
@@ -61,7 +61,7 @@ class ImageReader:
         async with self._requests.taken(owner):
             return [await self._read(image, slicing, owner) for image in images]
 
-    async def _read(self, image: ImagePart, slicing: Slicing, owner: str) -> Tiles:
+    async def _read(self, image: ImagePart, slicing: Preparing, owner: str) -> Read:
         async with self._lock.taken(owner):
             answer = await self._next(image.data, slicing)
         if isinstance(answer, Unreadable):
@@ -74,14 +74,14 @@ class ImageReader:
         """The process ends."""
         self._worker.end()
 
-    async def _next(self, data: str, slicing: Slicing) -> Answer | ImagesUnread:
+    async def _next(self, data: str, slicing: Preparing) -> Answer | ImagesUnread:
         """The pipes are for one image at a time, also when nobody waits for it any more."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
         self._reading = asyncio.create_task(self._ask(data, slicing))
         return await asyncio.shield(self._reading)
 
-    async def _ask(self, data: str, slicing: Slicing) -> Answer | ImagesUnread:
+    async def _ask(self, data: str, slicing: Preparing) -> Answer | ImagesUnread:
         """Once more where the process died: it may have been of something else."""
         return (
             await self._try(data, slicing)
@@ -92,7 +92,7 @@ class ImageReader:
             )
         )
 
-    async def _try(self, data: str, slicing: Slicing) -> Answer | ImagesUnread | None:
+    async def _try(self, data: str, slicing: Preparing) -> Answer | ImagesUnread | None:
         """None when the process died."""
         arguments = (json.encode(slicing).decode(), str(self._megabytes))
         try:

@@ -49,7 +49,7 @@ async def with_pixels(resolved: Resolved, sight: Sight | None, reader: ImageRead
         tiles = await reader.read(images, sight.slicing, resolved.job.standing.tenant)
     except RequestError:
         raise _other_pixels() from None
-    pixels = [each for one in tiles for each in one.pixels]
+    pixels = [each for one in tiles for each in one.parts]
     found = await asyncio.to_thread(_filled, media, pixels)
     return structs.replace(resolved, job=structs.replace(resolved.job, media=found))
 
@@ -58,7 +58,9 @@ def _filled(media: Sequence[Media], pixels: Sequence[bytes]) -> tuple[Media, ...
     """Raises ModelChanged (409)."""
     if len(media) != len(pixels):
         raise _other_pixels()
-    found = tuple(media_at(x.start, x.n_tokens, y) for x, y in zip(media, pixels, strict=True))
+    found = tuple(
+        media_at(x.start, x.n_tokens, y, x.columns) for x, y in zip(media, pixels, strict=True)
+    )
     if any(old.digest != new.digest for old, new in zip(media, found, strict=True)):
         raise _other_pixels()
     return found

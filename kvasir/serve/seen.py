@@ -12,7 +12,7 @@ from kvasir.serve.asked import Asked
 from kvasir.serve.images import ImageReader
 from kvasir.serve.resolved import Ids
 from kvasir.tokenizer.messages import ChatMessage, ImagePart
-from kvasir.vision.messages import Tiles
+from kvasir.vision.messages import Read
 from kvasir.vision.sight import Sight, check_pillow
 
 
@@ -30,7 +30,7 @@ class Seen:
     """Tiles of every image of a conversation."""
 
     sight: Sight | None = None
-    tiles: Mapping[ImagePart, Tiles] = field(default_factory=dict)
+    tiles: Mapping[ImagePart, Read] = field(default_factory=dict)
 
     async def expand(self, ids: Ids, messages: Sequence[ChatMessage], first: int) -> SeenPrompt:
         """``ids`` of ``messages``, behind ``first`` others, with the tokens of their images. Raises

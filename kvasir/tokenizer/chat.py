@@ -48,8 +48,12 @@ class ChatTemplate:
     would refuse, and is None when it works.
     """
 
-    def __init__(self, source: ModelSource, tokenizer: Tokenizer) -> None:
-        """Raises ModelError when the files that hold the template are corrupt."""
+    def __init__(
+        self, source: ModelSource, tokenizer: Tokenizer, image: tuple[str, str] = ("", "")
+    ) -> None:
+        """``image``: what it writes for one, and what stands in its place in a prompt. Raises
+        ModelError when the files that hold the template are corrupt."""
+        self._image = image
         self._tokenizer = tokenizer
         self._sandbox = Sandbox()
         self._guard = Guard(tokenizer)
@@ -156,10 +160,15 @@ class ChatTemplate:
         """
         if not self._guard.finds([messages, variables]):
             text = self.render(messages, add_generation_prompt, continues, **variables)
-            return self._tokenizer.encode(text, add_special=False)
+            return self._tokenizer.encode(self._seeing(text), add_special=False)
         marked = {name: self._guard.mark(item) for name, item in variables.items()}
         text = self.render(self._guard.mark(messages), add_generation_prompt, continues, **marked)
-        return self._guard.encode(text)
+        return self._guard.encode(self._seeing(text))
+
+    def _seeing(self, text: str) -> str:
+        """With the spelling of images in the place of what only the template can write."""
+        mark, spelling = self._image
+        return text.replace(mark, spelling) if mark else text
 
     def spell(
         self, pieces: Sequence[TextPiece], *, add_special: bool = False, continues: bool = False

@@ -11,17 +11,17 @@ from pathlib import Path
 from PIL import Image
 
 from kvasir.core.errors import RequestError
-from kvasir.core.tiles import Slicing
-from kvasir.vision.messages import Tiles
+from kvasir.core.tiles import Preparing
+from kvasir.vision.messages import Read
 from kvasir.vision.reader import FORMATS, UnfitImage, tiles_in, tiles_of
 
 
-def read_image(given: object, slicing: Slicing, where: str) -> Tiles:
+def read_image(given: object, how: Preparing, where: str) -> Read:
     """Of an image of Pillow's, a path, or a file in base64. Raises RequestError (400)."""
     own = given if isinstance(given, Image.Image) else None
     data = b"" if own is not None else _file(given, where)
     try:
-        return tiles_of(data, slicing) if own is None else tiles_in(own, slicing)
+        return tiles_of(data, how) if own is None else tiles_in(own, how)
     except UnfitImage as refusal:
         raise RequestError(f"{where} {refusal}", param=where) from None
     except Exception:  # whatever a decoder makes of a broken file

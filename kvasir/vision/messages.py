@@ -19,6 +19,25 @@ class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
     pixels: tuple[bytes, ...]
     """Of each tile uint8 [size, size, 3]."""
 
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """Pixels of each ``Media`` that becomes of it."""
+        return self.pixels
+
+
+class Whole(msgspec.Struct, frozen=True, tag="whole"):
+    """An image that is not cut, of ``lines`` x ``columns`` tokens."""
+
+    lines: int
+    columns: int
+    pixels: bytes
+    """uint8 [height, width, 3]."""
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """As of ``Tiles``."""
+        return (self.pixels,)
+
 
 class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
     """Why there are none, for who sent the image."""
@@ -26,7 +45,8 @@ class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
     message: str
 
 
-Answer = Tiles | Unreadable
+Read = Tiles | Whole
+Answer = Read | Unreadable
 decoder = msgspec.msgpack.Decoder(Answer)
 
 

@@ -1,14 +1,14 @@
 """Tokens of a prompt that stand for images: what a template writes once for each becomes the tokens
-of its tiles, as SmolVLM's processor has them."""
+of its tiles, as the model's processor has them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
 from kvasir.core.tiles import Media, media_at
-from kvasir.vision.messages import Tiles
+from kvasir.vision.messages import Read, Tiles, Whole
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 
@@ -22,10 +22,11 @@ class Placeholders:
     image: int
     """The token that stands for a row of a tile; templates write it for an image."""
     n_tokens: int
-    """Rows of a tile."""
-    encode: Callable[[str], Sequence[int]]
+    """Rows of a tile, where all have as many."""
+    ids_of: Callable[[Tiles], Ids]
+    """The tokens of tiles, those that stand for rows among them."""
 
-    def expand(self, ids: Sequence[int], images: Sequence[Tiles], first: int = 0) -> Expanded:
+    def expand(self, ids: Sequence[int], images: Sequence[Read], first: int = 0) -> Expanded:
         """``ids`` of a template with the tokens of ``images`` in the place of each placeholder;
         ``first``: tokens before them. Raises RequestError (400) where it writes more or fewer."""
         n = list(ids).count(self.image)
@@ -46,15 +47,28 @@ class Placeholders:
                 found.append(token)
         return Expanded(tuple(found), tuple(media))
 
-    def _add(self, tiles: Tiles, found: list[int], media: list[Media], first: int) -> None:
-        own = self.encode(written(tiles.rows, tiles.columns, self.n_tokens))
-        pixels = iter(tiles.pixels)
-        n_placed = 0
-        for token in own:
-            if token == self.image and n_placed % self.n_tokens == 0:
-                media.append(media_at(first + len(found), self.n_tokens, next(pixels)))
-            n_placed += token == self.image
+    def _add(self, read: Read, found: list[int], media: list[Media], first: int) -> None:
+        parts, n_left = self._parts(read), 0
+        for token in self._ids(read):
+            if token == self.image:
+                if not n_left:
+                    part = next(parts)
+                    n_left, *_ = part
+                    media.append(media_at(first + len(found), *part))
+                n_left -= 1
             found.append(token)
+
+    def _ids(self, read: Read) -> Ids:
+        if isinstance(read, Whole):
+            return (self.image,) * (read.lines * read.columns)
+        return self.ids_of(read)
+
+    def _parts(self, read: Read) -> Iterator[tuple[int, bytes, int]]:
+        """Tokens, pixels and columns of each tile."""
+        if isinstance(read, Whole):
+            yield read.lines * read.columns, read.pixels, read.columns
+        else:
+            yield from ((self.n_tokens, pixels, 0) for pixels in read.pixels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +80,7 @@ class Expanded:
 
 
 def written(rows: int, columns: int, n_tokens: int) -> str:
-    """The text of an image's tokens."""
+    """The text of an image's tokens in SmolVLM."""
     lines = [
         "".join(f"{AROUND}<row_{row}_col_{column}>{IMAGE * n_tokens}" for column in _count(columns))
         for row in _count(rows)

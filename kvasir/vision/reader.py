@@ -1,6 +1,6 @@
 """Reads images, in a process that may die of it.
 
-``python -m kvasir.vision.reader SLICING MEGABYTES`` (JSON of a ``Slicing``) reads frames, each an
+``python -m kvasir.vision.reader HOW MEGABYTES`` (JSON of a ``Preparing``) reads frames, each an
 image file in base64, and answers each with a frame. An image that takes more memory ends the
 process; one that takes too long is for the reader to end. Ends with its input.
 """
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import msgspec
 from PIL import Image, ImageOps
 
-from kvasir.core.tiles import Slicing
-from kvasir.vision.messages import Answer, Tiles, Unreadable, framed, read_frame
-from kvasir.vision.slicing import first_size, grid_size
+from kvasir.core.tiles import MAX_TOKENS, Preparing, Resizing, Slicing
+from kvasir.vision.messages import Answer, Read, Tiles, Unreadable, Whole, framed, read_frame
+from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size, shape_grid
 
 NICE = 5
 """Steps of the engine go first."""
@@ -30,12 +30,12 @@ _STILL = ("JPEG", "MPO")
 """Formats whose further images are other views of the first."""
 
 
-def main(slicing: str, megabytes: int) -> None:
+def main(preparing: str, megabytes: int) -> None:
     os.nice(NICE)
     Image.init()
     Image.MAX_IMAGE_PIXELS = None  # what is allowed is asked before anything is decoded
     _limit(megabytes * 2**20)
-    how = msgspec.json.decode(slicing, type=Slicing)
+    how = msgspec.json.decode(preparing, type=Preparing)
     _say(Tiles(0, 0, ()))
     while (data := read_frame(sys.stdin.buffer)) is not None:
         _say(_answer(data, how))
@@ -46,9 +46,9 @@ def _say(answer: Answer) -> None:
     sys.stdout.buffer.flush()
 
 
-def _answer(data: bytes, slicing: Slicing) -> Answer:
+def _answer(data: bytes, how: Preparing) -> Answer:
     try:
-        return tiles_of(base64.b64decode(data, validate=True), slicing)
+        return tiles_of(base64.b64decode(data, validate=True), how)
     except binascii.Error:
         return Unreadable("is no base64")
     except UnfitImage as refusal:
@@ -63,17 +63,18 @@ class UnfitImage(Exception):
     """In words for who sent the image."""
 
 
-def tiles_of(data: bytes, slicing: Slicing) -> Tiles:
+def tiles_of(data: bytes, how: Preparing) -> Read:
     """Of an image file."""
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        return tiles_in(image, slicing)
+        return tiles_in(image, how)
 
 
-def tiles_in(image: Image.Image, slicing: Slicing) -> Tiles:
+def tiles_in(image: Image.Image, how: Preparing) -> Read:
     """Of an image, upright and without alpha."""
     _check(image)
     upright = ImageOps.exif_transpose(image) or image
-    return cut(upright.convert("RGB"), slicing)
+    rgb = upright.convert("RGB")
+    return fitted(rgb, how) if isinstance(how, Resizing) else cut(rgb, how)
 
 
 def _check(image: Image.Image) -> None:
@@ -87,15 +88,47 @@ def _check(image: Image.Image) -> None:
 def cut(image: Image.Image, slicing: Slicing) -> Tiles:
     """Of an RGB image."""
     tile, resample = slicing.tile, Image.Resampling(slicing.resample)
-    image = image.resize(first_size(image.size, slicing.longest), resample)
+    if slicing.most:
+        return _by_shape(image, slicing)
+    if slicing.longest:
+        image = image.resize(first_size(image.size, slicing.longest), resample)
     if not slicing.splits:
         return Tiles(0, 0, (image.resize((tile, tile), resample).tobytes(),))
     image = image.resize(grid_size(image.size, tile), resample)
+    return _with_whole(image, image, tile, resample)
+
+
+def _by_shape(image: Image.Image, slicing: Slicing) -> Tiles:
+    tile, resample = slicing.tile, Image.Resampling(slicing.resample)
+    columns, rows = shape_grid(image.size, tile, slicing.least, slicing.most)
+    resized = image.resize((columns * tile, rows * tile), resample)
+    return _with_whole(resized, image, tile, resample)
+
+
+def _with_whole(
+    image: Image.Image, whole: Image.Image, tile: int, resample: Image.Resampling
+) -> Tiles:
+    """Tiles of ``image`` and, if there are several, one of the whole."""
     columns, rows = image.width // tile, image.height // tile
     if rows == columns == 1:
         return Tiles(0, 0, (image.tobytes(),))
-    whole = image.resize((tile, tile), resample)
+    whole = whole.resize((tile, tile), resample)
     return Tiles(rows, columns, (*_parts(image, tile), whole.tobytes()))
+
+
+def fitted(image: Image.Image, how: Resizing) -> Whole:
+    """Of an RGB image."""
+    if max(image.size) > MAX_SHARE * min(image.size):
+        width, height = image.size
+        raise UnfitImage(f"has {width} x {height} pixels, at most {MAX_SHARE} to 1 are read: cut it")
+    width, height = fitted_size(image.size, how)
+    lines, columns = height // how.unit, width // how.unit
+    if lines * columns > MAX_TOKENS:
+        raise UnfitImage(
+            f"becomes {lines * columns} tokens, at most {MAX_TOKENS} are computed: shrink it"
+        )
+    image = image.resize((width, height), Image.Resampling(how.resample))
+    return Whole(lines, columns, image.tobytes())
 
 
 def _parts(image: Image.Image, tile: int) -> Iterator[bytes]:

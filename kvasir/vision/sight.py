@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kvasir.core.errors import ModelError, RequestError
-from kvasir.core.tiles import Slicing
+from kvasir.core.tiles import Preparing
 from kvasir.tokenizer.tokenizer import Tokenizer
-from kvasir.vision.placeholders import IMAGE, Placeholders, written
+from kvasir.vision.messages import Tiles
+from kvasir.vision.placeholders import Ids, Placeholders, written
 from kvasir.weights.source import ModelSource
+
+NOTHING = "", ""
+_PAD = "<|image_pad|>"
+"""What templates of Qwen write for an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    slicing: Slicing
+    slicing: Preparing
     placeholders: Placeholders
+    spelling: tuple[str, str] = NOTHING
+    """What the template writes for an image, if not its token, and the text that this stands for,
+    with one token."""
 
 
 def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
@@ -22,25 +31,97 @@ def sight_of(source: ModelSource, tokenizer: Tokenizer) -> Sight | None:
     if source.kind != "hf" or "vision_config" not in source.config:
         return None
     # NumPy and all families, 0.2 s and 25 MB, which only a model that sees has to bring.
+    from kvasir.models.family import QwenTowerSpec
     from kvasir.models.keys import Keys
-    from kvasir.models.tower import n_tokens_of, sees, slicing_of
+    from kvasir.models.tower import n_tokens_of, seeing_family, slicing_of, tower_spec
 
-    if not sees(source):
+    family = seeing_family(source)
+    if family is None:
         return None
     keys = Keys(source.config, f"{source.path}: config.json")
-    image, n = keys.integer("image_token_id", least=0), n_tokens_of(source)
-    for rows, columns in ((0, 0), (1, 2)):
-        ids = tokenizer.encode(written(rows, columns, n), add_special=False)
-        if ids.count(image) != (rows * columns + 1) * n:
+    if isinstance(family.tower, QwenTowerSpec):
+        token = keys.integer("image_token_id", least=0)
+        image = _Image(source, tokenizer, token, n_tokens_of(source))
+        image.check(_PAD, 1)
+        alone = partial(image.of_all, (), ())
+        return Sight(slicing_of(source), Placeholders(token, image.n_rows, alone))
+    spec = tower_spec(source)
+    default = spec.image.default
+    token = keys.integer(spec.image.hf, default if isinstance(default, int) else None, least=0)
+    image = _Image(source, tokenizer, token, n_tokens_of(source))
+    slicing, n_rows = slicing_of(source), image.n_rows
+    if spec.cuts == "grid":
+        image.check_tiles()
+        return Sight(slicing, Placeholders(token, n_rows, image.of_grid))
+    image.piece(token)
+    if spec.cuts == "shape":
+        return Sight(slicing, Placeholders(token, n_rows, partial(image.of_all, *image.around())))
+    begin, end = (image.piece(keys.integer(*each, least=0)) for each in _AROUND)
+    spelled = f"\n\n{begin}{image.piece(token)}{end}\n\n"
+    image.check(spelled, 1)
+    return Sight(
+        slicing, Placeholders(token, n_rows, partial(image.of_all, (), ())), (begin, spelled)
+    )
+
+
+_AROUND = ("boi_token_index", 255999), ("eoi_token_index", 256000)
+"""Fields of config.json with the tokens before and behind an image that is one tile."""
+_NAMES_AROUND = ("start_image_token", "<img>"), ("end_image_token", "</img>")
+"""Fields of tokenizer_config.json with those around tiles by shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """How a tokenizer writes images."""
+
+    source: ModelSource
+    tokenizer: Tokenizer
+    token: int
+    n_rows: int
+    """Of a tile."""
+
+    def piece(self, token: int) -> str:
+        """Raises ModelError for one that users could write, too."""
+        piece = self.tokenizer.piece(token)
+        if not piece or token not in self.tokenizer.special_ids:
             raise ModelError(
-                f"{source.path}: the tokenizer does not write {IMAGE} as token {image}, the "
-                "image_token_id of config.json: check that both are of one model"
+                f"{self.source.path}: the tokenizer has no special token {token}, which its "
+                "files name: check that both are of one model"
+            )
+        return piece
+
+    def check(self, text: str, n: int) -> None:
+        """Raises ModelError unless ``text`` has the image's token ``n`` times."""
+        if self.tokenizer.encode(text, add_special=False).count(self.token) != n:
+            raise ModelError(
+                f"{self.source.path}: the tokenizer does not write an image as token {self.token}, "
+                "which config.json names: check that both are of one model"
             )
 
-    def encode(text: str) -> list[int]:
-        return tokenizer.encode(text, add_special=False)
+    def check_tiles(self) -> None:
+        for rows, columns in ((0, 0), (1, 2)):
+            self.check(written(rows, columns, self.n_rows), (rows * columns + 1) * self.n_rows)
 
-    return Sight(slicing_of(source), Placeholders(image, n, encode))
+    def around(self) -> tuple[Ids, Ids]:
+        """Tokens before and behind all tiles of an image."""
+        said = self.source.read_json("tokenizer_config.json")
+        names = [str(said.get(key) or name) for key, name in _NAMES_AROUND]
+        begin, end = (self.tokenizer.encode(name, add_special=False) for name in names)
+        for each in (begin, end):
+            self.piece(each[0] if len(each) == 1 else -1)
+        return tuple(begin), tuple(end)
+
+    def of_grid(self, tiles: Tiles) -> Ids:
+        text = written(tiles.rows, tiles.columns, self.n_rows)
+        return tuple(self.tokenizer.encode(text, add_special=False))
+
+    def of_all(self, begin: Ids, end: Ids, tiles: Tiles) -> Ids:
+        return *begin, *(self.token,) * (self.n_rows * len(tiles.pixels)), *end
+
+
+def spelling_of(sight: Sight | None) -> tuple[str, str]:
+    """Of a template's images, where there are any."""
+    return NOTHING if sight is None else sight.spelling
 
 
 def check_pillow() -> str:

@@ -1,16 +1,19 @@
-"""How Idefics 3 and SmolVLM cut an image: sizes alone, in whole pixels (width, height)."""
+"""How models cut or resize an image: sizes alone, in whole pixels (width, height)."""
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, floor, sqrt
 
-from kvasir.core.tiles import MAX_SIDE
+from kvasir.core.tiles import MAX_SIDE, Resizing
 
 Size = tuple[int, int]
+MAX_SHARE = 200
+"""Of the sides of an image that is read whole."""
 
 
 def first_size(size: Size, longest: int) -> Size:
-    """The longer side becomes ``longest``, the other one even, and neither more than MAX_SIDE."""
+    """As Idefics 3 begins: the longer side becomes ``longest``, the other one even, neither more
+    than MAX_SIDE."""
     width, height = size
     share = width / height
     if width >= height:
@@ -27,7 +30,7 @@ def first_size(size: Size, longest: int) -> Size:
 
 
 def grid_size(size: Size, tile: int) -> Size:
-    """Whole tiles: those of the longer side, and of the other one what keeps the shape."""
+    """And goes on, in whole tiles: those of the longer side, and what keeps the shape."""
     width, height = size
     share = width / height
     if width >= height:
@@ -43,3 +46,44 @@ def _even(n: int) -> int:
 
 def _tiles(n: int, tile: int) -> int:
     return ceil(n / tile) * tile
+
+
+def fitted_size(size: Size, how: Resizing) -> Size:
+    """Multiples of its unit, of as many pixels as it takes and nearly of the shape of ``size``, which
+    is at most ``MAX_SHARE`` times as long as wide."""
+    width, height, unit = *size, how.unit
+    fitted = round(width / unit) * unit, round(height / unit) * unit
+    if fitted[0] * fitted[1] > how.most:
+        by = sqrt((height * width) / how.most)
+        return _multiple(floor(width / by / unit), unit), _multiple(floor(height / by / unit), unit)
+    if fitted[0] * fitted[1] < how.least:
+        by = sqrt(how.least / (height * width))
+        return ceil(width * by / unit) * unit, ceil(height * by / unit) * unit
+    return fitted
+
+
+def _multiple(n: int, unit: int) -> int:
+    return max(n, 1) * unit
+
+
+def shape_grid(size: Size, tile: int, least: int, most: int) -> tuple[int, int]:
+    """(columns, rows) of the tiles whose shape is nearest, as InternVL cuts; of equal ones those
+    with most tiles, as long as they have less than twice the pixels of the image."""
+    width, height = size
+    grids = [
+        (columns, rows)
+        for columns in _count(most)
+        for rows in _count(most)
+        if least <= columns * rows <= most
+    ]
+    best, nearest = (1, 1), float("inf")
+    for columns, rows in sorted(grids, key=lambda grid: grid[0] * grid[1]):
+        distance = abs(width / height - columns / rows)
+        is_filled = width * height > 0.5 * tile * tile * columns * rows
+        if distance < nearest or (distance == nearest and is_filled):
+            best, nearest = (columns, rows), distance
+    return best
+
+
+def _count(n: int) -> range:
+    return range(1, n + 1)

@@ -189,9 +189,30 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
     return from_floats(np.repeat(tensor.decode().reshape(-1)[:1], n))
 
 
-def patch_rows(tensor: RawTensor, patch: int) -> RawTensor:
-    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix."""
+def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix; or over
+    those of several frames [outputs, channels, frames, patch, patch]."""
     return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
+
+
+def padded_heads(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTensor:
+    """Zeros behind the ``n`` rows of each head, or elements of its bias: ``padded`` in all."""
+    items = _items(tensor).reshape(n_heads, n, -1)
+    shape = (n_heads * padded, *tensor.shape[1:])
+    return replace(tensor, shape=shape, data=_zeros_behind(items, padded))
+
+
+def padded_columns(tensor: RawTensor, n_heads: int, n: int, padded: int) -> RawTensor:
+    """The same of columns, of a matrix of single elements."""
+    items = _elements(tensor).reshape(tensor.shape[0] * n_heads, n, -1)
+    shape = (tensor.shape[0], n_heads * padded)
+    return replace(tensor, shape=shape, data=_zeros_behind(items, padded))
+
+
+def _zeros_behind(items: Bytes, n: int) -> Bytes:
+    """Bytes of ``items`` [parts, items, bytes] with as many of 0 as make ``n`` items of each."""
+    missing = n - items.shape[1]
+    return np.pad(items, ((0, 0), (0, missing), (0, 0))).reshape(-1)
 
 
 QKV = (
@@ -230,6 +251,9 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "repeated": repeated,
         "scaled_parts": scaled_parts,
         "patch_rows": patch_rows,
+        "cube_rows": patch_rows,
+        "padded_heads": padded_heads,
+        "padded_columns": padded_columns,
         **dict.fromkeys(QKV[:3], part),
         **dict.fromkeys(QKV[3:], column_part),
         **dict.fromkeys(SCAN_ROWS, part),
@@ -250,13 +274,19 @@ _VECTORS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
 """Shapes of what becomes a vector of k."""
 
 
-_KERNELS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
+_OTHERS: Mapping[str, Callable[..., tuple[int, ...]]] = MappingProxyType(
     {
-        "conv_taps": lambda n, k: (k, 1, n),
-        "patch_rows": lambda n, k, patch: (n, k // patch**2, patch, patch),
+        "conv_taps": lambda shape: (shape[1], 1, shape[0]),
+        "patch_rows": lambda shape, patch: (*shape[:-1], shape[-1] // patch**2, patch, patch),
+        "cube_rows": lambda shape, m, patch: (
+            *(shape[0], shape[1] // (m * patch**2)),
+            *(m, patch, patch),
+        ),
+        "padded_heads": lambda shape, n_heads, n, padded: (n_heads * n, *shape[1:]),
+        "padded_columns": lambda shape, n_heads, n, padded: (shape[0], n_heads * n),
     }
 )
-"""Shapes of kernels of convolutions that become [n, k]."""
+"""Shapes of kernels of convolutions, and of heads that are padded, before."""
 
 
 def _grouped_rows(name: str, which: int, first: int, second: int, third: int) -> int:
@@ -267,7 +297,7 @@ def _grouped_rows(name: str, which: int, first: int, second: int, third: int) ->
 
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
     """Of the tensor that becomes a weight of ``shape``."""
-    for transform in transforms:
+    for transform in reversed(transforms):
         name, args = transform.name, tuple(map(int, transform.args))
         *many, k = shape
         if name.endswith("_half"):
@@ -286,8 +316,8 @@ def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> t
             shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
         elif name in (*GROUPED_QKV, *DELTA_ROWS):
             shape = (_grouped_rows(name, *args), *shape[1:])
-        elif name in _KERNELS:
-            shape = _KERNELS[name](many[-1], k, *args)
+        elif name in _OTHERS:
+            shape = _OTHERS[name](shape, *args)
         if name in ("transposed", "taps") or name in QKV[3:]:
             shape = shape[::-1]
     return shape

@@ -74,6 +74,7 @@ StepArrays step_arrays(nb::dict d) {
   a.max_path = nb::cast<int64_t>(d["path"].attr("size"));
   if (d.contains("types")) a.types = field<int32_t>(d, "types");
   if (d.contains("ends")) a.ends = field<int32_t>(d, "ends");
+  if (d.contains("rope_positions")) a.rope_positions = field<int32_t>(d, "rope_positions");
   if (d.contains("sums")) a.sums = field<double>(d, "sums");
   if (d.contains("kept_inputs")) a.drafts = step_drafts(d);
   a.drawn = field<int32_t>(d, "drawn");

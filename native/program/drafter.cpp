@@ -48,8 +48,16 @@ Drafter::Chain Drafter::chain_of(int64_t seq, int64_t first, int64_t end) const 
           a_.drawn[row],
           a_.drawn[row],
           a_.pos[token] + 1,
+          next_rope_position(token),
           a_.logit_out_index[row],
           target_.path(row)};
+}
+
+// Behind an image its longest side counts.
+int32_t Drafter::next_rope_position(int32_t token) const {
+  if (!a_.rope_positions) return 0;
+  const int32_t* at = a_.rope_positions + 3 * token;
+  return std::max({at[0], at[1], at[2]}) + 1;
 }
 
 int64_t Drafter::write(int32_t j, int64_t seqs) {
@@ -69,6 +77,8 @@ int64_t Drafter::write(int32_t j, int64_t seqs) {
 void Drafter::write_row(Chain& chain, int32_t j, int32_t i, int32_t& path) {
   a_.tokens[i] = std::max(chain.newest, 0);
   a_.pos[i] = a_.store[i] = a_.seq_start[chain.seq] = chain.position + j;
+  for (int32_t axis = 0; a_.rope_positions && axis < 3; axis++)
+    a_.rope_positions[3 * i + axis] = chain.rope_position + j;
   a_.seq[i] = int32_t(chain.seq);
   a_.parent[i] = -1;
   a_.seq_tree[chain.seq] = 0;

@@ -31,13 +31,14 @@ class Drafter {
     int64_t at;    // of the exports: the row of the newest token that the target computed
     int32_t slot, n_drafts;
     int32_t first, newest;          // tokens: the target drew the first
-    int32_t position;               // of the first
+    int32_t position, rope_position;  // of the first
     int64_t out_index;              // of the first
     std::span<const int32_t> path;  // before the first
   };
 
   void find_chains(StepSize size);
   Chain chain_of(int64_t seq, int64_t first_row, int64_t end_row) const;
+  int32_t next_rope_position(int32_t token) const;
   // Of the rows of draft step j; how many there are.
   int64_t write(int32_t j, int64_t seqs);
   void write_row(Chain& chain, int32_t j, int32_t i, int32_t& path);

@@ -8,6 +8,7 @@
 #include "program/ops/linear.h"
 #include "program/ops/linear_scan.h"
 #include "program/ops/moe.h"
+#include "program/ops/places.h"
 #include "program/ops/pool_rows.h"
 #include "program/ops/products.h"
 #include "program/ops/rows.h"
@@ -20,7 +21,8 @@ namespace kvasir {
 using Op = std::variant<Embed, EmbedPositions, EmbedTypes, Norm, LayerNorm, Cast, Linear, RopeWrite,
                         Attention, Add, Scale, GateRows, GatherRows, Route, GroupPairs, ExpertLinear, Combine,
                         Sample, PoolRows, MulColumns, Weigh, WeighExperts, HeadNorm, RopeHeads, ShortConv,
-                        HeadLinear, LatentWrite, LatentAttention, LinearScan, SquaredRelu, MergeEmbeds>;
+                        HeadLinear, LatentWrite, LatentAttention, LinearScan, SquaredRelu, MergeEmbeds, AddEmbeds,
+                        Angles, Between>;
 constexpr int32_t kOps = std::variant_size_v<Op>;
 
 const char* op_name(int32_t kind);

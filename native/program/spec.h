@@ -21,6 +21,7 @@ struct Record {
   int32_t gated, rule, state_dim, tiled, kept, kept_out;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
+  int32_t time_pairs, height_pairs, width_pairs, woven;
   float eps, scale, softcap, least, most;
 
   // read(name, field): all of them, by the names that Python has for them.
@@ -60,6 +61,10 @@ struct Record {
     read("n_groups", n_groups);
     read("top_groups", top_groups);
     read("group_score", group_score);
+    read("time_pairs", time_pairs);
+    read("height_pairs", height_pairs);
+    read("width_pairs", width_pairs);
+    read("woven", woven);
     read("eps", eps);
     read("scale", scale);
     read("softcap", softcap);
@@ -130,6 +135,7 @@ struct StepArrays {
   int32_t *pos, *store, *seq, *parent;
   int32_t* types;  // [T] kinds of tokens; null where no record embeds them
   int32_t* ends;   // [T] where the positions end that a token sees; null where no record has_ends
+  int32_t* rope_positions;  // [T, 3] by time, height and width; null where no record turns by them
   int32_t *seq_begin, *seq_start;
   uint8_t* seq_tree;
   int32_t* tables;  // [KV groups, max_seqs, max_blocks]; -1 where a window has left the block

@@ -1,6 +1,7 @@
 #include "program/workspace.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -32,6 +33,9 @@ Workspace::Workspace(int n_threads, const Kernels& kernels, const Sampler& sampl
   int32_t n_groups = 1;
   for (const int32_t group : this->spec.kv_groups) n_groups = std::max(n_groups, group + 1);
   step_rows_.resize(size_t(n_groups));
+  token_rows_.resize(size_t(n_groups));
+  numbers_.resize(size_t(this->spec.max_tokens));
+  std::iota(numbers_.begin(), numbers_.end(), 0);
   previous_.reserve(size_t(this->spec.max_logits));
   paths_.reserve(size_t(arrays.max_path));
   plan_scratch();
@@ -54,11 +58,14 @@ void Workspace::plan_scratch() {
 
 void Workspace::begin(StepSize size, const StepMasks& step_masks, float* logits) {
   const StepArrays& a = arrays;
-  for (size_t g = 0; g < step_rows_.size(); g++)
+  for (size_t g = 0; g < step_rows_.size(); g++) {
     step_rows_[g] = {
         size.tokens, size.seqs,   a.seq,       a.pos,      a.store,
         a.parent,    a.seq_begin, a.seq_start, a.seq_tree, a.tables + int64_t(g) * a.max_seqs * a.max_blocks,
         a.max_blocks};
+    token_rows_[g] = step_rows_[g];
+    token_rows_[g].pos = numbers_.data();
+  }
   masks = step_masks;
   logits_out = logits;
   resolve_references(size);
@@ -121,6 +128,9 @@ const float* Workspace::vector(int32_t id) const {
 const KvLayer& Workspace::kv(int32_t layer) const { return at(spec.kv, layer, "KV layer"); }
 const StepRows& Workspace::rows(int32_t layer) const {
   return at(step_rows_, at(spec.kv_groups, layer, "KV layer"), "KV group");
+}
+const StepRows& Workspace::rows_by_token(int32_t layer) const {
+  return at(token_rows_, at(spec.kv_groups, layer, "KV layer"), "KV group");
 }
 const float* Workspace::table(int32_t id) const { return at(spec.tables, id, "table"); }
 

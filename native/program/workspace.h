@@ -51,6 +51,8 @@ class Workspace {
   const float* vector(int32_t weight) const;  // null where absent
   const KvLayer& kv(int32_t layer) const;
   const StepRows& rows(int32_t layer) const;  // with the tables of the layer's group
+  // The same, but each token stands at its own number: tables of rope have a row for each.
+  const StepRows& rows_by_token(int32_t layer) const;
   const float* table(int32_t id) const;
   float* scratch(int thread) const { return scratch_[size_t(thread)].data(); }
   float* output(int thread) const { return scratch(thread) + output_at_; }
@@ -90,6 +92,8 @@ class Workspace {
   std::vector<int32_t> drafts_;      // [R, max_drafts_] tokens drafted behind them
   std::vector<int32_t> paths_;       // paths with references resolved
   std::vector<StepRows> step_rows_;  // per KV group: they differ in the tables alone
+  std::vector<int32_t> numbers_;     // of tokens
+  std::vector<StepRows> token_rows_;
 };
 
 }  // namespace kvasir

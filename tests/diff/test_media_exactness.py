@@ -4,47 +4,107 @@ forked, preempted, replayed, from disk, on every level."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace as with_fields
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from kvasir.core.plan import StepPlan, StepResult
 from kvasir.core.request import EngineRequest
 from kvasir.core.sizes import EngineSizes
+from kvasir.core.tiles import Media, media_at
 from kvasir.exec.cpu.executor import CpuExecutor
 from kvasir.exec.media import MediaSlots
-from tests import tiny_vision
+from tests import tiny_gemma_vision, tiny_internvl, tiny_qwen_vl, tiny_vision
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import CACHE_VARIANTS, VARIANTS, Sizes, Variant, baseline, run
 from tests.fork_variants import FORK_VARIANTS
+from tests.loading import sizes_for
 from tests.native import LEVELS
 from tests.request_sets import make_sharing_requests
 from tests.seeing import Seeing
+from tests.tiny import TinyModel
 
-MODEL = tiny_vision.smolvlm
 PLACES = ((), (3,), (18,), (0, 18), (18, 19))
 """Of images in a prompt: at a block's border, inside one, at the beginning, side by side."""
 
 
+class Model(NamedTuple):
+    make: Callable[[], TinyModel]
+    write: Callable[[TinyModel, Path], Path]
+    vocab_size: int
+    image: int
+    """Token that stands for a row."""
+    windows: tuple[int, ...] = ()
+
+
+MODELS: Mapping[str, Model] = {
+    "smolvlm": Model(tiny_vision.smolvlm, tiny_vision.write, tiny_vision.VOCAB, tiny_vision.IMAGE),
+    "gemma3": Model(
+        tiny_gemma_vision.gemma3_vision,
+        tiny_gemma_vision.write,
+        tiny_gemma_vision.VOCAB,
+        tiny_gemma_vision.IMAGE,
+        (8,),
+    ),
+    "internvl": Model(
+        tiny_internvl.internvl, tiny_internvl.write, tiny_internvl.VOCAB, tiny_internvl.IMAGE
+    ),
+    "qwen2_5_vl": Model(
+        tiny_qwen_vl.qwen2_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
+    ),
+    "qwen3_vl": Model(
+        tiny_qwen_vl.qwen3_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
+    ),
+    "qwen3_5_vl": Model(
+        tiny_qwen_vl.qwen3_5_vl, tiny_qwen_vl.write, tiny_qwen_vl.VOCAB, tiny_qwen_vl.IMAGE
+    ),
+}
+
+
 class Case:
-    def __init__(self, seeing: Seeing) -> None:
+    def __init__(self, seeing: Seeing, model: Model) -> None:
         tower = seeing.model.tower
         assert tower is not None
-        self.seeing = seeing
-        self.sizes = Sizes(tiny_vision.VOCAB, max_model_len=128, tile=tower.tile)
+        self.seeing, self.image = seeing, model.image
+        spans = tower.tile.n_tokens if seeing.model.config.block.spans else 0
+        self.sizes = Sizes(
+            model.vocab_size,
+            max_model_len=128,
+            tile=tower.tile,
+            windows=model.windows,
+            span_tokens=spans,
+            state_bytes=sum(seeing.model.config.state_bytes),
+        )
         rng = random.Random(5)
         self.requests: list[EngineRequest] = []
-        for request in make_sharing_requests(32, tiny_vision.IMAGE, seed=9, max_tokens=8):
+        for request in make_sharing_requests(32, 320, seed=9, max_tokens=8):
             places = [x for x in rng.choice(PLACES) if x <= len(request.prompt)]
             seeds = [rng.randrange(3) for _ in places]
-            self.requests.append(seeing.with_images(request, places, seeds, tiny_vision.IMAGE))
+            self.requests.append(seeing.with_images(request, places, seeds, model.image))
         self.expected = baseline(seeing.cpu, self.requests, self.sizes).answers
 
 
+def opened(name: str, folder: Path, dtype: str, kv_dtype: str) -> Seeing:
+    model = MODELS[name]
+    return Seeing.open(model.write(model.make(), folder), dtype, kv_dtype)
+
+
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    folder = tiny_vision.write(MODEL(), tmp_path_factory.mktemp("model"))
-    return Case(Seeing.open(folder, "bfloat16", "bf16"))
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Case]:
+    return {
+        name: Case(opened(name, tmp_path_factory.mktemp(name), "bfloat16", "bf16"), model)
+        for name, model in MODELS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def case(cases: Mapping[str, Case]) -> Case:
+    return cases["smolvlm"]
 
 
 CHOSEN = (
@@ -54,21 +114,57 @@ CHOSEN = (
     *(CACHE_VARIANTS[10], CACHE_VARIANTS[14], CACHE_VARIANTS[17]),
     *(FORK_VARIANTS[0], FORK_VARIANTS[1], DISK_VARIANTS[1], DISK_VARIANTS[2]),
 )
+FEW = (VARIANTS[12], CACHE_VARIANTS[5], FORK_VARIANTS[0])
+TOGETHER = (
+    *(VARIANTS[6], VARIANTS[9], VARIANTS[12], VARIANTS[18], VARIANTS[22]),
+    *(CACHE_VARIANTS[2], CACHE_VARIANTS[5], CACHE_VARIANTS[7], CACHE_VARIANTS[16]),
+    *(FORK_VARIANTS[0], DISK_VARIANTS[1]),
+)
+"""Of tokens that see each other: small budgets and paces, few blocks, and what begins inside."""
 
 
-@pytest.mark.parametrize("variant", CHOSEN, ids=lambda variant: variant.name)
-def test_answers_do_not_depend_on_how_they_are_computed(case: Case, variant: Variant) -> None:
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        *((name, x) for name in ("smolvlm", "qwen3_vl") for x in CHOSEN),
+        *(("gemma3", x) for x in TOGETHER),
+        *(("qwen3_5_vl", x) for x in (VARIANTS[6], *CHOSEN[9:12], *CHOSEN[16:])),
+        *((name, x) for name in ("internvl", "qwen2_5_vl") for x in FEW),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_answers_do_not_depend_on_how_they_are_computed(
+    cases: Mapping[str, Case], name: str, variant: Variant
+) -> None:
+    case = cases[name]
+
     def make(sizes: EngineSizes) -> CpuExecutor:
         return case.seeing.cpu(sizes, threads=2)
 
     assert run(make, case.requests, case.sizes, variant, case.expected).answers == case.expected
 
 
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_level_gives_the_same_bits(case: Case, level: str) -> None:
+def test_every_level_gives_the_same_bits(cases: Mapping[str, Case], name: str, level: str) -> None:
+    case = cases[name]
     requests = case.requests[:6]
     got = run(lambda x: case.seeing.cpu(x, 2, level), requests, case.sizes, VARIANTS[6]).answers
     assert got == {request.id: case.expected[request.id] for request in requests}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_of_tiles_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+    """Heads of 24 numbers are padded to 32; in f32 both add the same products in other orders."""
+    seeing = opened(name, tmp_path, "float32", "f32")
+    sizes = sizes_for(seeing.model.config, n_seqs=1)
+    native, plain = seeing.cpu(sizes, threads=2), seeing.reference(sizes)
+    tile = seeing.tile(0, 7)
+    assert native._media is not None and plain._media is not None
+    own, expected = native._media._rows(tile), plain._media._rows(tile)
+    config = seeing.model.config
+    assert own.shape == (tile.n_tokens, config.hidden_size * (1 + config.deep_layers))
+    assert np.abs(own - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_a_step_computes_one_tile_of_a_request(case: Case) -> None:
@@ -87,16 +183,18 @@ def test_a_step_computes_one_tile_of_a_request(case: Case) -> None:
         return made
 
     base = replace(case.requests[0], prompt=tuple(range(5, 30)), media=())
-    images = case.seeing.with_images(base, [3, 4, 5], [1, 2, 3], tiny_vision.IMAGE)
+    images = case.seeing.with_images(base, [3, 4, 5], [1, 2, 3], case.image)
     run(make, [images], case.sizes, VARIANTS[0])
     assert counts[:4] == [1, 1, 1, 0]
 
 
-def test_images_change_answers(case: Case) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_images_change_answers(cases: Mapping[str, Case], name: str) -> None:
     """Equal tokens, other pixels: with a prefix cache that holds the first answer's blocks."""
+    case = cases[name]
     base = next(x for x in case.requests if len(x.media) == 2)
     others = [
-        replace(base, id=i, media=tuple(case.seeing.tile(x.start, seed) for x in base.media))
+        replace(base, id=i, media=tuple(repainted(x, seed) for x in base.media))
         for i, seed in enumerate((11, 12, 11))
     ]
     alone = baseline(case.seeing.cpu, others, case.sizes).answers
@@ -105,15 +203,44 @@ def test_images_change_answers(case: Case) -> None:
     assert alone[0] == alone[2] != alone[1]
 
 
+def repainted(media: Media, seed: int) -> Media:
+    pixels = random.Random(seed).randbytes(len(media.pixels))
+    return media_at(media.start, media.n_tokens, pixels, media.columns)
+
+
 def test_what_is_before_an_image_is_shared(case: Case) -> None:
     """The words before it, the part of a block included, and nothing of the image."""
     tokens = tuple(range(5, 45))
     base = replace(case.requests[0], prompt=tokens, media=())
     one, other = (
-        replace(case.seeing.with_images(base, [21], [seed], tiny_vision.IMAGE), id=i)
+        replace(case.seeing.with_images(base, [21], [seed], case.image), id=i)
         for i, seed in enumerate((1, 2))
     )
     stats = run(case.seeing.cpu, [one, other], case.sizes, CACHE_VARIANTS[0]).stats
     assert stats.prefix_hits == 21
     same = run(case.seeing.cpu, [one, replace(one, id=7)], case.sizes, CACHE_VARIANTS[0]).stats
     assert same.prefix_hits == 32  # both full blocks, of which the second ends with the image
+
+
+def test_a_prefix_may_end_inside_an_image(cases: Mapping[str, Case]) -> None:
+    """What is left of its tokens sees those that the cache has, and they were computed with it."""
+    case = cases["gemma3"]
+    base = replace(case.requests[0], prompt=tuple(range(5, 45)), media=())
+    one = case.seeing.with_images(base, [14], [1], case.image)
+    assert one.media[0].start < 16 < one.media[0].end
+    both = [replace(one, id=0), replace(one, id=1, prompt=(*one.prompt[:20], 9, 8, 7))]
+    alone = baseline(case.seeing.cpu, both, case.sizes).answers
+    cached = run(case.seeing.cpu, both, case.sizes, CACHE_VARIANTS[0])
+    assert cached.answers == alone
+    assert cached.stats.prefix_hits == 16
+
+
+def test_a_part_of_an_image_is_refused(cases: Mapping[str, Case]) -> None:
+    """An engine that knows nothing of spans would give another answer: no executor computes it."""
+    case = cases["gemma3"]
+    base = replace(case.requests[0], prompt=tuple(range(5, 45)), media=())
+    request = case.seeing.with_images(base, [21], [1], case.image)
+    assert request.media[0].n_tokens == 4
+    blind = with_fields(case.sizes, span_tokens=0)
+    with pytest.raises(Exception, match="that see each other"):
+        run(case.seeing.cpu, [request], blind, VARIANTS[5])

@@ -9,13 +9,15 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests import tiny_vision
+from tests import tiny_gemma_vision, tiny_vision
 from tests.e2e.harness import Server, running_server, wait_until
 from tests.forms import n_of
 from tests.fuzz_images import mutated, written
@@ -187,3 +189,24 @@ def deltas(server: Server, body: Json, *, kill: bool) -> str:
                 found += choices[0]["delta"].get("content", "") if choices else ""
     wait_until(lambda: server.get("/ready").status_code == 200)
     return found
+
+
+def test_images_whose_tokens_see_each_other(tmp_path: Path) -> None:
+    """Steps of few tokens, in which others go on: answers are those of one alone."""
+    model = tiny_gemma_vision.gemma3_vision(final_logit_softcapping=2.0)
+    folder = tiny_gemma_vision.write(model, tmp_path)
+    sizes = {**SIZES, "max_num_batched_tokens": 8, "max_num_seqs": 4}
+
+    def drawn(seed: int, salt: str) -> list[float]:
+        more = {"temperature": 1.0, "seed": 7, "logprobs": True, "cache_salt": salt}
+        answer = ask(own, text("see "), image(seed), text("it"), **more)
+        return [token["logprob"] for token in answer["choices"][0]["logprobs"]["content"]]
+
+    with running_server(folder, executor="cpu", engine=sizes) as own:
+        alone = [drawn(seed, "alone") for seed in (1, 2)]
+        assert alone[0] != alone[1]
+        with ThreadPoolExecutor() as pool:
+            asked = [pool.submit(drawn, 1 + i % 2, str(i)) for i in range(6)]
+            assert [each.result() for each in asked] == alone * 3
+        again = ask(own, text("see "), image(1), text("it"), cache_salt="alone")
+        assert cached(again) == again["usage"]["prompt_tokens"] - 1

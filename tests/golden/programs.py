@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from kvasir.ir.printer import render
 from kvasir.models.loaded import load_model
-from kvasir.models.tower import build_tower
-from tests import tiny, tiny_vision
+from kvasir.models.tower_programs import build_tower
+from tests import tiny, tiny_gemma_vision, tiny_internvl, tiny_qwen_vl, tiny_vision
 from tests.loading import load
 from tests.oracle.cases import ENCODERS, KIN
 
@@ -64,8 +64,30 @@ def _kin_raw(make: Callable[[], tiny.TinyModel], folder: Path) -> str:
 
 
 def smolvlm_raw(folder: Path) -> str:
+    return _seeing_raw(tiny_vision.write(tiny_vision.smolvlm(), folder))
+
+
+def gemma3_vision_raw(folder: Path) -> str:
+    """Tokens that see each other; heads of the tower that are padded, means of patches."""
+    return _seeing_raw(tiny_gemma_vision.write(tiny_gemma_vision.gemma3_vision(), folder))
+
+
+def internvl_raw(folder: Path) -> str:
+    """Factors of parts, a row of no patch, patches side by side."""
+    return _seeing_raw(tiny_internvl.write(tiny_internvl.internvl(), folder))
+
+
+def qwen2_5_vl_raw(folder: Path) -> str:
+    """Sections one behind the other, layers with windows apart from those without."""
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen2_5_vl(), folder))
+
+
+def qwen3_vl_raw(folder: Path) -> str:
+    return _seeing_raw(tiny_qwen_vl.write(tiny_qwen_vl.qwen3_vl(), folder))
+
+
+def _seeing_raw(path: Path) -> str:
     """The target, and both programs of its tower."""
-    path = tiny_vision.write(tiny_vision.smolvlm(), folder)
     tower = load_model(str(path)).tower
     assert tower is not None
     programs = load(path).program, *build_tower(tower).programs
@@ -77,6 +99,7 @@ TEXTS: Mapping[str, Callable[[Path], str]] = {
     for make in (
         *(llama_raw, llama_cpu, mixtral_raw, mixtral_cpu),
         *(qwen2_raw, qwen2_cpu, qwen3_raw, gemma3_raw, gemma3_cpu, smolvlm_raw),
+        *(gemma3_vision_raw, internvl_raw, qwen2_5_vl_raw, qwen3_vl_raw),
     )
 } | {f"{make.__name__}_raw.txt": partial(_kin_raw, make) for make in (*KIN, *ENCODERS.values())}
 

@@ -8,11 +8,14 @@ from tests import (
     tiny,
     tiny_encoders,
     tiny_gemma,
+    tiny_gemma_vision,
     tiny_hybrid,
+    tiny_internvl,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
     tiny_moe,
+    tiny_qwen_vl,
     tiny_rope,
     tiny_scan,
     tiny_state,
@@ -89,6 +92,13 @@ GOLDEN_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "tiny_qwen3": tiny.qwen3,
     **{f"tiny_{kin.__name__}": kin for kin in KIN},
     "tiny_smolvlm": tiny_vision.smolvlm,
+    "tiny_qwen2_5_vl": tiny_qwen_vl.qwen2_5_vl,
+    "tiny_qwen3_vl": tiny_qwen_vl.qwen3_vl,
+    "tiny_qwen3_5_vl": tiny_qwen_vl.qwen3_5_vl,
+    "tiny_qwen3_5_moe_vl": tiny_qwen_vl.qwen3_5_moe_vl,
+    "tiny_gemma3_vision": tiny_gemma_vision.gemma3_vision,
+    "tiny_internvl": tiny_internvl.internvl,
+    "tiny_internvl_qwen3": tiny_internvl.internvl_qwen3,
 }
 
 VARIANTS: Mapping[str, Callable[[], TinyModel]] = {

@@ -27,6 +27,14 @@ KINDS = {
     "Idefics3ForConditionalGeneration": "idefics3",
 }
 
+TEXTS = {
+    "smolvlm": "llama",
+    "gemma3_vision": "gemma3_text",
+    "internvl_qwen2": "qwen2",
+    "internvl_qwen3": "qwen3",
+}
+"""Kinds of language models in those that see, by families."""
+
 SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
     "ministral3": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
@@ -66,7 +74,7 @@ def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
-    part = {family.text_key: {"model_type": "llama"}} if family.text_key else {}
+    part = {family.text_key: {"model_type": TEXTS[family.name]}} if family.text_key else {}
     full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes
@@ -74,5 +82,6 @@ def test_defaults(family: Family, architecture: str) -> None:
     said = {name: value for name, value in full.items() if name in needed}
     if part:
         text = full[family.text_key]
-        said = {family.text_key: {name: text[name] for name in needed}}
+        own = {name: text[name] for name in needed}
+        said = {family.text_key: part[family.text_key] | own}
     assert read(said | named) == read(full)

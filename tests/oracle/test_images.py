@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from kvasir.core.plan import SlotOpen
-from kvasir.core.tiles import Slicing, TileSpec
+from kvasir.core.tiles import Slicing, TileSpec, media_at
 from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import patches, positions
 from kvasir.models.tower import read_tower, slicing_of
@@ -87,6 +87,7 @@ def test_pixels(slicing: Slicing, mode: str) -> None:
     for i, size in enumerate(SIZES):
         data = image_file(mode, size, i)
         found = tiles_of(data, slicing)
+        assert isinstance(found, Tiles)
         given = reads(loaded(data), return_row_col_info=True, return_tensors="np")
         raw = reads(loaded(data), do_rescale=False, do_normalize=False, return_tensors="np")
         assert (found.rows, found.columns) == (given["rows"][0][0], given["cols"][0][0])
@@ -119,7 +120,8 @@ def check_pixels(found: Tiles, raw: Sequence[Any], normalized: Sequence[Any], ti
     for pixels, levels, values in zip(found.pixels, raw, normalized, strict=True):
         mine = np.frombuffer(pixels, np.uint8).reshape(tile, tile, 3)
         assert (mine.transpose(2, 0, 1) == levels).all()
-        own = patches(pixels, spec).reshape(n, n, 3, 4, 4).transpose(2, 0, 3, 1, 4)
+        own = patches(media_at(0, spec.n_tokens, pixels), spec)
+        own = own.reshape(n, n, 3, 4, 4).transpose(2, 0, 3, 1, 4)
         assert (own.reshape(3, tile, tile) == values).all()
 
 
@@ -157,32 +159,41 @@ def test_defaults(kind: str, tmp_path: Path) -> None:
 
     fitting = {"patch_size": 14}  # of the classes' own no tiles of 364 are made
     full["vision_config"] |= fitting
-    said = {"vision_config": fitting}
-    assert read_tower(source(said), 64) == read_tower(source(full), 64)
+    full["architectures"] = named = ["Idefics3ForConditionalGeneration"]
+    said = {"architectures": named, "vision_config": fitting}
+    tower = read_tower(source(said), 64)
+    assert tower == read_tower(source(full), 64)
     reads = transformers.models.smolvlm.image_processing_pil_smolvlm.SmolVLMImageProcessorPil()
     slicing = slicing_of(source(said))
+    assert isinstance(slicing, Slicing)
     assert slicing.longest == reads.size["longest_edge"]
     assert slicing.tile == reads.max_image_size["longest_edge"]
     assert (slicing.splits, slicing.resample) == (reads.do_image_splitting, reads.resample)
-    assert list(read_tower(source(said), 64).tile.mean) == list(reads.image_mean)
+    assert list(tower.tile.mean) == list(reads.image_mean)
 
 
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
 @pytest.mark.parametrize(
-    ("patch", "trained", "tile"), [(8, 32, 32), (8, 64, 32), (14, 28, 56)], ids=str
+    ("patch", "trained", "tile", "hidden"),
+    [(8, 32, 32, 32), (8, 64, 32, 32), (14, 28, 56, 32), (8, 32, 32, 48)],
+    ids=str,
 )
-def test_logits(executor: str, patch: int, trained: int, tile: int, tmp_path: Path) -> None:
-    """A prompt with two images, of which one is a tile."""
+def test_logits(
+    executor: str, patch: int, trained: int, tile: int, hidden: int, tmp_path: Path
+) -> None:
+    """A prompt with two images, of which one is a tile. Of 48 numbers heads have 24, which are
+    padded to 32."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     from transformers import AutoModelForImageTextToText
 
-    model = tiny_vision.smolvlm(patch, trained)
+    model = tiny_vision.smolvlm(patch, trained, hidden)
     size = {"size": {"longest_edge": 2 * tile}, "max_image_size": {"longest_edge": tile}}
     folder = tiny_vision.write(model, tmp_path, n_tokens=(tile // patch // 2) ** 2, **size)
     seeing = Seeing.open(folder, "float32", "f32")
     sight = load_text(open_model(folder)).sight
     assert sight is not None
     slicing = sight.slicing
+    assert isinstance(slicing, Slicing)
     files = [image_file("RGB", (90, 50), 1), image_file("RGB", (tile, tile), 2)]
     tiles = [tiles_of(file, slicing) for file in files]
     image = tiny_vision.IMAGE
@@ -208,7 +219,7 @@ def logits_of(seeing: Seeing, executor: str, ids: Sequence[int], media: Any) -> 
     n = len(ids)
     sizes = sizes_for(seeing.model.config, n_seqs=1, max_len=-(-n // 16) * 16)
     blocks = tuple(range(-(-n // 16)))
-    row = placed(0, 0, tuple(ids), (blocks,), n_logits=n)
+    row = placed(0, 0, tuple(ids), (blocks,) * len(sizes.groups), n_logits=n)
     plan = step_plan(0, [row], (SlotOpen(0, GREEDY, tuple(ids), media=tuple(media)),))
     if executor == "reference":
         return seeing.reference(sizes).trace(plan)["logits"]

@@ -62,7 +62,8 @@ def check(
     return least
 
 
-SEEING = {"tiny_smolvlm"}
+SEEING = {"tiny_smolvlm", "tiny_gemma3_vision", "tiny_internvl", "tiny_internvl_qwen3"}
+SEEING |= {"tiny_qwen2_5_vl", "tiny_qwen3_vl", "tiny_qwen3_5_vl", "tiny_qwen3_5_moe_vl"}
 """Their folders need files of images, too: ``test_images`` has them."""
 
 

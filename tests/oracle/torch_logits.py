@@ -48,7 +48,7 @@ def _rows(
         folder, config=_granite(config), dtype=torch.float32, attn_implementation="eager"
     ).eval()
     is_gemma3 = model.config.model_type.startswith("gemma3")
-    cap = model.config.attn_logit_softcapping if is_gemma3 else None
+    cap = model.config.get_text_config().attn_logit_softcapping if is_gemma3 else None
     extra = {} if cap is None else {"softcap": cap}
     with torch.no_grad():
         out = model(torch.tensor([tokens]), use_cache=False, **extra)[what][0]

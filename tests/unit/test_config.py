@@ -289,6 +289,21 @@ def test_old_control_groups_and_none_are_understood(tmp_path: Path) -> None:
     assert probe(("scalar",), tmp_path).n_cpus >= 1
 
 
+def test_a_step_holds_an_image_whose_tokens_see_each_other() -> None:
+    """Beside a token of each other request; and so do windows, if there are few blocks."""
+    model = replace(MODEL, span_tokens=256, windows=(0, 1024))
+    plain = resolve(EngineOptions(), model, MACHINE, cpu_settings)
+    assert (plain.sizes.max_num_batched_tokens, plain.scheduler.span_tokens) == (512, 256)
+    assert [group.span for group in plain.sizes.groups] == [1, 256]
+    many = resolve(EngineOptions(max_num_seqs=300), model, MACHINE, cpu_settings)
+    assert many.sizes.max_num_batched_tokens == 556
+    assert many.reasons["max_num_batched_tokens"] == "556: an image, beside 300 requests"
+    with pytest.raises(
+        ConfigError, match=r"319 is less than 320: .* raise it, or lower --max-num-"
+    ):
+        resolve(EngineOptions(max_num_batched_tokens=319), model, MACHINE, cpu_settings)
+
+
 def test_a_model_whose_tokens_see_what_follows() -> None:
     """A step holds the longest text, and no beginning of a prompt is kept."""
     model = replace(MODEL, context_length=2048, whole_prompts=True)

@@ -35,7 +35,8 @@ def test_checks_are_those_of_the_tests(tmp_path: Path) -> None:
         exact.add(family_of(write(folder)))
     for name, make in test_state_exactness.MODELS.items():
         exact.add(family_of(tiny.write_hf(make(), tmp_path / f"exact-{name}")))
-    exact.add(family_of(tiny.write_hf(test_media_exactness.MODEL(), tmp_path / "exact-images")))
+    for name, seeing in test_media_exactness.MODELS.items():
+        exact.add(family_of(tiny.write_hf(seeing.make(), tmp_path / f"exact-{name}")))
     assert exact == CHECKS["exact"]
 
 

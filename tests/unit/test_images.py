@@ -218,7 +218,9 @@ def test_what_a_user_writes_stands_for_no_image(tmp_path: Path) -> None:
 
 
 def test_a_slicing_reaches_the_process_as_it_is() -> None:
-    assert encode(SLICING) == b'{"tile":32,"longest":64,"splits":true,"resample":1}'
+    assert (
+        encode(SLICING) == b'{"type":"slicing","tile":32,"longest":64,"splits":true,"resample":1}'
+    )
 
 
 def test_without_the_extra_a_request_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,8 @@ def test_what_a_window_reads() -> None:
     assert [first_block(n, 1, 16) for n in (15, 16)] == [0, 1]
     assert [KVGroup(9, w).needs(1000, 16) for w in (0, 1, 2, 17, 18)] == [63, 1, 2, 2, 3]
     assert KVGroup(9, 512).needs(20, 16) == 2
+    spans = [KVGroup(9, 8, span=n).needs(1000, 16) for n in (1, 9, 10, 11, 26, 27)]
+    assert spans == [2, 2, 2, 3, 3, 4]  # windows of 8 before the first of so many
 
 
 def test_layers_without_a_group_of_their_own_are_with_those_that_keep_everything() -> None:

@@ -96,12 +96,13 @@ def expect_linear(case: OpCase) -> FloatArray:
 def turned(case: OpCase, heads: FloatArray, by: str = "table") -> FloatArray:
     """Complex multiplication of the pairs."""
     rotary, neox = case.op.integer("rotary_dim"), case.op.word("style") == "neox"
-    table = environment().constants[case.op.word(by)]
+    table, (at, rows) = environment().constants[case.op.word(by)], case.inputs[-1]
+    angles = table[POSITIONS] if at.dtype == "i32" else dequantized(rows)
     out = heads.copy()
-    for t, position in enumerate(POSITIONS):
+    for t in range(T):
         for i in range(rotary // 2):
             a, b = (i, i + rotary // 2) if neox else (2 * i, 2 * i + 1)
-            turn = complex(table[position, i], table[position, i + rotary // 2])
+            turn = complex(angles[t, i], angles[t, i + rotary // 2])
             z = (heads[t, :, a] + 1j * heads[t, :, b]) * turn
             out[t, :, a], out[t, :, b] = z.real, z.imag
     return out
@@ -109,6 +110,21 @@ def turned(case: OpCase, heads: FloatArray, by: str = "table") -> FloatArray:
 
 def expect_rope(case: OpCase) -> FloatArray:
     return turned(case, x_of(case).reshape(T, 4, 16)).reshape(T, -1)
+
+
+def expect_angles(case: OpCase) -> FloatArray:
+    """A pair at a time; woven ones as the released code slices them."""
+    table, at = environment().constants["rope16"], x_of(case)
+    (time, height, width), axes = case.op.attrs["sections"], [0] * 8  # type: ignore[misc]
+    if case.op.flag("woven"):
+        axes[1 : 3 * height : 3] = [1] * height
+        axes[2 : 3 * width : 3] = [2] * width
+    else:
+        axes = [0] * time + [1] * height + [2] * width
+    columns = [(i, axis) for i, axis in enumerate(axes)]
+    return np.array(
+        [[table[row[axis], i + half] for half in (0, 8) for i, axis in columns] for row in at]
+    )
 
 
 def expect_rope_write(case: OpCase) -> FloatArray:
@@ -278,6 +294,13 @@ EXPECT: Mapping[str, Expect] = {
     "scale": expect_softcap,
     "merge_embeds": lambda case: np.array(
         [x_of(case, i)[t] for t, i in enumerate((0, 1, 0, 0, 1))]
+    ),
+    "add_embeds": lambda case: np.array(
+        [x_of(case)[t] + i * x_of(case, 1)[t] for t, i in enumerate((0, 1, 0, 0, 1))]
+    ),
+    "angles": expect_angles,
+    "between": lambda case: np.array(
+        [share @ w_of(case)[at] for at, share in zip(x_of(case), x_of(case, 1), strict=True)]
     ),
     "gate_rows": lambda case: x_of(case) / (1 + np.exp(-x_of(case, 1))),
     "pool": lambda case: np.array([x_of(case)[: i + 1].mean(axis=0) for i in range(R)]),

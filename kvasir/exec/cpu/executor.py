@@ -29,7 +29,7 @@ from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
 from kvasir.exec.media import MediaRows, RowsOf, blind
-from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle
+from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, POOL, TARGET, Bundle, as_bundle, media_inputs
 from kvasir.ir.program import Program
 from kvasir.weights.bind import Binding
 
@@ -116,8 +116,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if MEDIA not in bundle.target.inputs:
             return None
         rows_of: RowsOf = blind if tower is None else NativeTower(tower, machine).rows
-        media, is_media = own.floats(self.lowered, MEDIA), own.integers(self.lowered, IS_MEDIA)
-        return MediaRows(rows_of, media, is_media)
+        media = [own.floats(self.lowered, name) for name in media_inputs(bundle.target)]
+        is_media = own.integers(self.lowered, IS_MEDIA)[:, 0]
+        return MediaRows(rows_of, media, is_media, self._arrays.ends)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
         arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]
@@ -217,8 +218,8 @@ def _packed(packer: Packer, uses: Sequence[WeightUse], settings: CpuSettings) ->
 
 
 def _refuse_heads(bundle: Bundle) -> None:
-    towers = bundle.tower.encoder.kv if bundle.tower else ()
-    for kv in (*bundle.kv, *towers):
+    towers = bundle.tower.encoders if bundle.tower else ()
+    for kv in (*bundle.kv, *(kv for tower in towers for kv in tower.kv)):
         if kv.state_size:
             continue
         most = _native.MAX_LATENT_DIM if kv.latent else _native.MAX_HEAD_DIM

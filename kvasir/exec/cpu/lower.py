@@ -24,7 +24,10 @@ from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
 from kvasir.ir.phases import phases
 from kvasir.ir.program import Op, Program
 
-_PLAIN = ("cast", "add", "gate_rows", "gather_rows", "merge_embeds", "sample", "pool")
+_PLAIN = (
+    *("cast", "add", "gate_rows", "gather_rows", "sample", "pool"),
+    *("merge_embeds", "add_embeds"),
+)
 """Kinds of ops that are all said by their operands."""
 
 
@@ -174,6 +177,8 @@ class _Lowering:
             "weigh_experts": self._weigh_experts,
             "head_norm": self._head_norm,
             "rope_heads": self._rope_heads,
+            "angles": self._angles,
+            "between": lambda op, base: [self._weighed(op, base)],
         }
         if op.kind in makers:
             return makers[op.kind](op, base)
@@ -306,6 +311,18 @@ class _Lowering:
             "qk_norm": QK_NORM_CODES[op.word("qk_norm")],
         }
         return [replace(self._weighed(op, base), numbers=numbers)]
+
+    def _angles(self, op: Op, base: Record) -> list[Record]:
+        sections = op.attrs["sections"]
+        assert isinstance(sections, tuple)
+        names = ("time_pairs", "height_pairs", "width_pairs")
+        numbers = {
+            **_integers(op, "rotary_dim"),
+            **dict(zip(names, sections, strict=True)),
+            "woven": int(op.flag("woven")),
+            "table": self.tables.setdefault(op.word("table"), len(self.tables)),
+        }
+        return [replace(base, numbers=numbers)]
 
     def _head_norm(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "n_heads") | _numbers(op, "eps")

@@ -70,8 +70,8 @@ class Memory:
         return self._view(lowered, value, np.dtype(np.float32)).view(np.float32)
 
     def integers(self, lowered: Lowered, value: str) -> NDArray[np.int32]:
-        """A view of an i32 value [most rows]."""
-        return self._view(lowered, value, np.dtype(np.int32)).view(np.int32)[:, 0]
+        """A view of an i32 value [most rows, columns]."""
+        return self._view(lowered, value, np.dtype(np.int32)).view(np.int32)
 
     def _view(self, lowered: Lowered, value: str, item: np.dtype[np.generic]) -> NDArray[np.uint8]:
         buffer = lowered.buffers[lowered.values[value]]

@@ -2,82 +2,153 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kvasir.core.errors import KvasirError
 from kvasir.core.sizes import EngineSizes
 from kvasir.core.tiles import Media
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, lower
 from kvasir.exec.cpu.native import Machine, Memory
 from kvasir.exec.inputs import StepArrays
-from kvasir.ir.bundle import PATCHES, TARGET, Tower, as_bundle
+from kvasir.ir.bundle import GIVEN_INPUTS, PATCHES, TARGET, Tower
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import patches
+from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
+
+Arrays = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredTower:
     tower: Tower
-    encoder: Lowered
-    connector: Lowered
+    programs: tuple[Lowered, ...]
+    """Encoders, then the connector."""
 
     @classmethod
     def of(cls, tower: Tower) -> LoweredTower:
-        n_rows = tower.tile.n_patches, tower.tile.n_tokens
-        both = zip(tower.programs, n_rows, strict=True)
-        encoder, connector = (lower(x, max_tokens=n, logits_tile=1)[TARGET] for x, n in both)
-        return cls(tower, encoder, connector)
-
-    @property
-    def programs(self) -> tuple[Lowered, Lowered]:
-        return self.encoder, self.connector
+        tile, n = tower.tile, len(tower.encoders)
+        both = zip(tower.programs, (*[tile.n_encoded] * n, tile.n_tokens), strict=True)
+        programs = (lower(x, max_tokens=n, logits_tile=1)[TARGET] for x, n in both)
+        return cls(tower, tuple(programs))
 
 
 class NativeTower:
     """Rows of a tile depend on its pixels alone: every run has the same rows, in one order."""
 
     def __init__(self, lowered: LoweredTower, machine: Machine) -> None:
-        tower = lowered.tower
-        self._tile = tile = tower.tile
-        self._encoder = _Rows(tower.encoder, lowered.encoder, machine, tile.n_patches)
-        self._encoder.arrays["pos"][:] = tower.positions
-        self._connector = _Rows(tower.connector, lowered.connector, machine, tile.n_tokens)
+        self._tower = tower = lowered.tower
+        n = len(tower.encoders)
+        sizes = [_sizes(tower, bool(tower.window) and not i % 2) for i in range(n)]
+        sizes.append(EngineSizes(1, LANES, 1, tower.tile.n_tokens, 1, LANES))
+        room = _Room.of(lowered, sizes)
+        *self._encoders, self._connector = (
+            _Rows(program, each, machine, room.memory(program, size))
+            for program, each, size in zip(tower.programs, lowered.programs, sizes, strict=True)
+        )
 
     def rows(self, media: Media) -> FloatArray:
-        """f32 [n_tokens, columns of an embedding]."""
-        rows = self._encoder.run(patches(media.pixels, self._tile))
-        return self._connector.run(rows.reshape(self._tile.n_tokens, -1))
+        """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
+        tower = self._tower
+        given = encoder_inputs(tower, media)
+        found: list[FloatArray] = [given[PATCHES]]
+        for encoder, lengths in zip(self._encoders, stage_rows(tower, media), strict=True):
+            found = encoder.run({**given, PATCHES: found[0]}, lengths)
+        folded = [joined(rows, tower.tile) for rows in found]
+        of = dict(zip(tower.connector.inputs, folded, strict=True))
+        alone = np.array([media.n_tokens], np.int32)
+        return placed(np.concatenate(self._connector.run(of, alone), axis=1), tower, media)
+
+
+_ARRAYS = {"positions": "pos"}
+"""Inputs that have another name among the arrays of a step."""
+
+
+def _sizes(tower: Tower, is_windowed: bool) -> EngineSizes:
+    """Of a step with the largest tile: one sequence, or one for each window. A window of any tokens
+    takes no more blocks than tokens."""
+    n, tile = tower.tile.n_encoded, tower.tile
+    length = min(n, tower.window**2 * tile.fold**2) if is_windowed else n
+    per_sequence = -(-length // LANES)
+    n_blocks = tile.n_tokens if is_windowed else per_sequence
+    n_blocks = max(n_blocks, -(-n // LANES))
+    n_seqs = tile.n_tokens if is_windowed else 1
+    return EngineSizes(1, per_sequence * LANES, n_seqs, n, n_blocks, LANES)
 
 
 class _Rows:
-    """A program from f32 rows to as many f32 rows, of one sequence that is a whole step."""
+    """A program over f32 rows of sequences that are a whole step."""
 
-    def __init__(self, program: Program, lowered: Lowered, machine: Machine, n: int) -> None:
-        n_blocks = -(-n // LANES)
-        sizes = EngineSizes(1, n_blocks * LANES, 1, n, n_blocks, LANES)
-        self.arrays = _whole_step(StepArrays(sizes, inputs=program.inputs).arrays, n)
-        arena = np.zeros(lowered.arena_bytes, np.uint8)
-        memory = Memory(sizes, KVMemory.allocate(as_bundle(program).kv, sizes), arena)
-        self._native = memory.program(machine, program, lowered, self.arrays, 1)
-        self._in = memory.floats(lowered, PATCHES)
-        self._out = memory.floats(lowered, program.outputs[0])
-        self._n = n
+    def __init__(
+        self,
+        program: Program,
+        lowered: Lowered,
+        machine: Machine,
+        memory: Memory,
+    ) -> None:
+        self._arrays: Arrays = StepArrays(memory.sizes, inputs=program.inputs).arrays
+        self._arrays["parent"][:] = -1
+        self._native = memory.program(machine, program, lowered, self._arrays, 1)
+        given = {name: program.values[name] for name in program.inputs if name in GIVEN_INPUTS}
+        self._given: Arrays = {
+            name: memory.floats(lowered, name)
+            if x.dtype == "f32"
+            else memory.integers(lowered, name)
+            for name, x in given.items()
+        }
+        self._outs = [memory.floats(lowered, name) for name in program.outputs]
 
-    def run(self, rows: FloatArray) -> FloatArray:
-        self._in[:] = rows
-        self._native.run(self._n, 1, 0)
-        return self._out.copy()
+    def run(
+        self, inputs: Mapping[str, NDArray[np.generic]], lengths: NDArray[np.int32]
+    ) -> list[FloatArray]:
+        """Of ``inputs`` those that the program has, [rows, ...] each, of sequences of ``lengths``
+        rows, which see each other; its outputs."""
+        n = int(lengths.sum())
+        self._lay_out(lengths)
+        for name, rows in inputs.items():
+            into = self._given.get(name, self._arrays.get(_ARRAYS.get(name, name)))
+            if into is not None:
+                into[:n] = rows.reshape(into[:n].shape)
+        self._native.run(n, len(lengths), 0)
+        return [out[:n].copy() for out in self._outs]
+
+    def _lay_out(self, lengths: NDArray[np.int32]) -> None:
+        """Sequences behind one another, in blocks that follow one another."""
+        arrays, n_seqs, n = self._arrays, len(lengths), int(lengths.sum())
+        begins = np.concatenate([[0], np.cumsum(lengths)])
+        arrays["seq_begin"][: n_seqs + 1] = begins
+        arrays["seq"][:n] = np.repeat(np.arange(n_seqs), lengths)
+        arrays["store"][:n] = np.arange(n) - np.repeat(begins[:-1], lengths)
+        if "ends" in arrays:
+            arrays["ends"][:n] = np.repeat(lengths, lengths)
+            n_blocks = -(-lengths // LANES)
+            firsts = np.concatenate([[0], np.cumsum(n_blocks)])[:-1]
+            most = int(n_blocks.max())
+            arrays["tables"][0, :n_seqs, :most] = firsts[:, None] + np.arange(most)
 
 
-def _whole_step(arrays: dict[str, NDArray[np.generic]], n: int) -> dict[str, NDArray[np.generic]]:
-    """One row of ``n`` tokens, which see each other."""
-    arrays["store"][:] = np.arange(n)
-    arrays["parent"][:] = -1
-    arrays["seq_begin"][:] = 0, n
-    arrays["tables"][:] = np.arange(-(-n // LANES))
-    if "ends" in arrays:
-        arrays["ends"][:] = n
-    return arrays
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Memory that the programs of a tower use one after the other."""
+
+    arena: NDArray[np.uint8]
+    kv: KVMemory
+    """Of one layer: it is read before the next is written."""
+
+    @classmethod
+    def of(cls, lowered: LoweredTower, sizes: Sequence[EngineSizes]) -> _Room:
+        arena = np.zeros(max(x.arena_bytes for x in lowered.programs), np.uint8)
+        specs = {replace(x, layer=0) for each in lowered.tower.encoders for x in each.kv}
+        if len(specs) != 1:
+            raise KvasirError(f"layers of a tower that keep different entries: {specs}")
+        largest = max(sizes, key=lambda x: x.n_blocks)
+        return cls(arena, KVMemory.allocate(tuple(specs), largest))
+
+    def memory(self, program: Program, sizes: EngineSizes) -> Memory:
+        n_layers = 1 + max((x.layer for x in program.kv), default=-1)
+        kv = replace(self.kv, layout=np.repeat(self.kv.layout, n_layers))
+        return Memory(sizes, kv, self.arena)

@@ -25,9 +25,10 @@ from kvasir.exec.pooling import PooledSlots, StepPool, Sums
 from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.reference.tower import ReferenceTower
+from kvasir.exec.rope_positions import RopePositions
 from kvasir.exec.rows import LogitRow, token_types, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
-from kvasir.ir.bundle import IS_MEDIA, MEDIA, Bundle, as_bundle
+from kvasir.ir.bundle import IS_MEDIA, MEDIA, ROPE_POSITIONS, Bundle, as_bundle, media_inputs
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.ops.checks import width
@@ -139,10 +140,16 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         if MEDIA in self.program.inputs:
             tower = self._bundle.tower
             rows_of = blind if tower is None else ReferenceTower(tower, weights).rows
-            n, media = sizes.max_num_batched_tokens, self.program.values[MEDIA]
-            rows, is_media = np.zeros((n, width(media)), np.float32), np.zeros(n, np.int32)
-            self._given = {MEDIA: rows, IS_MEDIA: is_media}
-            self._media = MediaRows(rows_of, rows, is_media)
+            n = sizes.max_num_batched_tokens
+            is_media = np.zeros(n, np.int32)
+            values = [self.program.values[name] for name in media_inputs(self.program)]
+            rows = {x.name: np.zeros((n, width(x)), np.float32) for x in values}
+            self._given = {**rows, IS_MEDIA: is_media}
+            ends = np.zeros(n, np.int32) if "ends" in self.program.inputs else None
+            if ends is not None:
+                self._given["ends"] = ends
+            self._media = MediaRows(rows_of, list(rows.values()), is_media, ends)
+        self._rope_positions = RopePositions()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
@@ -187,6 +194,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         self.tables.apply(plan)
         tables = self.tables.of_rows(plan)
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
+        self._rope_positions.open(plan)
         self._open_slots(plan)
         self._rows = self._taken.begin(plan)
         rows, wanted = with_ids(plan, self._drawn)
@@ -254,6 +262,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
             "tokens": np.array([token for row in rows for token in row.tokens], np.int32),
             "positions": layout.positions(),
             "ends": layout.ends(),
+            ROPE_POSITIONS: self._rope_positions.of(rows),
             "types": np.zeros(sum(len(row.tokens) for row in rows), np.int32),
             "logit_rows": layout.logit_rows(),
             **exports,

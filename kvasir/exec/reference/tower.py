@@ -14,23 +14,25 @@ from kvasir.exec.reference.interpreter import interpret
 from kvasir.ir.bundle import PATCHES, Tower
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.program import FloatArray, Program
-from kvasir.ir.tiles import patches
+from kvasir.ir.tiles import encoder_inputs, joined, placed, stage_rows
 
 
 @dataclass(slots=True)
 class _Alone:
-    """The ``Env`` of one sequence whose tokens all see each other."""
+    """The ``Env`` of sequences whose tokens all see each other."""
 
     constants: Mapping[str, FloatArray]
+    begins: NDArray[np.int64]
+    """Of each token the first of its sequence."""
     entries: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def write_kv(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         self.entries[layer] = k, v
 
     def view(self, layer: int, token: int, end: int = 0) -> KvView:
-        k, v = self.entries[layer]
-        n = end or token + 1
-        return KvView(np.arange(n), k[:n], v[:n])
+        (k, v), begin = self.entries[layer], int(self.begins[token])
+        n = end or token + 1 - begin
+        return KvView(np.arange(n), k[begin : begin + n], v[begin : begin + n])
 
     def state(self, layer: int, token: int) -> FloatArray:
         raise KvasirError("a tower keeps no state")
@@ -48,17 +50,25 @@ class ReferenceTower:
     weights: Mapping[str, FloatArray]
 
     def rows(self, media: Media) -> FloatArray:
-        """f32 [n_tokens, columns of an embedding]."""
-        tile = self.tower.tile
-        at = np.array(self.tower.positions)
-        given = {"positions": at, "ends": np.full(tile.n_patches, tile.n_patches, np.int32)}
-        rows = self._run(self.tower.encoder, patches(media.pixels, tile), given)
-        return self._run(self.tower.connector, rows.reshape(tile.n_tokens, -1), {})
+        """f32 [n_tokens, columns of an embedding], and behind them those of ``deep_media``."""
+        tower, given = self.tower, encoder_inputs(self.tower, media)
+        found: list[FloatArray] = [given[PATCHES]]
+        for program, lengths in zip(tower.encoders, stage_rows(tower, media), strict=True):
+            found = self._run(program, {**given, PATCHES: found[0]}, lengths)
+        folded = [joined(rows, tower.tile) for rows in found]
+        of = dict(zip(tower.connector.inputs, folded, strict=True))
+        alone = np.array([media.n_tokens])
+        return placed(np.concatenate(self._run(tower.connector, of, alone), axis=1), tower, media)
 
-    def _run(self, program: Program, rows: FloatArray, given: Mapping[str, Rows]) -> FloatArray:
-        inputs = {PATCHES: rows, **given}
-        values = interpret(program, inputs, self.weights, _Alone(program.constants))
-        found = values[program.outputs[0]]
-        if not isinstance(found, np.ndarray):
+    def _run(
+        self, program: Program, inputs: Mapping[str, Rows], lengths: NDArray[np.int32]
+    ) -> list[FloatArray]:
+        begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        inputs = {**inputs, "ends": np.repeat(lengths, lengths)}
+        values = interpret(program, inputs, self.weights, _Alone(program.constants, begins))
+        return [self._floats(program, values[name]) for name in program.outputs]
+
+    def _floats(self, program: Program, rows: Rows) -> FloatArray:
+        if not isinstance(rows, np.ndarray):
             raise KvasirError(f"{program.name} gives rows of another type than f32")
-        return found
+        return rows

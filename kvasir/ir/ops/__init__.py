@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvasir.ir.ops import attention, latent, linear, moe, products, rows, scan, state
+from kvasir.ir.ops import attention, latent, linear, moe, places, products, rows, scan, state
 from kvasir.ir.ops.base import OpDef
 from kvasir.ir.ops.checks import ShapeError
 from kvasir.ir.ops.types import Call, Cost, Env, KvView, Rows, Sizes
@@ -13,7 +13,7 @@ from kvasir.ir.ops.types import Call, Cost, Env, KvView, Rows, Sizes
 OPS: Mapping[str, OpDef] = MappingProxyType(
     {
         op.kind: op
-        for module in (linear, rows, attention, latent, moe, products, state, scan)
+        for module in (linear, rows, attention, places, latent, moe, products, state, scan)
         for op in module.DEFS
     }
 )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from kvasir.core.kvtypes import KV_TYPES
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops.base import BOTH, LOWERED, RAW, attrs_of, defines, f32, per_element
-from kvasir.ir.ops.checks import require, require_heads, require_shape, require_type
+from kvasir.ir.ops.checks import require, require_heads, require_shape, require_type, width
 from kvasir.ir.ops.rows import as_type, rms_norm, soften, typed
 from kvasir.ir.ops.types import Arrays, Call, Env, Inputs, KvView, Outputs, Types, Values, Weights
 from kvasir.ir.program import FloatArray, Op, TensorType, Value
@@ -37,17 +37,18 @@ def _entry_bytes(call: Call) -> float:
 
 
 def rotate(
-    x: FloatArray, positions: NDArray[np.int32], table: FloatArray, style: str
+    x: FloatArray, at: NDArray[np.int32] | FloatArray, table: FloatArray, style: str
 ) -> FloatArray:
     """Rotary embedding (Su et al. 2021) of heads [T, n, head_dim].
 
-    ``table`` [positions, rotary_dim] is cos | sin.
+    ``table`` [positions, rotary_dim] is cos | sin; ``at`` rows of it by number, or rows themselves.
 
     "neox" rotates the pairs (i, i + rotary_dim / 2), "interleaved" (2i, 2i + 1); the rest passes
     through, with a rotary_dim of 0 all of it.
     """
     half = table.shape[1] // 2
-    cos, sin = table[positions, None, :half], table[positions, None, half:]
+    angles = at if at.dtype == np.float32 else table[at]
+    cos, sin = angles[:, None, :half], angles[:, None, half:]
     first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
     if style == "neox":
         first, second = slice(0, half), slice(half, 2 * half)
@@ -57,13 +58,17 @@ def rotate(
     return out
 
 
-def check_rope(op: Op, positions: Value, head_dim: int) -> None:
+def check_rope(op: Op, at: Value, head_dim: int) -> None:
+    """``at``: positions of rows, or their angles."""
     rotary, style = op.integer("rotary_dim"), op.word("style")
     require(style in ROPE_STYLES, f"style={style!r}, expected one of {', '.join(ROPE_STYLES)}")
     require(
         rotary % 2 == 0 and 0 <= rotary <= head_dim, f"rotary_dim={rotary} with head_dim={head_dim}"
     )
-    require_type(positions, "i32", rank=1)
+    if at.dtype == "f32":
+        require(width(at) == rotary, f"{at.name} is {at.shape}, expected {rotary} columns")
+    else:
+        require_type(at, "i32", rank=1)
 
 
 def _rope_infer(op: Op, ins: Values, weights: Weights) -> Types:
@@ -236,8 +241,8 @@ def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)
         position = int(kv.positions[-1])
-        if len(ins) > 1:
-            kv = env.view(op.integer("layer"), token, int(ins[1][token]))
+        if len(ins) > 1 and (end := int(ins[1][token])) > position + 1:
+            kv = env.view(op.integer("layer"), token, end)
         out[token] = attend(q[token], kv, position, *rule, sinks)
     return (as_type(out.reshape(ins[0].shape), op.word("to"), op.integer("block")),)
 

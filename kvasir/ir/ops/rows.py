@@ -216,6 +216,14 @@ def merge_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     return (out,)
 
 
+@defines(BOTH, _merge_infer, n_ins=(3, 3), flops=per_element(1))
+def add_embeds(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Rows of x, and where the third input is not 0 their sum with those of the second."""
+    out, is_given = f32(ins[0]).copy(), ins[2] != 0
+    out[is_given] += ins[1][is_given]
+    return (out,)
+
+
 @defines(BOTH, _same, flops=per_element(2))
 def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """Mean of each request's rows so far, summed in float64 in the order of their positions."""
@@ -224,5 +232,5 @@ def pool(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 DEFS = (
     *(norm, layer_norm, head_norm, cast, gated_act, act),
-    *(add, scale, gate_rows, gather_rows, merge_embeds, pool),
+    *(add, scale, gate_rows, gather_rows, merge_embeds, add_embeds, pool),
 )

@@ -14,6 +14,7 @@ from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
 from kvasir.models.families.gemma import GEMMA
 from kvasir.models.families.gemma2 import GEMMA2
 from kvasir.models.families.gemma3 import GEMMA3
+from kvasir.models.families.gemma3_vision import GEMMA3_VISION
 from kvasir.models.families.gemma4 import GEMMA4
 from kvasir.models.families.gemma_embedding import GEMMA_EMBEDDING
 from kvasir.models.families.glm import GLM
@@ -29,6 +30,7 @@ from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
+from kvasir.models.families.internvl import INTERNVL, INTERNVL_QWEN3
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
@@ -47,12 +49,15 @@ from kvasir.models.families.olmoe import OLMOE
 from kvasir.models.families.phi import PHI
 from kvasir.models.families.phi3 import PHI3
 from kvasir.models.families.qwen2 import QWEN2
+from kvasir.models.families.qwen2_5_vl import QWEN2_5_VL
 from kvasir.models.families.qwen2_moe import QWEN2_MOE
 from kvasir.models.families.qwen3 import QWEN3
 from kvasir.models.families.qwen3_5 import QWEN3_5
 from kvasir.models.families.qwen3_5_moe import QWEN3_5_MOE
+from kvasir.models.families.qwen3_5_vl import QWEN3_5_MOE_VL, QWEN3_5_VL
 from kvasir.models.families.qwen3_moe import QWEN3_MOE
 from kvasir.models.families.qwen3_next import QWEN3_NEXT
+from kvasir.models.families.qwen3_vl import QWEN3_VL
 from kvasir.models.families.roberta import ROBERTA
 from kvasir.models.families.seed_oss import SEED_OSS
 from kvasir.models.families.smollm3 import SMOLLM3
@@ -73,5 +78,6 @@ FAMILIES = (
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
     *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
-    SMOLVLM,
+    *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
+    *(QWEN2_5_VL, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),
 )

@@ -3,6 +3,8 @@
 from msgspec.structs import replace
 
 from kvasir.models.families.llama import LLAMA
+from kvasir.models.families.siglip import SIGLIP, SIGLIP_FIELDS, SIGLIP_TENSORS
+from kvasir.models.family import ModelField, TensorNames, TowerSpec
 
 SMOLVLM = replace(
     LLAMA,
@@ -11,7 +13,20 @@ SMOLVLM = replace(
     gguf="",
     hf_layers="model.text_model.layers",
     text_key="text_config",
-    tower_tensors=("model.vision_model.", "model.connector."),
+    tower=TowerSpec(
+        encoders=("model.vision_model.",),
+        connectors=("model.connector.",),
+        block=SIGLIP,
+        fields={
+            **SIGLIP_FIELDS,
+            "hidden_size": ModelField("hidden_size", default=1152),
+            "n_heads": ModelField("num_attention_heads", default=16),
+            "patch": ModelField("patch_size", default=32),
+        },
+        tensors=SIGLIP_TENSORS,
+        connector={"proj": TensorNames("modality_projection.proj", "")},
+        image=ModelField("image_token_id"),
+    ),
     tensors={
         **LLAMA.tensors,
         "embed": LLAMA.tensors["embed"]._replace(hf="model.text_model.embed_tokens"),

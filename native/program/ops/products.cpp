@@ -60,11 +60,12 @@ RopeHeads::RopeHeads(const Record& r, const Workspace& w) : RowOp{w.kernels.rope
   args.head_dim = int32_t(args.ldq / r.n_heads);
   args.rotary_dim = r.rotary_dim;
   args.neox = r.neox != 0;
-  args.q_table = w.table(r.table);
+  const bool by_token = r.in[1] >= 0;
+  args.q_table = by_token ? w.floats(r.in[1]) : w.table(r.table);
   args.norm = QkNorm(r.qk_norm);
   args.q_norm = w.vector(r.weight[0]);
   args.eps = r.eps;
-  args.rows = &w.rows(0);  // their positions are those of all
+  args.rows = by_token ? &w.rows_by_token(0) : &w.rows(0);  // their positions are those of all
 }
 
 }  // namespace kvasir

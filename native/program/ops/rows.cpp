@@ -57,13 +57,14 @@ RopeWrite::RopeWrite(const Record& r, const Workspace& w)
   args.head_dim = args.kv->head_dim;
   args.rotary_dim = r.rotary_dim;
   args.neox = r.neox != 0;
-  args.table = w.table(r.table);
-  args.q_table = w.table(r.q_table);
+  const bool by_token = r.in[1] >= 0;
+  args.table = by_token ? w.floats(r.in[1]) : w.table(r.table);
+  args.q_table = by_token ? args.table : w.table(r.q_table);
   args.norm = QkNorm(r.qk_norm);
   args.q_norm = w.vector(r.weight[0]);
   args.k_norm = w.vector(r.weight[1]);
   args.eps = r.eps;
-  args.rows = &w.rows(r.layer);
+  args.rows = by_token ? &w.rows_by_token(r.layer) : &w.rows(r.layer);
 }
 
 // K keeps 16 neighbouring positions in each cache line: threads that write to the same ones wait for each
@@ -109,6 +110,17 @@ void MergeEmbeds::run(const Extent& e, int64_t item, int) const {
   const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, e.tokens);
   for (int64_t m = m0; m < m1; m++)
     std::memcpy(out + m * columns, (is_given[m] ? given : own) + m * columns, size_t(columns) * 4);
+}
+
+AddEmbeds::AddEmbeds(const Record& r, const Workspace& w) : MergeEmbeds(r, w) {}
+
+void AddEmbeds::run(const Extent& e, int64_t item, int) const {
+  const int64_t m0 = item * kRowsPerItem, m1 = std::min(m0 + kRowsPerItem, e.tokens);
+  for (int64_t m = m0; m < m1; m++) {
+    const float *x = own + m * columns, *y = given + m * columns;
+    float* to = out + m * columns;
+    for (int64_t i = 0; i < columns; i++) to[i] = is_given[m] ? x[i] + y[i] : x[i];
+  }
 }
 
 GatherRows::GatherRows(const Record& r, const Workspace& w)

@@ -66,7 +66,7 @@ struct Cast : RowOp<CastArgs> {
 };
 
 // in: rows of q, k and v; out: q; weights: norms of q and k or none; layer, n_heads, rotary_dim, neox, table,
-// q_table, qk_norm, eps.
+// q_table, qk_norm, eps. A second in: angles of each token, in place of the tables.
 struct RopeWrite : RowOp<RopeWriteArgs> {
   static constexpr const char* kName = "rope_write";
   RopeWrite(const Record& r, const Workspace& w);
@@ -106,6 +106,13 @@ struct MergeEmbeds {
   const int32_t* is_given;
   float* out;
   int64_t columns;
+};
+
+// in: f32, f32, i32; out: f32: rows of the first, and where the third is not 0 their sum with the second.
+struct AddEmbeds : MergeEmbeds {
+  static constexpr const char* kName = "add_embeds";
+  AddEmbeds(const Record& r, const Workspace& w);
+  void run(const Extent& e, int64_t item, int thread) const;
 };
 
 // in: f32 of all tokens; out: f32 of the logit rows.

@@ -1,0 +1,151 @@
+"""The programs of a tower of Qwen: rope over lines and columns, rows between those of a table of
+positions, layers that see windows in turns with others, and a merger of neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from kvasir.core.tiles import MAX_TOKENS
+from kvasir.ir.builder import Builder
+from kvasir.ir.bundle import CORNERS, PATCHES, SHARES, Tower, deep_patches
+from kvasir.ir.program import FloatArray, Program, Transform, Weight
+from kvasir.models.decoder import record_blocks
+from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.qwen_tower import THETA, QwenTower
+from kvasir.models.record_rope import record_angles
+from kvasir.models.rope import rope_table
+from kvasir.models.spec import ROPE, RopeConfig
+
+
+def build_qwen_tower(config: QwenTower) -> Tower:
+    """The raw programs."""
+    table = _plane_table(config.head_dim, MAX_TOKENS * config.tile.fold)
+    runs = [range(begin, end) for begin, end in pairwise(_turns(config))]
+    encoder, *stages = (_Stage(config, table, x, not i).program() for i, x in enumerate(runs))
+    return Tower(
+        encoder,
+        _connector(config),
+        config.tile,
+        np.zeros(0, np.int32),
+        config.side,
+        config.window,
+        tuple(stages),
+    )
+
+
+def _turns(config: QwenTower) -> list[int]:
+    """Where layers that see windows, and those that see the whole image, end in turns: of windows
+    first, if there are only these none at once."""
+    depth = len(config.encoder.layers)
+    if not config.window:
+        return [0, depth]
+    sees_all = [i in config.full for i in range(depth)]
+    changes = [i for i in range(1, depth) if sees_all[i] != sees_all[i - 1]]
+    return [0, *([0] if sees_all[0] else []), *changes, depth]
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Some of a tower's layers, of which the first ones read patches."""
+
+    config: QwenTower
+    table: FloatArray
+    layers: range
+    is_first: bool
+    tapped: list[str] = field(default_factory=list)
+
+    def program(self) -> Program:
+        config, encoder = self.config, self.config.encoder
+        name = "tower" if self.is_first else f"tower{self.layers.start}"
+        builder = Builder(name, _weight_of(config))
+        columns = config.tile.n_columns if self.is_first else encoder.hidden_size
+        x = builder.input(PATCHES, ("T", columns), "f32")
+        if self.layers:
+            builder.input("ends", ("T",), "i32")
+            builder.constant(ROPE, self.table)
+            record_angles(builder, encoder.ropes, {ROPE: config.head_dim})
+        x = self._embedded(builder, x) if self.is_first else x
+        x = record_blocks(builder, encoder, x, prefix="tower.", after=self._tap, layers=self.layers)
+        if self.layers.stop == len(encoder.layers):
+            x = record_norm(builder, encoder, x, "tower.norm", "tower.rows")
+        return builder.build((x, *self.tapped))
+
+    def _embedded(self, builder: Builder, patches: str) -> str:
+        config, hidden = self.config, self.config.encoder.hidden_size
+        bias = config.spec.patch_bias
+        x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=bias)
+        if not config.side:
+            return x
+        corners = builder.input(CORNERS, ("T", 4), "i32")
+        shares = builder.input(SHARES, ("T", 4), "f32")
+        table = builder.weight("tower.positions", (config.side**2, hidden))
+        position = builder.op("between", (corners, shares), "tower.x.positions", (table,))
+        return builder.op("add", (x, position), "tower.x")
+
+    def _tap(self, layer: int, x: str) -> str:
+        self.tapped.extend([x] * (layer in self.config.taps))
+        return x
+
+
+def _plane_table(dim: int, rows: int) -> FloatArray:
+    """Of rope whose first pairs turn by lines and whose others by columns, with equal frequencies:
+    cos | sin, f32 [rows, dim]."""
+    cos, sin = np.split(rope_table(RopeConfig(THETA), dim // 2, rows), 2, axis=1)
+    return np.concatenate([cos, cos, sin, sin], axis=1)
+
+
+def _connector(config: QwenTower) -> Program:
+    builder = Builder("connector", _weight_of(config))
+    columns = config.encoder.hidden_size * config.tile.fold**2
+    inputs = {"tower.merger": PATCHES}
+    inputs |= {f"tower.deep{i}": deep_patches(i) for i in range(len(config.taps))}
+    outs: list[str] = []
+    for name, rows in inputs.items():
+        x = builder.input(rows, ("T", columns), "f32")
+        if rows != PATCHES:
+            x = record_norm(builder, config.encoder, x, f"{name}.norm", f"{name}.rows")
+        x = record_linear(builder, x, f"{name}.up", f"{name}.x", columns, bias=True)
+        x = builder.op("act", (x,), f"{name}.hidden", act="gelu")
+        out = f"{name}.media"
+        outs.append(record_linear(builder, x, f"{name}.down", out, config.out_size, bias=True))
+    return builder.build(tuple(outs))
+
+
+def _weight_of(config: QwenTower) -> Callable[[str, tuple[int, ...]], Weight]:
+    def weight(name: str, shape: tuple[int, ...]) -> Weight:
+        matrix = name.removesuffix(".bias")
+        end = "weight" if matrix == name else "bias"
+        return Weight(name, shape, (f"{_tensor(config, matrix)}.{end}",), _steps(config, name))
+
+    return weight
+
+
+def _tensor(config: QwenTower, name: str) -> str:
+    """Of a weight "tower.patch", "tower.layers.3.q", "tower.merger.up" or "tower.deep1.norm"."""
+    _, group, *rest = name.split(".")
+    if group == "layers":
+        layer, part = rest
+        key, number = part, layer
+    elif group.startswith("deep"):
+        key, number = f"deep.{rest[0]}", group.removeprefix("deep")
+    else:
+        key, number = ".".join([group, *rest]), ""
+    return config.prefix + config.spec.names[key].format(number)
+
+
+def _steps(config: QwenTower, name: str) -> tuple[Transform, ...]:
+    """From a tensor to the weight."""
+    if name == "tower.patch":
+        return (Transform("cube_rows", (config.tile.frames, config.tile.patch)),)
+    part = name.removesuffix(".bias").rpartition(".")[2]
+    layer, n = config.encoder.layers[0], config.encoder.hidden_size
+    sizes = layer.n_heads, config.head_dim, layer.head_dim
+    is_padded = config.head_dim != layer.head_dim
+    if part in ("q", "k", "v"):
+        step = Transform(f"{part}_of_qkv", ("qkv".index(part) * n, n, 3 * n))
+        return (step, Transform("padded_heads", sizes)) if is_padded else (step,)
+    return (Transform("padded_columns", sizes),) if is_padded and name.endswith(".o") else ()

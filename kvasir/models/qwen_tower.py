@@ -1,0 +1,170 @@
+"""The towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5, from their config: images of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+from kvasir.core.tiles import CHANNELS, MAX_TOKENS, Resizing, TileSpec
+from kvasir.ir.bundle import MAX_DEEP
+from kvasir.models.family import QwenTowerSpec
+from kvasir.models.keys import Keys
+from kvasir.models.spec import MAX_LAYERS, ROPE, LayerSpec, ModelConfig, RopeAxes, RopeConfig
+
+MAX_PATCH = 64
+"""Pixels of a side."""
+HEAD_STEP = 16
+"""Heads are padded to a multiple of this many numbers, which all executors take."""
+THETA = 1e4
+_EPS = 1e-6
+_CLIP_MEAN = 0.48145466, 0.4578275, 0.40821073
+_CLIP_STD = 0.26862954, 0.26130258, 0.27577711
+_ACTS = {"silu": "silu", "gelu_tanh": "gelu_pytorch_tanh"}
+_FIXED = ("do_rescale", "do_normalize", "do_convert_rgb", "do_resize")
+"""Flags of the processor that are set here."""
+
+
+@dataclass(frozen=True, slots=True)
+class QwenTower:
+    """``encoder`` is a model without vocabulary, whose tokens are patches."""
+
+    spec: QwenTowerSpec
+    prefix: str
+    """Before names of tensors in this file."""
+    encoder: ModelConfig
+    head_dim: int
+    """Of the file; the encoder's heads may be padded."""
+    side: int
+    """Positions of a side of the table; 0: there is none."""
+    out_size: int
+    """Of the rows that stand in place of embeddings."""
+    tile: TileSpec
+    taps: tuple[int, ...] = ()
+    """Layers whose rows are merged, too, and added behind the first layers of the target."""
+    window: int = 0
+    """Tokens of a side of windows; 0: there are none."""
+    full: tuple[int, ...] = ()
+    """Layers that see the whole image, where the others see windows."""
+
+    def has(self, tensor: str) -> bool:
+        """Whether a tensor is of the tower."""
+        return tensor.startswith(self.prefix)
+
+
+def read_deepstack(spec: QwenTowerSpec, vision: Keys) -> tuple[int, ...]:
+    """Raises ModelError on others than a few that ascend."""
+    found = _layers(vision, "deepstack_visual_indexes", spec.taps, spec.sizes["depth"])
+    if len(found) > MAX_DEEP:
+        raise vision.error("deepstack_visual_indexes", list(found), f"at most {MAX_DEEP} layers")
+    return found
+
+
+def _layers(vision: Keys, name: str, default: tuple[int, ...], depth: int) -> tuple[int, ...]:
+    """Numbers of layers, which ascend."""
+    said, depth = vision.raw(name), vision.integer("depth", depth, most=MAX_LAYERS)
+    found = default if said is None else tuple(said) if isinstance(said, list) else (-1,)
+    fits = all(type(x) is int and 0 <= x < depth for x in found)
+    if not fits or list(found) != sorted(set(found)):
+        raise vision.error(name, said, f"ascending numbers of the {depth} layers")
+    return found
+
+
+def read_resizing(processor: Keys) -> Resizing:
+    """Raises ModelError on a processor that reads images in another way."""
+    for name in _FIXED:
+        processor.refuse(name, True)
+    size = processor.table("size")
+    least, most = 56**2, 1280 * 28**2
+    if size is not None:
+        least, most = size.integer("shortest_edge", least), size.integer("longest_edge", most)
+    least, most = processor.integer("min_pixels", least), processor.integer("max_pixels", most)
+    unit = processor.integer("patch_size", 14, most=MAX_PATCH) * processor.integer("merge_size", 2)
+    return Resizing(unit, least, most, processor.integer("resample", 3, least=0, most=5))
+
+
+def read_qwen_tower(
+    spec: QwenTowerSpec, prefix: str, vision: Keys, processor: Keys, out_size: int
+) -> QwenTower:
+    """The tower of a model with rows of ``out_size``. Raises ModelError."""
+    sizes = spec.sizes
+    tile = _tile(spec, vision, processor)
+    encoder = _encoder_config(spec, vision)
+    dim = encoder.hidden_size // encoder.layers[0].n_heads
+    said = vision.integer("out_hidden_size", sizes["out_hidden_size"])
+    if out_size and said != out_size:
+        raise vision.error("out_hidden_size", said, f"the {out_size} numbers of an embedding")
+    taps = read_deepstack(spec, vision)
+    tower = (spec, prefix, encoder, dim, _side(spec, vision), out_size, tile, taps)
+    if not spec.full:
+        return QwenTower(*tower)
+    pixels = vision.integer("window_size", sizes["window_size"], least=tile.unit)
+    full = _layers(vision, "fullatt_block_indexes", spec.full, sizes["depth"])
+    return QwenTower(*tower, pixels // tile.fold // tile.patch, full)
+
+
+def _side(spec: QwenTowerSpec, vision: Keys) -> int:
+    name = "num_position_embeddings"
+    if name not in spec.sizes:
+        return 0
+    n = vision.integer(name, spec.sizes[name])
+    if isqrt(n) ** 2 != n:
+        raise vision.error(name, n, "a square")
+    return isqrt(n)
+
+
+def _tile(spec: QwenTowerSpec, vision: Keys, processor: Keys) -> TileSpec:
+    sizes = spec.sizes
+    patch, fold, frames = (
+        vision.integer(name, sizes[name], most=MAX_PATCH)
+        for name in ("patch_size", "spatial_merge_size", "temporal_patch_size")
+    )
+    pairs = (("patch_size", 14, patch), ("merge_size", 2, fold), ("temporal_patch_size", 2, frames))
+    for name, default, own in pairs:
+        if processor.integer(name, default) != own:
+            raise processor.error(name, processor.raw(name), f"the {own} of vision_config")
+    for name in ("in_channels", "in_chans"):
+        if vision.integer(name, CHANNELS) != CHANNELS:
+            raise vision.error(name, vision.raw(name), str(CHANNELS))
+    factor = processor.number("rescale_factor", 1 / 255)
+    mean = _channels(processor, "image_mean", _CLIP_MEAN)
+    std = _channels(processor, "image_std", _CLIP_STD)
+    return TileSpec(0, patch, fold, factor, mean, std, frames)
+
+
+def _channels(
+    keys: Keys, name: str, default: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    if not keys.has(name):
+        return default
+    red, green, blue = keys.numbers(name, CHANNELS)
+    return red, green, blue
+
+
+def _encoder_config(spec: QwenTowerSpec, vision: Keys) -> ModelConfig:
+    hidden, heads, inner, depth = (
+        vision.integer(name, spec.sizes[name])
+        for name in ("hidden_size", "num_heads", "intermediate_size", "depth")
+    )
+    if hidden % heads or hidden // heads % 4:
+        raise vision.error("hidden_size", hidden, f"a multiple of 4 x num_heads = {4 * heads}")
+    act = _ACTS[spec.block.act]
+    vision.word("hidden_act", (act,), act)
+    dim = hidden // heads
+    padded = -(-dim // HEAD_STEP) * HEAD_STEP
+    rope = RopeConfig(
+        THETA,
+        rotary_dim=0 if dim == padded else dim,
+        axes=RopeAxes((0, dim // 4, dim // 4)),
+    )
+    return ModelConfig(
+        family="qwen_tower",
+        kind="hf",
+        block=spec.block,
+        vocab_size=0,
+        hidden_size=hidden,
+        layers=(LayerSpec(heads, heads, padded, inner),) * depth,
+        max_positions=MAX_TOKENS,
+        norm_eps=_EPS,
+        attention_scale=float(dim**-0.5),
+        ropes={ROPE: rope},
+    )

@@ -1,0 +1,112 @@
+"""The programs of a tower, as its config describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from kvasir.ir.builder import Builder
+from kvasir.ir.bundle import IS_MEDIA, PATCHES, Tower
+from kvasir.ir.program import Program, Transform, Weight
+from kvasir.ir.tiles import plain_positions, positions
+from kvasir.models.decoder import record_blocks
+from kvasir.models.parts import record_linear, record_norm
+from kvasir.models.qwen_programs import build_qwen_tower
+from kvasir.models.qwen_tower import QwenTower
+from kvasir.models.spec import NO_ROPE, BlockSpec
+from kvasir.models.tower import AnyTower, TowerConfig, tensor_of
+
+_ROW_EPS = 1e-5
+"""Of the norm of rows side by side."""
+
+
+def build_tower(config: AnyTower) -> Tower:
+    """The raw programs."""
+    if isinstance(config, QwenTower):
+        return build_qwen_tower(config)
+    tile, is_grid = config.tile, config.spec.cuts == "grid"
+    at = positions(tile, config.trained) if is_grid else plain_positions(tile)
+    return Tower(_encoder(config), _connector(config), tile, at)
+
+
+def _encoder(config: TowerConfig) -> Program:
+    builder, encoder, tile = Builder("tower", _weight_of(config)), config.encoder, config.tile
+    patches = builder.input(PATCHES, ("T", tile.n_columns), "f32")
+    at = builder.input("positions", ("T",), "i32")
+    builder.input("ends", ("T",), "i32")
+    builder.constant(NO_ROPE, np.zeros((encoder.max_positions, 0), np.float32))
+    hidden = encoder.hidden_size
+    x = record_linear(builder, patches, "tower.patch", "tower.x.patch", hidden, bias=True)
+    if tile.n_first:
+        x = _with_first(builder, x, hidden)
+    table = builder.weight("tower.positions", (encoder.max_positions, hidden))
+    position = builder.op("embed", (at,), "tower.x.positions", (table,), scale=1.0)
+    x = builder.op("add", (x, position), "tower.x")
+    x = record_blocks(builder, encoder, x, prefix="tower.")
+    if "norm" in config.spec.tensors:
+        x = record_norm(builder, encoder, x, "tower.norm", "tower.rows")
+    return builder.build((x,))
+
+
+def _with_first(builder: Builder, x: str, hidden: int) -> str:
+    """``x`` with a row of its own in place of what no patch makes."""
+    types = builder.input("types", ("T",), "i32")
+    is_first = builder.input(IS_MEDIA, ("T",), "i32")
+    table = builder.weight("tower.first", (1, hidden))
+    first = builder.op("embed", (types,), "tower.x.first", (table,), scale=1.0)
+    return builder.op("merge_embeds", (x, first, is_first), "tower.x.all")
+
+
+def _connector(config: TowerConfig) -> Program:
+    builder, parts = Builder("connector", _weight_of(config)), config.spec.connector
+    columns, out = config.encoder.hidden_size * config.tile.n_joined, config.out_size
+    x = builder.input(PATCHES, ("T", columns), "f32")
+    if "soft_norm" in parts:
+        weight, eps = builder.weight("tower.soft_norm", (columns,)), config.encoder.norm_eps
+        x = builder.op("norm", (x,), "tower.soft", (weight,), eps=eps, to="f32", block=0)
+    if "row_norm" in parts:
+        layer = replace(config.encoder, block=BlockSpec(norm="layer_bias"))
+        x = record_norm(builder, layer, x, "tower.row_norm", "tower.normed", _ROW_EPS)
+    if "proj_in" in parts:
+        x = record_linear(builder, x, "tower.proj_in", "tower.proj_in.out", out, bias=True)
+        x = builder.op("act", (x,), "tower.hidden", act="gelu")
+    x = record_linear(builder, x, "tower.proj", "tower.media", out, bias="proj_in" in parts)
+    return builder.build((x,))
+
+
+def _weight_of(config: TowerConfig) -> Callable[[str, tuple[int, ...]], Weight]:
+    spec, (encoder, connector) = config.spec, config.bases
+
+    def weight(name: str, shape: tuple[int, ...]) -> Weight:
+        matrix = name.removesuffix(".bias")
+        end = "weight" if matrix == name else "bias"
+        _, *layer, part = matrix.split(".")
+        if part in spec.connector:
+            names, base = spec.connector[part], connector
+        else:
+            names = spec.tensors[part]
+            base = f"{encoder}{spec.layers}.{layer[1]}." if layer else encoder
+        steps = tuple(Transform(step, ()) for step in names.hf_step.split())
+        steps += _steps(config, part, end)
+        return Weight(name, shape, (tensor_of(names, base, end),), steps)
+
+    return weight
+
+
+def _steps(config: TowerConfig, part: str, end: str) -> tuple[Transform, ...]:
+    """That follow from sizes."""
+    if part == "patch" and end == "weight":
+        return (Transform("patch_rows", (config.tile.patch,)),)
+    layer = config.encoder.layers[0]
+    step = _PADDED.get((part, end)) if layer.head_dim != config.head_dim else None
+    sizes = layer.n_heads, config.head_dim, layer.head_dim
+    return () if step is None else (Transform(step, sizes),)
+
+
+_PADDED: Mapping[tuple[str, str], str] = {
+    **{(part, end): "padded_heads" for part in "qkv" for end in ("weight", "bias")},
+    ("o", "weight"): "padded_columns",
+}
+"""Parts of a layer that have heads, and the step that pads them."""
