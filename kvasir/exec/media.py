@@ -59,8 +59,8 @@ class MediaSlots:
                 if begin < end:
                     at = before + begin - row.start
                     yield MediaRun(at, media, begin - media.start, end - begin)
-            if seen and row.end >= seen[-1].end:
-                del self._slots[row.slot]  # what is computed is not looked at again
+            if seen and row.start >= seen[-1].end:
+                del self._slots[row.slot]  # what is drawn again is no token before the newest row
             before += len(row.tokens)
 
 
