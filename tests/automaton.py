@@ -59,7 +59,7 @@ class Ring:
 
 
 class LateRing(Ring):
-    """The first mask of an answer, and every third from there on, takes longer than a step waits for one."""
+    """The first mask of an answer takes longer than a step waits for one, and every third then."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size)

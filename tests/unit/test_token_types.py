@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir.core.plan import StepPlan
 from kvasir.core.request import NO_DRAWS, EngineRequest, Standing
@@ -57,8 +58,8 @@ def test_urgent_pairs_begin_in_a_step_that_has_no_room_for_them(name: str, tmp_p
     def vectors(priority_class: str, *ids: int, second: int = 8) -> dict[int, bytes]:
         standing = Standing(priority_class)  # type: ignore[arg-type]
         for i in ids:
-            request = EngineRequest(i, TEXTS[i], NO_DRAWS, standing=standing, pooling="cls", second=second)
-            engine.add(request)
+            request = EngineRequest(i, TEXTS[i], NO_DRAWS, standing=standing, pooling="cls")
+            engine.add(replace(request, second=second))
         found = {}
         while engine.has_work:
             found |= {event.id: event.vector for event in engine.step().events if event.finish}
