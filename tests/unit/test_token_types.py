@@ -60,7 +60,7 @@ def test_urgent_pairs_begin_in_a_step_that_has_no_room_for_them(name: str, tmp_p
         for i in ids:
             request = EngineRequest(i, TEXTS[i], NO_DRAWS, standing=standing, pooling="cls")
             engine.add(replace(request, second=second))
-        found = {}
+        found: dict[int, bytes] = {}
         while engine.has_work:
             found |= {event.id: event.vector for event in engine.step().events if event.finish}
         return found
