@@ -110,6 +110,7 @@ def make_config(world: World, rng: random.Random, *, executor_drafts: bool) -> S
         sharing=sharing,
         vocab_size=VOCAB,
         windows=windows,
+        lazy_drafts=executor_drafts and not windows and rng.random() < 0.5,
     )
     if not world.has_states:
         return config

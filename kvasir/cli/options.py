@@ -53,6 +53,7 @@ def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
     if info.name == "model":
         return _model
     flags = (info.flag, *("--" + alias.replace("_", "-") for alias in info.aliases))
+    flags = (*flags, info.short) if info.short else flags
     return click.option(
         *(f"{flag}/--no-{flag[2:]}" if info.kind == "flag" else flag for flag in flags),
         info.name,

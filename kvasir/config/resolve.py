@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace as with_fields
 
+from kvasir.config.drafting import beside, draft_config, may_lag
+from kvasir.config.dtype import choose_dtype
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import GroupBytes, KVDivision, best_stride, divide_layers
@@ -49,14 +51,17 @@ def resolve(
     hardware: Hardware,
     settings: Settings,
     *,
+    draft: ModelFacts | None = None,
     max_draft_tokens: int = 0,
 ) -> EngineConfig:
     """Decide everything that ``options`` left open.
 
-    ``max_draft_tokens``: of a row, where the options ask for no speculation. Raises ConfigError,
-    with sizes and remedy, on options that contradict each other, the model or the machine.
+    ``draft``: of the draft model that they name. ``max_draft_tokens``: of a row, where they ask for
+    no speculation. Raises ConfigError, with sizes and remedy, on options that contradict each
+    other, a model or the machine.
     """
-    planner = _Planner(_checked(options, model), model, hardware)
+    both = model if draft is None else beside(model, draft)
+    planner = _Planner(_checked(options, model), both, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     speculation = planner.speculation()
@@ -76,6 +81,8 @@ def resolve(
             planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
+            min_draft_tokens=speculation.n_least if speculation else 0,
+            lazy_drafts=draft is not None and may_lag(draft),
             enable_prefix_caching=planner.options.enable_prefix_caching,
             itl_target=planner.itl_target(),
             preemption_mode=planner.preemption_mode(),
@@ -85,6 +92,7 @@ def resolve(
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
         speculation=speculation,
+        draft=draft_config(draft, speculation, planner.options, length, planner.reasons),
         seed=options.seed,
         disk=planner.disk(),
         reasons=planner.reasons,
@@ -177,8 +185,8 @@ class _Planner(msgspec.Struct, frozen=True):
         return with_fields(self, hardware=with_fields(self.hardware, free_memory=left))
 
     def dtype(self) -> DType:
-        """The numerics mode; "auto" survives only where weights are quantized."""
-        dtype, why = _dtype(self.options.dtype, self.model.weight_dtype)
+        """The numerics mode."""
+        dtype, why = choose_dtype(self.options.dtype, self.model.weight_dtype)
         self.reasons["dtype"] = f"{dtype}: {why}"
         return dtype
 
@@ -363,18 +371,6 @@ def _checked(options: EngineOptions, model: ModelFacts) -> EngineOptions:
             "see what follows them: leave --kv-disk out"
         )
     return replace(options, enable_prefix_caching=False)
-
-
-def _dtype(asked: str, weights: str) -> tuple[DType, str]:
-    if asked == "float32":
-        return "float32", "as asked"
-    if asked == "bfloat16":
-        return "bfloat16", "as asked"
-    if weights == "quantized":
-        return "auto", "quantized weights, activations rounded to int8"
-    if weights == "float16":
-        return "bfloat16", "the weights are float16, rounded; --dtype float32 keeps every bit"
-    return ("float32" if weights == "float32" else "bfloat16"), f"the weights are {weights}"
 
 
 def _capacity(kv: KVConfig, length: int) -> int:

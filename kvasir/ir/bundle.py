@@ -93,6 +93,10 @@ class Bundle(msgspec.Struct, frozen=True):
         inputs = {name for program in self.programs.values() for name in program.inputs}
         return tuple(x for p in self.programs.values() for x in p.outputs if x in inputs)
 
+    def read_by(self, name: str) -> tuple[str, ...]:
+        """The exports among the inputs of a program."""
+        return tuple(x for x in self.exports if x in self.programs[name].inputs)
+
     @property
     def kv(self) -> tuple[KVSpec, ...]:
         return tuple(spec for program in self.programs.values() for spec in program.kv)
@@ -138,6 +142,15 @@ def bundle(target: Program, *, shared: Collection[str] = (), **others: Program) 
         kept = {*shared, *(x for x in program.inputs if x in given)}
         programs[name] = _Renaming(f"{name}.", n_layers, kept).of(program)
     return of_programs(programs)
+
+
+def with_draft(beside: Bundle, draft: Program) -> Bundle:
+    """``beside`` and a draft program with names and KV layers of its own, all behind the target:
+    what a draft leaves of the arena nobody reads."""
+    joined = bundle(beside.target, **{DRAFT: draft})
+    others = {name: x for name, x in beside.programs.items() if name != TARGET}
+    programs = {TARGET: beside.target, **others, DRAFT: joined.programs[DRAFT]}
+    return replace(beside, programs=MappingProxyType(programs))
 
 
 def verify_bundle(bundle: Bundle, stage: str) -> None:

@@ -80,8 +80,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self._place(settings)
         every = (*lowered.values(), *(tower.programs if tower else ()))
         uses = list(dict.fromkeys(use for each in every for use in each.weights))
-        packed = _packed(Packer(self._pool, bundle.weights, binding), uses, settings)
-        weights = dict(zip(uses, packed.weights, strict=True))
+        packed = _packed(self._pool, bundle, binding, uses, settings)
+        pairs = [zip(own, each.weights, strict=True) for own, each in packed]
+        weights = {use: weight for own in pairs for use, weight in own}
         arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
         own = Memory(sizes, self._kv, self.arena)
@@ -89,7 +90,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if bundle.draft is not None:
             arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
             draft = own.program(machine, bundle.draft, lowered[DRAFT], arrays, n_logits)
-            self._draft_with(draft, bundle.exports)
+            self._draft_with(draft, bundle.read_by(DRAFT))
         self._pooled: PooledRows | None = None
         if bundle.pool is not None:
             self._pooled = PooledRows.of(bundle.pool, sizes)
@@ -98,7 +99,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             pool = own.program(machine, bundle.pool, lowered[POOL], arrays, n_rows)
             self._native.pool_with(pool)
         self._media = self._seen(bundle, tower, machine, own)
-        self._keeping = packed.keeping.start() if packed.keeping else None
+        self._keeping = [each.keeping.start() for _, each in packed if each.keeping]
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
         self._stop_touching = weakref.finalize(self, self._touching.stop)
@@ -120,8 +121,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         return MediaRows(rows_of, media, is_media)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
-        arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]
-        self._native.draft_with(draft, arrays["n_drafts"], arrays["drafts"], buffers)
+        buffers = [self.lowered.values[name] for name in exports]
+        self._native.draft_with(draft, self._arrays.arrays, buffers)
 
     @property
     def phases(self) -> int:
@@ -164,7 +165,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
-        return StepResult(outputs, ended - began, began, drafts, vectors)
+        return StepResult(
+            outputs, ended - began, began, drafts, vectors, self._native.draft_seconds
+        )
 
     def move(self, move: Move) -> None:
         for group in range(len(self.sizes.groups)):
@@ -191,8 +194,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         """Waits until packed weights are kept; then gives memory and threads back, whoever may keep
         a reference to this. Closing again does nothing."""
         super().close()
-        if self._keeping is not None:
-            self._keeping.join()
+        for keeping in self._keeping:
+            keeping.join()
         if hasattr(self, "_native"):
             self._stop_touching()
             del self._touching, self._native, self._kv, self.arena, self._arrays
@@ -208,12 +211,24 @@ class _Idle:
         return time.monotonic() >= self.since
 
 
-def _packed(packer: Packer, uses: Sequence[WeightUse], settings: CpuSettings) -> Packed:
-    with spread(settings.affinity):
-        packed = packer.pack_all(uses, settings.packed_cache)
-    for weight, *_ in packed.weights:
-        _native.advise_huge_pages(weight, settings.huge_pages)
-    return packed
+def _packed(
+    pool: _native.Pool,
+    bundle: Bundle,
+    binding: Binding,
+    uses: Sequence[WeightUse],
+    settings: CpuSettings,
+) -> list[tuple[list[WeightUse], Packed]]:
+    """Of each model what is used of it."""
+    found = []
+    for part in binding.parts:
+        own = [use for use in uses if use.names[0] in part.weights]
+        with spread(settings.affinity):
+            packer = Packer(pool, bundle.weights, part)
+            packed = packer.pack_all(own, settings.packed_cache)
+        for weight, *_ in packed.weights:
+            _native.advise_huge_pages(weight, settings.huge_pages)
+        found.append((own, packed))
+    return found
 
 
 def _refuse_heads(bundle: Bundle) -> None:
