@@ -7,16 +7,23 @@ from msgspec.structs import replace
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolved import DraftConfig, ModelFacts
+from kvasir.config.sizes import format_size
 from kvasir.config.speculation import Speculation
 from kvasir.core.errors import ConfigError, KvasirError
 
 LOOKUPS = "drop the draft model, or use the methods suffix or ngram"
 
 
-def beside(target: ModelFacts, draft: ModelFacts) -> ModelFacts:
+def beside(target: ModelFacts, draft: ModelFacts, free_memory: int) -> ModelFacts:
     """``target`` with the weights, keys and values of ``draft`` under one plan of memory. Raises
-    ConfigError where they do not fit."""
+    ConfigError where they do not fit each other, or both the memory."""
     _check_fit(target, draft)
+    if target.weight_bytes < free_memory <= target.weight_bytes + draft.weight_bytes:
+        raise ConfigError(
+            f"the weights of {target.name}, {format_size(target.weight_bytes)}, and of the draft "
+            f"model {draft.name}, {format_size(draft.weight_bytes)}, exceed the free memory of "
+            f"{format_size(free_memory)}: take a smaller draft model, or {LOOKUPS}"
+        )
     layers = [_kv_layers(model) for model in (target, draft)]
     windows = tuple(window for each in layers for window, _ in each)
     return replace(
@@ -82,4 +89,6 @@ def _check_fit(target: ModelFacts, draft: ModelFacts) -> None:
                 f"{LOOKUPS}"
             )
         if model.whole_prompts:
-            raise ConfigError(f"{model.name} reads texts and writes none: leave the draft model out")
+            raise ConfigError(
+                f"{model.name} reads texts and writes none: leave the draft model out"
+            )

@@ -27,11 +27,9 @@ class OptionInfo(msgspec.Struct, frozen=True):
     minimum: int = 0
     maximum: int | None = None
     aliases: tuple[str, ...] = ()
-    """Names of the same option in other engines."""
+    """Names of the same option in other engines; with a dash in front, flags alone."""
     is_secret: bool = False
     """Shown to nobody."""
-    short: str = ""
-    """A flag of its own, as another engine has it."""
 
 
 def option(
@@ -44,7 +42,6 @@ def option(
     maximum: int | None = None,
     aliases: tuple[str, ...] = (),
     is_secret: bool = False,
-    short: str = "",
 ) -> Any:
     return field(
         default=default,
@@ -56,7 +53,6 @@ def option(
             "maximum": maximum,
             "aliases": aliases,
             "is_secret": is_secret,
-            "short": short,
         },
     )
 
@@ -252,8 +248,7 @@ class EngineOptions:
         None,
         "text",
         "File or folder of a draft model, or [ngram]: old name for speculative_config's model.",
-        aliases=("model_draft",),
-        short="-md",
+        aliases=("model_draft", "-md"),
     )
     num_speculative_tokens: int | None = option(
         None,

@@ -60,7 +60,7 @@ def resolve(
     no speculation. Raises ConfigError, with sizes and remedy, on options that contradict each
     other, a model or the machine.
     """
-    both = model if draft is None else beside(model, draft)
+    both = model if draft is None else beside(model, draft, hardware.free_memory)
     planner = _Planner(_checked(options, model), both, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)

@@ -122,7 +122,11 @@ def _method(values: Mapping[str, Any]) -> str:
     if is_draft != (method == DRAFT_MODEL):
         raise ConfigError(
             f"speculative_config's method {method} "
-            + (f"has no model: leave {model!r} out" if is_draft else "needs model: a file or folder")
+            + (
+                f"has no model: leave {model!r} out"
+                if is_draft
+                else "needs model: a file or folder"
+            )
         )
     strange = OF_LOOKUPS if is_draft else OF_DRAFT_MODELS[1:]
     if found := [name for name in strange if name in values]:

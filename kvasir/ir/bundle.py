@@ -147,7 +147,7 @@ def bundle(target: Program, *, shared: Collection[str] = (), **others: Program) 
 def with_draft(beside: Bundle, draft: Program) -> Bundle:
     """``beside`` and a draft program with names and KV layers of its own, all behind the target:
     what a draft leaves of the arena nobody reads."""
-    joined = bundle(beside.target, **{DRAFT: draft})
+    joined = bundle(beside.target, draft=draft)
     others = {name: x for name, x in beside.programs.items() if name != TARGET}
     programs = {TARGET: beside.target, **others, DRAFT: joined.programs[DRAFT]}
     return replace(beside, programs=MappingProxyType(programs))
@@ -228,8 +228,9 @@ class _Renaming(msgspec.Struct, frozen=True):
         attrs: dict[str, Attr] = dict(op.attrs)
         if "layer" in attrs:
             attrs["layer"] = op.integer("layer") + self.first_layer
-        if "table" in attrs:
-            attrs["table"] = self._name(op.word("table"))
+        for table in ("table", "q_table"):
+            if table in attrs:
+                attrs[table] = self._name(op.word(table))
         ins, outs, weights = map(self._names, (op.ins, op.outs, op.weights))
         return Op(op.kind, ins, outs, weights, freeze(attrs))
 

@@ -99,7 +99,7 @@ class Drafts:
     def _asking(
         self, able: Sequence[Request], drafts: Sequence[Draft], n_ready: int, seconds: float
     ) -> list[Draft]:
-        """With as many tokens asked for as pays. The entries of who is far behind come in chunks."""
+        """With as many tokens asked for as pays. What some lack comes in chunks."""
         most_asked = map(self._most_asked, able, drafts)
         asks = [
             Ask(x, most, draft.evidence, self._lag(x), x.max_outputs - x.n_drawn)

@@ -1,4 +1,4 @@
-"""Which entries a draft program has: it takes tokens in when it is to draft behind them, not before.
+"""Which entries a draft program has: it takes tokens in when it is to draft behind them.
 
 While nothing is drafted for a request nothing is computed for it, and its draft entries lag behind.
 What is missing is taken in by chunks, beside the steps of the target. Entries that are wrong would

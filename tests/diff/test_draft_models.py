@@ -66,7 +66,7 @@ def test_answers_are_those_of_the_target_alone(
 def test_with_few_blocks_requests_give_way_and_come_back(
     pair: tuple[str, str], expected: dict[int, Answer]
 ) -> None:
-    few = SIZES | {"kv_memory": None, "max_total_tokens": 192}
+    few = SIZES | {"kv_memory": None, "max_total_tokens": 128}
     options = EngineOptions(
         model=pair[0], speculative_model=pair[1], num_speculative_tokens=5, **few
     )

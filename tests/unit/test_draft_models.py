@@ -25,7 +25,9 @@ TARGET = ModelFacts("large", 320, 512, 1024, 10_000, "float32", 16)
 DRAFT = ModelFacts("small", 320, 256, 128, 1000, "bfloat16", 4)
 
 
-def resolved(draft: ModelFacts | None = DRAFT, model: ModelFacts = TARGET, **more: Any) -> EngineConfig:
+def resolved(
+    draft: ModelFacts | None = DRAFT, model: ModelFacts = TARGET, **more: Any
+) -> EngineConfig:
     config = json.dumps({"model": "small", **more})
     return resolve_options(EngineOptions(speculative_config=config), model, draft=draft)
 
@@ -48,7 +50,7 @@ def test_both_are_planned_together() -> None:
 
 def test_windows_of_either_are_groups_of_both() -> None:
     windowed = replace(DRAFT, windows=(64, 0), kv_layers=((96, 3), (32, 1)))
-    both = beside(TARGET, windowed)
+    both = beside(TARGET, windowed, 1 << 30)
     assert both.windows == (0, 64, 0)
     assert both.kv_layers == ((1024, 16), (96, 3), (32, 1))
     assert both.kv_values_per_token == 1024 + 128
@@ -64,7 +66,7 @@ def test_windows_of_either_are_groups_of_both() -> None:
         ({"state_bytes": (64,)}, {}, "small has layers with a state"),
         ({}, {"state_bytes": (64,)}, "large has layers with a state"),
         ({"whole_prompts": True}, {}, "small reads texts and writes none"),
-        ({"weight_bytes": 1 << 60}, {}, "free after the weights"),
+        ({"weight_bytes": 1 << 60}, {}, "small, 1048576 TiB, exceed the free memory"),
     ],
 )
 def test_what_does_not_fit_is_refused(
