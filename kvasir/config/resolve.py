@@ -77,17 +77,11 @@ def resolve(
             options.served_model_name or model.name, planner.dtype(), model.vectors
         ),
         kv=kv,
-        scheduler=SchedulerConfig(
+        scheduler=planner.scheduler(
             planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
-            max_draft_tokens=n_drafts,
-            adapts_drafts=speculation is None or speculation.is_adaptive,
-            min_draft_tokens=speculation.n_least if speculation else 0,
+            n_drafts,
+            speculation,
             lazy_drafts=draft is not None and may_lag(draft),
-            enable_prefix_caching=planner.options.enable_prefix_caching,
-            itl_target=planner.itl_target(),
-            preemption_mode=planner.preemption_mode(),
-            sharing=planner.sharing(),
-            whole_prompts=model.whole_prompts,
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
@@ -138,6 +132,27 @@ class _Planner(msgspec.Struct, frozen=True):
             n_blocks=kv.n_blocks,
             block_size=kv.block_size,
             windows=tuple(windows),
+        )
+
+    def scheduler(
+        self,
+        sizes: EngineSizes,
+        n_drafts: int,
+        speculation: Speculation | None,
+        *,
+        lazy_drafts: bool,
+    ) -> SchedulerConfig:
+        return SchedulerConfig(
+            sizes,
+            max_draft_tokens=n_drafts,
+            adapts_drafts=speculation is None or speculation.is_adaptive,
+            min_draft_tokens=speculation.n_least if speculation else 0,
+            lazy_drafts=lazy_drafts,
+            enable_prefix_caching=self.options.enable_prefix_caching,
+            itl_target=self.itl_target(),
+            preemption_mode=self.preemption_mode(),
+            sharing=self.sharing(),
+            whole_prompts=self.model.whole_prompts,
         )
 
     def itl_target(self) -> float | None:

@@ -20,11 +20,11 @@ from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.native import Machine, Memory, logits_tile
-from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.pooled import PooledRows
 from kvasir.exec.cpu.tower import LoweredTower, NativeTower
-from kvasir.exec.cpu.weights import Packed, Packer
+from kvasir.exec.cpu.weights import NativeWeight, Packer
 from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
@@ -80,9 +80,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self._place(settings)
         every = (*lowered.values(), *(tower.programs if tower else ()))
         uses = list(dict.fromkeys(use for each in every for use in each.weights))
-        packed = _packed(self._pool, bundle, binding, uses, settings)
-        pairs = [zip(own, each.weights, strict=True) for own, each in packed]
-        weights = {use: weight for own in pairs for use, weight in own}
+        weights, keeping = _packed(self._pool, bundle, binding, uses, settings)
         arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
         own = Memory(sizes, self._kv, self.arena)
@@ -99,7 +97,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             pool = own.program(machine, bundle.pool, lowered[POOL], arrays, n_rows)
             self._native.pool_with(pool)
         self._media = self._seen(bundle, tower, machine, own)
-        self._keeping = [each.keeping.start() for _, each in packed if each.keeping]
+        self._keeping = [each.start() for each in keeping]
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
         self._stop_touching = weakref.finalize(self, self._touching.stop)
@@ -217,9 +215,10 @@ def _packed(
     binding: Binding,
     uses: Sequence[WeightUse],
     settings: CpuSettings,
-) -> list[tuple[list[WeightUse], Packed]]:
-    """Of each model what is used of it."""
-    found = []
+) -> tuple[dict[WeightUse, NativeWeight], list[Keeping]]:
+    """What is used of each model, and files that are left to be written."""
+    found: dict[WeightUse, NativeWeight] = {}
+    keeping: list[Keeping] = []
     for part in binding.parts:
         own = [use for use in uses if use.names[0] in part.weights]
         with spread(settings.affinity):
@@ -227,8 +226,9 @@ def _packed(
             packed = packer.pack_all(own, settings.packed_cache)
         for weight, *_ in packed.weights:
             _native.advise_huge_pages(weight, settings.huge_pages)
-        found.append((own, packed))
-    return found
+        found |= zip(own, packed.weights, strict=True)
+        keeping += [packed.keeping] if packed.keeping else []
+    return found, keeping
 
 
 def _refuse_heads(bundle: Bundle) -> None:
