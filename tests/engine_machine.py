@@ -102,7 +102,7 @@ class Machine:
         self.oracle = Oracle(self.world, self.drawn)
         self.folder = folder
         self.clock = Clock()
-        self.contents = Contents()
+        self.contents = Contents(0 if misses is None else 8 * self.world.block_size)
         self.ids = count()
         self.open: dict[int, Asked] = {}
         self.recent: list[EngineRequest] = []
