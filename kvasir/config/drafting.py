@@ -41,6 +41,12 @@ def may_lag(draft: ModelFacts) -> bool:
     return not any(draft.windows)
 
 
+def share_of(draft: ModelFacts, both: ModelFacts) -> float:
+    """Of a step of the target, that a pass of ``draft`` is expected to take: they are bound by the
+    weights that they read. ``both``: one ``beside`` the other."""
+    return draft.weight_bytes / max(1, both.weight_bytes - draft.weight_bytes)
+
+
 def draft_config(
     draft: ModelFacts | None,
     speculation: Speculation | None,

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from kvasir.config.drafting import beside, draft_config, may_lag
+from kvasir.config.drafting import beside, draft_config, may_lag, share_of
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
@@ -81,7 +81,7 @@ def resolve(
             planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
             n_drafts,
             speculation,
-            lazy_drafts=draft is not None and may_lag(draft),
+            draft,
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
@@ -139,15 +139,15 @@ class _Planner(msgspec.Struct, frozen=True):
         sizes: EngineSizes,
         n_drafts: int,
         speculation: Speculation | None,
-        *,
-        lazy_drafts: bool,
+        draft: ModelFacts | None,
     ) -> SchedulerConfig:
         return SchedulerConfig(
             sizes,
             max_draft_tokens=n_drafts,
             adapts_drafts=speculation is None or speculation.is_adaptive,
             min_draft_tokens=speculation.n_least if speculation else 0,
-            lazy_drafts=lazy_drafts,
+            lazy_drafts=draft is not None and may_lag(draft),
+            draft_share=0.0 if draft is None else share_of(draft, self.model),
             enable_prefix_caching=self.options.enable_prefix_caching,
             itl_target=self.itl_target(),
             preemption_mode=self.preemption_mode(),

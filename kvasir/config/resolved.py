@@ -120,6 +120,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """Of one row, below which none is computed."""
     lazy_drafts: bool = False
     """Plans say what the draft program takes in; else it takes in what the target does."""
+    draft_share: float = 0.1
+    """Of a step of the target, that a pass of the draft program is expected to take."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float | None = None

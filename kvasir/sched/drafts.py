@@ -48,7 +48,9 @@ class Drafts:
             )
         self._proposer = proposer if self._max_tokens else None
         self._controller = Controller(
-            is_adaptive=config.adapts_drafts, n_least=config.min_draft_tokens
+            is_adaptive=config.adapts_drafts,
+            n_least=config.min_draft_tokens,
+            draft_share=config.draft_share,
         )
         self._following: Following | None = None
         if config.lazy_drafts:

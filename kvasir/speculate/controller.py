@@ -62,13 +62,16 @@ class Controller:
     where it is not adaptive, all of them. Deterministic: equal steps in equal order lead to equal
     choices."""
 
-    def __init__(self, *, is_adaptive: bool = True, n_least: int = 0) -> None:
-        """``n_least``: tokens of a draft below which none is computed."""
+    def __init__(
+        self, *, is_adaptive: bool = True, n_least: int = 0, draft_share: float = 0.1
+    ) -> None:
+        """``n_least``: tokens of a draft below which none is computed. ``draft_share``: of a step
+        of the target, that a pass of a draft program is expected to take."""
         self._is_adaptive = is_adaptive
         self._n_least = n_least
         self._survival = Survival()
         self._curve = Curve()
-        self._passes = PassCosts()
+        self._passes = PassCosts(draft_share)
 
     def chosen(
         self, requests: Sequence[Known], drafts: Sequence[Draft], n_others: int, seconds: float

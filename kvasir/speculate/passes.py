@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from kvasir.speculate.curve import KNOTS, Curve
 
-PRIOR_SHARE = 0.1
-"""Of a step of the target, that a pass of as many tokens takes, before one was measured."""
-
 
 class PassCosts:
     """Deterministic, as ``Curve`` is."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
+        """``share``: of a step of the target, that a pass of as many tokens takes, as far as
+        anybody knows before one was measured."""
+        self._share = share
         self._curve = Curve()
         self._is_measured = False
 
@@ -23,7 +23,7 @@ class PassCosts:
             return 0.0
         n_most = KNOTS[-1]
         found = self._curve.seconds(min(n_tokens, n_most)) * max(1.0, n_tokens / n_most)
-        return found if self._is_measured else PRIOR_SHARE * step * found
+        return found if self._is_measured else self._share * step * found
 
     def longest(self, seconds: float, step: float) -> int:
         """The most tokens, of those that are kept at knots, of a pass within ``seconds``; 1 where
@@ -31,7 +31,7 @@ class PassCosts:
         return max([1, *(n for n in KNOTS if self.seconds(n, step) <= seconds)])
 
     def observe(self, passes: Sequence[int], seconds: float) -> None:
-        """PassCosts of so many tokens took ``seconds`` together."""
+        """Passes of so many tokens took ``seconds`` together."""
         expected = sum([self._curve.seconds(n) for n in passes])
         if not passes or seconds <= 0.0:
             return

@@ -193,7 +193,7 @@ def test_fewer_than_a_user_wants_are_none() -> None:
 
 
 def test_passes_cost_a_share_of_a_step_before_one_was_measured() -> None:
-    made = PassCosts()
+    made = PassCosts(0.1)
     assert made.seconds(1, 0.02) == pytest.approx(0.002)
     made.observe([1, 1, 4], 0.003)
     assert 2 * made.seconds(1, 0.02) + made.seconds(4, 0.02) == pytest.approx(0.003, rel=0.1)

@@ -45,6 +45,7 @@ def test_both_are_planned_together() -> None:
     assert config.draft.max_model_len == 256, "its own context is shorter"
     assert config.kv.block_bytes == alone.kv.block_bytes * (1024 + 128) // 1024
     assert config.scheduler.max_draft_tokens == 8
+    assert config.scheduler.draft_share == 0.1, "of the weights"
     assert resolved(max_model_len=100).reasons["draft_max_model_len"] == "100: as asked"
 
 
