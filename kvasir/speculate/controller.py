@@ -23,6 +23,9 @@ has."""
 HOPELESS = 0.7
 """Of the best rate so far: from there on no more tokens are weighed. The first of many streams pay
 for the passes of all."""
+PROBES = 4, 128
+"""Steps in a row that are drafted for before one is not, so that what they take without is known:
+at first, and, doubled each time, in the end."""
 CHUNK_SHARE = 0.5
 """Of a step, that taking it in may add."""
 MIN_CHUNK = 16
@@ -72,6 +75,8 @@ class Controller:
         self._survival = Survival()
         self._curve = Curve()
         self._passes = PassCosts(draft_share)
+        self._n_asked_in_a_row = 0
+        self._probe_after = PROBES[0]
 
     def chosen(
         self, requests: Sequence[Known], drafts: Sequence[Draft], n_others: int, seconds: float
@@ -104,6 +109,8 @@ class Controller:
             return [self._enough(ask.n_most) for ask in asks]
         slots = self._asked_slots(asks)
         n_taken = self._n_asked(asks, slots, len(asks) + n_others, seconds)
+        if self._is_probe(n_taken):
+            return [0 if ask.evidence else ask.n_most for ask in asks]
         gains, counts = [0.0] * len(asks), [0] * len(asks)
         for survival, i in slots[:n_taken]:
             gains[i] += survival
@@ -190,6 +197,17 @@ class Controller:
             elif rate < HOPELESS * best_rate:
                 break
         return best
+
+    def _is_probe(self, n_asked: int) -> bool:
+        """Nothing is drafted, though ``n_asked`` tokens would be."""
+        if not n_asked:
+            self._n_asked_in_a_row, self._probe_after = 0, PROBES[0]
+            return False
+        self._n_asked_in_a_row += 1
+        if self._n_asked_in_a_row <= self._probe_after:
+            return False
+        self._n_asked_in_a_row, self._probe_after = 0, min(2 * self._probe_after, PROBES[1])
+        return True
 
     def _cut(self, known: Known, draft: Draft, n: int) -> Draft:
         if not draft.evidence:

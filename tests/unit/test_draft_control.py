@@ -199,3 +199,28 @@ def test_passes_cost_a_share_of_a_step_before_one_was_measured() -> None:
     assert 2 * made.seconds(1, 0.02) + made.seconds(4, 0.02) == pytest.approx(0.003, rel=0.1)
     assert made.seconds(2048, 0.02) == pytest.approx(4 * made.seconds(512, 0.02))
     assert made.longest(made.seconds(64, 0.02), 0.02) == 64
+
+
+def test_a_first_step_that_took_long_is_forgotten() -> None:
+    """What a step takes without drafts is measured now and then, however sure they seem."""
+    made, asked, counts = Controller(draft_share=0.15), Asked(0), list[int]()
+    made.decoded(1, 0.05)
+    n_verified = 0
+    for step in range(900):
+        if n_verified:
+            made.drew(asked, draft().head(n_verified), int(step % 10 == 0))
+        made.decoded(1 + n_verified, flat(1 + n_verified)) if step else None
+        n_verified = made.asked([ask()], 0, 0.0)[0]
+        if n_verified:
+            made.drafted([1] * (1 + n_verified), 0.0015 * (1 + n_verified))
+        counts.append(n_verified)
+    assert all(counts[:4]), "it seems to pay"
+    assert sum(map(bool, counts[300:])) < 60, "it does not"
+
+
+def test_a_draft_that_is_right_is_asked_for_in_nearly_every_step() -> None:
+    made = drafting(5e-4)
+    for _ in range(400):
+        made.drew(Asked(0), draft(), K)
+    counts = [made.asked([ask()], 0, 0.0)[0] for _ in range(1000)]
+    assert counts.count(K) >= 985 and 0 in counts
