@@ -55,7 +55,7 @@ class Following:
     def follow(self, request: Request, draft: Draft) -> Draft:
         """Plans what it takes in of a request that is drafted for, and what is left of ``draft``:
         nothing is asked for behind tokens that it lacks."""
-        start, has = request.n_computed, self._has(request)
+        start, has = request.n_computed, self._found(request)
         row = draft_row(request, draft)
         end = start + len(row.tokens)
         if draft.n_asked:
@@ -100,6 +100,16 @@ class Following:
 
     def ended(self, request: Request) -> None:
         self._entries.pop(request, None)
+
+    def _found(self, request: Request) -> int:
+        """As ``_has``, with what was taken in of others meanwhile whose blocks it shares."""
+        has = self._has(request)
+        if has + self._size > request.n_computed:
+            return has
+        n_whole = self._n_whole(request, request.n_computed)
+        if n_whole > has:
+            self._note(request, n_whole, 0)
+        return max(has, n_whole)
 
     def _has(self, request: Request) -> int:
         """Tokens whose entries it has, drafted ones included."""

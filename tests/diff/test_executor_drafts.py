@@ -54,7 +54,7 @@ def expected() -> Outcome:
     return baseline(FakeExecutor, REQUESTS, SIZES[0])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("misses", [0, 3])
 @pytest.mark.parametrize("variant", LAZY_VARIANTS, ids=lambda variant: variant.name)
 def test_a_draft_program_that_lags_behind_lacks_nothing_when_it_drafts(

@@ -142,6 +142,21 @@ def test_another_finds_nothing_where_nothing_was_taken_in() -> None:
     assert row.start == 0
 
 
+def test_choices_of_a_prompt_take_it_in_once() -> None:
+    made, executor = Scheduler(CONFIG, ExecutorProposer()), FakeExecutor(CONFIG.sizes, misses=0)
+    for i in range(2):
+        params = TokenParams(seed=i, max_tokens=12)
+        made.add(EngineRequest(i, PROMPT, params))
+    starts: dict[int, int] = {}
+    while (plan := made.plan()) is not None:
+        for row in plan.follows or ():
+            starts.setdefault(row.slot, row.start)
+        made.commit(plan, executor.run(plan))
+    executor.close()
+    assert sorted(starts.values()) == [0, 32]
+    assert made.stats().n_accepted == made.stats().n_drafted > 10
+
+
 def opened() -> FakeExecutor:
     executor = FakeExecutor(CONFIG.sizes, misses=0)
     row = placed(0, 0, PROMPT, ((0, 1, 2),))
