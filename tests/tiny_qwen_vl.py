@@ -185,8 +185,8 @@ OLDER_VISION: Mapping[str, object] = {
 
 
 def qwen2_5_vl(**text_config: object) -> TinyModel:
-    """Sections of M-RoPE one behind the other, a tower with windows; the fields of the language model
-    are at the top, as in released folders."""
+    """Sections of M-RoPE one behind the other, a tower with windows; the fields of the language
+    model are at the top, as in released folders."""
     rope = {"type": "mrope", "mrope_section": [2, 3, 3]}
     text = tiny.qwen2(vocab_size=VOCAB, rope_scaling=rope, tie_word_embeddings=False, **text_config)
     head = {"lm_head.weight": uniform("tiny-qwen2-5-vl/head", (VOCAB, HIDDEN), 0.4)}

@@ -166,8 +166,8 @@ def test_logits(name: str, executor: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("grid", [(2, 2), (4, 6), (10, 4), (2, 30), (48, 48)])
 @pytest.mark.parametrize("side", [5, 48])
 def test_places_between_positions(grid: tuple[int, int], side: int) -> None:
-    """Of a grid whose corners are those of the table. Where a patch is on a position the row behind it
-    has no share, whichever it is."""
+    """Of a grid whose corners are those of the table. Where a patch is on a position the row behind
+    it has no share, whichever it is."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     module = pytest.importorskip("transformers.vision_utils", reason="make test-oracle")
     places = module.get_vision_interpolation_indices_and_weights
