@@ -20,7 +20,7 @@ class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
     """Of each tile uint8 [size, size, 3]."""
 
 
-class Whole(msgspec.Struct, frozen=True, tag="whole"):
+class Uncut(msgspec.Struct, frozen=True, tag="uncut"):
     """An image that is not cut, of ``lines`` x ``columns`` tokens."""
 
     lines: int
@@ -35,7 +35,7 @@ class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
     message: str
 
 
-Read = Tiles | Whole
+Read = Tiles | Uncut
 Answer = Read | Unreadable
 decoder = msgspec.msgpack.Decoder(Answer)
 

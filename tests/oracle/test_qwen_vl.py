@@ -18,7 +18,7 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import between_positions, patches
 from kvasir.models.tower import read_tower, slicing_of
 from kvasir.serve.text import load_text
-from kvasir.vision.messages import Whole
+from kvasir.vision.messages import Uncut
 from kvasir.vision.reader import tiles_of
 from kvasir.vision.slicing import fitted_size
 from kvasir.weights.source import ModelSource, open_model
@@ -62,7 +62,7 @@ def test_pixels(way: Resizing, mode: str) -> None:
         if max(size) > 200 * min(size):
             continue
         found = tiles_of(data, way)
-        assert isinstance(found, Whole)
+        assert isinstance(found, Uncut)
         given = reads(loaded(data), return_tensors="np")
         assert given["image_grid_thw"].tolist() == [[1, 2 * found.lines, 2 * found.columns]]
         own = patches(media_of(found), spec)
@@ -72,7 +72,7 @@ def test_pixels(way: Resizing, mode: str) -> None:
         )
 
 
-def media_of(image: Whole, start: int = 0) -> Media:
+def media_of(image: Uncut, start: int = 0) -> Media:
     return media_at(start, image.lines * image.columns, image.pixels, image.columns)
 
 
