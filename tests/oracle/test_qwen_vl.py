@@ -3,6 +3,7 @@ positions of patches and of tokens, and logits in float32."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -23,6 +24,9 @@ from kvasir.vision.reader import tiles_of
 from kvasir.vision.slicing import fitted_size
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_qwen_vl
+from tests.e2e.harness import running_server
+from tests.e2e.test_images import chat, file_of, text, words
+from tests.e2e.test_qwen_vl import image
 from tests.oracle.test_images import BOUND, MODES, image_file, loaded, logits_of
 from tests.seeing import Seeing
 from tests.tiny import TinyModel
@@ -31,6 +35,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 SIZES = ((1, 1), (3, 500), (200, 2), (160, 120), (83, 177), (64, 64), (65, 64), (300, 290))
 WAYS = (Resizing(8, 128, 1920, 3), Resizing(28, 56**2, 20 * 28**2, 3), Resizing(32, 4096, 65536, 2))
+ENGINE = {"max_model_len": 512, "dtype": "float32"}
 MEAN, STD = (0.5, 0.4, 0.6), (0.5, 0.3, 0.7)
 MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_vl": tiny_qwen_vl.qwen3_vl,
@@ -200,3 +205,26 @@ def test_defaults(tmp_path: Path) -> None:
     assert (way.unit, way.resample) == (reads.patch_size * reads.merge_size, reads.resample)
     tile = read_tower(source({}), 0).tile
     assert (list(tile.mean), list(tile.std)) == (list(reads.image_mean), list(reads.image_std))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_server_answers_as_transformers(name: str, tmp_path: Path) -> None:
+    """From a chat over HTTP to text, with two images of other shapes; greedy."""
+    torch = pytest.importorskip("torch", reason="make test-oracle")
+    folder = tiny_qwen_vl.write(MODELS[name](), tmp_path)
+    parts = [image(1, 40, 17), text("what is it?"), image(2, 9, 30)]
+    with running_server(folder, executor="cpu", engine=ENGINE) as server:
+        body = chat(*parts, max_tokens=16, ignore_eos=True)
+        ids = server.post("/v1/chat/completions/render", body).json()["prompt_token_ids"][0]
+        said = server.post("/v1/chat/completions", body).json()
+    model, text_model = oracle_of(folder), load_text(open_model(folder))
+    assert text_model.sight is not None and isinstance(text_model.sight.slicing, Resizing)
+    reads = processor(text_model.sight.slicing)
+    files = [base64.b64decode(file_of(1, (40, 17))), base64.b64decode(file_of(2, (9, 30)))]
+    more, told = reads([loaded(file) for file in files], return_tensors="pt"), list(ids)
+    for _ in range(16):  # ``generate`` of Qwen3.5 has other tokens than its own forward pass
+        with torch.no_grad():
+            out = model(input_ids=torch.tensor([told]), **more, **types_of(model.forward, told))
+        told.append(int(out.logits[0, -1].argmax()))
+    answer = text_model.tokenizer.decode(told[len(ids) :])
+    assert words(said) == answer
