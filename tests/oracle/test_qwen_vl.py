@@ -185,11 +185,19 @@ def test_places_between_positions(grid: tuple[int, int], side: int) -> None:
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
-def test_defaults(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        ("qwen3_vl", "Qwen3VLForConditionalGeneration"),
+        ("qwen3_5", "Qwen3_5ForConditionalGeneration"),
+        ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),
+    ],
+)
+def test_defaults(kind: str, architecture: str, tmp_path: Path) -> None:
     """What holds of a tower and a processor that say nothing."""
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
-    full = transformers.AutoConfig.for_model("qwen3_vl").to_dict()
-    names = {"architectures": ["Qwen3VLForConditionalGeneration"]}
+    full = transformers.AutoConfig.for_model(kind).to_dict()
+    names = {"architectures": [architecture]}
     patch = {"patch_size": full["vision_config"]["patch_size"]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(patch))
 

@@ -5,7 +5,7 @@ model beside those of the tower."""
 from msgspec.structs import replace
 
 from kvasir.models.families.qwen2 import QWEN2
-from kvasir.models.family import QwenTowerSpec
+from kvasir.models.family import ModelField, QwenTowerSpec
 from kvasir.models.spec import BlockSpec, RopeAxes
 
 _LAYER = "blocks.{}"
@@ -48,6 +48,13 @@ QWEN2_5_VL = replace(
         full=(7, 15, 23, 31),
     ),
     rope_axes=RopeAxes((16, 24, 24)),
+    fields={
+        **QWEN2.fields,
+        "n_kv_heads": ModelField("num_key_value_heads", "", 8),
+        "first_window": ModelField("max_window_layers", "", 80),
+        "norm_eps": ModelField("rms_norm_eps", "", 1e-5),
+        "theta": ModelField("rope_theta", "", 1e6),
+    },
     harmless={
         **QWEN2.harmless,
         **dict.fromkeys(
