@@ -19,7 +19,7 @@ import msgspec
 from PIL import Image, ImageOps
 
 from kvasir.core.tiles import MAX_TOKENS, Preparing, Resizing, Slicing
-from kvasir.vision.messages import Answer, Read, Tiles, Unreadable, Uncut, framed, read_frame
+from kvasir.vision.messages import Answer, Read, Tiles, Uncut, Unreadable, framed, read_frame
 from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size, shape_grid
 
 NICE = 5
@@ -120,7 +120,9 @@ def fitted(image: Image.Image, how: Resizing) -> Uncut:
     """Of an RGB image."""
     if max(image.size) > MAX_SHARE * min(image.size):
         width, height = image.size
-        raise UnfitImage(f"has {width} x {height} pixels, at most {MAX_SHARE} to 1 are read: cut it")
+        raise UnfitImage(
+            f"has {width} x {height} pixels, at most {MAX_SHARE} to 1 are read: cut it"
+        )
     width, height = fitted_size(image.size, how)
     lines, columns = height // how.unit, width // how.unit
     if lines * columns > MAX_TOKENS:
