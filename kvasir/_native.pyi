@@ -111,15 +111,16 @@ class Program:
         arrays: Mapping[str, NDArray[np.generic]],
     ) -> None: ...
     def draft_with(
-        self,
-        draft: Program,
-        n_drafts: NDArray[np.generic],
-        drafts: NDArray[np.generic],
-        exports: Sequence[int],
+        self, draft: Program, arrays: Mapping[str, NDArray[np.generic]], exports: Sequence[int]
     ) -> None:
         """From now on each step goes on with the draft program, whose arrays are this one's but for
-        its results: over all tokens, then ``n_drafts`` [sequences] steps of one token, which give
-        ``drafts`` [sequences, drafts]. ``exports``: ids of the buffers that it reads."""
+        its results: over all tokens, or those of ``follow_tokens`` [tokens], of each sequence from
+        ``follow_begin`` [sequences + 1] on, at ``follow_start`` [sequences]; then ``n_drafts``
+        [sequences] steps of one token, which give ``drafts`` [sequences, drafts]. ``exports``: ids
+        of the buffers that it reads."""
+    @property
+    def draft_seconds(self) -> float:
+        """That the draft program took in the last step."""
     @property
     def phases(self) -> int: ...
     def run(

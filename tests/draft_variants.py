@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
@@ -48,6 +49,13 @@ DRAFT_VARIANTS: tuple[Variant, ...] = (
     Variant("replayed, overlapped", replay_after=60, overlap=True, order=9, drafts=_k(3)),
 )
 
+LAZY_VARIANTS = tuple(
+    replace(variant, name=f"lazy, {variant.name}", drafts=replace(variant.drafts, is_lazy=True))
+    for variant in DRAFT_VARIANTS
+    if variant.drafts is not None
+)
+"""Without windows."""
+
 
 class Counted:
     """Makes executors and counts what the target accepts of their drafts."""
@@ -59,6 +67,10 @@ class Counted:
         self.n_named = 0
         """Verified before their ids were known to the scheduler."""
         self.drafts: list[tuple[int, ...]] = []
+        self.n_followed = 0
+        """Tokens that the draft program took in, where plans say which."""
+        self.n_computed = 0
+        """Those of the target."""
 
     def __call__(self, sizes: EngineSizes) -> LocalExecutor[Any]:
         executor = self._make(sizes)
@@ -68,6 +80,8 @@ class Counted:
             nonlocal drawn
             before, result = drawn, run(plan)
             self._count(plan, before, result.outputs)
+            self.n_followed += sum(len(row.tokens) for row in plan.follows or ())
+            self.n_computed += plan.n_tokens
             drawn = Drawn.by(plan, result.outputs, result.drafts)
             self.drafts += [drafts for drafts in result.drafts if drafts]
             return result

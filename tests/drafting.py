@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from kvasir.speculate.base import Proposer
+from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.oracle import OracleProposer
 from tests.answers import Answer
+
+
+class Moody(ExecutorProposer):
+    """Asks for nothing behind some outputs of each request: the draft program lags behind."""
+
+    def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
+        drafts = super().propose(requests, k)
+        return [
+            replace(draft, n_asked=0) if _is_off(known) else draft
+            for known, draft in zip(requests, drafts, strict=True)
+        ]
+
+
+def _is_off(known: Known) -> bool:
+    return (len(known.tokens) - known.n_prompt) // 6 % 3 == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +36,14 @@ class Drafts:
     wrong_depths: frozenset[int] = frozenset()
     by_executor: bool = False
     """The executor drafts instead."""
+    is_lazy: bool = False
+    """Its draft program takes in what it needs when it is asked, which is now and then."""
     by_lookup: bool = False
     """What stood in texts before is drafted, as far as it pays."""
 
     def proposer(self, known: Mapping[int, Answer], vocab_size: int) -> Proposer:
+        if self.is_lazy:
+            return Moody()
         if self.by_executor:
             return ExecutorProposer()
         if self.by_lookup:

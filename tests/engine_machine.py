@@ -25,10 +25,10 @@ from kvasir.engine.engine import Engine
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.saving import block_sizes
 from kvasir.sched.scheduler import Scheduler
-from kvasir.speculate.executor import ExecutorProposer
 from kvasir.text.beam import BeamSearchParams, Search
 from kvasir.timing.timeline import Timeline
 from tests.automaton import Ring
+from tests.drafting import Moody
 from tests.engine_world import (
     EOS,
     VOCAB,
@@ -102,7 +102,7 @@ class Machine:
         self.oracle = Oracle(self.world, self.drawn)
         self.folder = folder
         self.clock = Clock()
-        self.contents = Contents()
+        self.contents = Contents(0 if misses is None else 8 * self.world.block_size)
         self.ids = count()
         self.open: dict[int, Asked] = {}
         self.recent: list[EngineRequest] = []
@@ -131,7 +131,7 @@ class Machine:
         self.disk = None
         if rng.random() < 0.9:
             self.disk = SteppedStore(self.folder, Limits(n_bytes, sizes), rate, self.contents)
-        proposer = Drafter(self.answers, rng) if self.misses is None else ExecutorProposer()
+        proposer = Drafter(self.answers, rng) if self.misses is None else Moody()
         timeline = Timeline(self.clock)
         scheduler = Scheduler(config, proposer, timeline=timeline, disk=self.disk, clock=self.clock)
         executor.is_late = rng.random() < 0.5

@@ -368,6 +368,7 @@ def _config(requests: Sequence[EngineRequest], sizes: Sizes, variant: Variant) -
         n_blocks=full if sizes.has_full else 0,
         block_size=sizes.block_size,
         max_draft_tokens=n_drafted,
+        lazy_drafts=variant.drafts is not None and variant.drafts.is_lazy,
         enable_prefix_caching=variant.cache,
         sharing=variant.sharing,
         itl_target=variant.itl_target,

@@ -18,6 +18,7 @@ from kvasir.ir.program import Op, Program, Value
 from kvasir.ir.rewrite import with_ops
 from kvasir.weights.bind import Binding
 from tests import tiny
+from tests.draft_pair import layer_of
 from tests.loading import load
 from tests.native import BEST
 
@@ -99,17 +100,11 @@ def _cut(folder: Path, n_layers: int) -> tuple[Program, Program, Binding]:
     cut = tiny.TinyModel(
         "tiny-draft", {**whole.config, "num_hidden_layers": n_layers}, whole.tensors
     )
-    tensors = {x: t for x, t in whole.tensors.items() if _layer(x) < n_layers}
+    tensors = {x: t for x, t in whole.tensors.items() if layer_of(x) < n_layers}
     model = load(tiny.write_hf(whole, folder / "target"))
     draft = load(tiny.write_hf(replace(cut, tensors=tensors), folder / "draft"))
     own = {f"draft.{name}": bound for name, bound in draft.binding.weights.items()}
     return model.program, draft.program, Binding({**model.binding.weights, **own})
-
-
-def _layer(tensor: str) -> int:
-    """-1 for what belongs to no layer."""
-    parts = tensor.split(".")
-    return int(parts[2]) if parts[1] == "layers" else -1
 
 
 def _reading(program: Program, export: Value) -> Program:

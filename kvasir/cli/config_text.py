@@ -6,7 +6,8 @@ from kvasir.config.controls import one_line
 from kvasir.config.options import EngineOptions, OptionInfo, describe
 from kvasir.config.serving import ServeOptions
 from kvasir.config.settings import DEFAULT, Setting, Sources
-from kvasir.engine.build import resolve_options
+from kvasir.engine.build import open_draft, resolve_options
+from kvasir.exec.backends import backend_of
 from kvasir.models.loaded import load_model, model_facts
 
 HIDDEN = "(set, not shown)"
@@ -16,7 +17,9 @@ def config_text(sources: Sources) -> str:
     """A line an option: name, value, why. Raises ConfigError and ModelError, as ``serve`` would."""
     settings = sources.read(EngineOptions, ServeOptions)
     options = settings.of(EngineOptions)
-    computed = dict(resolve_options(options, model_facts(load_model(options.model))).reasons)
+    facts = model_facts(load_model(options.model))
+    _, draft = open_draft(options, backend_of(options.executor))
+    computed = dict(resolve_options(options, facts, draft=draft).reasons)
     infos = (*describe(EngineOptions), *describe(ServeOptions))
     rows = [
         (info.name, *_cells(info, settings.by_name[info.name], computed.pop(info.name, "")))

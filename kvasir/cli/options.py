@@ -52,7 +52,7 @@ def named_model(argument: object, option: object) -> object:
 def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
     if info.name == "model":
         return _model
-    flags = (info.flag, *("--" + alias.replace("_", "-") for alias in info.aliases))
+    flags = (info.flag, *map(_flag, info.aliases))
     return click.option(
         *(f"{flag}/--no-{flag[2:]}" if info.kind == "flag" else flag for flag in flags),
         info.name,
@@ -61,6 +61,10 @@ def _parameter(info: OptionInfo) -> Callable[[Command], Command]:
         show_default=info.default is not None,
         help=info.help,
     )
+
+
+def _flag(alias: str) -> str:
+    return alias if alias.startswith("-") else "--" + alias.replace("_", "-")
 
 
 def _model(command: Command) -> Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvasir.config.advice import MemoryAdvice, Room, advise
 from kvasir.config.options import EngineOptions
 from kvasir.config.sizes import format_size
+from kvasir.engine.build import open_draft
 from kvasir.exec.backends import backend_of
 from kvasir.models.loaded import load_model, model_facts
 
@@ -20,7 +21,8 @@ def memory_text(options: EngineOptions) -> str:
     """A table: the options as they are, then each remedy with the same KV bytes."""
     facts = model_facts(load_model(options.model))
     backend = backend_of(options.executor)
-    return advice_text(advise(options, facts, backend.probe(), backend.settings))
+    _, draft = open_draft(options, backend)
+    return advice_text(advise(options, facts, backend.probe(), backend.settings, draft))
 
 
 def advice_text(advice: MemoryAdvice) -> str:

@@ -51,20 +51,24 @@ class MemoryAdvice(msgspec.Struct, frozen=True):
 
 
 def advise(
-    options: EngineOptions, model: ModelFacts, hardware: Hardware, settings: Settings
+    options: EngineOptions,
+    model: ModelFacts,
+    hardware: Hardware,
+    settings: Settings,
+    draft: ModelFacts | None = None,
 ) -> MemoryAdvice:
     """Every remedy is given the KV bytes and the context that ``options`` come to, so that they
-    compare."""
+    compare. ``draft``: of the draft model that they name."""
 
     def room(options: EngineOptions, model: ModelFacts) -> Room | None:
         try:
-            return room_of(resolve(options, model, hardware, settings))
+            return room_of(resolve(options, model, hardware, settings, draft=draft))
         except ConfigError:
             return None
 
     refusal, config = "", None
     try:
-        config = resolve(options, model, hardware, settings)
+        config = resolve(options, model, hardware, settings, draft=draft)
     except ConfigError as error:
         refusal = error.message
     base = options if config is None else _same_bytes(options, config)
@@ -73,7 +77,8 @@ def advise(
         for change, cost, changes, facts in _changes(options, model, config)
     )
     own = None if config is None else room_of(config)
-    return MemoryAdvice(model.weight_bytes, hardware.free_memory, own, refusal, remedies)
+    n_bytes = model.weight_bytes + (0 if draft is None else draft.weight_bytes)
+    return MemoryAdvice(n_bytes, hardware.free_memory, own, refusal, remedies)
 
 
 def room_of(config: EngineConfig) -> Room:

@@ -27,7 +27,7 @@ class OptionInfo(msgspec.Struct, frozen=True):
     minimum: int = 0
     maximum: int | None = None
     aliases: tuple[str, ...] = ()
-    """Names of the same option in other engines."""
+    """Names of the same option in other engines; with a dash in front, flags alone."""
     is_secret: bool = False
     """Shown to nobody."""
 
@@ -239,14 +239,36 @@ class EngineOptions:
         None,
         "text",
         "Draft tokens and verify several in a step; answers stay the same. JSON with method "
-        "(ngram: what followed in the request's text; suffix: in earlier answers, too), "
-        "num_speculative_tokens, prompt_lookup_min and _max, stored_tokens, adaptive.",
+        "(ngram: what followed in the request's text; suffix: in earlier answers, too; "
+        "draft_model: what a smaller model draws), model (its file or folder), "
+        "num_speculative_tokens, num_speculative_tokens_min, max_model_len, prompt_lookup_min and "
+        "_max, stored_tokens, adaptive.",
     )
     speculative_model: str | None = option(
-        None, "text", "[ngram]: old name for speculative_config's method."
+        None,
+        "text",
+        "File or folder of a draft model, or [ngram]: old name for speculative_config's model.",
+        aliases=("model_draft", "-md"),
     )
     num_speculative_tokens: int | None = option(
-        None, "int", "Old name for that of speculative_config; needs speculative_model."
+        None,
+        "int",
+        "Old name for that of speculative_config; needs speculative_model.",
+        aliases=("draft_max", "draft", "draft_n"),
+    )
+    num_speculative_tokens_min: int | None = option(
+        None,
+        "int",
+        "Tokens of a draft below which it is not computed; needs speculative_model. "
+        "llama-server's --draft-min.",
+        minimum=0,
+        aliases=("draft_min", "draft_n_min"),
+    )
+    speculative_max_model_len: int | None = option(
+        None,
+        "int",
+        "Tokens of a request behind which a draft model drafts nothing; needs speculative_model. "
+        "Default: its context.",
     )
     ngram_prompt_lookup_min: int | None = option(
         None, "int", "Old name for its prompt_lookup_min; needs speculative_model."

@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace as with_fields
 
+from kvasir.config.drafting import beside, draft_config, may_lag, share_of
+from kvasir.config.dtype import choose_dtype
 from kvasir.config.hardware import Hardware
 from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import GroupBytes, KVDivision, best_stride, divide_layers
@@ -50,14 +52,17 @@ def resolve(
     hardware: Hardware,
     settings: Settings,
     *,
+    draft: ModelFacts | None = None,
     max_draft_tokens: int = 0,
 ) -> EngineConfig:
     """Decide everything that ``options`` left open.
 
-    ``max_draft_tokens``: of a row, where the options ask for no speculation. Raises ConfigError,
-    with sizes and remedy, on options that contradict each other, the model or the machine.
+    ``draft``: of the draft model that they name. ``max_draft_tokens``: of a row, where they ask for
+    no speculation. Raises ConfigError, with sizes and remedy, on options that contradict each
+    other, a model or the machine.
     """
-    planner = _Planner(_checked(options, model), model, hardware)
+    both = model if draft is None else beside(model, draft, hardware.free_memory)
+    planner = _Planner(_checked(options, model), both, hardware)
     n_seqs = planner.given("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
     n_tokens = planner.given("max_num_batched_tokens", DEFAULT_MAX_NUM_BATCHED_TOKENS)
     n_tokens = planner.beside_spans(n_tokens, n_seqs)
@@ -74,20 +79,16 @@ def resolve(
             options.served_model_name or model.name, planner.dtype(), model.vectors
         ),
         kv=kv,
-        scheduler=SchedulerConfig(
+        scheduler=planner.scheduler(
             planner.sizes(kv, length, n_seqs, n_tokens, n_drafts),
-            max_draft_tokens=n_drafts,
-            adapts_drafts=speculation is None or speculation.is_adaptive,
-            enable_prefix_caching=planner.options.enable_prefix_caching,
-            itl_target=planner.itl_target(),
-            preemption_mode=planner.preemption_mode(),
-            sharing=planner.sharing(),
-            whole_prompts=model.whole_prompts,
-            span_tokens=model.span_tokens,
+            n_drafts,
+            speculation,
+            draft,
         ),
         executor=executor,
         loop=LoopConfig(planner.overlap(executor), options.jump_ahead),
         speculation=speculation,
+        draft=draft_config(draft, speculation, planner.options, length, planner.reasons),
         seed=options.seed,
         disk=planner.disk(),
         reasons=planner.reasons,
@@ -143,6 +144,28 @@ class _Planner(msgspec.Struct, frozen=True):
             windows=tuple(windows),
         )
 
+    def scheduler(
+        self,
+        sizes: EngineSizes,
+        n_drafts: int,
+        speculation: Speculation | None,
+        draft: ModelFacts | None,
+    ) -> SchedulerConfig:
+        return SchedulerConfig(
+            sizes,
+            max_draft_tokens=n_drafts,
+            adapts_drafts=speculation is None or speculation.is_adaptive,
+            min_draft_tokens=speculation.n_least if speculation else 0,
+            lazy_drafts=draft is not None and may_lag(draft),
+            draft_share=0.0 if draft is None else share_of(draft, self.model),
+            enable_prefix_caching=self.options.enable_prefix_caching,
+            itl_target=self.itl_target(),
+            preemption_mode=self.preemption_mode(),
+            sharing=self.sharing(),
+            whole_prompts=self.model.whole_prompts,
+            span_tokens=self.model.span_tokens,
+        )
+
     def itl_target(self) -> float | None:
         """Seconds; None without a target, 0 for one that follows the decodes."""
         asked = self.options.itl_target_ms
@@ -188,8 +211,8 @@ class _Planner(msgspec.Struct, frozen=True):
         return with_fields(self, hardware=with_fields(self.hardware, free_memory=left))
 
     def dtype(self) -> DType:
-        """The numerics mode; "auto" survives only where weights are quantized."""
-        dtype, why = _dtype(self.options.dtype, self.model.weight_dtype)
+        """The numerics mode."""
+        dtype, why = choose_dtype(self.options.dtype, self.model.weight_dtype)
         self.reasons["dtype"] = f"{dtype}: {why}"
         return dtype
 
@@ -374,18 +397,6 @@ def _checked(options: EngineOptions, model: ModelFacts) -> EngineOptions:
             "see what follows them: leave --kv-disk out"
         )
     return replace(options, enable_prefix_caching=False)
-
-
-def _dtype(asked: str, weights: str) -> tuple[DType, str]:
-    if asked == "float32":
-        return "float32", "as asked"
-    if asked == "bfloat16":
-        return "bfloat16", "as asked"
-    if weights == "quantized":
-        return "auto", "quantized weights, activations rounded to int8"
-    if weights == "float16":
-        return "bfloat16", "the weights are float16, rounded; --dtype float32 keeps every bit"
-    return ("float32" if weights == "float32" else "bfloat16"), f"the weights are {weights}"
 
 
 def _capacity(kv: KVConfig, length: int) -> int:

@@ -118,6 +118,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """Drafted tokens of one row; 0 without speculation."""
     adapts_drafts: bool = True
     """Of drafts that say how sure they are only as much is computed as pays."""
+    min_draft_tokens: int = 0
+    """Of one row, below which none is computed."""
+    lazy_drafts: bool = False
+    """Plans say what the draft program takes in; else it takes in what the target does."""
+    draft_share: float = 0.1
+    """Of a step of the target, that a pass of the draft program is expected to take."""
     enable_prefix_caching: bool = False
     """Keep full blocks whose request is done, for requests that begin with the same tokens."""
     itl_target: float | None = None
@@ -130,6 +136,14 @@ class SchedulerConfig(msgspec.Struct, frozen=True):
     """A prompt is computed in one step, or waits for one that has room for it."""
     span_tokens: int = 0
     """Of a tile whose tokens see each other: they are computed in one step; 0: none do."""
+
+
+class DraftConfig(msgspec.Struct, frozen=True):
+    """Of a draft model beside the target."""
+
+    dtype: DType
+    max_model_len: int
+    """Tokens of a request behind which it drafts nothing."""
 
 
 class DiskConfig(msgspec.Struct, frozen=True):
@@ -179,6 +193,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     """None: evicted blocks are forgotten."""
     speculation: Speculation | None
     """None: nobody proposes drafts."""
+    draft: DraftConfig | None
+    """None: there is no draft model."""
     reasons: dict[str, str]
     """Option name to "value: why", for the start-up report."""
     warnings: tuple[str, ...] = ()

@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 
 from kvasir.config.options import EngineOptions
-from kvasir.core.errors import ConfigError
+from kvasir.core.errors import ConfigError, printable
+from kvasir.core.plan import MAX_DRAFTS
 
-METHODS = ("ngram", "suffix")
+DRAFT_MODEL = "draft_model"
+METHODS = ("ngram", "suffix", DRAFT_MODEL)
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64
 """Tokens of a match; longer ones are no better."""
 MIN_STORED, MAX_STORED = 1000, 100_000_000
-DEFAULT_TOKENS = {"ngram": 7, "suffix": 15}
+DEFAULT_TOKENS = {"ngram": 7, "suffix": 15, DRAFT_MODEL: 8}
 DEFAULT_NGRAM = 5
 """Tokens of a match, as in vLLM."""
 SUFFIX_MIN = 3
@@ -29,14 +31,19 @@ BOUNDS = {
     "prompt_lookup_min": (1, MAX_MATCH),
     "prompt_lookup_max": (1, MAX_MATCH),
     "stored_tokens": (0, MAX_STORED),
+    "num_speculative_tokens_min": (0, MAX_TOKENS),
+    "max_model_len": (1, 2**31 - 1),
+    "draft_tensor_parallel_size": (1, 1),
 }
-KEYS = ("method", *BOUNDS, "adaptive")
+KEYS = ("method", "model", *BOUNDS, "adaptive")
+OF_LOOKUPS = ("prompt_lookup_min", "prompt_lookup_max", "stored_tokens")
+OF_DRAFT_MODELS = ("model", "max_model_len", "draft_tensor_parallel_size")
 OLD_MODELS = ("ngram", "[ngram]")
-"""Which an option for a draft model's name may be for the method of that name."""
+"""Which the name of a draft model may be for the method of that name."""
 
 
 class Speculation(msgspec.Struct, frozen=True):
-    """Drafts from what stood in texts before."""
+    """Drafts from what stood in texts before, or of a draft model."""
 
     method: str
     n_tokens: int
@@ -48,12 +55,19 @@ class Speculation(msgspec.Struct, frozen=True):
     """Tokens of earlier answers that are kept."""
     is_adaptive: bool
     """Of a draft as much is computed as pays."""
+    n_least: int = 0
+    """Of a draft, below which it is not computed."""
+    model: str | None = None
+    """The file or folder of a draft model."""
+    max_model_len: int | None = None
+    """Tokens of a request behind which it drafts nothing; None: its context."""
 
     @property
     def reason(self) -> str:
         """As the start-up report shows it."""
         most = "at most " if self.is_adaptive else ""
-        return f"{self.method}, {most}{self.n_tokens} tokens: as asked"
+        model = "" if self.model is None else f" {printable(self.model)}"
+        return f"{self.method}{model}, {most}{self.n_tokens} tokens: as asked"
 
 
 def parse_speculation(options: EngineOptions) -> Speculation | None:
@@ -62,17 +76,8 @@ def parse_speculation(options: EngineOptions) -> Speculation | None:
     values = {**_old(options), **_json(options.speculative_config)}
     if not values:
         return None
-    method = values.get("method", "ngram")
-    if method not in METHODS:
-        raise ConfigError(
-            f"speculative_config's method {method!r} is not there: use {' or '.join(METHODS)}"
-        )
-    for name, (low, high) in BOUNDS.items():
-        value = values.get(name, low)
-        if type(value) is not int or not low <= value <= high:
-            raise ConfigError(
-                f"speculative_config's {name} is {value!r}: needs a number from {low} to {high}"
-            )
+    method = _method(values)
+    _check_bounds(values, method)
     is_adaptive = values.get("adaptive", True)
     if not isinstance(is_adaptive, bool):
         raise ConfigError(f"speculative_config's adaptive is {is_adaptive!r}: needs true or false")
@@ -85,7 +90,60 @@ def parse_speculation(options: EngineOptions) -> Speculation | None:
             f"speculative_config's stored_tokens is {stored}: needs 0, or {MIN_STORED} at least"
         )
     n_tokens = values.get("num_speculative_tokens", DEFAULT_TOKENS[method])
-    return Speculation(method, n_tokens, shortest, longest, stored, is_adaptive)
+    n_least = values.get("num_speculative_tokens_min", 0)
+    if n_least > n_tokens:
+        raise ConfigError(
+            f"num_speculative_tokens_min {n_least} is more than num_speculative_tokens {n_tokens}"
+        )
+    return Speculation(
+        method,
+        n_tokens,
+        shortest,
+        longest,
+        stored,
+        is_adaptive,
+        n_least,
+        values["model"] if method == DRAFT_MODEL else None,
+        values.get("max_model_len"),
+    )
+
+
+def _method(values: Mapping[str, Any]) -> str:
+    """What ``method`` says, or ``model`` where that is missing."""
+    model = values.get("model")
+    if model is not None and not isinstance(model, str):
+        raise ConfigError(f"speculative_config's model is {model!r}: needs a file or folder")
+    is_draft = model is not None and model not in OLD_MODELS
+    method: str = values.get("method", DRAFT_MODEL if is_draft else "ngram")
+    if method not in METHODS:
+        raise ConfigError(
+            f"speculative_config's method {method!r} is not there: use one of {', '.join(METHODS)}"
+        )
+    if is_draft != (method == DRAFT_MODEL):
+        raise ConfigError(
+            f"speculative_config's method {method} "
+            + (
+                f"has no model: leave {model!r} out"
+                if is_draft
+                else "needs model: a file or folder"
+            )
+        )
+    strange = OF_LOOKUPS if is_draft else OF_DRAFT_MODELS[1:]
+    if found := [name for name in strange if name in values]:
+        raise ConfigError(f"speculative_config's method {method} has no {', '.join(found)}")
+    return method
+
+
+def _check_bounds(values: Mapping[str, Any], method: str) -> None:
+    """Of numbers."""
+    for name, (low, high) in BOUNDS.items():
+        if name == "num_speculative_tokens" and method == DRAFT_MODEL:
+            high = MAX_DRAFTS
+        value = values.get(name, low)
+        if type(value) is not int or not low <= value <= high:
+            raise ConfigError(
+                f"speculative_config's {name} is {value!r}: needs a number from {low} to {high}"
+            )
 
 
 def _lengths(method: str, values: Mapping[str, Any]) -> tuple[int, int]:
@@ -103,22 +161,24 @@ def _old(options: EngineOptions) -> dict[str, Any]:
     """Of the options that vLLM had before."""
     model = options.speculative_model
     values = {
-        "method": model,
+        "model": model,
         "num_speculative_tokens": options.num_speculative_tokens,
         "prompt_lookup_min": options.ngram_prompt_lookup_min,
         "prompt_lookup_max": options.ngram_prompt_lookup_max,
+        "num_speculative_tokens_min": options.num_speculative_tokens_min,
+        "max_model_len": options.speculative_max_model_len,
     }
     given = {name: value for name, value in values.items() if value is not None}
     if given and options.speculative_config is not None:
         raise ConfigError(
-            "speculative_config says it all: leave out speculative_model, num_speculative_tokens "
-            "and ngram_prompt_lookup_*"
+            "speculative_config says it all: leave out speculative_model, num_speculative_tokens, "
+            "speculative_max_model_len and ngram_prompt_lookup_*"
         )
     if given and model is None:
-        raise ConfigError(f"{next(iter(given))} needs --speculative-model [ngram]")
-    if model is not None and model not in OLD_MODELS:
-        raise ConfigError(f"speculative_model {model!r}: draft models are not there; use [ngram]")
-    return {**given, "method": "ngram"} if given else {}
+        raise ConfigError(
+            f"{next(iter(given))} needs --speculative-model: [ngram], or a file or folder"
+        )
+    return given
 
 
 def _json(text: str | None) -> dict[str, Any]:

@@ -120,6 +120,8 @@ class EngineStats(msgspec.Struct, frozen=True, tag="stats"):
     """These tokens."""
     n_accepted: int = 0
     """Those of them that the target drew itself."""
+    draft_seconds: float = 0.0
+    """That a draft program took."""
 
 
 class StepEvents(msgspec.Struct, frozen=True, tag="events"):

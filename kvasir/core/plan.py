@@ -148,6 +148,10 @@ class StepPlan(msgspec.Struct, frozen=True, tag="step_plan"):
     saves: tuple[Transfer, ...] = ()
     """Blocks whose contents are kept under a name, before they are another's."""
     loads: tuple[Transfer, ...] = ()
+    follows: tuple[Row, ...] | None = None
+    """What the draft program takes in behind the rows, before it drafts: of a slot that has a row
+    any tokens up to the end of that one, where nothing is drawn; of a row that asks for drafts all
+    that its entries lack. None: the tokens of the rows themselves."""
 
     @property
     def n_tokens(self) -> int:
@@ -196,3 +200,5 @@ class StepResult(msgspec.Struct, frozen=True):
     vectors: tuple[bytes, ...] = ()
     """By the rows that end a pooled prompt, in their order: f32 [hidden size], little-endian; empty
     where it is not finite."""
+    draft_seconds: float = 0.0
+    """Of ``seconds``, what the draft program took."""

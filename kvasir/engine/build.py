@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import resolve
 from kvasir.config.resolved import EngineConfig, ModelFacts
+from kvasir.config.speculation import parse_speculation
+from kvasir.core.errors import ModelError
 from kvasir.core.messages import Ready
 from kvasir.engine.engine import Engine
 from kvasir.engine.keys import key_root
-from kvasir.exec.backend import Wishes
+from kvasir.exec.backend import Backend, Wishes
 from kvasir.exec.backends import backend_of
 from kvasir.exec.base import Executor
 from kvasir.exec.disk.directory import Limits
@@ -19,10 +21,12 @@ from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.disk.store import DiskStore
 from kvasir.grammar.masks import GrammarMasks, grammar_masks
 from kvasir.ir.numerics import MAX_ACT_BLOCK
+from kvasir.models.draft import as_draft
 from kvasir.models.loaded import LoadedModel
 from kvasir.sampling.masks import Masks
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Proposer
+from kvasir.speculate.executor import EVIDENCE, ExecutorProposer
 from kvasir.speculate.lookup import Lookup
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
@@ -75,8 +79,9 @@ def build_engine(
     """
     backend = backend_of(options.executor)
     model = loaded or backend.open(options.model)
-    config = resolve_options(options, backend.facts(model), max_draft_tokens)
-    built = backend.build(model, config, Wishes(hashes, act_block))
+    draft, draft_facts = open_draft(options, backend)
+    config = resolve_options(options, backend.facts(model), max_draft_tokens, draft_facts)
+    built = backend.build(model, config, Wishes(hashes, act_block), draft)
     costs = CostModel()
     if built.program is not None:
         costs = CostModel(prior_costs(built.program, config.executor.threads))
@@ -87,8 +92,7 @@ def build_engine(
     if config.disk is not None:
         limits = Limits(config.disk.n_bytes, block_sizes(executor))
         disk = DiskStore(config.disk.path, limits)
-    if asked := config.speculation:
-        proposer = proposer or Lookup(asked.min_match, asked.max_match, asked.n_stored)
+    proposer = proposer or proposer_of(config)
     scheduler = Scheduler(config.scheduler, proposer, root, costs, disk=disk)
     grammars = grammar_masks(options.model, config.sizes.vocab_size)
     engine = Engine(
@@ -104,10 +108,44 @@ def build_engine(
 
 
 def resolve_options(
-    options: EngineOptions, facts: ModelFacts, max_draft_tokens: int = 0
+    options: EngineOptions,
+    facts: ModelFacts,
+    max_draft_tokens: int = 0,
+    draft: ModelFacts | None = None,
 ) -> EngineConfig:
     """What ``options`` come to on this machine, in this environment. Raises ConfigError."""
     backend = backend_of(options.executor)
     return resolve(
-        options, facts, backend.probe(), backend.settings, max_draft_tokens=max_draft_tokens
+        options,
+        facts,
+        backend.probe(),
+        backend.settings,
+        draft=draft,
+        max_draft_tokens=max_draft_tokens,
     )
+
+
+def open_draft(
+    options: EngineOptions, backend: Backend
+) -> tuple[LoadedModel | None, ModelFacts | None]:
+    """The draft model that ``options`` name, and what planning needs to know of it. Raises
+    ModelError and ConfigError."""
+    asked = parse_speculation(options)
+    if asked is None or asked.model is None:
+        return None, None
+    try:
+        model = backend.open(asked.model)
+        model = None if model is None else as_draft(model)
+        return model, backend.facts(model)
+    except ModelError as error:
+        raise ModelError(f"speculative_config's model: {error.message}", code=error.code) from None
+
+
+def proposer_of(config: EngineConfig) -> Proposer | None:
+    """None: nobody asks for drafts."""
+    asked = config.speculation
+    if asked is None:
+        return None
+    if config.draft is not None:
+        return ExecutorProposer(config.draft.max_model_len, EVIDENCE)
+    return Lookup(asked.min_match, asked.max_match, asked.n_stored)

@@ -14,11 +14,12 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import Settings
 from kvasir.config.resolved import EngineConfig, ExecutorConfig, ModelFacts, PythonConfig
 from kvasir.exec.base import Executor
-from kvasir.ir.bundle import Bundle
+from kvasir.ir.bundle import DRAFT, Bundle, with_draft
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
 from kvasir.models import build_program, ignorable
+from kvasir.models.draft import build_draft
 from kvasir.models.loaded import LoadedModel, load_model, model_facts
 from kvasir.models.rope import rope_digest
 from kvasir.models.tower_programs import build_tower
@@ -71,7 +72,15 @@ class Backend(Protocol):
         """What the executor will run with; adds to the reasons. Raises ConfigError."""
         ...
 
-    def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built: ...
+    def build(
+        self,
+        model: LoadedModel | None,
+        config: EngineConfig,
+        wishes: Wishes,
+        draft: LoadedModel | None = None,
+    ) -> Built:
+        """``draft``: the model that drafts, where the config has one."""
+        ...
 
 
 def python_settings(
@@ -124,11 +133,12 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         return lowered(raw), binding
 
     def _lowered(
-        self, config: EngineConfig, binding: Binding, act_block: int, kv_dtype: str
+        self, config: EngineConfig, binding: Binding, act_block: int, kv_dtype: str, dtype: str = ""
     ) -> Callable[[Program], Program]:
+        """``dtype``: the model's, unless it is another's."""
         return partial(
             self.passes,
-            dtype=config.model.dtype,
+            dtype=dtype or config.model.dtype,
             formats=binding.formats(),
             act_block=act_block,
             kv_dtype=kv_dtype,
@@ -147,15 +157,42 @@ class ProgramBackend(msgspec.Struct, frozen=True):
         tower = raw.map(self._lowered(config, binding, act_block, "f32"))
         return replace(bundle, tower=tower), binding
 
-    def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built:
+    def _with_draft(
+        self,
+        bundle: Bundle,
+        binding: Binding,
+        draft: LoadedModel | None,
+        config: EngineConfig,
+        act_block: int,
+    ) -> tuple[Bundle, Binding]:
+        """``bundle`` with the program of a draft model, in its own arithmetic, and the weights of
+        both."""
+        if draft is None or config.draft is None:
+            return bundle, binding
+        raw, own = build_draft(draft, config.sizes.max_model_len)
+        kind, dtype = config.kv.kind.short, config.draft.dtype
+        lowered = self._lowered(config, own, act_block, kind, dtype)(raw)
+        joined = with_draft(bundle, lowered)
+        return joined, replace(binding, others=(own.named(f"{DRAFT}."),))
+
+    def build(
+        self,
+        model: LoadedModel | None,
+        config: EngineConfig,
+        wishes: Wishes,
+        draft: LoadedModel | None = None,
+    ) -> Built:
         model = self._some(model)
         program, binding = self.program(model, config, wishes.act_block)
         bundle, more = self._with_tower(with_pool(program), model, config, wishes.act_block)
         binding = replace(binding, weights={**binding.weights, **more.weights})
+        bundle, binding = self._with_draft(bundle, binding, draft, config, wishes.act_block)
         executor = self.make(bundle, binding, config, wishes)
-        weights = model.source.content_hash if config.disk else model.source.stamp_hash
-        model.source.check_unchanged()
-        model.source.release()
+        sources = [each.source for each in (model, draft) if each is not None]
+        weights = "+".join(x.content_hash if config.disk else x.stamp_hash for x in sources)
+        for source in sources:
+            source.check_unchanged()
+            source.release()
         return Built(
             executor,
             self._numerics_id(config, wishes.act_block),

@@ -44,6 +44,7 @@ def check_plan(
         _check_drafts(row)
         for blocks, one in zip(tables[row.slot], sizes.groups, strict=True):
             _check_table(row, blocks, one, sizes.block_size)
+    _check_follows(plan, sizes)
     for i in range(len(sizes.groups)):
         _check_owners(plan, sizes.block_size, {slot: x[i] for slot, x in tables.items()})
 
@@ -108,6 +109,25 @@ def _check_drafts(row: Row) -> None:
         ),
         f"{row.n_drafts} drafts after {row}",
     )
+
+
+def _check_follows(plan: StepPlan, sizes: EngineSizes) -> None:
+    """No more than a step has, of rows of the plan, and whole where something is drafted."""
+    if plan.follows is None:
+        return
+    ends = {row.slot: row.start + len(row.tokens) for row in plan.rows}
+    followed = {row.slot: row.start + len(row.tokens) for row in plan.follows}
+    n_tokens = sum(len(row.tokens) for row in plan.follows)
+    need(n_tokens <= sizes.max_num_batched_tokens, f"a draft program takes in {n_tokens} tokens")
+    need(len(followed) == len(plan.follows), f"a slot is followed twice: {plan.follows}")
+    for row in plan.follows:
+        is_plain = row.tokens and row.start >= 0 and not (row.parents or row.n_drafts)
+        need(bool(is_plain), f"{row} is followed")
+        end = ends.get(row.slot, -1)
+        need(followed[row.slot] <= end, f"slot {row.slot} is followed beyond {end}")
+    for row in plan.rows:
+        is_whole = not row.n_drafts or followed.get(row.slot, ends[row.slot]) == ends[row.slot]
+        need(is_whole, f"slot {row.slot} drafts behind {followed.get(row.slot)} of its tokens")
 
 
 def _check_table(row: Row, blocks: tuple[int, ...], group: KVGroup, block_size: int) -> None:

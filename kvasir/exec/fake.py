@@ -24,7 +24,7 @@ from kvasir.exec.drafting import DraftRow, drafts_of
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import PlainMasks
 from kvasir.exec.pooling import PooledSlots, StepPool
-from kvasir.exec.rows import LogitRow, depths, logit_rows, with_ids
+from kvasir.exec.rows import LogitRow, depths, followed_rows, logit_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
 from kvasir.sampling.masks import Bits
@@ -183,6 +183,8 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         return tuple(self._floats(sums[slot], VECTOR_SIZE).tobytes() for slot, _ in step.ended)
 
     def _draft(self, plan: StepPlan, outputs: Sequence[RowOutput]) -> tuple[tuple[int, ...], ...]:
+        for row in followed_rows(plan, self._drawn) if self._misses is not None else ():
+            self._write(row, self.tables.of(row.slot, row.end), row.tokens, program=1)
         if not any(row.n_drafts for row in plan.rows):
             return ()
         need(self._misses is not None, "a row asks for drafts, and there is no draft program")
@@ -244,8 +246,6 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         tokens = self._drawn.ids(row.tokens)
         seen = self._write(row, tables, tokens)
         all_seen += seen
-        if self._misses is not None:
-            self._write(row, tables, tokens, program=1)
         return [
             self._sample(item, seen[item.token], None if self.masks is None else self.masks.wait(i))
             for item, i in zip(logit_rows(row), wanted, strict=False)

@@ -19,6 +19,8 @@ FAKE_FACTS = ModelFacts(
     kv_vectors_per_token=2,
     vectors=VectorFacts(VECTOR_SIZE),
 )
+MISSES = 4
+"""Its draft sees one in so many contexts wrongly."""
 
 
 class FakeBackend:
@@ -33,5 +35,12 @@ class FakeBackend:
     def facts(self, model: LoadedModel | None) -> ModelFacts:
         return FAKE_FACTS
 
-    def build(self, model: LoadedModel | None, config: EngineConfig, wishes: Wishes) -> Built:
-        return Built(FakeExecutor(config.sizes), "fake", "fake", "")
+    def build(
+        self,
+        model: LoadedModel | None,
+        config: EngineConfig,
+        wishes: Wishes,
+        draft: LoadedModel | None = None,
+    ) -> Built:
+        misses = None if config.draft is None else MISSES
+        return Built(FakeExecutor(config.sizes, misses=misses), "fake", "fake", "")

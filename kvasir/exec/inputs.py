@@ -66,7 +66,8 @@ class StepArrays:
             self.arrays["taken"] = np.zeros((s, most), i32)
         self._max_drafts = max_drafts
         if max_drafts:
-            self.arrays["n_drafts"] = np.zeros(s, i32)
+            lengths = {"n_drafts": s, "follow_begin": s + 1, "follow_start": s, "follow_tokens": t}
+            self.arrays |= {name: np.zeros(n, i32) for name, n in lengths.items()}
             self.arrays["drafts"] = np.zeros((s, max_drafts), i32)
         self._written = [0] * s
         """Per sequence the version of its tables: unchanged ones are not written again."""
@@ -99,6 +100,7 @@ class StepArrays:
             self._set("ends", [row.end for row in rows for _ in row.tokens])
         if self._max_drafts:
             self._set("n_drafts", [row.n_drafts for row in rows])
+            self._write_follows(plan)
         if self._states.most:
             self._write_states(plan)
         self._write_tables(rows, tables)
@@ -123,6 +125,18 @@ class StepArrays:
         self._set("slots", [row.slot for row in plan.rows])
         for s, one in enumerate(taken):
             self.arrays["taken"][s, : len(one.path)] = one.path
+
+    def _write_follows(self, plan: StepPlan) -> None:
+        """By the rows of their slots; -1 in front: the rows themselves."""
+        if plan.follows is None:
+            self._set("follow_begin", (-1,))
+            return
+        follows = {row.slot: row for row in plan.follows}
+        found = [follows.get(row.slot) for row in plan.rows]
+        tokens = [() if row is None else row.tokens for row in found]
+        self._set("follow_begin", [0, *accumulate(map(len, tokens))])
+        self._set("follow_start", [0 if row is None else row.start for row in found])
+        self._set("follow_tokens", [token for own in tokens for token in own])
 
     def _write_tables(self, rows: Sequence[Row], tables: SlotTables) -> None:
         written, versions = self._written, tables.versions

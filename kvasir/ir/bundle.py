@@ -136,6 +136,10 @@ class Bundle(msgspec.Struct, frozen=True):
         inputs = {name for program in self.programs.values() for name in program.inputs}
         return tuple(x for p in self.programs.values() for x in p.outputs if x in inputs)
 
+    def read_by(self, name: str) -> tuple[str, ...]:
+        """The exports among the inputs of a program."""
+        return tuple(x for x in self.exports if x in self.programs[name].inputs)
+
     @property
     def kv(self) -> tuple[KVSpec, ...]:
         return tuple(spec for program in self.programs.values() for spec in program.kv)
@@ -181,6 +185,15 @@ def bundle(target: Program, *, shared: Collection[str] = (), **others: Program) 
         kept = {*shared, *(x for x in program.inputs if x in given)}
         programs[name] = _Renaming(f"{name}.", n_layers, kept).of(program)
     return of_programs(programs)
+
+
+def with_draft(beside: Bundle, draft: Program) -> Bundle:
+    """``beside`` and a draft program with names and KV layers of its own, all behind the target:
+    what a draft leaves of the arena nobody reads."""
+    joined = bundle(beside.target, draft=draft)
+    others = {name: x for name, x in beside.programs.items() if name != TARGET}
+    programs = {TARGET: beside.target, **others, DRAFT: joined.programs[DRAFT]}
+    return replace(beside, programs=MappingProxyType(programs))
 
 
 def verify_bundle(bundle: Bundle, stage: str) -> None:
@@ -258,8 +271,9 @@ class _Renaming(msgspec.Struct, frozen=True):
         attrs: dict[str, Attr] = dict(op.attrs)
         if "layer" in attrs:
             attrs["layer"] = op.integer("layer") + self.first_layer
-        if "table" in attrs:
-            attrs["table"] = self._name(op.word("table"))
+        for table in ("table", "q_table"):
+            if table in attrs:
+                attrs[table] = self._name(op.word(table))
         ins, outs, weights = map(self._names, (op.ins, op.outs, op.weights))
         return Op(op.kind, ins, outs, weights, freeze(attrs))
 

@@ -105,9 +105,10 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
 
 def _taps(source: ModelSource, chosen: Chosen) -> tuple[int, ...]:
     """Layers of a tower whose rows are added behind early ones of the model."""
-    spec = chosen.fields.family.tower
-    vision = Keys(source.config, f"{source.path}: config.json").table("vision_config")
-    return read_deepstack(spec, vision) if isinstance(spec, QwenTowerSpec) and vision else ()
+    spec, config = chosen.fields.family.tower, Keys(source.config, f"{source.path}: config.json")
+    if not isinstance(spec, QwenTowerSpec):
+        return ()
+    return read_deepstack(spec, config.table("vision_config") or config)
 
 
 def _longest(ropes: Mapping[str, RopeConfig], positions: int) -> int:

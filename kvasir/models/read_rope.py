@@ -158,8 +158,8 @@ class _RopeTable(msgspec.Struct, frozen=True):
         return self.keys.number(self.fields.key("query_beta"), 0.0, most=_MOST)
 
     def _axes(self) -> RopeAxes | None:
-        """None where a model reads text alone: then all axes have one position. Whether sections are
-        woven is the family's to say."""
+        """None where a model reads text alone: then all axes have one position. Whether sections
+        are woven is the family's to say."""
         name, own = "mrope_section", self.fields.family.rope_axes
         if own is None:
             return None

@@ -27,6 +27,7 @@ class Counters:
     n_drafts: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
+    draft_seconds: float = 0.0
 
     def ran(self, seconds: float, n_forced: int) -> None:
         """A step, in which so many tokens were forced."""

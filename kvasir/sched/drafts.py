@@ -11,13 +11,14 @@ from msgspec import structs
 from kvasir.config.resolved import SchedulerConfig
 from kvasir.core.drawn import Drawn
 from kvasir.core.errors import ConfigError, KvasirError
-from kvasir.core.plan import MAX_DRAFTS, Move, Row, StepPlan, StepResult
+from kvasir.core.plan import MAX_DRAFTS, Copy, Move, Row, StepPlan, StepResult, Transfer
 from kvasir.sched.counters import Counters
+from kvasir.sched.following import Following
 from kvasir.sched.making import Making
 from kvasir.sched.request import Request
 from kvasir.sched.rows import accepted, draft_row, is_draft
 from kvasir.speculate.base import Draft, Proposer
-from kvasir.speculate.controller import Controller
+from kvasir.speculate.controller import Ask, Controller
 from kvasir.timing.cost import CostModel, Load
 
 MIN_OUTPUTS = 2
@@ -46,7 +47,15 @@ class Drafts:
                 f"rejected drafts back, keep the inputs of {kept}: draft fewer"
             )
         self._proposer = proposer if self._max_tokens else None
-        self._controller = Controller(is_adaptive=config.adapts_drafts)
+        self._controller = Controller(
+            is_adaptive=config.adapts_drafts,
+            n_least=config.min_draft_tokens,
+            draft_share=config.draft_share,
+        )
+        self._following: Following | None = None
+        if config.lazy_drafts:
+            sizes = config.sizes
+            self._following = Following(sizes.block_size, sizes.max_num_batched_tokens)
         self._costs = costs
         self._counters = counters
         self._running: dict[Request, Draft] = {}
@@ -59,10 +68,12 @@ class Drafts:
             return {}
         able = [x for x in ready if x.max_outputs - x.n_drawn >= MIN_OUTPUTS and not x.is_behind]
         drafts = self._proposer.propose(able, self._max_tokens) if able else ()
+        seconds = self._costs.costs.entry * sum([x.n_known for x in ready])
         if any([draft.evidence for draft in drafts]):
-            seconds = self._costs.costs.entry * sum([x.n_known for x in ready])
             n_others = len(ready) - len(able)
             drafts = self._controller.chosen(able, drafts, n_others, seconds)
+        if any([draft.n_asked for draft in drafts]):
+            drafts = self._asking(able, drafts, len(ready), seconds)
         found = zip(able, drafts, strict=True)
         return {x: draft for x, draft in found if draft.tokens or draft.n_asked}
 
@@ -72,22 +83,49 @@ class Drafts:
         draft = draft.head(max(0, min(n_spare, self._max_tokens, room)))
         n_left = request.max_outputs - request.n_drawn - 1
         draft = draft if draft.parents else draft.head(n_left)
-        n_asked = min(draft.n_asked, MAX_DRAFTS, room - len(draft.tokens), n_left - 1)
         if self._has_states and draft.n_asked:
             raise KvasirError("the executor is asked for drafts over states, which none makes")
+        if not draft.n_asked:
+            return draft
+        n_asked = min(self._most_asked(request, draft), room - len(draft.tokens))
+        return replace(draft, n_asked=max(0, n_asked))
+
+    def _most_asked(self, request: Request, draft: Draft) -> int:
+        """Tokens that can be asked for behind those of ``draft``, blocks aside."""
         if request.params.constraint:  # nobody makes masks for what the executor alone knows
-            n_asked = 0
-        return replace(draft, n_asked=max(0, n_asked)) if draft.n_asked else draft
+            return 0
+        n_left = request.max_outputs - request.n_drawn - 2
+        room = self._max_model_len - request.n_known - len(draft.tokens)
+        return max(0, min(draft.n_asked, MAX_DRAFTS, room, n_left))
+
+    def _asking(
+        self, able: Sequence[Request], drafts: Sequence[Draft], n_ready: int, seconds: float
+    ) -> list[Draft]:
+        """With as many tokens asked for as pays. What some lack comes in chunks."""
+        most_asked = map(self._most_asked, able, drafts)
+        asks = [
+            Ask(x, most, draft.evidence, self._lag(x), x.max_outputs - x.n_drawn)
+            for x, draft, most in zip(able, drafts, most_asked, strict=True)
+        ]
+        counts = self._controller.asked(asks, n_ready - len(able), seconds)
+        return [replace(x, n_asked=n) for x, n in zip(drafts, counts, strict=True)]
+
+    def _lag(self, request: Request) -> int:
+        return 0 if self._following is None else self._following.lag(request)
 
     def rows(
         self, n_spare: int, ready: Sequence[Request], drafts: Mapping[Request, Draft]
     ) -> dict[Request, Row]:
         """Of those whose drafts fit; ``n_spare``: tokens of the budget that are left for them."""
         rows: dict[Request, Row] = {}
+        if self._following is not None:
+            self._following.begin(self._controller.chunk(len(ready)))
         for request in ready if drafts else ():
             if request not in drafts:
                 continue
             draft = self.fitting(request, drafts[request], n_spare)
+            if self._following is not None and (draft.tokens or draft.n_asked):
+                draft = self._following.follow(request, draft)
             if draft.tokens or draft.n_asked:
                 n_spare -= len(draft.tokens)
                 request.table.grow(request.n_known + len(draft.tokens) + draft.n_asked)
@@ -110,6 +148,14 @@ class Drafts:
             request.moves.clear()
         return moves
 
+    def take_follows(
+        self, making: Making, copies: Sequence[Copy], loads: Sequence[Transfer]
+    ) -> tuple[Row, ...] | None:
+        """Of the plan of ``making``."""
+        if self._following is None:
+            return None
+        return self._following.take(making.owners, making.rows, copies, loads)
+
     def ran(self, plan: StepPlan, owners: Sequence[Request], result: StepResult) -> None:
         """A plan is committed: what the executor drafted has ids from now on."""
         if self._proposer is None:
@@ -117,6 +163,10 @@ class Drafts:
         if not result.drafts and any(row.n_drafts for row in plan.rows):
             raise KvasirError("rows ask for drafts, and the executor has no draft program")
         self._drawn = Drawn.by(plan, result.outputs, result.drafts)
+        if self._following is not None:
+            for request, row in zip(owners, plan.rows, strict=True):
+                if is_draft(row):
+                    self._following.settled(request, row.n_drafts)
         for request, row, drafts in zip(owners, plan.rows, result.drafts, strict=False):
             n_known = len(request.tokens) if is_draft(row) else row.end - row.n_drafts + 1
             if drafts and n_known >= request.executor_draft[0]:
@@ -128,12 +178,18 @@ class Drafts:
         if self._proposer is not None:
             self._running.pop(request, None)
             self._proposer.ended(request)
+            if self._following is not None:
+                self._following.ended(request)
             self._controller.ended(request)
 
     def landed(self, plan: StepPlan, making: Making, result: StepResult) -> tuple[Load, float]:
         """A plan has run. What it would have been without its drafts, for who foretells steps, and
         how long it would have taken: drafted tokens cost less than those of prompts."""
         load, seconds, n_drafted = making.load, result.seconds, making.n_drafted
+        if result.draft_seconds:
+            seconds -= result.draft_seconds
+            self._counters.draft_seconds += result.draft_seconds
+            self._controller.drafted(draft_passes(plan), result.draft_seconds)
         if self._running:
             self._learn(plan, making.owners, result)
         if self._proposer is None or not seconds or load.tokens - n_drafted > load.rows:
@@ -157,6 +213,15 @@ class Drafts:
             self._counters.n_drafts += 1
             self._counters.n_drafted += len(row.tokens) - 1
             self._counters.n_accepted += n_drawn
+
+
+def draft_passes(plan: StepPlan) -> list[int]:
+    """Tokens of each pass of a draft program in a step."""
+    rows = plan.rows if plan.follows is None else plan.follows
+    asked = [row.n_drafts for row in plan.rows if row.n_drafts]
+    passes = [sum([len(row.tokens) for row in rows])]
+    passes += [sum([n > j for n in asked]) for j in range(max(asked, default=0))]
+    return [n for n in passes if n]
 
 
 def can_name(request: Request, draft: Draft) -> bool:

@@ -281,6 +281,7 @@ class Scheduler:
             copies=copies,
             saves=saves,
             loads=loads,
+            follows=self._drafts.take_follows(making, copies, loads),
         )
         self._uncommitted.clear()
         self._n_plans += 1

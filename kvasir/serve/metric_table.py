@@ -131,6 +131,10 @@ ENGINE: tuple[Row[EngineStats], ...] = (
         _same_counter("spec_decode_num_accepted_tokens", "Drafted tokens that were drawn."),
         lambda s: s.n_accepted,
     ),
+    (
+        _counter("spec_decode_draft_seconds", "Time that a draft model took."),
+        lambda s: s.draft_seconds,
+    ),
     (_counter("step_seconds", "Time inside the executor."), lambda s: s.step_seconds),
 )
 """Read from the engine's last message."""

@@ -26,6 +26,7 @@ COUNTERS = (
     "n_drafts",
     "n_drafted",
     "n_accepted",
+    "draft_seconds",
 )
 DISK_COUNTERS = ("n_stored", "n_loaded", "n_dropped", "n_damaged", "n_hit")
 

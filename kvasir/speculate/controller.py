@@ -8,11 +8,28 @@ from typing import NamedTuple
 
 from kvasir.speculate.base import Draft, Known
 from kvasir.speculate.curve import Curve
+from kvasir.speculate.passes import Chains, PassCosts
 from kvasir.speculate.survival import Survival
 
 STALL_SECONDS = 2e-4
 """That a step waits when it is planned behind the one before, not beside it: what follows a token
 is drafted when that is known. 6 % of a step of one token of SmolLM2, about."""
+MAX_SLOTS = 96
+"""Tokens that may be asked for in a step, of all requests: more would take longer to weigh than
+they save."""
+HORIZON = 32
+"""Tokens, at least, that an answer goes on for, as far as anybody can tell; later as many as it
+has."""
+HOPELESS = 0.7
+"""Of the best rate so far: from there on no more tokens are weighed. The first of many streams pay
+for the passes of all."""
+PROBES = 4, 128
+"""Steps in a row that are drafted for before one is not, so that what they take without is known:
+at first, and, doubled each time, in the end."""
+CHUNK_SHARE = 0.5
+"""Of a step, that taking it in may add."""
+MIN_CHUNK = 16
+"""Tokens of it that are taken in whatever they take."""
 
 
 class _Slot(NamedTuple):
@@ -24,15 +41,42 @@ class _Slot(NamedTuple):
     """Index."""
 
 
+class Ask(NamedTuple):
+    """Of a request, what a draft program could be asked for."""
+
+    known: Known
+    n_most: int
+    """Tokens."""
+    evidence: int
+    lag: int
+    """Tokens that it has to take in first."""
+    n_left: int
+    """Outputs that the request may still have."""
+
+    @property
+    def horizon(self) -> int:
+        """Tokens within which it must pay to take in what the draft program lacks."""
+        n_outputs = len(self.known.tokens) - self.known.n_prompt
+        return min(self.n_left, max(HORIZON, n_outputs))
+
+
 class Controller:
     """Learns what drafts bring and what steps cost. Drafts without evidence pass as they are, and
     where it is not adaptive, all of them. Deterministic: equal steps in equal order lead to equal
     choices."""
 
-    def __init__(self, *, is_adaptive: bool = True) -> None:
+    def __init__(
+        self, *, is_adaptive: bool = True, n_least: int = 0, draft_share: float = 0.1
+    ) -> None:
+        """``n_least``: tokens of a draft below which none is computed. ``draft_share``: of a step
+        of the target, that a pass of a draft program is expected to take."""
         self._is_adaptive = is_adaptive
+        self._n_least = n_least
         self._survival = Survival()
         self._curve = Curve()
+        self._passes = PassCosts(draft_share)
+        self._n_asked_in_a_row = 0
+        self._probe_after = PROBES[0]
 
     def chosen(
         self, requests: Sequence[Known], drafts: Sequence[Draft], n_others: int, seconds: float
@@ -42,7 +86,7 @@ class Controller:
         newest token misses the step that is planned meanwhile, unless all wait: where some have no
         draft, those of others must bring a token more."""
         if not self._is_adaptive:
-            return list(drafts)
+            return [draft.head(self._enough(len(draft.tokens))) for draft in drafts]
         slots = self._slots(requests, drafts)
         n_taken = self._n_taken(slots, len(requests) + n_others, seconds)
         gains = [0.0] * len(drafts)
@@ -56,6 +100,37 @@ class Controller:
             self._cut(known, draft, n)
             for known, draft, n in zip(requests, drafts, lengths, strict=True)
         ]
+
+    def asked(self, asks: Sequence[Ask], n_others: int, seconds: float) -> list[int]:
+        """How many tokens the draft program is asked for behind each of ``asks``, as if they were
+        verified in this step, in which ``n_others`` more have one token each and all contexts take
+        ``seconds``. What each draft step takes counts, and what has to be taken in before."""
+        if not self._is_adaptive:
+            return [self._enough(ask.n_most) for ask in asks]
+        slots = self._asked_slots(asks)
+        n_taken = self._n_asked(asks, slots, len(asks) + n_others, seconds)
+        if self._is_probe(n_taken):
+            return [0 if ask.evidence else ask.n_most for ask in asks]
+        gains, counts = [0.0] * len(asks), [0] * len(asks)
+        for survival, i in slots[:n_taken]:
+            gains[i] += survival
+            counts[i] += 1
+        if n_others or 0 in counts:
+            counts = [n if gain >= 1 else 0 for n, gain in zip(counts, gains, strict=True)]
+        for ask, n in zip(asks, counts, strict=True):
+            if ask.n_most and ask.evidence and not n:
+                self._survival.passed(ask.known.id, ask.evidence)
+        counts = [n if ask.evidence else ask.n_most for ask, n in zip(asks, counts, strict=True)]
+        return [self._enough(n) for n in counts]
+
+    def chunk(self, n_tokens: int) -> int:
+        """Tokens that the draft program takes in beside a step of ``n_tokens``, at most."""
+        room = CHUNK_SHARE * self._curve.seconds(max(1, n_tokens))
+        return max(MIN_CHUNK, self._passes.longest(room, self._curve.seconds(1))) + 2 * n_tokens
+
+    def drafted(self, passes: Sequence[int], seconds: float) -> None:
+        """PassCosts of the draft program, of so many tokens each, took ``seconds``."""
+        self._passes.observe(passes, seconds)
 
     def drew(self, known: Known, draft: Draft, n_drawn: int) -> None:
         """Of ``draft`` the target drew the first ``n_drawn`` tokens."""
@@ -92,9 +167,52 @@ class Controller:
                 best, best_rate = n, expected / took
         return best
 
+    def _enough(self, n: int) -> int:
+        return n if n >= self._n_least else 0
+
+    def _asked_slots(self, asks: Sequence[Ask]) -> list[_Slot]:
+        slots = []
+        for i, ask in enumerate(asks):
+            if ask.n_most and ask.evidence:
+                each = self._survival.of(ask.known.id, ask.evidence)
+                slots += [_Slot(each ** (j + 1), i) for j in range(ask.n_most)]
+        return sorted(slots, key=lambda slot: -slot.survival)[:MAX_SLOTS]
+
+    def _n_asked(
+        self, asks: Sequence[Ask], slots: Sequence[_Slot], alone: int, seconds: float
+    ) -> int:
+        """Of the first slots so many as make the rate highest, drafting included."""
+        chains = Chains(self._passes, self._curve.seconds(1), len(asks))
+        expected, lacking = float(alone), 0.0
+        best, best_rate = 0, alone / (self._curve.seconds(alone) + seconds)
+        for n, (survival, i) in enumerate(slots, 1):
+            if not chains.lengths[i]:
+                lacking += chains.pass_seconds(asks[i].lag) / asks[i].horizon
+            chains.add(i)
+            expected += survival
+            took = self._curve.seconds(alone + n) + seconds + STALL_SECONDS
+            rate = expected / (took + chains.seconds + lacking)
+            if rate > best_rate:
+                best, best_rate = n, rate
+            elif rate < HOPELESS * best_rate:
+                break
+        return best
+
+    def _is_probe(self, n_asked: int) -> bool:
+        """Nothing is drafted, though ``n_asked`` tokens would be."""
+        if not n_asked:
+            self._n_asked_in_a_row, self._probe_after = 0, PROBES[0]
+            return False
+        self._n_asked_in_a_row += 1
+        if self._n_asked_in_a_row <= self._probe_after:
+            return False
+        self._n_asked_in_a_row, self._probe_after = 0, min(2 * self._probe_after, PROBES[1])
+        return True
+
     def _cut(self, known: Known, draft: Draft, n: int) -> Draft:
         if not draft.evidence:
             return draft
-        if not n:
+        n = self._enough(n)
+        if not n and draft.tokens:
             self._survival.passed(known.id, draft.evidence)
         return draft.head(n)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from kvasir.speculate.base import Draft, Known, Proposer
+
+EVIDENCE = 4
+"""Of all that a draft model drafts: how often it is right is learned of it as a whole, and by
+request."""
 
 
 class ExecutorProposer(Proposer):
     """Each step verifies what the one before drafted and asks for as much again."""
 
+    def __init__(self, max_tokens: int = sys.maxsize, evidence: int = 0) -> None:
+        """``max_tokens``: of a request, behind which nothing is drafted."""
+        self._max_tokens = max_tokens
+        self._evidence = evidence
+
     def propose(self, requests: Sequence[Known], k: int) -> list[Draft]:
-        return [Draft(tuple(known.drafted[:k]), n_asked=k) for known in requests]
+        return [self._draft(known, k) for known in requests]
+
+    def _draft(self, known: Known, k: int) -> Draft:
+        tokens = tuple(known.drafted[:k])
+        # one may still be drawn, and one is drawn behind all that are right
+        room = self._max_tokens - len(known.tokens) - len(tokens) - 2
+        return Draft(tokens, n_asked=max(0, min(k, room)), evidence=self._evidence)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kvasir.core.errors import ModelError
 from kvasir.formats.decode import Floats, bytes_of
@@ -50,14 +51,27 @@ class Binding(msgspec.Struct, frozen=True):
     weights: Mapping[str, BoundWeight]
     source: ModelSource | None = None
     """None for weights that no file holds."""
+    others: tuple[Binding, ...] = ()
+    """Of programs beside it, whose weights are of models of their own."""
+
+    @property
+    def parts(self) -> tuple[Binding, ...]:
+        """Each of one model."""
+        return (self, *self.others)
 
     def __getitem__(self, name: str) -> BoundWeight:
-        return self.weights[name]
+        own = next((part.weights for part in self.parts if name in part.weights), self.weights)
+        return own[name]
 
     def release(self) -> None:
         """Give back the memory of tensor data that was read."""
-        if self.source is not None:
-            self.source.release()
+        for part in self.parts:
+            if part.source is not None:
+                part.source.release()
+
+    def named(self, prefix: str) -> Binding:
+        """With ``prefix`` in front of the names."""
+        return replace(self, weights={prefix + name: x for name, x in self.weights.items()})
 
     def formats(self) -> dict[str, str]:
         """File format of each weight, as ``place_weights`` wants it."""

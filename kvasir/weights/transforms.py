@@ -190,8 +190,8 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
 
 
 def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
-    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix; or over
-    those of several frames [outputs, channels, frames, patch, patch]."""
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix; or
+    over those of several frames [outputs, channels, frames, patch, patch]."""
     return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
 
 

@@ -195,17 +195,28 @@ void pool_with(BoundProgram& self, nb::object pool) {
   self.owners.push_back(pool);
 }
 
-void draft_with(BoundProgram& self, nb::object draft, Ints n_drafts, Ints drafts,
-                const std::vector<int32_t>& exports) {
-  const int64_t seqs = self.program->arrays().max_seqs;
-  if (int64_t(n_drafts.size()) < seqs || drafts.ndim() != 2 || int64_t(drafts.shape(0)) < seqs)
-    throw std::invalid_argument("drafts need [sequences] and [sequences, drafts]");
+void draft_with(BoundProgram& self, nb::object draft, nb::dict arrays, const std::vector<int32_t>& exports) {
+  const StepArrays& own = self.program->arrays();
+  const auto ints = [&](const char* name, int64_t least) {
+    const Ints found = nb::cast<Ints>(arrays[name], false);
+    if (int64_t(found.size()) < least) throw std::invalid_argument(std::string(name) + " is too short");
+    return found;
+  };
+  const Ints drafts = ints("drafts", own.max_seqs), tokens = ints("follow_tokens", 1);
+  if (drafts.ndim() != 2 || int64_t(drafts.shape(0)) < own.max_seqs)
+    throw std::invalid_argument("drafts need [sequences, drafts]");
+  const DraftArrays a{ints("n_drafts", own.max_seqs).data(),
+                      drafts.data(),
+                      int64_t(drafts.shape(1)),
+                      ints("follow_begin", own.max_seqs + 1).data(),
+                      ints("follow_start", own.max_seqs).data(),
+                      tokens.data(),
+                      int64_t(tokens.size())};
   std::vector<Export> found;
   for (const int32_t buffer : exports) found.push_back(self.program->exported(buffer));
-  self.drafter = std::make_unique<Drafter>(
-      *self.program, *nb::cast<BoundProgram&>(draft).program,
-      DraftArrays{n_drafts.data(), drafts.data(), int64_t(drafts.shape(1))}, std::move(found));
-  for (nb::object owner : {draft, nb::cast(n_drafts), nb::cast(drafts)}) self.owners.push_back(owner);
+  Program& program = *nb::cast<BoundProgram&>(draft).program;
+  self.drafter = std::make_unique<Drafter>(*self.program, program, a, std::move(found));
+  for (nb::object owner : {draft, nb::object(arrays)}) self.owners.push_back(owner);
 }
 
 Format format_named(const std::string& name) {
@@ -244,9 +255,10 @@ void bind_program(nb::module_& m) {
       .def("run", &run, nb::arg("tokens"), nb::arg("seqs"), nb::arg("logits"), nb::arg("until") = -1,
            nb::arg("seconds") = nb::none(), nb::arg("out") = nb::none(), nb::arg("masks") = nb::none(),
            nb::arg("pooled") = 0)
-      .def("draft_with", &draft_with, nb::arg("draft"), nb::arg("n_drafts"), nb::arg("drafts"),
-           nb::arg("exports"))
+      .def("draft_with", &draft_with, nb::arg("draft"), nb::arg("arrays"), nb::arg("exports"))
       .def("pool_with", &pool_with, nb::arg("pool"))
+      .def_prop_ro("draft_seconds",
+                   [](const BoundProgram& self) { return self.drafter ? self.drafter->seconds() : 0.0; })
       .def_prop_ro("phases", [](const BoundProgram& self) { return self.program->phases(); });
   m.def("pack_rows", &pack_rows, nb::arg("pool"), nb::arg("layout"), nb::arg("format"), nb::arg("rows"),
         nb::arg("N"), nb::arg("K"), nb::arg("out"), nb::arg("tile_first") = 0, nb::arg("tile_step") = 1);

@@ -1,6 +1,7 @@
 #include "program/drafter.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -14,13 +15,52 @@ Drafter::Drafter(Program& target, Program& draft, DraftArrays arrays, std::vecto
 }
 
 void Drafter::run(StepSize size) {
+  const auto began = std::chrono::steady_clock::now();
   find_chains(size);
-  draft_.run({size.tokens, size.seqs, 0}, {}, -1, nullptr, nullptr);
+  if (const int64_t n = follow(size)) draft_.run({n, size.seqs, 0}, {}, -1, nullptr, nullptr);
   for (int32_t j = 0;; j++) {
     const int64_t n = write(j, size.seqs);
-    if (n == 0) return;
+    if (n == 0) break;
     draft_.run({n, size.seqs, n}, {}, -1, nullptr, nullptr);
     read(j);
+  }
+  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+int64_t Drafter::follow(StepSize size) {
+  const int32_t *begin = drafts_.follow_begin, *start = drafts_.follow_start;
+  if (begin[0] < 0) return size.tokens;
+  if (begin[size.seqs] > drafts_.max_follows)
+    throw std::invalid_argument("a draft program takes in more tokens than a step has");
+  for (int64_t s = 0; s < size.seqs; s++) name_followed(s);
+  for (int64_t s = 0; s < size.seqs; s++) {
+    a_.seq_begin[s] = begin[s];
+    a_.seq_start[s] = start[s];
+    a_.seq_tree[s] = 0;
+    for (int32_t t = begin[s]; t < begin[s + 1]; t++) {
+      a_.tokens[t] = drafts_.follow_tokens[t];
+      a_.pos[t] = a_.store[t] = start[s] + t - begin[s];
+      a_.seq[t] = int32_t(s);
+      a_.parent[t] = -1;
+    }
+  }
+  a_.seq_begin[size.seqs] = begin[size.seqs];
+  return begin[size.seqs];
+}
+
+// Ids in the places of references: the target has them.
+void Drafter::name_followed(int64_t s) {
+  const int32_t begin = drafts_.follow_begin[s], end = drafts_.follow_begin[s + 1];
+  const int32_t own = a_.seq_begin[s] - a_.seq_start[s];  // storage index to token of the step
+  const int32_t first = drafts_.follow_start[s];
+  if (end < begin || first < 0 || own + first + end - begin > a_.seq_begin[s + 1])
+    throw std::invalid_argument("a draft program takes in tokens behind the end of their row");
+  for (int32_t t = begin; t < end; t++) {
+    const int32_t at = own + first + t - begin;
+    if (drafts_.follow_tokens[t] >= 0) continue;
+    if (at < a_.seq_begin[s])
+      throw std::invalid_argument("a draft program takes in a reference before its row");
+    drafts_.follow_tokens[t] = a_.tokens[at];
   }
 }
 

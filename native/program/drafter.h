@@ -13,6 +13,12 @@ struct DraftArrays {
   const int32_t* n_drafts;  // [S]
   int32_t* drafts;          // [S, max_drafts]; -1 from where nothing could be drawn
   int64_t max_drafts;
+  // What the draft program takes in first: of sequence s tokens [begin[s], begin[s + 1]), which lie from
+  // storage index start[s] on and end where its row does, or before. begin[0] < 0: the tokens of all rows.
+  const int32_t* follow_begin;  // [S + 1]
+  const int32_t* follow_start;  // [S]
+  int32_t* follow_tokens;       // [T]; references only in the places of the row's own
+  int64_t max_follows;
 };
 
 class Drafter {
@@ -20,8 +26,10 @@ class Drafter {
   // The draft program reads the target's arrays, which its steps overwrite, and has results of its own. Both
   // programs stay where they are.
   Drafter(Program& target, Program& draft, DraftArrays arrays, std::vector<Export> exports);
-  // All tokens of the target's step, which has run, then as many steps as rows ask for.
+  // What it is to take in of the target's step, which has run, then as many steps as rows ask for.
   void run(StepSize size);
+  // That the last run took.
+  double seconds() const { return seconds_; }
 
  private:
   // The newest token of a sequence, and what is drafted behind it.
@@ -30,15 +38,18 @@ class Drafter {
     int64_t name;  // last logit row of the sequence, by which references name its drafts
     int64_t at;    // of the exports: the row of the newest token that the target computed
     int32_t slot, n_drafts;
-    int32_t first, newest;          // tokens: the target drew the first
+    int32_t first, newest;            // tokens: the target drew the first
     int32_t position, rope_position;  // of the first
-    int64_t out_index;              // of the first
-    std::span<const int32_t> path;  // before the first
+    int64_t out_index;                // of the first
+    std::span<const int32_t> path;    // before the first
   };
 
   void find_chains(StepSize size);
   Chain chain_of(int64_t seq, int64_t first_row, int64_t end_row) const;
   int32_t next_rope_position(int32_t token) const;
+  // Of the rows of the step that takes tokens in; how many there are.
+  int64_t follow(StepSize size);
+  void name_followed(int64_t seq);
   // Of the rows of draft step j; how many there are.
   int64_t write(int32_t j, int64_t seqs);
   void write_row(Chain& chain, int32_t j, int32_t i, int32_t& path);
@@ -50,6 +61,7 @@ class Drafter {
   const DraftArrays drafts_;
   const std::vector<Export> exports_;
   std::vector<Chain> chains_;
+  double seconds_ = 0;
 };
 
 }  // namespace kvasir

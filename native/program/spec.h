@@ -133,8 +133,8 @@ struct StepArrays {
   // [T]; -1 - r - j * kMaxLogitRows: what logit row r of the previous step drew, or draft j behind it
   int32_t* tokens;
   int32_t *pos, *store, *seq, *parent;
-  int32_t* types;  // [T] kinds of tokens; null where no record embeds them
-  int32_t* ends;   // [T] where the positions end that a token sees; null where no record has_ends
+  int32_t* types;           // [T] kinds of tokens; null where no record embeds them
+  int32_t* ends;            // [T] where the positions end that a token sees; null where no record has_ends
   int32_t* rope_positions;  // [T, 3] by time, height and width; null where no record turns by them
   int32_t *seq_begin, *seq_start;
   uint8_t* seq_tree;

@@ -15,7 +15,7 @@ from kvasir.core.sizes import EngineSizes
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.reference import ReferenceExecutor, load_weights
 from tests import tiny
-from tests.draft_variants import DRAFT_VARIANTS, Counted
+from tests.draft_variants import DRAFT_VARIANTS, LAZY_VARIANTS, Counted
 from tests.exactness import Outcome, Sizes, Variant, baseline, run
 from tests.request_sets import make_requests, make_sharing_requests
 from tests.toy_bundle import WINDOW, Toy, make_toy
@@ -85,6 +85,21 @@ def test_the_reference_answers_and_drafts_the_same(toy: Toy, variant: str) -> No
         judge(counted, toy)
     assert by_native.drafts == by_reference.drafts
     assert len(by_native.drafts) > 12
+
+
+@pytest.mark.parametrize("variant", LAZY_VARIANTS[::3], ids=lambda variant: variant.name)
+def test_a_draft_that_takes_tokens_in_when_it_is_asked(
+    variant: Variant, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Native and by the reference: it lacks nothing, so that all that it drafts is drawn."""
+    toy = make_toy("equal", tmp_path_factory.mktemp("lazy"))
+    wanted = baseline(toy.native_alone, FEW, SIZES).answers
+    for make in (toy.native, toy.reference):
+        counted = Counted(make)
+        got = run(counted, FEW, SIZES, variant).answers
+        assert [got[i].tokens for i in wanted] == [answer.tokens for answer in wanted.values()]
+        judge(counted, toy)
+        assert 0 < counted.n_followed < counted.n_computed
 
 
 @pytest.fixture(scope="module", params=["bfloat16", "auto"])

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from kvasir.exec.fake import FakeExecutor
-from tests.draft_variants import DRAFT_VARIANTS, Counted
+from tests.draft_variants import DRAFT_VARIANTS, LAZY_VARIANTS, Counted
 from tests.exactness import Outcome, Sizes, Variant, baseline, run
 from tests.forms import n_of
 from tests.request_sets import make_requests, make_sharing_requests
@@ -47,3 +47,23 @@ def test_drafts_change_no_answer(
     assert (counted.n_named > 0) == variant.overlap
     if variant.n_spare_blocks is not None:
         assert outcome.stats.n_preemptions > 0
+
+
+@pytest.fixture(scope="module")
+def expected() -> Outcome:
+    return baseline(FakeExecutor, REQUESTS, SIZES[0])
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("misses", [0, 3])
+@pytest.mark.parametrize("variant", LAZY_VARIANTS, ids=lambda variant: variant.name)
+def test_a_draft_program_that_lags_behind_lacks_nothing_when_it_drafts(
+    variant: Variant, misses: int, expected: Outcome
+) -> None:
+    counted = Counted(partial(FakeExecutor, misses=misses))
+    outcome = run(counted, REQUESTS, SIZES[0], variant, expected.answers)
+    for request in REQUESTS:
+        assert outcome.answers[request.id] == expected.answers[request.id], request.params
+    share = counted.n_accepted / counted.n_verified
+    assert share == 1 if not misses else 0.2 < share < 0.8
+    assert counted.n_followed > 0

@@ -54,7 +54,7 @@ def test_serve_offers_every_option_once() -> None:
     shown = CliRunner().invoke(cli, ["serve", "--help"]).output
     for info in (*describe(EngineOptions), *describe(ServeOptions)):
         if info.name != "model":
-            assert len(re.findall(rf"\n  {info.flag}[ ,\n]", shown)) == 1, info
+            assert len(re.findall(rf"\n  (?:-\w+, )?{info.flag}[ ,\n]", shown)) == 1, info
 
 
 def test_flags_of_other_servers_are_known_and_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from kvasir.core.request import Context
 from kvasir.speculate.base import Draft
-from kvasir.speculate.controller import Controller
+from kvasir.speculate.controller import HORIZON, Ask, Controller
 from kvasir.speculate.curve import KNOTS, Curve
+from kvasir.speculate.passes import PassCosts
 from kvasir.speculate.survival import PRIOR, Survival
 
 K = 8
@@ -132,3 +133,94 @@ def test_a_curve_follows_what_it_saw() -> None:
     assert made.seconds(1) == pytest.approx(0.02)
     for n in range(1, KNOTS[-1] + 5):
         assert 0 < made.seconds(n) < 10
+
+
+def ask(request_id: int = 0, lag: int = 0) -> Ask:
+    return Ask(Asked(request_id), K, 4, lag, 1000)
+
+
+def drafting(seconds: float, step: Callable[[int], float] = flat) -> Controller:
+    """Its draft program takes ``seconds`` a token, of a step of 10 ms."""
+    made = trained(step)
+    for _ in range(40):
+        made.drafted([1, 1, 1], 3 * seconds)
+        made.drafted([64], 64 * seconds)
+    return made
+
+
+def test_a_draft_model_is_asked_for_less_the_longer_it_takes() -> None:
+    counts = [drafting(x).asked([ask()], 0, 0.0)[0] for x in (1e-5, 1e-3, 3e-3, 9e-3)]
+    assert counts[0] == K
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == 0 < counts[1]
+
+
+def test_a_draft_model_that_is_wrong_is_off_soon_and_asked_again() -> None:
+    made, asked = drafting(5e-4), Asked(0)
+    n_steps = 0
+    while n := made.asked([ask()], 0, 0.0)[0]:
+        made.drew(asked, draft().head(n), 0)
+        n_steps += 1
+    assert n_steps <= 32
+    counts = [made.asked([ask()], 0, 0.0)[0] for _ in range(3000)]
+    assert any(counts), "it may have turned good"
+
+
+def test_what_it_lacks_must_pay_too() -> None:
+    made = drafting(3e-4)
+    near, far = (made.asked([ask(lag=lag)], 0, 0.0)[0] for lag in (8, 100 * HORIZON))
+    assert far == 0 < near
+
+
+def test_steps_of_many_streams_have_no_room_for_drafts() -> None:
+    counts = drafting(1e-3, linear).asked([ask(i) for i in range(12)], 0, 0.0)
+    assert counts == [0] * 12
+
+
+def test_who_misses_a_step_must_gain_a_token() -> None:
+    made = drafting(1e-5)
+    short = Ask(Asked(0), 1, 4, 0, 1000)
+    assert made.asked([short], 0, 0.0) == [1]
+    assert made.asked([short], 2, 0.0) == [0], "others go on meanwhile"
+
+
+def test_fewer_than_a_user_wants_are_none() -> None:
+    made = Controller(is_adaptive=False, n_least=3)
+    asks = [Ask(Asked(i), n, 4, 0, 99) for i, n in enumerate((2, 3, 8))]
+    assert made.asked(asks, 0, 0.0) == [0, 3, 8]
+    drafts = [draft().head(n) for n in (2, 3)]
+    assert made.chosen([Asked(0), Asked(1)], drafts, 0, 0.0) == [draft().head(0), draft().head(3)]
+
+
+def test_passes_cost_a_share_of_a_step_before_one_was_measured() -> None:
+    made = PassCosts(0.1)
+    assert made.seconds(1, 0.02) == pytest.approx(0.002)
+    made.observe([1, 1, 4], 0.003)
+    assert 2 * made.seconds(1, 0.02) + made.seconds(4, 0.02) == pytest.approx(0.003, rel=0.1)
+    assert made.seconds(2048, 0.02) == pytest.approx(4 * made.seconds(512, 0.02))
+    assert made.longest(made.seconds(64, 0.02), 0.02) == 64
+
+
+def test_a_first_step_that_took_long_is_forgotten() -> None:
+    """What a step takes without drafts is measured now and then, however sure they seem."""
+    made, asked, counts = Controller(draft_share=0.15), Asked(0), list[int]()
+    made.decoded(1, 0.05)
+    n_verified = 0
+    for step in range(900):
+        if n_verified:
+            made.drew(asked, draft().head(n_verified), int(step % 10 == 0))
+        made.decoded(1 + n_verified, flat(1 + n_verified)) if step else None
+        n_verified = made.asked([ask()], 0, 0.0)[0]
+        if n_verified:
+            made.drafted([1] * (1 + n_verified), 0.0015 * (1 + n_verified))
+        counts.append(n_verified)
+    assert all(counts[:4]), "it seems to pay"
+    assert sum(map(bool, counts[300:])) < 60, "it does not"
+
+
+def test_a_draft_that_is_right_is_asked_for_in_nearly_every_step() -> None:
+    made = drafting(5e-4)
+    for _ in range(400):
+        made.drew(Asked(0), draft(), K)
+    counts = [made.asked([ask()], 0, 0.0)[0] for _ in range(1000)]
+    assert counts.count(K) >= 985 and 0 in counts

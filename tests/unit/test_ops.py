@@ -23,6 +23,7 @@ from tests.op_cases import (
     dequantized,
     environment,
 )
+from tests.op_expected import act_all, angles_of
 
 Expect = Callable[[OpCase], FloatArray]
 BY_NAME = {case.name: case for case in OP_CASES}
@@ -41,20 +42,6 @@ def x_of(case: OpCase, index: int = 0) -> FloatArray:
 
 def w_of(case: OpCase, index: int = 0) -> FloatArray:
     return case.weights[index][1]
-
-
-def activation(x: float, kind: str) -> float:
-    if kind == "silu":
-        return x / (1 + math.exp(-x))
-    if kind == "gelu":
-        return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
-    if kind == "relu2":
-        return x * x if x > 0 else 0.0
-    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def act_all(x: FloatArray, kind: str) -> FloatArray:
-    return np.array([activation(float(v), kind) for v in x.reshape(-1)]).reshape(x.shape)
 
 
 def rms(x: FloatArray, w: FloatArray, eps: float) -> FloatArray:
@@ -113,18 +100,9 @@ def expect_rope(case: OpCase) -> FloatArray:
 
 
 def expect_angles(case: OpCase) -> FloatArray:
-    """A pair at a time; woven ones as the released code slices them."""
-    table, at = environment().constants["rope16"], x_of(case)
-    (time, height, width), axes = case.op.attrs["sections"], [0] * 8  # type: ignore[misc]
-    if case.op.flag("woven"):
-        axes[1 : 3 * height : 3] = [1] * height
-        axes[2 : 3 * width : 3] = [2] * width
-    else:
-        axes = [0] * time + [1] * height + [2] * width
-    columns = [(i, axis) for i, axis in enumerate(axes)]
-    return np.array(
-        [[table[row[axis], i + half] for half in (0, 8) for i, axis in columns] for row in at]
-    )
+    table, sections = environment().constants["rope16"], case.op.attrs["sections"]
+    assert isinstance(sections, tuple)
+    return angles_of(table, x_of(case), sections, case.op.flag("woven"))
 
 
 def expect_rope_write(case: OpCase) -> FloatArray:

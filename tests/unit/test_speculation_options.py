@@ -36,6 +36,21 @@ def test_nobody_speculates_unasked() -> None:
             {"method": "suffix", "stored_tokens": 0, "num_speculative_tokens": 9},
             Speculation("suffix", 9, 3, 64, 0, True),
         ),
+        ({"model": "[ngram]"}, Speculation("ngram", 7, 5, 5, 0, True)),
+        (
+            {"model": "a.gguf", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1},
+            Speculation("draft_model", 3, 5, 5, 0, True, 0, "a.gguf"),
+        ),
+        (
+            {
+                "method": "draft_model",
+                "model": "a.gguf",
+                "max_model_len": 99,
+                "num_speculative_tokens_min": 2,
+                "adaptive": False,
+            },
+            Speculation("draft_model", 8, 5, 5, 0, False, 2, "a.gguf", 99),
+        ),
     ],
 )
 def test_words_of_vllm(config: dict[str, Any], expected: Speculation) -> None:
@@ -47,12 +62,20 @@ def test_old_words() -> None:
         speculative_model="[ngram]", num_speculative_tokens=5, ngram_prompt_lookup_max=4
     )
     assert parse_speculation(options) == Speculation("ngram", 5, 4, 4, 0, True)
+    options = EngineOptions(
+        speculative_model="a.gguf",
+        num_speculative_tokens=5,
+        num_speculative_tokens_min=1,
+        speculative_max_model_len=64,
+    )
+    expected = Speculation("draft_model", 5, 5, 5, 0, True, 1, "a.gguf", 64)
+    assert parse_speculation(options) == expected
 
 
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"method": "eagle"}, "'eagle' is not there: use ngram or suffix"),
+        ({"method": "eagle"}, "'eagle' is not there: use one of ngram, suffix, draft_model"),
         ({"method": ["ngram"]}, "is not there"),
         ({"method": "ngram", "modle": 1}, "has modle: known are method"),
         ({"num_speculative_tokens": 64}, "is 64: needs a number from 1 to 63"),
@@ -62,6 +85,14 @@ def test_old_words() -> None:
         ({"prompt_lookup_min": 4, "prompt_lookup_max": 2}, "4 is more than prompt_lookup_max 2"),
         ({"method": "ngram", "stored_tokens": 5}, "keeps no earlier answers"),
         ({"method": "suffix", "stored_tokens": 5}, "is 5: needs 0, or 1000 at least"),
+        ({"method": "draft_model"}, "draft_model needs model: a file or folder"),
+        ({"model": 3}, "model is 3: needs a file or folder"),
+        ({"method": "ngram", "model": "a.gguf"}, "ngram has no model: leave 'a.gguf' out"),
+        ({"model": "a.gguf", "prompt_lookup_min": 3}, "draft_model has no prompt_lookup_min"),
+        ({"method": "suffix", "max_model_len": 9}, "suffix has no max_model_len"),
+        ({"model": "a.gguf", "num_speculative_tokens": 17}, "is 17: needs a number from 1 to 16"),
+        ({"model": "a.gguf", "draft_tensor_parallel_size": 2}, "is 2: needs a number from 1 to 1"),
+        ({"num_speculative_tokens_min": 8}, "8 is more than num_speculative_tokens 7"),
         ({}, "needs a JSON object"),
     ],
 )
@@ -79,8 +110,7 @@ def test_what_is_no_object_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"speculative_model": "tiny.gguf"}, r"draft models are not there; use \[ngram\]"),
-        ({"num_speculative_tokens": 5}, r"needs --speculative-model \[ngram\]"),
+        ({"num_speculative_tokens": 5}, r"needs --speculative-model: \[ngram\], or a file"),
         (
             {"speculative_model": "[ngram]", "speculative_config": '{"method": "ngram"}'},
             "says it all: leave out",

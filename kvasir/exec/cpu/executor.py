@@ -20,11 +20,11 @@ from kvasir.exec.checks import check_states, refuse_programs
 from kvasir.exec.cpu.kvmem import LANES, KVMemory
 from kvasir.exec.cpu.lower import Lowered, WeightUse, lower
 from kvasir.exec.cpu.native import Machine, Memory, logits_tile
-from kvasir.exec.cpu.packed import PackedCache
+from kvasir.exec.cpu.packed import Keeping, PackedCache
 from kvasir.exec.cpu.place import PAUSE_SECONDS, Touching, new_pool, place, spread
 from kvasir.exec.cpu.pooled import PooledRows
 from kvasir.exec.cpu.tower import LoweredTower, NativeTower
-from kvasir.exec.cpu.weights import Packed, Packer
+from kvasir.exec.cpu.weights import NativeWeight, Packer
 from kvasir.exec.inputs import StepArrays, result_arrays
 from kvasir.exec.local import LocalExecutor
 from kvasir.exec.masks import WAIT_SECONDS, NativeMasks
@@ -80,8 +80,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         self._place(settings)
         every = (*lowered.values(), *(tower.programs if tower else ()))
         uses = list(dict.fromkeys(use for each in every for use in each.weights))
-        packed = _packed(Packer(self._pool, bundle.weights, binding), uses, settings)
-        weights = dict(zip(uses, packed.weights, strict=True))
+        weights, keeping = _packed(self._pool, bundle, binding, uses, settings)
         arrays, n_logits = self._arrays.arrays, sizes.max_num_batched_tokens
         machine = Machine(self._pool, settings.isa, self._sampler, weights, settings.hashes)
         own = Memory(sizes, self._kv, self.arena)
@@ -89,7 +88,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         if bundle.draft is not None:
             arrays, n_logits = {**arrays, **result_arrays(sizes.max_num_seqs)}, sizes.max_num_seqs
             draft = own.program(machine, bundle.draft, lowered[DRAFT], arrays, n_logits)
-            self._draft_with(draft, bundle.exports)
+            self._draft_with(draft, bundle.read_by(DRAFT))
         self._pooled: PooledRows | None = None
         if bundle.pool is not None:
             self._pooled = PooledRows.of(bundle.pool, sizes)
@@ -98,7 +97,7 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
             pool = own.program(machine, bundle.pool, lowered[POOL], arrays, n_rows)
             self._native.pool_with(pool)
         self._media = self._seen(bundle, tower, machine, own)
-        self._keeping = packed.keeping.start() if packed.keeping else None
+        self._keeping = [each.start() for each in keeping]
         self._idle = _Idle()
         self._touching = Touching(self._kv.memory, self._idle)
         self._stop_touching = weakref.finalize(self, self._touching.stop)
@@ -121,8 +120,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         return MediaRows(rows_of, media, is_media, self._arrays.ends)
 
     def _draft_with(self, draft: _native.Program, exports: Sequence[str]) -> None:
-        arrays, buffers = self._arrays.arrays, [self.lowered.values[name] for name in exports]
-        self._native.draft_with(draft, arrays["n_drafts"], arrays["drafts"], buffers)
+        buffers = [self.lowered.values[name] for name in exports]
+        self._native.draft_with(draft, self._arrays.arrays, buffers)
 
     @property
     def phases(self) -> int:
@@ -165,7 +164,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
-        return StepResult(outputs, ended - began, began, drafts, vectors)
+        return StepResult(
+            outputs, ended - began, began, drafts, vectors, self._native.draft_seconds
+        )
 
     def move(self, move: Move) -> None:
         for group in range(len(self.sizes.groups)):
@@ -192,8 +193,8 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         """Waits until packed weights are kept; then gives memory and threads back, whoever may keep
         a reference to this. Closing again does nothing."""
         super().close()
-        if self._keeping is not None:
-            self._keeping.join()
+        for keeping in self._keeping:
+            keeping.join()
         if hasattr(self, "_native"):
             self._stop_touching()
             del self._touching, self._native, self._kv, self.arena, self._arrays
@@ -209,12 +210,26 @@ class _Idle:
         return time.monotonic() >= self.since
 
 
-def _packed(packer: Packer, uses: Sequence[WeightUse], settings: CpuSettings) -> Packed:
-    with spread(settings.affinity):
-        packed = packer.pack_all(uses, settings.packed_cache)
-    for weight, *_ in packed.weights:
-        _native.advise_huge_pages(weight, settings.huge_pages)
-    return packed
+def _packed(
+    pool: _native.Pool,
+    bundle: Bundle,
+    binding: Binding,
+    uses: Sequence[WeightUse],
+    settings: CpuSettings,
+) -> tuple[dict[WeightUse, NativeWeight], list[Keeping]]:
+    """What is used of each model, and files that are left to be written."""
+    found: dict[WeightUse, NativeWeight] = {}
+    keeping: list[Keeping] = []
+    for part in binding.parts:
+        own = [use for use in uses if use.names[0] in part.weights]
+        with spread(settings.affinity):
+            packer = Packer(pool, bundle.weights, part)
+            packed = packer.pack_all(own, settings.packed_cache)
+        for weight, *_ in packed.weights:
+            _native.advise_huge_pages(weight, settings.huge_pages)
+        found |= zip(own, packed.weights, strict=True)
+        keeping += [packed.keeping] if packed.keeping else []
+    return found, keeping
 
 
 def _refuse_heads(bundle: Bundle) -> None:

@@ -26,10 +26,10 @@ from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.reference.tower import ReferenceTower
 from kvasir.exec.rope_positions import RopePositions
-from kvasir.exec.rows import LogitRow, with_ids
+from kvasir.exec.rows import LogitRow, followed_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
 from kvasir.exec.token_types import TokenTypes
-from kvasir.ir.bundle import IS_MEDIA, MEDIA, ROPE_POSITIONS, Bundle, as_bundle, media_inputs
+from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, ROPE_POSITIONS, Bundle, as_bundle, media_inputs
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
 from kvasir.ir.ops.checks import width
@@ -158,10 +158,12 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         begin = time.monotonic()
         step, values = self._run(plan, None, None)
         vectors = self._pool(plan, step, values)
+        drafting = time.monotonic()
         drafts = self._draft(plan, step, values)
+        end = time.monotonic()
         self._drawn = Drawn.by(plan, step.outputs, drafts)
         self._taken.drew(plan, step.outputs)
-        return StepResult(step.outputs, time.monotonic() - begin, begin, drafts, vectors)
+        return StepResult(step.outputs, end - begin, begin, drafts, vectors, end - drafting)
 
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
@@ -226,15 +228,17 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
     def _draft(
         self, plan: StepPlan, step: _Step, values: Mapping[str, Rows]
     ) -> tuple[tuple[int, ...], ...]:
-        """The draft program over all tokens of the plan, and as often as rows ask for drafts."""
+        """The draft program over what it is to take in, and as often as rows ask for drafts."""
         draft, (rows, wanted) = self._bundle.draft, with_ids(plan, self._drawn)
         asks = any(row.n_drafts for row in rows)
         need(draft is not None or not asks, "a row asks for drafts, and there is no draft program")
         if draft is None:
             return ()
-        exports = {name: values[name] for name in self._bundle.exports}
-        silent = [structs.replace(row, n_logits=0, targets=()) for row in rows]
-        self._compute(draft, silent, (), exports)
+        exports = {name: values[name] for name in self._bundle.read_by(DRAFT)}
+        followed = followed_rows(plan, self._drawn)
+        need(plan.follows is None or not exports, "a draft program reads exports of all rows")
+        if followed:
+            self._compute(draft, followed, (), exports)
 
         def draft_step(chosen: Sequence[DraftRow]) -> list[int]:
             after = np.array([x.after for x in chosen])

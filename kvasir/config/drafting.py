@@ -1,0 +1,100 @@
+"""A draft model beside a target: whether they fit each other, and what both need together."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvasir.config.dtype import choose_dtype
+from kvasir.config.options import EngineOptions
+from kvasir.config.resolved import DraftConfig, ModelFacts
+from kvasir.config.sizes import format_size
+from kvasir.config.speculation import Speculation
+from kvasir.core.errors import ConfigError, KvasirError
+
+LOOKUPS = "drop the draft model, or use the methods suffix or ngram"
+
+
+def beside(target: ModelFacts, draft: ModelFacts, free_memory: int) -> ModelFacts:
+    """``target`` with the weights, keys and values of ``draft`` under one plan of memory. Raises
+    ConfigError where they do not fit each other, or both the memory."""
+    _check_fit(target, draft)
+    if target.weight_bytes < free_memory <= target.weight_bytes + draft.weight_bytes:
+        raise ConfigError(
+            f"the weights of {target.name}, {format_size(target.weight_bytes)}, and of the draft "
+            f"model {draft.name}, {format_size(draft.weight_bytes)}, exceed the free memory of "
+            f"{format_size(free_memory)}: take a smaller draft model, or {LOOKUPS}"
+        )
+    layers = [_kv_layers(model) for model in (target, draft)]
+    windows = tuple(window for each in layers for window, _ in each)
+    return replace(
+        target,
+        kv_values_per_token=target.kv_values_per_token + draft.kv_values_per_token,
+        kv_vectors_per_token=target.kv_vectors_per_token + draft.kv_vectors_per_token,
+        weight_bytes=target.weight_bytes + draft.weight_bytes,
+        windows=windows if any(windows) else (),
+        kv_layers=tuple(sizes for each in layers for _, sizes in each) if any(windows) else (),
+    )
+
+
+def may_lag(draft: ModelFacts) -> bool:
+    """What it lacks can be taken in later: no window has given blocks back meanwhile."""
+    return not any(draft.windows)
+
+
+def share_of(draft: ModelFacts, both: ModelFacts) -> float:
+    """Of a step of the target, that a pass of ``draft`` is expected to take: they are bound by the
+    weights that they read. ``both``: one ``beside`` the other."""
+    return draft.weight_bytes / max(1, both.weight_bytes - draft.weight_bytes)
+
+
+def draft_config(
+    draft: ModelFacts | None,
+    speculation: Speculation | None,
+    options: EngineOptions,
+    length: int,
+    reasons: dict[str, str],
+) -> DraftConfig | None:
+    """How the draft model that ``speculation`` names computes, for requests of ``length`` tokens;
+    adds to the reasons. Raises ConfigError."""
+    if speculation is None or speculation.model is None:
+        return None
+    if draft is None:
+        raise KvasirError(f"nobody opened the draft model {speculation.model}")
+    dtype, why = choose_dtype(options.dtype, draft.weight_dtype)
+    reasons["draft_dtype"] = f"{dtype}: {why}"
+    asked, context = speculation.max_model_len, draft.context_length
+    if asked is not None and asked > context:
+        raise ConfigError(
+            f"speculative_config's max_model_len {asked} exceeds the context of the draft model "
+            f"{draft.name}, {context} tokens: lower it"
+        )
+    most = min(length, asked or context)
+    whys = {context: "the draft model's context", length: "the longest request"}
+    why = "as asked" if most == asked else whys[most]
+    reasons["draft_max_model_len"] = f"{most}: {why}"
+    return DraftConfig(dtype, most)
+
+
+def _kv_layers(model: ModelFacts) -> list[tuple[int, tuple[int, int]]]:
+    """Window, and numbers and vectors of a token; layers that are all alike are one."""
+    if not model.windows:
+        return [(0, (model.kv_values_per_token, model.kv_vectors_per_token))]
+    return list(zip(model.windows, model.kv_layers, strict=True))
+
+
+def _check_fit(target: ModelFacts, draft: ModelFacts) -> None:
+    if target.vocab_size != draft.vocab_size:
+        raise ConfigError(
+            f"{target.name} has {target.vocab_size} tokens and the draft model {draft.name} "
+            f"{draft.vocab_size}: take a draft model with the same tokenizer, or {LOOKUPS}"
+        )
+    for model in (target, draft):
+        if model.state_bytes:
+            raise ConfigError(
+                f"{model.name} has layers with a state, which a draft model cannot draft beside: "
+                f"{LOOKUPS}"
+            )
+        if model.whole_prompts:
+            raise ConfigError(
+                f"{model.name} reads texts and writes none: leave the draft model out"
+            )

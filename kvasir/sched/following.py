@@ -1,0 +1,141 @@
+"""Which entries a draft program has: it takes tokens in when it is to draft behind them.
+
+While nothing is drafted for a request nothing is computed for it, and its draft entries lag behind.
+What is missing is taken in by chunks, beside the steps of the target. Entries that are wrong would
+make worse drafts, never other answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kvasir.core.plan import Copy, Row, Transfer
+from kvasir.sched.request import Request
+from kvasir.sched.rows import draft_row
+from kvasir.speculate.base import Draft
+
+
+@dataclass(slots=True)
+class _DraftEntries:
+    """Of a request in one epoch."""
+
+    epoch: int
+    n: int = 0
+    """Of its first tokens, which are certain."""
+    n_ahead: int = 0
+    """Of those that were drafted to follow; the first is what the target drew."""
+    n_seen: int = 0
+    """Full blocks of the request when these were looked at."""
+
+
+class Following:
+    """A mirror of what plans do to the entries of a draft program without windows: in the blocks of
+    the group that keeps everything, which is the first."""
+
+    def __init__(self, block_size: int, max_tokens: int) -> None:
+        """``max_tokens``: that it takes in within a step, at most."""
+        self._size = block_size
+        self._max_tokens = max_tokens
+        self._room = 0
+        self._whole: set[int] = set()
+        """Full blocks of which it has every entry."""
+        self._entries: dict[Request, _DraftEntries] = {}
+        self._rows: list[Row] = []
+        """Of the plan in the making."""
+
+    def begin(self, n_most: int) -> None:
+        """A plan in which ``n_most`` tokens are taken in at most."""
+        self._room = min(n_most, self._max_tokens)
+
+    def lag(self, request: Request) -> int:
+        """Tokens that it has to take in before the newest one."""
+        return max(0, request.n_computed - self._has(request))
+
+    def follow(self, request: Request, draft: Draft) -> Draft:
+        """Plans what it takes in of a request that is drafted for, and what is left of ``draft``:
+        nothing is asked for behind tokens that it lacks."""
+        start, has = request.n_computed, self._found(request)
+        row = draft_row(request, draft)
+        end = start + len(row.tokens)
+        if draft.n_asked:
+            stop = min(end, has + self._room)
+            if stop > has:
+                own = row.tokens[max(0, has - start) : max(0, stop - start)]
+                tokens = (*request.tokens[has : min(start, stop)], *own)
+                self._rows.append(Row(request.slot, has, tokens, n_logits=0))
+                self._room -= len(tokens)
+                has = stop
+            if has < end:
+                draft = replace(draft, n_asked=0)
+        n_ahead = max(0, min(has, end) - start - 1)
+        self._note(request, min(has, start + 1), n_ahead if draft.tokens else draft.n_asked)
+        return draft
+
+    def take(
+        self,
+        owners: Sequence[Request],
+        rows: Sequence[Row],
+        copies: Sequence[Copy],
+        loads: Sequence[Transfer],
+    ) -> tuple[Row, ...]:
+        """What the draft program takes in within the plan of ``rows``; blocks that these begin to
+        write, and what is copied or loaded, it has to take in."""
+        size, whole = self._size, self._whole
+        for request, row in zip(owners, rows, strict=True):
+            first, end = -(-row.start // size), -(-row.end // size)
+            for i in range(first, end):
+                whole.discard(request.table.at(i)[0])
+        whole.difference_update([copy.dst[0] for copy in copies])
+        whole.difference_update([load.block for load in loads if load.group == 0])
+        taken, self._rows = tuple(self._rows), []
+        return taken
+
+    def settled(self, request: Request, n_asked: int) -> None:
+        """How far a row of drafts got is known; it asked for ``n_asked`` more."""
+        entries = self._entries.get(request)
+        if entries is not None and entries.epoch == request.epoch:
+            n = min(entries.n + entries.n_ahead, request.n_computed)
+            self._note(request, n, n_asked if n == request.n_computed else 0)
+
+    def ended(self, request: Request) -> None:
+        self._entries.pop(request, None)
+
+    def _found(self, request: Request) -> int:
+        """As ``_has``, with what was taken in of others meanwhile whose blocks it shares."""
+        has = self._has(request)
+        if has + self._size > request.n_computed:
+            return has
+        n_whole = self._n_whole(request, request.n_computed)
+        if n_whole > has:
+            self._note(request, n_whole, 0)
+        return max(has, n_whole)
+
+    def _has(self, request: Request) -> int:
+        """Tokens whose entries it has, drafted ones included."""
+        n_computed, entries = request.n_computed, self._entries.get(request)
+        if entries is None or entries.epoch != request.epoch:
+            entries = self._entries[request] = _DraftEntries(request.epoch)
+            entries.n = self._n_whole(request, n_computed)
+        if entries.n_seen != n_computed // self._size:
+            # the cache may have put an equal block of another request in the place of one
+            entries.n_seen = n_computed // self._size
+            n_whole = self._n_whole(request, entries.n)
+            entries.n = n_whole if n_whole + self._size <= entries.n else entries.n
+        if entries.n == n_computed:
+            return n_computed + entries.n_ahead
+        n = min(n_computed, entries.n + min(1, entries.n_ahead))
+        self._note(request, n, 0)
+        return n
+
+    def _n_whole(self, request: Request, n_tokens: int) -> int:
+        """Of the first ``n_tokens`` those in full blocks of which it has every entry."""
+        n_blocks = n_tokens // self._size
+        blocks = enumerate(request.table.held(0)[:n_blocks])
+        return self._size * next((i for i, x in blocks if x not in self._whole), n_blocks)
+
+    def _note(self, request: Request, n: int, n_ahead: int) -> None:
+        entries = self._entries[request]
+        for i in range(entries.n // self._size, n // self._size):
+            self._whole.add(request.table.at(i)[0])
+        entries.n, entries.n_ahead = n, n_ahead
