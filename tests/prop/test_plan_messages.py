@@ -49,10 +49,13 @@ OPENS = st.builds(
     second=SMALL,
     media=st.lists(MEDIA, max_size=2).map(tuple),
 )
+ROWS = st.lists(
+    st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS, SMALL), max_size=9
+).map(tuple)
 PLANS = st.builds(
     StepPlan,
     SMALL,
-    st.lists(st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS, SMALL)).map(tuple),
+    ROWS,
     st.lists(OPENS, max_size=3).map(tuple),
     st.lists(st.builds(TableChange, SMALL, SMALL, SMALL, BLOCKS)).map(tuple),
     st.lists(st.tuples(SMALL, SMALL)).map(tuple),
@@ -60,6 +63,7 @@ PLANS = st.builds(
     st.lists(st.builds(Copy, BLOCKS, BLOCKS, SMALL)).map(tuple),
     st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
     st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
+    follows=st.none() | ROWS,
 )
 
 
