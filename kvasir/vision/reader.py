@@ -19,7 +19,7 @@ import msgspec
 from PIL import Image, ImageOps
 
 from kvasir.core.tiles import MAX_TOKENS, Preparing, Resizing, Slicing
-from kvasir.vision.messages import Answer, Read, Tiles, Unreadable, Uncut, framed, read_frame
+from kvasir.vision.messages import Answer, Read, Tiles, Uncut, Unreadable, framed, read_frame
 from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size, shape_grid
 
 NICE = 5
