@@ -25,7 +25,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
     *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
-    *(tiny_moe.hunyuan_moe,),
+    *(tiny_moe.hunyuan_moe, tiny_moe.exaone_moe),
     *(tiny_latent.deepseek_v2, tiny_latent.deepseek_v3, tiny_latent.glm4_moe_lite),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
@@ -43,6 +43,7 @@ GGUF_MODELS = (
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
     *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe", "tiny_hunyuan_moe"),
+    "tiny_exaone_moe",
     *("tiny_deepseek_v2", "tiny_deepseek_v3", "tiny_glm4_moe_lite"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
@@ -150,6 +151,14 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),
     "hunyuan_moe_plain": lambda: tiny_moe.hunyuan_moe(
         rope_scaling=None, moe_topk=2, moe_intermediate_size=None, attention_bias=False
+    ),
+    "exaone_moe_full": lambda: tiny_moe.exaone_moe(
+        sliding_window=None,
+        layer_types=["full_attention"] * 4,
+        mlp_layer_types=None,
+        norm_topk_prob=False,
+        n_group=1,
+        topk_group=1,
     ),
     "glm4_moe_shares": lambda: tiny_moe.glm4_moe(norm_topk_prob=False, attention_bias=False),
     "deepseek_v2_lite": lambda: tiny_latent.deepseek_v2(topk_method="greedy", n_group=1),

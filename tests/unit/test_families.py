@@ -90,6 +90,13 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         partial_rotary_factor=0.25,
         num_nextn_predict_layers=1,
     ),
+    "exaone_moe": lambda: tiny_moe.exaone_moe(
+        norm_topk_prob=False,
+        num_nextn_predict_layers=1,
+        sliding_window_pattern="LLLG",
+        first_k_dense_replace=2,
+        mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+    ),
     "hunyuan_v1_moe": lambda: tiny_moe.hunyuan_moe(tie_word_embeddings=True),
     "deepseek_v2": tiny_latent.deepseek_v2,
     "deepseek_v3": lambda: tiny_latent.deepseek_v3(
@@ -367,6 +374,47 @@ def test_a_refused_gguf_file_names_the_nearest_family(tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match="Nearest is gemma3, which has the same tensors and fields"
     ):
+        config_from(other)
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"architectures": ["DeepseekV32ForCausalLM"]}, "a sparse indexer"),
+        ({"architectures": ["DeepseekV4ForCausalLM"]}, "a sparse indexer"),
+        ({"architectures": ["GlmMoeDsaForCausalLM"]}, "a sparse indexer"),
+        ({"architectures": ["OtherForCausalLM"], "index_topk": 2048}, "a sparse indexer"),
+        ({"architectures": ["Rwkv7ForCausalLM"]}, "RWKV's recurrence"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "an encoder and a decoder"),
+        ({"architectures": ["OtherModel"], "is_encoder_decoder": True}, "an encoder and a decoder"),
+        ({"architectures": ["MllamaForConditionalGeneration"]}, "cross-attention"),
+        ({"architectures": ["WhisperForConditionalGeneration"]}, "audio"),
+        ({"architectures": ["OtherModel"], "text_config": {"audio_config": {"a": 1}}}, "audio"),
+        ({"architectures": ["LlavaNextVideoForConditionalGeneration"]}, "video"),
+    ],
+)
+def test_what_no_family_computes_is_refused_by_name(
+    config: dict[str, object], what: str, tmp_path: Path
+) -> None:
+    source = open_model(tiny.write_hf(tiny.llama(**config), tmp_path))
+    with pytest.raises(ModelError, match=f"is not supported: it has {what}.*, which nothing"):
+        config_from(source)
+
+
+@pytest.mark.parametrize(
+    ("arch", "what"),
+    [
+        *[(arch, "a sparse indexer") for arch in ("deepseek32", "deepseek4", "glm-dsa")],
+        *[(arch, "RWKV's recurrence") for arch in ("rwkv6", "rwkv7", "arwkv7")],
+        ("t5", "an encoder and a decoder"),
+    ],
+)
+def test_gguf_files_of_what_no_family_computes_are_refused_by_name(
+    arch: str, what: str, tmp_path: Path
+) -> None:
+    base = open_model(tiny.write_gguf_model(tiny.llama(), tmp_path / "m.gguf"))
+    other = replace(base, config={**base.config, "general.architecture": arch})
+    with pytest.raises(ModelError, match=f"is not supported: it has {what}.*, which nothing"):
         config_from(other)
 
 

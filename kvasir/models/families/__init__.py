@@ -8,6 +8,7 @@ from kvasir.models.families.deepseek_v3 import DEEPSEEK_V3
 from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
+from kvasir.models.families.exaone_moe import EXAONE_MOE
 from kvasir.models.families.falcon import FALCON
 from kvasir.models.families.falcon_h1 import FALCON_H1
 from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
@@ -65,7 +66,7 @@ FAMILIES = (
     *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
-    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE),
+    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE, EXAONE_MOE),
     *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
