@@ -21,6 +21,7 @@ _ARCH |= {
     "granitemoehybrid": "granitehybrid",
     "falcon_h1": "falcon-h1",
     "qwen3_next": "qwen3next",
+    "kimi_linear": "kimi-linear",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
 }
@@ -141,8 +142,11 @@ _LAYER = {
     "mlp.gate.wg": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{
-        f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
-        for shared in ("shared_expert", "shared_experts", "shared_mlp")
+        f"{shared}.{part}_proj": f"ffn_{part}_shexp"
+        for shared in (
+            *("mlp.shared_expert", "mlp.shared_experts", "mlp.shared_mlp"),
+            "block_sparse_moe.shared_experts",
+        )
         for part in ("gate", "up", "down")
     },
 }
@@ -154,6 +158,7 @@ _BARE = {
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
+    "block_sparse_moe.gate.e_score_correction_bias": "exp_probs_b.bias",
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "self_attn.sinks": "attn_sinks.weight",
 }
@@ -175,6 +180,8 @@ _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
     "max_position_embeddings": "context_length",
+    "model_max_length": "context_length",
+    "num_experts_per_token": "expert_used_count",
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
     "intermediate_size": "feed_forward_length",
@@ -367,6 +374,7 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "exaone-moe": _of_exaone_moe,
     "mamba2": gguf_scan.fields,
     "qwen3next": gguf_scan.fields,
+    "kimi-linear": gguf_scan.kimi_fields,
     "qwen35": gguf_scan.fields,
     "qwen35moe": gguf_scan.fields,
     "granitehybrid": gguf_scan.fields,

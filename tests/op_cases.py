@@ -264,6 +264,9 @@ def _scan_cases() -> Iterator[OpCase]:
         yield case(f"scan-ssd{name}", "linear_scan", [x, a], heads, **ssd | {"tiled": tiled})
         attrs = delta | {"tiled": tiled}
         yield case(f"scan-delta{name}", "linear_scan", [x, a, b], heads[:2], **attrs)
+    steps, kda = rows("each", "T", 20), delta | {"rule": "kda"}
+    each = [weight("biases", 20), heads[1]]
+    yield case("scan-kda", "linear_scan", [x, steps, b], each, **kda)
 
 
 def negative(name: str, *shape: int) -> tuple[Weight, FloatArray]:

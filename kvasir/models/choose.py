@@ -64,6 +64,7 @@ def _of_folder(source: ModelSource) -> Chosen:
     family = _fitting(found, source)
     if family.text_key:
         keys = _of_text(keys, family)
+    keys = keys.flattened(family.nested)
     is_whole = name.endswith(_WRITES) or name in family.architectures
     headless = not (family.block.both_ways or is_whole)
     return Chosen(Fields(family, keys, "hf"), headless)

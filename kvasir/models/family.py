@@ -34,8 +34,9 @@ def always(value: Default) -> ModelField:
 
 class TensorNames(NamedTuple):
     """The tensors of a weight, or of a weight of each layer, without prefix and ".weight"; {e} is
-    an expert. To a name that ends in a point nothing is added. Steps are names of
-    ``weights.transforms`` between tensor and weight, spaces between them."""
+    an expert, {qkv} each of q, k and v, whose tensors lie one below the other. To a name that ends
+    in a point nothing is added. Steps are names of ``weights.transforms`` between tensor and
+    weight, spaces between them."""
 
     hf: str
     gguf: str
@@ -111,6 +112,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "scan_beside": False,
         "scan_normed": True,
         "scan_norm_first": False,
+        "scan_rank": 0,
+        "first_layer": 0,
         "key_scale": 1.0,
         "attention_in": 1.0,
         "attention_out": 1.0,
@@ -145,6 +148,8 @@ class Family(msgspec.Struct, frozen=True):
     """Where the file has a window, layers that do not slide have no rope."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
+    nested: Mapping[str, str] = MappingProxyType({})
+    """Fields that config.json may have in tables, "table.field", and what they are read as."""
     tower_tensors: tuple[str, ...] = ()
     """Begin names of tensors of the tower (``models.tower``)."""
     wide_scale_layers: int = 0

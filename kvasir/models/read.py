@@ -24,6 +24,7 @@ from kvasir.models.spec import (
     MAX_LAYERS,
     NO_ROPE,
     ROPE,
+    ROPE_STILL,
     ROPE_WINDOW,
     BlockSpec,
     LayerSpec,
@@ -69,7 +70,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     layers = with_kv(fields, tensors, _layers(fields, tensors))
     has_heads = any(layer.attends for layer in layers)
     ropes = read_ropes(fields, tensors, layers) if has_heads else {}
-    layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
+    layers = _with_ropes(fields, layers, ropes)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     first = fields.integer("padding_id", least=-1) + 1
     return ModelConfig(
@@ -225,12 +226,13 @@ def _slides(fields: Fields, n_layers: int) -> list[bool]:
 
 
 def _with_ropes(
-    fields: Fields, layers: tuple[LayerSpec, ...], windowed: str
+    fields: Fields, layers: tuple[LayerSpec, ...], ropes: Mapping[str, RopeConfig]
 ) -> tuple[LayerSpec, ...]:
-    """``windowed``: the name of the rope of layers that slide."""
-    plain = _without_rope(fields, layers)
+    """Layers that slide, and those without rope, may have one of their own."""
+    plain, none = _without_rope(fields, layers), ROPE_STILL if ROPE_STILL in ropes else NO_ROPE
+    windowed = ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE
     names = [windowed if layer.window else ROPE for layer in layers]
-    names = [NO_ROPE if i in plain else name for i, name in enumerate(names)]
+    names = [none if i in plain else name for i, name in enumerate(names)]
     return tuple(replace(x, rope=name) for x, name in zip(layers, names, strict=True))
 
 

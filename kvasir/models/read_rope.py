@@ -13,7 +13,7 @@ from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.read_latent import of_latents
 from kvasir.models.rope import ln, ntk_theta
-from kvasir.models.spec import ROPE, ROPE_WINDOW, LayerSpec, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_STILL, ROPE_WINDOW, LayerSpec, RopeConfig
 
 _FACTORS = "rope_freqs.weight"
 _MOST = 1e3
@@ -38,7 +38,14 @@ def read_ropes(
         raise fields.error("max_positions", fields.integer("max_positions"), expected)
     if fields.has("window_theta"):
         ropes[ROPE_WINDOW] = _of_windows(fields, rope, sizes.get(True, head_dim))
+    if of_latents(fields) and fields.integer("no_rope_every"):
+        ropes[ROPE_STILL] = _still(head_dim)
     return ropes
+
+
+def _still(head_dim: int) -> RopeConfig:
+    """It turns by nothing: cos and sin are 1 and 0."""
+    return RopeConfig(1.0, scaling="factors", factors=(float("inf"),) * (head_dim // 2))
 
 
 def yarn_attention(factor: float, mscale: float = 1.0, mscale_all: float = 0.0) -> float:

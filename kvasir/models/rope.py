@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.models.spec import ROPE, ROPE_WINDOW, ModelConfig, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_STILL, ROPE_WINDOW, ModelConfig, RopeConfig
 
 _ROW_BITS = 10
 _ROWS = 1 << _ROW_BITS
@@ -130,7 +130,7 @@ def rope_digest(config: ModelConfig, positions: int) -> str:
     cos and sin are multiplied with."""
     digest = blake2b(digest_size=16)
     dims = {layer.rope: layer.turned_dim for layer in config.layers}
-    for name in (ROPE, ROPE_WINDOW):
+    for name in (ROPE, ROPE_WINDOW, *config.ropes.keys() & {ROPE_STILL}):
         rope, bits = config.ropes.get(name), b""
         if rope is not None:
             bits = inverse_frequencies(rope, rope.rotary_dim or dims[name], positions).tobytes()

@@ -15,9 +15,9 @@ MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 1 << 24
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
 
-ROPE, ROPE_WINDOW, NO_ROPE = "rope", "rope_window", "rope_none"
-"""Names of ropes: of layers, of those with a window where these have one of their own, and of those
-that have none."""
+ROPE, ROPE_WINDOW, NO_ROPE, ROPE_STILL = "rope", "rope_window", "rope_none", "rope_still"
+"""Names of ropes: of layers, of those with a window where these have one of their own, of those
+that have none, and of those that have none but entries with a part for it."""
 
 
 class BlockSpec(msgspec.Struct, frozen=True):
@@ -159,7 +159,7 @@ class ScanSpec(msgspec.Struct, frozen=True):
     """Sizes of a linear scan (op ``linear_scan``), and of the convolution in front of it."""
 
     rule: str
-    """"ssd" or "delta"."""
+    """"ssd", "delta" or "kda"."""
     n_heads: int
     head_dim: int
     """Columns of a head's state."""
@@ -176,6 +176,21 @@ class ScanSpec(msgspec.Struct, frozen=True):
     norm: str = "gated"
     """Of the rule "ssd", in groups: "gated", of what the gate gives; "plain", of what it reads; or
     "none"."""
+    low_rank: int = 0
+    """Columns that gate and steps are made from, each from its own; 0: from the rows themselves."""
+    apart: bool = False
+    """What it reads of q, k and v is made by three matrices."""
+
+    @property
+    def steps(self) -> int:
+        """Columns of the steps: one of each head, or of each row of its state."""
+        return self.n_heads * (self.state_dim if self.rule == "kda" else 1)
+
+    @property
+    def read_columns(self) -> int:
+        """Of all that the recurrence reads of a token: rows, steps, shares."""
+        shares = 0 if self.rule == "ssd" else self.n_heads
+        return self.columns + self.steps + shares
 
     @property
     def inner(self) -> int:
@@ -345,7 +360,7 @@ class ModelConfig(msgspec.Struct, frozen=True):
         inputs of convolutions; rows, steps and shares of scans."""
         n = sum(self.hidden_size for layer in self.layers if layer.n_taps)
         for scan in [layer.scan for layer in self.layers if layer.scan is not None]:
-            n += 2 * scan.columns + scan.n_heads * (1 + (scan.rule == "delta"))
+            n += scan.columns + scan.read_columns
         return STATE_ITEM_BYTES * n
 
     def kept_at(self, layer: int) -> int:

@@ -9,6 +9,7 @@ from tests import (
     tiny_encoders,
     tiny_gemma,
     tiny_hybrid,
+    tiny_kimi,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -37,6 +38,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
+    tiny_kimi.kimi_linear,
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -51,7 +53,7 @@ GGUF_MODELS = (
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
-    *("tiny_gemma4", "tiny_gemma4_moe"),
+    *("tiny_gemma4", "tiny_gemma4_moe", "tiny_kimi_linear"),
     *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
@@ -144,6 +146,9 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         topk_group=2,
         norm_topk_prob=False,
         use_conv_bias=False,
+    ),
+    "kimi_linear_groups": lambda: tiny_kimi.kimi_linear(
+        num_expert_group=4, topk_group=2, moe_renormalize=False, q_lora_rank=32
     ),
     "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),

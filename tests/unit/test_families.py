@@ -30,6 +30,7 @@ from tests import (
     tiny_encoders,
     tiny_gemma,
     tiny_hybrid,
+    tiny_kimi,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
@@ -136,6 +137,15 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA, mlp_only_layers=[3]),
     "qwen3_5": lambda: tiny_scan.qwen3_5(**_DELTA),
     "qwen3_5_moe": lambda: tiny_scan.qwen3_5_moe(**_DELTA),
+    "kimi_linear": lambda: tiny_kimi.kimi_linear(
+        q_lora_rank=32,
+        num_expert_group=4,
+        topk_group=2,
+        moe_renormalize=False,
+        num_nextn_predict_layers=1,
+        layer_types=["linear_attention", "full_attention", *2 * ["linear_attention"]],
+        mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+    ),
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
@@ -173,6 +183,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "lfm2_moe": tiny_state.lfm2_moe,
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
+    "kimi_linear": lambda: tiny_kimi.kimi_linear(q_lora_rank=32),
     "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
         moe_latent_size=48, num_nextn_predict_layers=1, norm_topk_prob=False
     ),
@@ -189,6 +200,8 @@ _LACKING = {
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
     ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
     ("glm4_moe_lite", "hf"): ("q_plain", "q_turned"),
+    ("kimi_linear", "hf"): ("q_plain", "q_turned"),
+    ("kimi_linear", "gguf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "gguf"): ("q_plain", "q_turned"),
 }
@@ -425,6 +438,23 @@ def test_gemma3_of_62_layers_scales_attention_by_its_width(tmp_path: Path) -> No
     assert config_from(source).attention_scale == (64 // 4) ** -0.5
     small = open_model(tiny.write_gguf_model(tiny.gemma3(), tmp_path / "small.gguf"))
     assert config_from(small).attention_scale == 32**-0.5
+
+
+def test_fields_of_kimi_linear_may_be_nested_or_not(tmp_path: Path) -> None:
+    """As in its own folders, or as ``transformers`` saves them."""
+    nested = tiny_kimi.kimi_linear()
+    sizes = {"linear_head_dim": 32, "linear_num_heads": 4, "linear_conv_kernel_dim": 4}
+    types = ["linear_attention", "full_attention", *2 * ["linear_attention"]]
+    flat = tiny_kimi.kimi_linear(linear_attn_config=None, layer_types=types, **sizes)
+    found = [config_from(open_model(tiny.write_hf(x, tmp_path / x.name))) for x in (nested, flat)]
+    assert found[0] == found[1]
+    assert [layer.attends for layer in found[0].layers] == [False, True, False, False]
+    other = tiny_kimi.kimi_linear(linear_attn_config={**tiny_kimi.NETS, "gate_rank": 3})
+    config = config_from(open_model(tiny.write_hf(other, tmp_path / "other")))
+    assert config.unread == ("linear_attn_config.gate_rank",)
+    silent = tiny_kimi.kimi_linear(linear_attn_config=sizes)
+    with pytest.raises(ModelError, match="layer_types is None, expected which layers attend"):
+        config_from(open_model(tiny.write_hf(silent, tmp_path / "silent")))
 
 
 def ropes(model: TinyModel, folder: Path) -> list[str]:

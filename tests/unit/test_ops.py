@@ -246,13 +246,15 @@ def expect_short_conv(case: OpCase) -> FloatArray:
 def expect_linear_scan(case: OpCase) -> FloatArray:
     """A head and a token at a time, as the papers write it."""
     state = environment().state(SCAN_LAYER, 0).reshape(4, 5, 3).astype(np.float64)
-    is_ssd, out = case.op.word("rule") == "ssd", np.zeros((T, 4, 3))
+    rule, out = case.op.word("rule"), np.zeros((T, 4, 3))
+    is_ssd, n = rule == "ssd", 5 if rule == "kda" else 1
     for head, s in enumerate(state):
         group = head % 2 if case.op.flag("tiled") else head // 2
         for t in range(T):
-            step = np.log1p(np.exp(x_of(case, 1)[t, head] + w_of(case)[head]))
+            steps = slice(n * head, n * head + n)
+            step = np.log1p(np.exp(x_of(case, 1)[t, steps] + w_of(case)[steps]))
             step = np.clip(step, 0.2, 1.1) if is_ssd else step
-            s = np.exp(step * w_of(case, 1)[head]) * s
+            s = np.exp(step * w_of(case, 1)[head])[:, None] * s
             own = x_of(case)[t]
             if is_ssd:
                 x, b, c = own[3 * head :][:3], own[12 + 5 * group :][:5], own[22 + 5 * group :][:5]

@@ -30,6 +30,7 @@ from kvasir.models.families.granite_hybrid import GRANITE_HYBRID
 from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
+from kvasir.models.families.kimi_linear import KIMI_LINEAR
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
@@ -72,7 +73,7 @@ FAMILIES = (
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
-    *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
+    *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, KIMI_LINEAR),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
     SMOLVLM,
 )
