@@ -22,6 +22,7 @@ _ARCH |= {
     "falcon_h1": "falcon-h1",
     "qwen3_next": "qwen3next",
     "kimi_linear": "kimi-linear",
+    "llama4_text": "llama4",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
 }
@@ -139,13 +140,14 @@ _LAYER = {
     "block_sparse_moe.output_linear": "ffn_down_exps",
     "shared_mlp.output_linear": "ffn_down_shexp",
     "mlp.router": "ffn_gate_inp",
+    "feed_forward.router": "ffn_gate_inp",
     "mlp.gate.wg": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{
         f"{shared}.{part}_proj": f"ffn_{part}_shexp"
         for shared in (
             *("mlp.shared_expert", "mlp.shared_experts", "mlp.shared_mlp"),
-            "block_sparse_moe.shared_experts",
+            *("block_sparse_moe.shared_experts", "feed_forward.shared_expert"),
         )
         for part in ("gate", "up", "down")
     },
@@ -372,6 +374,11 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "hunyuan-moe": _of_hunyuan,
     "deepseek2": _latent_fields,
     "exaone-moe": _of_exaone_moe,
+    "llama4": lambda config: {
+        "feed_forward_length": config["intermediate_size_mlp"],
+        "expert_feed_forward_length": config["intermediate_size"],
+        "interleave_moe_layer_step": config["interleave_moe_layer_step"],
+    },
     "mamba2": gguf_scan.fields,
     "qwen3next": gguf_scan.fields,
     "kimi-linear": gguf_scan.kimi_fields,

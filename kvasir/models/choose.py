@@ -62,7 +62,7 @@ def _of_folder(source: ModelSource) -> Chosen:
         known = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
         raise _refusal(source, f"{where}: architecture {name!r}", name, list(known))
     family = _fitting(found, source)
-    if family.text_key:
+    if family.text_key and not (family.text_alone and keys.raw(family.text_key) is None):
         keys = _of_text(keys, family)
     keys = keys.flattened(family.nested)
     is_whole = name.endswith(_WRITES) or name in family.architectures

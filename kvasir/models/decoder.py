@@ -15,7 +15,7 @@ from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
 from kvasir.models.parts import layer_embeddings, record_linear, record_norm, record_scale
 from kvasir.models.rope import rope_table
-from kvasir.models.spec import NO_ROPE, ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.spec import NO_ROPE, ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
 _OF_QUERIES = "queries_"
@@ -201,6 +201,7 @@ class _Block:
             head_dim=dim,
             scale=config.attention_scale,
             window=window,
+            chunked=window > 0 and config.block.chunked,
             softcap=config.attention_softcap,
             to="f32",
             block=0,
@@ -241,6 +242,8 @@ class _Block:
         if block.qk_norm in ("heads", "all"):
             y = self._head_norm(y, norm, n_heads)
         y = self._rope(y, n_heads, table)
+        if block.qk_norm == "bare" and self.spec.rope == ROPE:
+            return self._head_norm(y, "", n_heads)
         return self._head_norm(y, norm, n_heads) if block.qk_norm == "turned" else y
 
     def _head_norm(self, x: str, name: str, n_heads: int, out: str = "") -> str:
@@ -336,8 +339,11 @@ class _Block:
             factors, out = self._weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
             weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
         k, act, out = experts.top_k, config.block.act, self._value("experts")
-        matrices = self._expert_weights(experts)
-        return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
+        matrices, ins = self._expert_weights(experts), (x, ids, weights)
+        if config.block.weighs_input:
+            pairs = self.builder.op("spread", (x, weights), self._value("pairs"), top_k=k)
+            ins = (pairs, ids)
+        return self.builder.op("experts", ins, out, matrices, top_k=k, act=act)
 
     def _expert_weights(self, experts: ExpertConfig) -> tuple[str, ...]:
         """Matrices, then their biases, if any."""

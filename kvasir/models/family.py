@@ -148,6 +148,10 @@ class Family(msgspec.Struct, frozen=True):
     """Where the file has a window, layers that do not slide have no rope."""
     text_key: str = ""
     """Where config.json of a model that sees images has the fields of its language model."""
+    text_alone: bool = False
+    """Of such a model the language model alone runs, and its own folders have no other part."""
+    unnormed_experts: int = 0
+    """A GGUF file of so many experts norms no queries and keys: these norms have no tensors."""
     nested: Mapping[str, str] = MappingProxyType({})
     """Fields that config.json may have in tables, "table.field", and what they are read as."""
     tower_tensors: tuple[str, ...] = ()

@@ -98,9 +98,9 @@ def _yarn(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
 
 def query_scales(rope: RopeConfig, positions: int) -> NDArray[np.float64]:
     """What queries are multiplied with, float64 [positions]."""
-    n = -(-positions // rope.original_max_positions)
-    scales = [1 + rope.query_beta * ln(1 + i) for i in range(n)]
-    return np.repeat(np.array(scales), rope.original_max_positions)[:positions]
+    first, step = rope.query_offset, rope.original_max_positions
+    scales = [1 + rope.query_beta * ln(1 + i) for i in range(-(-(first + positions) // step))]
+    return np.repeat(np.array(scales), step)[first : first + positions]
 
 
 def rope_table(
@@ -137,6 +137,7 @@ def rope_digest(config: ModelConfig, positions: int) -> str:
             lengths = (rope.attention_factor, rope.query_beta)
             if lengths != (1.0, 0.0):
                 bits += np.array([*lengths, rope.original_max_positions]).tobytes()
+                bits += rope.query_offset.to_bytes(4, "little") if rope.query_offset else b""
         digest.update(len(bits).to_bytes(8, "little") + bits)
     return digest.hexdigest()
 

@@ -17,7 +17,7 @@ MAX_POSITIONS = 1 << 24
 
 ROPE, ROPE_WINDOW, NO_ROPE, ROPE_STILL = "rope", "rope_window", "rope_none", "rope_still"
 """Names of ropes: of layers, of those with a window where these have one of their own, of those
-that have none, and of those that have none but entries with a part for it."""
+that have none, and of those that have none but entries with a part for it, or queries that grow."""
 
 
 class BlockSpec(msgspec.Struct, frozen=True):
@@ -37,7 +37,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """Rope turns neighbours, not each half with the other."""
     qk_norm: str = "none"
     """RMS norm of queries and keys: "heads", of each head; "width", of all heads as one row;
-    "turned", of each head after rope; "all", of each head and, without a weight, of each value."""
+    "turned", of each head after rope; "bare", the same without a weight, in layers with rope;
+    "all", of each head and, without a weight, of each value."""
     pre_norms: bool = True
     """A norm before attention and before the MLP."""
     post_norms: bool = False
@@ -48,6 +49,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A norm of the embeddings, in place of that before the first attention."""
     both_ways: bool = False
     """A token sees those that follow it, too."""
+    chunked: bool = False
+    """Windows are of runs of so many positions, of which a token sees its own."""
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
@@ -55,6 +58,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A logit of each query head joins the softmax of attention."""
     expert_bias: bool = False
     """Of the router and of the experts' matrices."""
+    weighs_input: bool = False
+    """Routing weights are of what experts read, not of what they give."""
     shared_gate: bool = False
     """Shared experts are weighed by the sigmoid of a gate."""
     output_gate: bool = False
@@ -99,6 +104,8 @@ class RopeConfig(msgspec.Struct, frozen=True):
     """Elements of a head that turn, from its first on; 0: all."""
     query_beta: float = 0.0
     """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original context))."""
+    query_offset: int = 0
+    """Of p in that."""
     score_scale: float = 1.0
     """Of scores, beside the model's own: YaRN's in latent attention."""
 
@@ -119,7 +126,7 @@ class ExpertConfig(msgspec.Struct, frozen=True):
     normalize: bool = True
     """Routing weights of the chosen experts are divided by their sum."""
     score: str = "softmax"
-    """Or "sigmoid"."""
+    """Or "sigmoid" or "late_sigmoid"."""
     has_bias: bool = False
     """A bias of each expert counts where experts are chosen, not where they are weighed."""
     n_groups: int = 1

@@ -10,11 +10,11 @@ constexpr int kScanTokens = 16;  // whose factors are computed together, a token
 
 // What a head's tokens have in all columns.
 struct ScanFactors {
-  float decay[kScanTokens];  // ssd, delta
-  float first[kScanTokens];  // ssd: d; else the share of what is added
-  float key[kScanTokens];    // else than ssd: one over the length of k
-  float query[kScanTokens];  // of q, and over the root of state_dim
-  const float *in, *out;     // of the first token: B and C, or k and q
+  float decay[kScanTokens];                  // ssd, delta
+  float first[kScanTokens];                  // ssd: d; else the share of what is added
+  float key[kScanTokens];                    // else than ssd: one over the length of k
+  float query[kScanTokens];                  // of q, and over the root of state_dim
+  const float *in, *out;                     // of the first token: B and C, or k and q
   float decays[kScanTokens * kMaxStateDim];  // kda: of each row of the state
 };
 
@@ -94,7 +94,8 @@ KVASIR_INLINE vf four_chains(int n, const Each& each) {
 
 // S = fma(in, added, left(S)) for all rows i of `tile`; the sum of out * S.
 template <class Left>
-KVASIR_INLINE vf scan_step(float* tile, int n, const float* in, const float* out, vf added, const Left& left) {
+KVASIR_INLINE vf scan_step(float* tile, int n, const float* in, const float* out, vf added,
+                           const Left& left) {
   return four_chains(n, [&](int i, vf sum) __attribute__((always_inline)) {
     const vf s = fma(set1(in[i]), added, left(load(tile + 16 * i)));
     store(tile + 16 * i, s);

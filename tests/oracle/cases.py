@@ -13,6 +13,7 @@ from tests import (
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
+    tiny_llama4,
     tiny_moe,
     tiny_rope,
     tiny_scan,
@@ -38,7 +39,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
-    tiny_kimi.kimi_linear,
+    *(tiny_kimi.kimi_linear, tiny_llama4.llama4, tiny_llama4.llama4_long),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
@@ -53,7 +54,7 @@ GGUF_MODELS = (
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
-    *("tiny_gemma4", "tiny_gemma4_moe", "tiny_kimi_linear"),
+    *("tiny_gemma4", "tiny_gemma4_moe", "tiny_kimi_linear", "tiny_llama4_long"),
     *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
@@ -146,6 +147,16 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         topk_group=2,
         norm_topk_prob=False,
         use_conv_bias=False,
+    ),
+    "llama4_pairs": lambda: tiny_llama4.llama4(
+        num_experts_per_tok=2,
+        use_qk_norm=False,
+        attn_temperature_tuning=False,
+        attention_bias=True,
+        rope_scaling=LLAMA3_ROPE,
+    ),
+    "llama4_defaults": lambda: tiny_llama4.llama4(
+        no_rope_layers=[], no_rope_layer_interval=2, layer_types=None, moe_layers=None
     ),
     "kimi_linear_groups": lambda: tiny_kimi.kimi_linear(
         num_expert_group=4, topk_group=2, moe_renormalize=False, q_lora_rank=32

@@ -25,7 +25,11 @@ KINDS = {
     "RobertaModel": "roberta",
     "CamembertModel": "camembert",
     "Idefics3ForConditionalGeneration": "idefics3",
+    "Llama4ForConditionalGeneration": "llama4",
+    "ExaoneMoEForCausalLM": "exaone_moe",
 }
+TEXTS = {"smolvlm": "llama", "llama4": "llama4_text"}
+"""Kinds of the language models of families that see."""
 
 SAID: Mapping[str, Mapping[str, object]] = {
     "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5}},
@@ -66,7 +70,8 @@ def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
-    part = {family.text_key: {"model_type": "llama"}} if family.text_key else {}
+    sees = family.text_key and architecture.endswith("ForConditionalGeneration")
+    part = {family.text_key: {"model_type": TEXTS[family.name]}} if sees else {}
     full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes

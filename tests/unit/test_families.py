@@ -34,6 +34,7 @@ from tests import (
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
+    tiny_llama4,
     tiny_moe,
     tiny_rope,
     tiny_scan,
@@ -137,6 +138,7 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA, mlp_only_layers=[3]),
     "qwen3_5": lambda: tiny_scan.qwen3_5(**_DELTA),
     "qwen3_5_moe": lambda: tiny_scan.qwen3_5_moe(**_DELTA),
+    "llama4": lambda: tiny_llama4.llama4(attention_bias=True, no_rope_layer_interval=3),
     "kimi_linear": lambda: tiny_kimi.kimi_linear(
         q_lora_rank=32,
         num_expert_group=4,
@@ -183,6 +185,7 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "lfm2_moe": tiny_state.lfm2_moe,
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
+    "llama4": lambda: tiny_llama4.llama4_long(interleave_moe_layer_step=2),
     "kimi_linear": lambda: tiny_kimi.kimi_linear(q_lora_rank=32),
     "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
         moe_latent_size=48, num_nextn_predict_layers=1, norm_topk_prob=False
@@ -257,6 +260,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     flags = ["sum_norms", "both_ways"] if family.block.both_ways else flags
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
+    flags += [x for x in ("chunked", "weighs_input") if getattr(family.block, x)]
     flags += ["sinks"] * has_keys
     flags += ["interleaved_rope"] * attends
     for flag in (*flags, *({"gated"} - unused)):
@@ -455,6 +459,36 @@ def test_fields_of_kimi_linear_may_be_nested_or_not(tmp_path: Path) -> None:
     silent = tiny_kimi.kimi_linear(linear_attn_config=sizes)
     with pytest.raises(ModelError, match="layer_types is None, expected which layers attend"):
         config_from(open_model(tiny.write_hf(silent, tmp_path / "silent")))
+
+
+def test_llama4_of_a_folder_that_sees_is_its_language_model(tmp_path: Path) -> None:
+    model = tiny_llama4.llama4()
+    alone = load(tiny.write_hf(model, tmp_path / "alone"))
+    seeing = load(tiny.write_hf(tiny_llama4.as_seeing(model), tmp_path / "seeing"))
+    assert not seeing.config.sees
+    assert seeing.program.ops == alone.program.ops
+    for name in ("embed", "lm_head", "layers.1.experts.up"):
+        values, expected = (x.binding[name].dequantize() for x in (seeing, alone))
+        assert np.array_equal(values, expected)
+
+
+@pytest.mark.parametrize(("n_experts", "norm"), [(128, "none"), (6, "bare")])
+def test_gguf_files_of_llama4_with_128_experts_norm_no_heads(
+    n_experts: int, norm: str, tmp_path: Path
+) -> None:
+    """Maverick: no field of its GGUF file says so."""
+    model = tiny_llama4.llama4_long(num_local_experts=n_experts)
+    source = open_model(tiny.write_gguf_model(model, tmp_path / "m.gguf"))
+    assert config_from(source).block.qk_norm == norm
+
+
+def test_a_temperature_may_be_said_as_a_number(tmp_path: Path) -> None:
+    """As in the first files of Llama 4."""
+    for said, expected in ((4, 0.3), (True, 0.3), (0, 0.0), (False, 0.0)):
+        model = tiny_llama4.llama4(attn_temperature_tuning=said)
+        config = config_from(open_model(tiny.write_hf(model, tmp_path / str(said))))
+        rope = config.ropes.get(config.layers[1].rope)
+        assert (rope.query_beta if rope is not None else 0.0) == expected
 
 
 def ropes(model: TinyModel, folder: Path) -> list[str]:

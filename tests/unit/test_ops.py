@@ -118,7 +118,7 @@ def expect_rope_write(case: OpCase) -> FloatArray:
         q = rms(q.reshape(-1, n), w_of(case), 1e-6).reshape(q.shape)
     q = turned(case, q, "q_table")
     if kind == "turned":
-        q = rms(q.reshape(-1, n), w_of(case), 1e-6)
+        q = rms(q.reshape(-1, n), w_of(case) if case.weights else np.ones(n), 1e-6)
     return q.reshape(T, -1)
 
 
@@ -136,6 +136,8 @@ def expect_attention(case: OpCase) -> FloatArray:
     for t, position in enumerate(POSITIONS):
         view = environment().view(0, t)
         seen = [p for p in range(position + 1) if not window or p > position - window]
+        if op.flag("chunked"):
+            seen = [p for p in range(position + 1) if p // window == position // window]
         for h in range(heads):
             kv = h // (heads // 2)
             scores = [op.number("scale") * float(q[t, h] @ view.k[p, kv]) for p in seen]
@@ -196,11 +198,13 @@ def expect_experts(case: OpCase) -> FloatArray:
     if len(case.weights) > 3:
         return expect_biased_experts(case)
     out, act = np.zeros((T, 64)), case.op.word("act")
-    for t, (chosen, shares) in enumerate(zip(x_of(case, 1), x_of(case, 2), strict=True)):
-        for expert, share in zip(chosen, shares, strict=True):
+    all_shares = x_of(case, 2) if case.inputs[2:] else np.ones((T, 2))
+    for t, (chosen, shares) in enumerate(zip(x_of(case, 1), all_shares, strict=True)):
+        for rank, (expert, share) in enumerate(zip(chosen, shares, strict=True)):
+            x = x_of(case)[t if case.inputs[2:] else 2 * t + rank]
             first, *up, down = (weight[expert] for _, weight in case.weights)
-            h = act_all(first @ x_of(case)[t], act)
-            out[t] += share * (down @ (h * (up[0] @ x_of(case)[t]) if up else h))
+            h = act_all(first @ x, act)
+            out[t] += share * (down @ (h * (up[0] @ x) if up else h))
     return out
 
 
@@ -217,8 +221,13 @@ def expect_biased_experts(case: OpCase) -> FloatArray:
     return out
 
 
+def expect_spread(case: OpCase) -> FloatArray:
+    return np.array([x_of(case)[t] * x_of(case, 1)[t, rank] for t in range(T) for rank in range(2)])
+
+
 def expect_combine(case: OpCase) -> FloatArray:
     y, shares = x_of(case), x_of(case, 1)
+    shares = np.ones((T, 2)) if case.name == "combine-sums" else shares
     return np.array([shares[t, 0] * y[2 * t] + shares[t, 1] * y[2 * t + 1] for t in range(T)])
 
 
@@ -305,6 +314,7 @@ EXPECT: Mapping[str, Expect] = {
     "experts": expect_experts,
     "expert_linear": expect_expert_linear,
     "combine": expect_combine,
+    "spread": expect_spread,
 }
 
 

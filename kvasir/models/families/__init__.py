@@ -34,6 +34,7 @@ from kvasir.models.families.kimi_linear import KIMI_LINEAR
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
+from kvasir.models.families.llama4 import LLAMA4
 from kvasir.models.families.mamba2 import MAMBA2
 from kvasir.models.families.minicpm import MINICPM
 from kvasir.models.families.minimax_m2 import MINIMAX_M2
@@ -67,7 +68,7 @@ FAMILIES = (
     *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
-    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE, EXAONE_MOE),
+    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE, EXAONE_MOE, LLAMA4),
     *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
