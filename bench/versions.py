@@ -99,6 +99,11 @@ def main() -> None:
     parser.add_argument("new", type=Path)
     parser.add_argument("model", type=Path)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument(
+        "--commits",
+        nargs=2,
+        help="of both, where they are installed from wheels, which do not know",
+    )
     parser.add_argument("--output", help="name below bench/results")
     args = parser.parse_args()
     pythons = {"old": args.old.absolute(), "new": args.new.absolute()}
@@ -108,12 +113,13 @@ def main() -> None:
         for name in order:
             turns[name].append(measure(pythons[name], args.model.absolute()))
             print(name, turns[name][-1], file=sys.stderr, flush=True)
+    known = [each[0]["commit"] for each in turns.values()]
     told = {
         "kind": "versions",
         "command": command_line(PROGRAM),
         "machine": fingerprint(),
         "model": args.model.name,
-        "versions": {name: each[0]["commit"] for name, each in turns.items()},
+        "versions": dict(zip(turns, args.commits or known, strict=True)),
         "rows": compare(*([turn["figures"] for turn in each] for each in turns.values())),
         "turns": turns,
     }
