@@ -339,11 +339,11 @@ class _Block:
             factors, out = self._weight("expert_scale", (experts.n_experts,)), f"{weights}.scaled"
             weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
         k, act, out = experts.top_k, config.block.act, self._value("experts")
-        matrices, ins = self._expert_weights(experts), (x, ids, weights)
+        matrices = self._expert_weights(experts)
         if config.block.weighs_input:
-            pairs = self.builder.op("spread", (x, weights), self._value("pairs"), top_k=k)
-            ins = (pairs, ids)
-        return self.builder.op("experts", ins, out, matrices, top_k=k, act=act)
+            x = self.builder.op("spread", (x, weights), self._value("pairs"), top_k=k)
+            return self.builder.op("experts", (x, ids), out, matrices, top_k=k, act=act)
+        return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
 
     def _expert_weights(self, experts: ExpertConfig) -> tuple[str, ...]:
         """Matrices, then their biases, if any."""

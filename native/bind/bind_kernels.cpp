@@ -1,6 +1,4 @@
 // Every kernel of the table by itself, over NumPy arrays: for tests and microbenchmarks, not for serving.
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -11,40 +9,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/kv_layer.h"
 #include "cpu/pack.h"
 #include "cpu/select.h"
 
-namespace nb = nanobind;
-
 namespace kvasir {
 namespace {
-
-template <class T, size_t N>
-using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-using Matrix = Array<float, 2>;
-using ConstMatrix = Array<const float, 2>;
-using Bytes = Array<uint8_t, 1>;
-using ConstBytes = Array<const uint8_t, 1>;
-template <class T>
-using MaybeVector = std::optional<Array<const T, 1>>;
-
-using Sums = Array<int32_t, 3>;
-
-void require(bool good, const char* what) {
-  if (!good) throw std::invalid_argument(what);
-}
-
-template <class A>
-auto data_or_null(const std::optional<A>& a) {
-  return a ? a->data() : nullptr;
-}
-
-// Begin and end of the items, inside [0, n].
-void require_range(int64_t begin, int64_t end, int64_t n) {
-  require(0 <= begin && begin <= end && end <= n, "the range leaves the rows");
-}
 
 // Rows of activations; the type of the array says which: float32, uint16 (bf16) or int8 (q8).
 struct BoundRows {
