@@ -169,7 +169,6 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         rope_scaling=None, moe_topk=2, moe_intermediate_size=None, attention_bias=False
     ),
     "exaone_moe_full": lambda: tiny_moe.exaone_moe(
-        sliding_window=None,
         layer_types=["full_attention"] * 4,
         mlp_layer_types=None,
         norm_topk_prob=False,
