@@ -3,6 +3,7 @@ images."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +12,9 @@ from kvasir.serve.asked import Asked
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids
 from kvasir.serve.seen import Seen, SeenPrompt
-from kvasir.serve.text import Rendering, TextModel
+from kvasir.serve.text import Rendering, TextModel, is_short
 from kvasir.tokenizer.messages import ChatMessage
+from kvasir.toolcalls.detect import Detected
 from kvasir.toolcalls.history import told
 from kvasir.validation.params import check_room
 
@@ -31,14 +33,26 @@ async def chat_prompt(
 ) -> Ids:
     """Ids of the conversation. Raises RequestError (400) without a template or above ``limit``
     tokens."""
-    text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
-    if not rendering.tools and not any(message.calls for message in messages):
-        return await text.render([message.said() for message in messages], rendering)
-    found = await text.calls(tool_format)
-    return await text.render(
-        [message.said(found.history) for message in told(messages, rendering.tools, found)],
-        rendering.showing_tools(found.history.shown_as or "tools"),
-    )
+    calls = rendering.tools or any(message.calls for message in messages)
+    found = await text.calls(tool_format) if calls else None
+
+    def written() -> tuple[list[dict[str, object]], Rendering]:
+        text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
+        return _written(messages, rendering, found)
+
+    if is_short([message.said() for message in messages], rendering):
+        return await text.render(*written())
+    return await text.render(*await asyncio.to_thread(written))
+
+
+def _written(
+    messages: Sequence[ChatMessage], rendering: Rendering, found: Detected | None
+) -> tuple[list[dict[str, object]], Rendering]:
+    """As the template reads them. Raises RequestError (400)."""
+    if found is None:
+        return [message.said() for message in messages], rendering
+    said = [message.said(found.history) for message in told(messages, rendering.tools, found)]
+    return said, rendering.showing_tools(found.history.shown_as or "tools")
 
 
 @dataclass(frozen=True, slots=True)
