@@ -131,7 +131,7 @@ class ContinuedGeneration(Generation):
     async def _continued(self) -> EventStream:
         job, client = self.job, self._client
         n_tokens = sum(len(job.prompts[i // job.params.n]) for i in self._places)
-        size = Size(len(self._places), 1, n_tokens, job.standing, job.n_pixel_bytes)
+        size = Size(len(self._places), 1, n_tokens, job.standing, job.n_bytes)
         client.admit(size)
         return await client.open(lambda first: list(self._requests(first)), size)
 

@@ -63,8 +63,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(map(len, self.prompts))
 
     @property
-    def n_pixel_bytes(self) -> int:
-        return sum(len(media.pixels) for media in self.media)
+    def n_bytes(self) -> int:
+        """Of pixels, and of the constraint that all choices share."""
+        constraint = self.resolved[0].constraint if self.resolved else ""
+        return len(constraint) + sum(len(media.pixels) for media in self.media)
 
     def n_prompt_of(self, choice: int) -> int:
         """Tokens of its prompt."""
