@@ -47,6 +47,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Choices of each prompt that are the answer, those of largest log probability; 0: all."""
     media: tuple[Media, ...] = ()
     """What tokens of the one prompt stand for."""
+    n_told_at_once: int = 0
+    """Choices of a kept answer that are told in turns, others when these have ended; 0: all."""
 
     @property
     def n_choices(self) -> int:
