@@ -87,8 +87,8 @@ class ConversationReader:
         return _told(found)
 
     async def _rendered(self, n_dropped: int, most: int) -> SeenPrompt | RequestError:
-        """Without the ``n_dropped`` oldest turns, fewer than ``most`` ids where turns may be
-        dropped, or why there are none."""
+        """Without the ``n_dropped`` oldest turns, or why there are none: where turns may be dropped
+        they leave room for the answer in ``most``."""
         asked = self.asked
         dropped = frozenset(_turns(asked.messages)[:n_dropped])
         messages = [message for i, message in enumerate(asked.messages) if i not in dropped]
@@ -109,7 +109,7 @@ class ConversationReader:
             )
             found = await self.seen.expand(ids, messages, len(asked.before))
             if asked.drops_turns:
-                check_room(len(found.ids), 1, most, asked.names)
+                check_room(len(found.ids), asked.params.max_tokens or 1, most, asked.names)
         except RequestError as error:
             if not asked.drops_turns or error.code != "context_length_exceeded":
                 raise
