@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import openai
+import pydantic
 import pytest
 
 from tests import tool_templates
@@ -109,6 +110,35 @@ def gathered(stream: Any) -> tuple[list[tuple[str, str, str]], str | None]:
     return [(a, b, c) for a, b, c in calls], finish
 
 
+class Weather(pydantic.BaseModel):
+    unit: Literal["c", "f"]
+    n: Literal[1, 22]
+
+
+def test_what_the_official_client_parses(tooled: Server) -> None:
+    """Into types of its own: answers of both protocols, calls, and calls of a stream."""
+    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES}
+    more: dict[str, Any] = {"max_tokens": 300, "seed": 3}
+    calling = {"tools": [openai.pydantic_function_tool(Weather)], "tool_choice": "required"}
+    with client_of(tooled) as client:
+        chats = client.chat.completions
+        said = chats.parse(**asked, **more, response_format=Weather).choices[0].message
+        assert isinstance(said.parsed, Weather)
+        response = client.responses.parse(
+            model=MODEL, input="hello", text_format=Weather, max_output_tokens=300
+        )
+        assert isinstance(response.output_parsed, Weather)
+        called = chats.parse(**asked, **more, **calling, parallel_tool_calls=False)
+        (call,) = called.choices[0].message.tool_calls or ()
+        assert isinstance(call.function.parsed_arguments, Weather)
+        with chats.stream(**asked, **more, **calling, parallel_tool_calls=False) as stream:
+            done = [x for x in stream if x.type == "tool_calls.function.arguments.done"]
+            final = stream.get_final_completion()
+    assert [x.parsed_arguments for x in done] == [call.function.parsed_arguments]
+    (again,) = final.choices[0].message.tool_calls or ()
+    assert again.function.parsed_arguments == call.function.parsed_arguments
+
+
 def test_a_schema_that_the_library_lacks(thinker: Server) -> None:
     """Of a tool that is not strict any object is taken; the others keep theirs."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}}
@@ -154,6 +184,21 @@ def test_auto_and_none_are_text(tooled: Server) -> None:
     for choice in ("auto", "none"):
         (found,) = ask(tooled, {"tools": TOOLS, "tool_choice": choice, "max_tokens": 20})["choices"]
         assert found["message"]["content"] and "tool_calls" not in found["message"]
+
+
+def test_tokenize_counts_tools(tooled: Server) -> None:
+    body = {"messages": MESSAGES, "tools": TOOLS}
+    counted = tooled.post(f"{CHAT}/input_tokens", body).json()["input_tokens"]
+    assert tooled.post("/tokenize", body).json()["count"] == counted
+    assert counted > tooled.post("/tokenize", {"messages": MESSAGES}).json()["count"]
+    alone = tooled.post("/tokenize", {"prompt": "a", "tools": TOOLS})
+    assert (alone.status_code, alone.json()["error"]["param"]) == (400, "tools")
+
+
+def test_a_card_says_what_a_model_can(tooled: Server, thinker: Server) -> None:
+    for server, more in ((tooled, ["tools"]), (thinker, ["tools", "thinking"])):
+        card = server.post("/api/show", {}).json()
+        assert card["capabilities"] == ["completion", *more]
 
 
 def test_history_goes_on(tooled: Server) -> None:
