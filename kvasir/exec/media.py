@@ -76,9 +76,9 @@ class MediaRows:
         ends: NDArray[np.int32] | None = None,
         limit: int = TILE_CACHE_BYTES,
     ) -> None:
-        """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them each,
-        and ``is_media`` [T] are written before every step, and where tokens of a tile see each other
-        ``ends`` [T], where what a token sees ends; ``limit``: bytes that are kept."""
+        """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them
+        each, and ``is_media`` [T] are written before every step, and where tokens of a tile see
+        each other ``ends`` [T], where what a token sees ends; ``limit``: bytes that are kept."""
         self._rows_of = rows_of
         self._media = media
         self._is_media = is_media

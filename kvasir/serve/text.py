@@ -25,7 +25,7 @@ from kvasir.tokenizer.spelling import TextPiece
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
-from kvasir.vision.sight import Sight, sight_of, spelling_of
+from kvasir.vision.sight import NOTHING, Sight, sight_of
 from kvasir.weights.source import ModelSource
 
 _log = logging.getLogger(__name__)
@@ -287,7 +287,7 @@ def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
     sight, facts = sight_of(source, tokenizer), facts_of(source)
-    template = ChatTemplate(source, tokenizer, spelling_of(sight))
+    template = ChatTemplate(source, tokenizer, sight.spelling if sight else NOTHING)
     source.release()
     return TextModel(source, tokenizer, template, facts, sight)
 

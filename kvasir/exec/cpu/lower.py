@@ -170,6 +170,7 @@ class _Lowering:
             "latent_attention": self._latent_attention,
             "route": self._route,
             "expert_linear": self._expert_linear,
+            "spread": self._spread,
             "combine": self._combine,
             "mul_columns": lambda op, base: [replace(base, numbers=_integers(op, "column"))],
             "act": self._act,
@@ -212,7 +213,7 @@ class _Lowering:
 
     def _attention(self, op: Op, base: Record) -> list[Record]:
         numbers = _integers(op, "layer", "n_heads", "window") | _numbers(op, "scale", "softcap")
-        numbers |= {"has_ends": int(len(op.ins) > 1)}
+        numbers |= {"has_ends": int(len(op.ins) > 1), "chunked": int(op.flag("chunked"))}
         sinks = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=sinks, numbers=numbers)]
 
@@ -375,9 +376,15 @@ class _Lowering:
         ins = (base.ins[0], token, offsets)
         return [replace(base, ins=ins, weights=tuple(weights), numbers=numbers)]
 
-    def _combine(self, op: Op, base: Record) -> list[Record]:
+    def _spread(self, op: Op, base: Record) -> list[Record]:
         place = self.groups[op.ins[1]][1]
         return [replace(base, ins=(*base.ins, place), numbers=_integers(op, "top_k"))]
+
+    def _combine(self, op: Op, base: Record) -> list[Record]:
+        rows, last = base.ins
+        place, is_weighed = self.groups[op.ins[1]][1], self.program.values[op.ins[1]].dtype == "f32"
+        ins = (rows, last if is_weighed else -1, place)
+        return [replace(base, ins=ins, numbers=_integers(op, "top_k"))]
 
 
 def _integers(op: Op, *names: str) -> dict[str, int | float]:
