@@ -12,11 +12,14 @@ from kvasir.serve.asked import Asked
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids
 from kvasir.serve.seen import Seen, SeenPrompt
-from kvasir.serve.text import Rendering, TextModel, is_short
+from kvasir.serve.text import INLINE_BYTES, MESSAGE_BYTES, Rendering, TextModel, is_short
 from kvasir.tokenizer.messages import ChatMessage
 from kvasir.toolcalls.detect import Detected
 from kvasir.toolcalls.history import told
 from kvasir.validation.params import check_room
+
+BRIEF = INLINE_BYTES // MESSAGE_BYTES
+"""Messages of a conversation that may be short."""
 
 INSTRUCTIONS = ("system", "developer")
 """Roles of messages that are not turns."""
@@ -40,7 +43,8 @@ async def chat_prompt(
         text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
         return _written(messages, rendering, found)
 
-    if is_short([message.said() for message in messages], rendering):
+    is_brief = len(messages) <= BRIEF and is_short([x.said() for x in messages], rendering)
+    if is_brief:
         return await text.render(*written())
     return await text.render(*await asyncio.to_thread(written))
 
