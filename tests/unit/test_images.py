@@ -30,7 +30,7 @@ from kvasir.serve.resolved import Envelope, Job, Resolved
 from kvasir.serve.seen import Seen, SeenPrompt
 from kvasir.serve.state.kept import Kept, ModelChanged, decode
 from kvasir.serve.text import load_text
-from kvasir.serve.wanted import MAX_PIXEL_BYTES, CapacityError, Size, check_pixels
+from kvasir.serve.wanted import MAX_BYTES, CapacityError, Size, check_bytes
 from kvasir.tokenizer.messages import ImagePart, read_messages, seeing
 from kvasir.validation.sampling import SamplingParams
 from kvasir.vision.messages import Tiles, Uncut, Unreadable
@@ -177,11 +177,11 @@ def test_images_belong_to_users() -> None:
 
 
 def test_pixels_of_all_requests_are_bounded() -> None:
-    some = Size(1, 1, 10, n_bytes=MAX_PIXEL_BYTES // 2 + 1)
-    check_pixels(some, [])
-    check_pixels(Size(1, 1, 10), [some, some])
-    with pytest.raises(CapacityError, match="images of 256 MB"):
-        check_pixels(some, [some])
+    some = Size(1, 1, 10, n_bytes=MAX_BYTES // 2 + 1)
+    check_bytes(some, [])
+    check_bytes(Size(1, 1, 10), [some, some])
+    with pytest.raises(CapacityError, match="images and grammars of 256 MB"):
+        check_bytes(some, [some])
 
 
 @pytest.mark.parametrize("said", ["image=4", '{"image": 4}', " image=4 "])
