@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import test_batches as batches
 from tests.e2e.harness import MODEL, Server, running_server
+from tests.e2e.test_files import official
 from tests.e2e.test_tools import CHAT, MESSAGES, THINKS, ask
 from tests.e2e.toy_model import write_toy_model
 
@@ -33,6 +35,25 @@ def test_a_budget_ends_reasoning(thinker: Server, name: str) -> None:
     unlimited = ask(thinker, {**FREE, name: -1})["choices"][0]["message"]
     assert not unlimited["content"]
     assert unlimited["reasoning"].startswith(message["reasoning"].rstrip("\ufffd"))
+
+
+def test_a_batch_counts_reasoning(thinker: Server) -> None:
+    told = 0
+    with official(thinker) as client:
+        for url, asked in (
+            (CHAT, {"messages": MESSAGES, "max_tokens": 9}),
+            ("/v1/responses", {"input": "x", "max_output_tokens": 9}),
+        ):
+            body = {"model": MODEL, "seed": 2, **asked}
+            line = {"custom_id": "one", "method": "POST", "url": url, "body": body}
+            done = batches.wait(client, batches.begin(client, [line], url))
+            (said,) = batches.read(client, done.output_file_id).values()
+            usage = said["response"]["body"]["usage"]
+            details = usage.get("completion_tokens_details") or usage["output_tokens_details"]
+            assert done.usage
+            assert done.usage.output_tokens_details.reasoning_tokens == details["reasoning_tokens"]
+            told += details["reasoning_tokens"]
+    assert told
 
 
 def test_a_message_stands_before_the_end(thinker: Server) -> None:
