@@ -148,6 +148,7 @@ class ContinuedGeneration(Generation):
                 self.job.resolved[prompt],
                 self.job.context,
                 self.job.standing,
+                hold_seconds=float(self.job.params.cache_ttl or 0),
                 pooling=self.job.pooling,
                 second=self.job.seconds[prompt] if self.job.seconds else 0,
                 media=self.job.media,

@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
+from kvasir.core.tiles import Media
 from kvasir.serve.client import Size
 from kvasir.serve.continued import RunLog, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
@@ -148,6 +149,22 @@ def test_scores_begin_where_they_were_asked_for_from(text: TextModel, n_known: i
     asyncio.run(opened())
     first = client.requests[0]
     assert (len(first.prompt), first.n_scored) == (9, 3 + n_known)
+
+
+def test_who_goes_on_asks_for_all_that_was_asked(text: TextModel) -> None:
+    """Blocks that are held after the end, and what the prompt shows."""
+    shown = (Media(0, 1, b"pixels", b"digest"),)
+    asked = resolved(text, prompt="abc", n=1, cache_ttl=60)
+    asked = structs.replace(asked, job=structs.replace(asked.job, media=shown))
+    run, client = resumed(asked, text, [said(0, "x")], [])
+
+    async def opened() -> None:
+        async with run._generation():
+            return
+
+    asyncio.run(opened())
+    (request,) = client.requests
+    assert (request.hold_seconds, request.media) == (60.0, shown)
 
 
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:
