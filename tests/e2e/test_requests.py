@@ -243,7 +243,8 @@ def test_r38_unknown_field_in_a_stream(toy: Server) -> None:
 def test_r38_unknown_field_of_other_dialects(toy: Server, path: str, body: Any) -> None:
     answer = toy.post(path, body)
     told = [line for line in answer.text.splitlines() if line.startswith(("data:", "{"))]
-    assert json.loads(told[-1].removeprefix("data:"))["warnings"] == ["unknown field 'foo' was ignored"], answer.text
+    last = json.loads(told[-1].removeprefix("data:"))
+    assert last["warnings"] == ["unknown field 'foo' was ignored"], answer.text
 
 
 def test_a_stored_stream_holds_no_more_than_an_answer(toy: Server) -> None:
