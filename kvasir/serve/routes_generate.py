@@ -102,7 +102,7 @@ def render(dialect: Dialect) -> Handler:
             prompts = (await prompts_of(asked, server)).ids
         decode = partial(server.text.tokenizer.decode, skip_special=False)
         texts = await asyncio.to_thread(lambda: [decode(prompt) for prompt in prompts])
-        found = {"object": "render", "prompt_token_ids": prompts, "prompts": texts}
+        found: Json = {"object": "render", "prompt_token_ids": prompts, "prompts": texts}
         found["max_model_len"] = server.info.max_model_len
         await exchange.send_json({**found, **warned(asked.warnings)})
 

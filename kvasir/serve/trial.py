@@ -78,7 +78,7 @@ class TrialCompiler:
         self._verdicts: OrderedDict[str, GrammarRefusal | None] = OrderedDict()
         """By the grammar's key: None, or why it is refused."""
         self._lock = FairLock()
-        self._trying: asyncio.Task[GrammarRefusal | None] | None = None
+        self._trying: asyncio.Task[GrammarRefusal | GrammarUnjudged | None] | None = None
         """The newest; who asked for it may have left."""
         self._worker = WorkerProcess("compiles grammars", _greeting, MAX_LINE)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import StartServer
-from tests.e2e.harness import MODEL, Server
+from tests.e2e.harness import Server
 from tests.e2e.toy_model import NAMES
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -213,38 +213,6 @@ def test_r38_unknown_field_in_a_stream(toy: Server) -> None:
     response = toy.post(TEXT, {"prompt": "x", "stream": True, "max_tokens": 2, "foo": 1})
     first = json.loads(response.text.split("\n\n")[0].removeprefix("data: "))
     assert first["warnings"] == ["unknown field 'foo' was ignored"]
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/generate", {"inputs": "x", "stream": True, "foo": 1}),
-        ("/generate_stream", {"inputs": "x", "parameters": {"foo": 1}}),
-        (
-            f"/v2/models/{MODEL}/infer",
-            {
-                "inputs": [
-                    {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["x"]}
-                ],
-                "foo": 1,
-            },
-        ),
-        ("/api/show", {"model": MODEL, "foo": 1}),
-        ("/api/embeddings", {"prompt": "x", "foo": 1}),
-        ("/apply-template", {"messages": [USER], "foo": 1}),
-        ("/tokenize", {"messages": [USER], "foo": 1}),
-        (f"{CHAT}/render", {"messages": [USER], "foo": 1}),
-        (f"{TEXT}/render", {"prompt": "x", "foo": 1}),
-        (f"{CHAT}/input_tokens", {"messages": [USER], "foo": 1}),
-        ("/v1/messages/count_tokens", {"messages": [USER], "foo": 1}),
-        ("/v1/responses/input_tokens", {"input": "x", "foo": 1}),
-    ],
-)
-def test_r38_unknown_field_of_other_dialects(toy: Server, path: str, body: Any) -> None:
-    answer = toy.post(path, body)
-    told = [line for line in answer.text.splitlines() if line.startswith(("data:", "{"))]
-    last = json.loads(told[-1].removeprefix("data:"))
-    assert last["warnings"] == ["unknown field 'foo' was ignored"], answer.text
 
 
 def test_a_stored_stream_holds_no_more_than_an_answer(toy: Server) -> None:
