@@ -287,11 +287,13 @@ class Kernels:
         sinks: NDArray[np.float32] | None = None,
         split: bool = False,
         ends: NDArray[np.int32] | None = None,
+        chunked: bool = False,
     ) -> None:
         """Tokens [t0, t1) of one sequence, one KV head; q, out are [T, n_heads * head_dim].
 
         ``sinks`` [n_heads]; ``split``: segment by segment, the last first, then combined;
-        ``ends`` [T]: where the positions end that a token sees, in place of behind itself.
+        ``ends`` [T]: where the positions end that a token sees, in place of behind itself;
+        ``chunked``: those of its own run of ``window`` positions.
         """
     def embed(
         self,
@@ -350,6 +352,15 @@ class Kernels:
         top_groups: int = 1,
         group_score: int = 0,
         scale: float = 1.0,
+    ) -> None: ...
+    def spread(
+        self,
+        x: NDArray[np.float32],
+        row: NDArray[np.int32],
+        weights: NDArray[np.float32],
+        out: NDArray[np.float32],
+        m0: int,
+        m1: int,
     ) -> None: ...
     def combine(
         self,

@@ -152,7 +152,7 @@ struct CastArgs {
 };
 
 // RMS norm of q and k: none; of each head; of all heads of q, and of k, as one row; of each head after rope;
-// of each head and, without a weight, of each head of v.
+// of each head and, without a weight, of each head of v. Those after rope may have no weight.
 KVASIR_ENUM(QkNorm, none, heads, width, turned, all);
 
 // Splits qkv rows [q heads | k heads | v heads], norms and rotates q and k, writes q to `q` and k, v to the
@@ -205,14 +205,14 @@ struct ComingKv {
 // One item: query tokens [t0, t1) of one sequence against one KV head (all its query heads).
 //  score = scale * dot, then softcap * tanh(score / softcap) when softcap > 0; a key at logical position p is
 //  visible when p <= pos, or p < ends of the token where there are any, and (window == 0 or |p - pos| <
-//  window) and, in a tree, at or after the sequence's start, p is an ancestor. Products are of bf16 where the
-//  cache is smaller than f32. Online softmax over tiles of kAttnTile absolute logical positions inside
-//  segments of kAttnSplit; segments are computed apart and combined in ascending order. Tree rows gather
-//  their tile by logical position, so that they compute exactly what a chain would. With sinks, exp(sink of
-//  the head) joins the sum of the softmax, as a key without a value would. `partial` null: the item computes
-//  all segments and the output. Otherwise `attention` computes `segment` alone and leaves it in
-//  partial[segment], and `attention_combine`, once all segments [0, segment) have been computed, gives the
-//  output that one item would have given, bit for bit.
+//  window; chunked: or p / window == pos / window) and, in a tree, at or after the sequence's start, p is an
+//  ancestor. Products are of bf16 where the cache is smaller than f32. Online softmax over tiles of kAttnTile
+//  absolute logical positions inside segments of kAttnSplit; segments are computed apart and combined in
+//  ascending order. Tree rows gather their tile by logical position, so that they compute exactly what a
+//  chain would. With sinks, exp(sink of the head) joins the sum of the softmax, as a key without a value
+//  would. `partial` null: the item computes all segments and the output. Otherwise `attention` computes
+//  `segment` alone and leaves it in partial[segment], and `attention_combine`, once all segments [0, segment)
+//  have been computed, gives the output that one item would have given, bit for bit.
 struct AttentionArgs {
   const float* q;
   int64_t ldq;
@@ -223,6 +223,7 @@ struct AttentionArgs {
   int32_t n_heads;
   float scale, softcap;
   int32_t window;
+  bool chunked;
   const int32_t* ends;  // [T] positions that are visible end here, or null: behind the token itself
   const KvLayer* kv;
   const StepRows* rows;
@@ -297,11 +298,12 @@ struct MulArgs {
 };
 
 // Top-k routing in fp32. The score of an expert is its part of the softmax over all, or the sigmoid of its
-// logit. Experts are chosen by score + bias, larger first, ties to the lowest id; with groups (equal runs of
-// experts) only those of the top_groups best groups are, a group being as good as its best expert or as the
-// sum of its best two. The weight of a chosen expert is its score without bias: divided, when normalize, by
-// the sum of the chosen in the order of their rank plus 1e-20, then times scale. pair p = token * k + rank.
-KVASIR_ENUM(Score, softmax, sigmoid);
+// logit; late_sigmoid: its logit, and its weight the sigmoid of that. Experts are chosen by score + bias,
+// larger first, ties to the lowest id; with groups (equal runs of experts) only those of the top_groups best
+// groups are, a group being as good as its best expert or as the sum of its best two. The weight of a chosen
+// expert is its score without bias: divided, when normalize, by the sum of the chosen in the order of their
+// rank plus 1e-20, then times scale. pair p = token * k + rank.
+KVASIR_ENUM(Score, softmax, sigmoid, late_sigmoid);
 KVASIR_ENUM(GroupScore, best, best_two);
 constexpr int kMaxExperts = 1024;
 struct RouteArgs {
@@ -318,8 +320,18 @@ struct RouteArgs {
   float* weights;  // [T, k]
   int64_t m0, m1;
 };
+// out[row[t * k + r]] = weights[t, r] * x[t] for each rank r.
+struct SpreadArgs {
+  const float* x;
+  const int32_t* row;
+  const float* weights;
+  int32_t k, N;
+  float* out;
+  int64_t ld;
+  int64_t m0, m1;
+};
 // out[t] = sum over rank r ascending of weights[t, r] * y[row[t * k + r]] (fma chain from 0; row null: the
-// pair itself).
+// pair itself; weights null: ones).
 struct CombineArgs {
   const float* y;
   int64_t ldy;
@@ -349,6 +361,7 @@ struct Kernels {
   void (*linear_scan)(const LinearScanArgs&);
   void (*mul)(const MulArgs&);
   void (*route)(const RouteArgs&);
+  void (*spread)(const SpreadArgs&);
   void (*combine)(const CombineArgs&);
 };
 

@@ -35,8 +35,11 @@ struct ShortConvArgs {
 //         the root of their sum of squares + eps, iq also over the root of state_dim:
 //         w = ik * (sigmoid(share) * (v - (ik * g) * (sum of k * S)));
 //         S = fma(k, w, g * S); out = iq * (sum of q * S)
+//  kda:   as delta, but a step, its bias and a decay for each row i of S, of each head:
+//         S = g[i] * S;  w = ik * (sigmoid(share) * (v - ik * (sum of k * S)));
+//         S = fma(k, w, S); out = iq * (sum of q * S)
 // Of head h the vectors are those of group h / (n_heads / n_groups), tiled: of h % n_groups.
-KVASIR_ENUM(ScanRule, ssd, delta);
+KVASIR_ENUM(ScanRule, ssd, delta, kda);
 constexpr int kMaxStateDim = 256;
 struct LinearScanArgs {
   ScanRule rule;
@@ -44,7 +47,7 @@ struct LinearScanArgs {
   int64_t ldx;
   const float *step, *share;
   int64_t ldstep, ldshare;
-  const float *step_bias, *rate, *skip;  // [n_heads]
+  const float *step_bias, *rate, *skip;  // [n_heads]; kda: step_bias [n_heads, state_dim]
   float* out;
   int64_t ldo;
   int32_t n_heads, n_groups, state_dim, head_dim, h0, h1;
@@ -53,6 +56,8 @@ struct LinearScanArgs {
   int64_t n;  // tokens
   const float* before;
   float* after;
+  // Columns of the steps of a token that belong to one head.
+  int32_t steps_of_head() const { return rule == ScanRule::kda ? state_dim : 1; }
 };
 
 }  // namespace kvasir

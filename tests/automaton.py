@@ -59,7 +59,7 @@ class Ring:
 
 
 class LateRing(Ring):
-    """Every third mask of an answer takes longer than a step waits for one."""
+    """The first mask of an answer takes longer than a step waits for one, and every third then."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(vocab_size)
@@ -67,7 +67,7 @@ class LateRing(Ring):
 
     def fill(self, slot: int, path: Sequence[int], bits: Bits) -> None:
         self._n_asked[slot] = n = self._n_asked.get(slot, 0) + 1
-        if not n % 3:
+        if n % 3 == 1:
             time.sleep(LATE)
         super().fill(slot, path, bits)
 

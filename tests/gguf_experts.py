@@ -20,6 +20,10 @@ def _in_turns(tensor: Array) -> list[Array]:
     return [tensor[..., ::2], tensor[..., 1::2]]
 
 
+def _turned_halves(tensor: Array) -> list[Array]:
+    return [part.swapaxes(-1, -2) for part in np.split(tensor, 2, axis=-1)]
+
+
 def _turned(tensor: Array) -> list[Array]:
     return [part.swapaxes(-1, -2) for part in _in_turns(tensor)]
 
@@ -30,6 +34,14 @@ _PARTS: Mapping[str, tuple[tuple[str, ...], Callable[[Array], list[Array]]]] = {
         _halves,
     ),
     "shared_mlp.input_linear.weight": (("ffn_gate_shexp.weight", "ffn_up_shexp.weight"), _halves),
+    "feed_forward.experts.gate_up_proj": (
+        ("ffn_gate_exps.weight", "ffn_up_exps.weight"),
+        _turned_halves,
+    ),
+    "feed_forward.experts.down_proj": (
+        ("ffn_down_exps.weight",),
+        lambda x: [x.swapaxes(-1, -2)],
+    ),
     "mlp.experts.gate_up_proj": (("ffn_gate_exps.weight", "ffn_up_exps.weight"), _turned),
     "mlp.experts.gate_up_proj_bias": (("ffn_gate_exps.bias", "ffn_up_exps.bias"), _in_turns),
     "mlp.experts.down_proj": (("ffn_down_exps.weight",), lambda x: [x.swapaxes(-1, -2)]),

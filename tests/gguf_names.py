@@ -13,7 +13,7 @@ _ARCH = {"gemma3_text": "gemma3", "mistral": "llama", "ministral": "llama", "mix
 _ARCH |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "ernie4_5_moe": "ernie4_5-moe"}
 _ARCH |= {"granitemoeshared": "granitemoe", "olmo3": "olmo2", "ministral3": "mistral3"}
 _ARCH |= {"glm": "chatglm", "hunyuan_v1_dense": "hunyuan-dense", "gpt_oss": "gpt-oss"}
-_ARCH |= {"hunyuan_v1_moe": "hunyuan-moe"}
+_ARCH |= {"hunyuan_v1_moe": "hunyuan-moe", "exaone_moe": "exaone-moe"}
 _ARCH |= {"glm4_moe": "glm4moe", "minimax_m2": "minimax-m2", "lfm2_moe": "lfm2moe"}
 _ARCH |= {"deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2"}
 _ARCH |= {"nomic_bert": "nomic-bert", "cohere": "command-r", "phi": "phi2", "gpt_neox": "gptneox"}
@@ -21,6 +21,8 @@ _ARCH |= {
     "granitemoehybrid": "granitehybrid",
     "falcon_h1": "falcon-h1",
     "qwen3_next": "qwen3next",
+    "kimi_linear": "kimi-linear",
+    "llama4_text": "llama4",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
 }
@@ -138,11 +140,15 @@ _LAYER = {
     "block_sparse_moe.output_linear": "ffn_down_exps",
     "shared_mlp.output_linear": "ffn_down_shexp",
     "mlp.router": "ffn_gate_inp",
+    "feed_forward.router": "ffn_gate_inp",
     "mlp.gate.wg": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     **{
-        f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
-        for shared in ("shared_expert", "shared_experts", "shared_mlp")
+        f"{shared}.{part}_proj": f"ffn_{part}_shexp"
+        for shared in (
+            *("mlp.shared_expert", "mlp.shared_experts", "mlp.shared_mlp"),
+            *("block_sparse_moe.shared_experts", "feed_forward.shared_expert"),
+        )
         for part in ("gate", "up", "down")
     },
 }
@@ -152,7 +158,9 @@ _BARE = {
     **gguf_hybrid.BARE,
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
+    "block_sparse_moe.gate.e_score_correction_bias": "exp_probs_b.bias",
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "self_attn.sinks": "attn_sinks.weight",
 }
@@ -174,6 +182,8 @@ _NORMS |= {"olmo2": _POST, "glm4moe": _POST}
 """By architecture, where its norms are called otherwise."""
 _FIELDS = {
     "max_position_embeddings": "context_length",
+    "model_max_length": "context_length",
+    "num_experts_per_token": "expert_used_count",
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
     "intermediate_size": "feed_forward_length",
@@ -208,6 +218,7 @@ _FIELDS = {
     "moe_k": "expert_used_count",
     "n_routed_experts": "expert_count",
     "n_shared_experts": "expert_shared_count",
+    "num_shared_experts": "expert_shared_count",
     "n_group": "expert_group_count",
     "topk_group": "expert_group_used_count",
     "routed_scaling_factor": "expert_weights_scale",
@@ -282,7 +293,7 @@ def gguf_fields(config: Config) -> dict[str, object]:
         first = gguf_rope.number(config, "pad_token_id") + 1
         fields["context_length"] = int(longest - first)
     types = config.get("layer_types")
-    if gguf_arch(config) in ("exaone4", "olmo2") and isinstance(types, list):
+    if gguf_arch(config) in ("exaone4", "exaone-moe", "olmo2") and isinstance(types, list):
         fields["attention.sliding_window_pattern"] = [x == "sliding_attention" for x in types]
     if gguf_arch(config) in ("gemma3", "gemma-embedding"):
         fields |= {
@@ -324,6 +335,17 @@ def _of_hunyuan(config: Config) -> dict[str, object]:
     return fields | {"expert_shared_feed_forward_length": config["intermediate_size"]}
 
 
+def _of_exaone_moe(config: Config) -> dict[str, object]:
+    names = ("moe_intermediate_size", "num_shared_experts")
+    size, n_shared = (int(gguf_rope.number(config, name)) for name in names)
+    return {
+        "expert_shared_feed_forward_length": size * n_shared,
+        "expert_weights_norm": config["norm_topk_prob"],
+        "expert_gating_func": 2,
+        "rope.scaling.type": "none",
+    }
+
+
 def _latent_fields(config: Config) -> dict[str, object]:
     """What is kept of a token is one key, and a part of it its value."""
     names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim")
@@ -351,8 +373,15 @@ _MORE: Mapping[str, Callable[[Config], Mapping[str, object]]] = {
     "gemma4": gguf_gemma4.fields,
     "hunyuan-moe": _of_hunyuan,
     "deepseek2": _latent_fields,
+    "exaone-moe": _of_exaone_moe,
+    "llama4": lambda config: {
+        "feed_forward_length": config["intermediate_size_mlp"],
+        "expert_feed_forward_length": config["intermediate_size"],
+        "interleave_moe_layer_step": config["interleave_moe_layer_step"],
+    },
     "mamba2": gguf_scan.fields,
     "qwen3next": gguf_scan.fields,
+    "kimi-linear": gguf_scan.kimi_fields,
     "qwen35": gguf_scan.fields,
     "qwen35moe": gguf_scan.fields,
     "granitehybrid": gguf_scan.fields,

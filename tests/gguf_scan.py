@@ -22,6 +22,10 @@ LAYER = {
             *(("norm", "norm"), ("out_proj", "out")),
         )
     },
+    **{f"self_attn.{x}_conv1d": f"ssm_conv1d_{x}" for x in "qkv"},
+    **{f"self_attn.{x}_{y}_proj": f"ssm_{x}_{y}" for x in "fg" for y in "ab"},
+    "self_attn.b_proj": "ssm_beta",
+    "self_attn.o_norm": "ssm_norm",
     **{
         f"linear_attn.{name}": key
         for name, key in (
@@ -33,7 +37,7 @@ LAYER = {
 }
 BARE = {
     f"{mixer}.{name}": f"ssm_{key}"
-    for mixer in (*_MIXERS, "linear_attn")
+    for mixer in (*_MIXERS, "linear_attn", "self_attn")
     for name, key in (("dt_bias", "dt.bias"), ("A_log", "a"), ("D", "d"))
 }
 """Names without a kind at their end."""
@@ -88,6 +92,24 @@ def fields(config: Config) -> dict[str, object]:
     return found
 
 
+def kimi_fields(config: Config) -> dict[str, object]:
+    """Sizes of nets, and KV heads where layers attend."""
+    nets = config["linear_attn_config"]
+    assert isinstance(nets, Mapping)
+    rank, rope, key = (
+        number(config, name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim")
+    )
+    layers = range(1, number(config, "num_hidden_layers") + 1)
+    return {
+        "attention.head_count_kv": [int(i in nets["full_attn_layers"]) for i in layers],
+        "attention.key_length": rank + rope,
+        "attention.key_length_mla": key + rope,
+        "ssm.conv_kernel": nets["short_conv_kernel_size"],
+        "kda.head_dim": nets["head_dim"],
+        "expert_gating_func": 2,
+    }
+
+
 def _delta_fields(config: Config) -> dict[str, object]:
     heads, dim = number(config, "linear_num_value_heads"), number(config, "linear_value_head_dim")
     types, share = config["layer_types"], config["partial_rotary_factor"]
@@ -109,6 +131,9 @@ def _delta_fields(config: Config) -> dict[str, object]:
 def stored(target: str, values: Array, config: Config) -> tuple[Array, bool]:
     """A tensor as the file has it, and whether it is one of a scan that is always F32."""
     part = target.partition(".ssm_")[2]
+    if config["model_type"] == "kimi_linear":
+        values = -np.exp(values) if part == "a" else values
+        return (values[None], True) if part.startswith("conv1d") else (values, part == "a")
     if config["model_type"] in _DELTA:
         return _of_delta(target, part, values, config)
     if part == "conv1d.weight":

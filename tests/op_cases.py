@@ -216,8 +216,10 @@ def _attention_cases() -> Iterator[OpCase]:
                 ("heads", 16, 16),
                 ("width", 64, 32),
                 ("turned", 16, 16),
+                ("turned",),
             ):
-                name = f"rope-write-{style}-{rotary}-{kind}"
+                bare = "-bare" * (kind == "turned" and not widths)
+                name = f"rope-write-{style}-{rotary}-{kind}{bare}"
                 norms = [weight(f"norm{i}", n) for i, n in enumerate(widths)]
                 more: dict[str, Attr] = {"layer": 1, "n_kv_heads": 2, "qk_norm": kind, "eps": 1e-6}
                 more["q_table"] = f"q_rope{rotary}"
@@ -240,11 +242,13 @@ def _attention_cases() -> Iterator[OpCase]:
         ("window", 6, 5, 0.0),
         ("window-of-one", 4, 1, 0.0),
         ("softcap", 4, 0, 1.5),
+        ("chunks", 4, 3, 0.0),
     ):
         attrs = kv | {"n_heads": n_heads, "scale": 0.25, "window": window, "softcap": softcap}
+        attrs |= {"chunked": name == "chunks"}
         attrs |= {"to": "f32", "block": 0}
         yield case(f"attention-{name}", "attention", [rows("q", "T", 16 * n_heads)], **attrs)
-    attrs = kv | {"n_heads": 4, "scale": 0.25, "window": 0, "softcap": 0.0}
+    attrs = kv | {"n_heads": 4, "scale": 0.25, "window": 0, "softcap": 0.0, "chunked": False}
     q, sinks = rows("q", "T", 64), weight("sinks", 4)
     for to, block in (("f32", 0), ("bf16", 0), ("q8", 32)):
         typed = attrs | {"to": to, "block": block}
@@ -279,6 +283,9 @@ def _scan_cases() -> Iterator[OpCase]:
         yield case(f"scan-ssd{name}", "linear_scan", [x, a], heads, **ssd | {"tiled": tiled})
         attrs = delta | {"tiled": tiled}
         yield case(f"scan-delta{name}", "linear_scan", [x, a, b], heads[:2], **attrs)
+    steps, kda = rows("each", "T", 20), delta | {"rule": "kda"}
+    each = [weight("biases", 20), heads[1]]
+    yield case("scan-kda", "linear_scan", [x, steps, b], each, **kda)
 
 
 def negative(name: str, *shape: int) -> tuple[Weight, FloatArray]:
@@ -288,6 +295,8 @@ def negative(name: str, *shape: int) -> tuple[Weight, FloatArray]:
 def _expert_cases() -> Iterator[OpCase]:
     chosen = ids("ids", [[0, 3], [3, 1], [2, 0], [1, 0], [3, 2]], "T")
     shares = rows("shares", "T", 2)
+    late = routing(n_experts=4, top_k=2, score="late_sigmoid", normalize=False)
+    yield case("route-late", "route", [rows("x", "T", 4)], n_outs=2, **late)
     for top_k, normalize in ((1, False), (2, True), (4, True)):
         attrs = routing(n_experts=4, top_k=top_k, normalize=normalize)
         yield case(f"route-{top_k}", "route", [rows("x", "T", 4)], n_outs=2, **attrs)
@@ -302,6 +311,11 @@ def _expert_cases() -> Iterator[OpCase]:
     for name, act, more in (("experts", "silu", []), ("experts-bias", "clamped_swiglu", biases)):
         weights = [gate, up, down, *more]
         yield case(name, "experts", [x, chosen, shares], weights, top_k=2, act=act)
+    yield case("spread", "spread", [x, shares], top_k=2)
+    pairs = rows("y", "P", 64)
+    yield case(
+        "experts-of-pairs", "experts", [pairs, chosen], [gate, up, down], top_k=2, act="silu"
+    )
     yield case("experts-ungated", "experts", [x, chosen, shares], [up, down], top_k=2, act="relu2")
     for dtype in ("f32", "bf16", "q8"):
         gated: dict[str, Attr] = {
@@ -321,6 +335,7 @@ def _expert_cases() -> Iterator[OpCase]:
         weights = [gate, biases[0]]
         yield case(f"expert-bias-{dtype}", "expert_linear", [x, chosen], weights, **plain)
     yield case("combine", "combine", [rows("y", "P", 9), shares], top_k=2)
+    yield case("combine-sums", "combine", [rows("y", "P", 9), chosen], top_k=2)
 
 
 def routing(**attrs: Attr) -> dict[str, Attr]:

@@ -213,6 +213,40 @@ def glm4_moe(**overrides: object) -> TinyModel:
     return with_tensors(model, model.name, shapes)
 
 
+def exaone_moe(**overrides: object) -> TinyModel:
+    """Three layers of four slide, the full one has no rope; a dense layer first."""
+    own: dict[str, object] = {
+        "num_hidden_layers": 4,
+        "sliding_window": 8,
+        "layer_types": tiny_kin.SLIDES,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": INNER,
+        "num_shared_experts": 2,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 1.7,
+        "norm_topk_prob": True,
+        "first_k_dense_replace": 1,
+        "mlp_layer_types": ["dense", *["sparse"] * 3],
+        "num_nextn_predict_layers": 0,
+        "pad_token_id": 2,
+    }
+    model = tiny.llama("tiny-exaone-moe", **(own | overrides))
+    names = {"architectures": ["ExaoneMoeForCausalLM"], "model_type": "exaone_moe"}
+    model = replace(model, config={**model.config, **names})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in sparse_layers(model):
+        shapes |= {f"{layer}.self_attn.{x}_norm.weight": (16,) for x in ("q", "k")}
+    model = with_tensors(model, model.name, shapes, dense=True)
+    shapes = {}
+    for layer in sparse_layers(model)[1:]:
+        shapes |= mixture(f"{layer}.mlp", 8, "gate")
+        shapes |= gated_mlp(f"{layer}.mlp.shared_experts", 2 * INNER)
+        shapes[f"{layer}.mlp.e_score_correction_bias"] = (8,)
+    return with_tensors(model, model.name, shapes)
+
+
 def hunyuan_moe(**overrides: object) -> TinyModel:
     """Sizes of experts and how many are chosen, layer by layer; all biases of attention."""
     n_layers = 3

@@ -82,8 +82,9 @@ def _seeing(
         key if key == "lm_head.weight" else key.replace("model.", "model.language_model.", 1): x
         for key, x in text.tensors.items()
     }
-    for key in ("model.language_model.embed_tokens.weight", "lm_head.weight"):
-        named[key] = uniform(f"{name}/{key}", (VOCAB, HIDDEN), 0.4)
+    embed, head = "model.language_model.embed_tokens.weight", "lm_head.weight"
+    named[embed] = uniform(f"{name}/embed", (VOCAB, HIDDEN), 1.0)
+    named[head] = uniform(f"{name}/head", (VOCAB, HIDDEN), 0.4)
     return TinyModel(name, config, named | _tower(vision))
 
 
@@ -185,12 +186,10 @@ OLDER_VISION: Mapping[str, object] = {
 
 
 def qwen2_5_vl(**text_config: object) -> TinyModel:
-    """Sections of M-RoPE one behind the other, a tower with windows; the fields of the language model
-    are at the top, as in released folders."""
+    """Sections of M-RoPE one behind the other, a tower with windows; the fields of the language
+    model are at the top, as in released folders."""
     rope = {"type": "mrope", "mrope_section": [2, 3, 3]}
     text = tiny.qwen2(vocab_size=VOCAB, rope_scaling=rope, tie_word_embeddings=False, **text_config)
-    head = {"lm_head.weight": uniform("tiny-qwen2-5-vl/head", (VOCAB, HIDDEN), 0.4)}
-    text = replace(text, tensors={**text.tensors, **head})
     kind = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}
     nested = _seeing("tiny-qwen2-5-vl", kind, text, OLDER_VISION)
     config = {k: v for k, v in nested.config.items() if k != "text_config"}

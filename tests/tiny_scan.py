@@ -30,8 +30,9 @@ def _tensor(name: str, shape: tuple[int, ...]) -> Array:
         return uniform(name, shape, 0.3)
     if name.endswith("norm.weight") and "qwen3" in name and "linear_attn" not in name:
         return uniform(name, shape, 0.3)  # one more
-    if (
-        "router" in name or "mlp.gate." in name or "mixer.gate." in name
+    routers = ("router", "mlp.gate.", "mixer.gate.", "moe.gate.weight")
+    if any(
+        part in name for part in routers
     ):  # far apart, so that rounding seldom changes the choice of experts
         return uniform(name, shape, 0.8)
     if len(shape) == 1:

@@ -12,9 +12,11 @@ from tests import (
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
+    tiny_kimi,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
+    tiny_llama4,
     tiny_moe,
     tiny_qwen_vl,
     tiny_rope,
@@ -70,6 +72,13 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
         partial_rotary_factor=0.25,
         num_nextn_predict_layers=1,
     ),
+    "exaone_moe": lambda: tiny_moe.exaone_moe(
+        norm_topk_prob=False,
+        num_nextn_predict_layers=1,
+        sliding_window_pattern="LLLG",
+        first_k_dense_replace=2,
+        mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+    ),
     "hunyuan_v1_moe": lambda: tiny_moe.hunyuan_moe(tie_word_embeddings=True),
     "deepseek_v2": tiny_latent.deepseek_v2,
     "deepseek_v3": lambda: tiny_latent.deepseek_v3(
@@ -109,6 +118,16 @@ MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA, mlp_only_layers=[3]),
     "qwen3_5": lambda: tiny_scan.qwen3_5(**_DELTA),
     "qwen3_5_moe": lambda: tiny_scan.qwen3_5_moe(**_DELTA),
+    "llama4": lambda: tiny_llama4.llama4(attention_bias=True, no_rope_layer_interval=3),
+    "kimi_linear": lambda: tiny_kimi.kimi_linear(
+        q_lora_rank=32,
+        num_expert_group=4,
+        topk_group=2,
+        moe_renormalize=False,
+        num_nextn_predict_layers=1,
+        layer_types=["linear_attention", "full_attention", *2 * ["linear_attention"]],
+        mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+    ),
     "granite_hybrid": lambda: tiny_scan.granite_hybrid(
         position_embedding_type="rope", head_dim=16, time_step_limit=[0.1, 0.6], attention_bias=True
     ),
@@ -159,6 +178,8 @@ GGUF_MODELS: Mapping[str, Callable[[], TinyModel]] = {
     "lfm2_moe": tiny_state.lfm2_moe,
     "qwen3_next": lambda: tiny_scan.qwen3_next(**_DELTA),
     "deepseek_v2": lambda: tiny_latent.deepseek_v2(q_lora_rank=32),
+    "llama4": lambda: tiny_llama4.llama4_long(interleave_moe_layer_step=2),
+    "kimi_linear": lambda: tiny_kimi.kimi_linear(q_lora_rank=32),
     "nemotron_h": lambda: tiny_hybrid.nemotron_h_moe(
         moe_latent_size=48, num_nextn_predict_layers=1, norm_topk_prob=False
     ),

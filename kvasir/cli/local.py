@@ -18,7 +18,7 @@ from kvasir.tokenizer.messages import read_messages
 from kvasir.validation.params import check_prompt, resolve_params
 from kvasir.validation.sampling import SamplingParams
 from kvasir.vision.eye import Eye
-from kvasir.vision.sight import sight_of, spelling_of
+from kvasir.vision.sight import sight_of
 from kvasir.weights.source import open_model
 
 Message = dict[str, Any]
@@ -33,9 +33,8 @@ class LocalModel:
         source = open_model(model)
         self.name = source.name
         self._tokenizer = load_tokenizer(source)
-        sight = sight_of(source, self._tokenizer)
-        self._template = ChatTemplate(source, self._tokenizer, spelling_of(sight))
-        self._eye = Eye(sight)
+        self._eye = Eye(sight_of(source, self._tokenizer))
+        self._template = ChatTemplate(source, self._tokenizer, self._eye.spelling)
         source.release()
         self._client = client
         self._info = client.ready()

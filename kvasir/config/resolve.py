@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace as with_fields
 
+from kvasir.config.disk import disk_config
 from kvasir.config.drafting import beside, draft_config, may_lag, share_of
 from kvasir.config.dtype import choose_dtype
 from kvasir.config.hardware import Hardware
@@ -16,7 +16,6 @@ from kvasir.config.kvbudget import kv_budget, warnings_of
 from kvasir.config.kvgroups import GroupBytes, KVDivision, best_stride, divide_layers
 from kvasir.config.options import EngineOptions, check
 from kvasir.config.resolved import (
-    DiskConfig,
     DType,
     EngineConfig,
     ExecutorConfig,
@@ -29,7 +28,7 @@ from kvasir.config.resolved import (
     SharingConfig,
 )
 from kvasir.config.sharing import parse_sharing, threshold_ms
-from kvasir.config.sizes import format_size, parse_size
+from kvasir.config.sizes import format_size
 from kvasir.config.spans import in_spans, span_step
 from kvasir.config.speculation import Speculation, parse_speculation
 from kvasir.core.errors import ConfigError
@@ -38,7 +37,6 @@ from kvasir.core.sizes import EngineSizes
 
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 512
-DEFAULT_DISK_SIZE = "10GiB"
 BLOCK_STEP = 16
 """Block sizes are multiples of this."""
 
@@ -90,7 +88,7 @@ def resolve(
         speculation=speculation,
         draft=draft_config(draft, speculation, planner.options, length, planner.reasons),
         seed=options.seed,
-        disk=planner.disk(),
+        disk=disk_config(planner.options, planner.reasons),
         reasons=planner.reasons,
         warnings=warnings_of(options),
     )
@@ -353,29 +351,6 @@ class _Planner(msgspec.Struct, frozen=True):
         if mode == "swap" and self.options.kv_disk is None:
             raise ConfigError("preemption_mode 'swap' has nowhere to swap to: add --kv-disk DIR")
         return mode
-
-    def disk(self) -> DiskConfig | None:
-        options, gib = self.options, self.options.swap_space
-        if options.kv_disk is None:
-            if gib:
-                raise ConfigError(
-                    f"swap_space {gib} asks for KV blocks in host memory, where a CPU has them "
-                    "already: use --kv-disk DIR --kv-disk-size"
-                )
-            if options.kv_disk_size is not None:
-                raise ConfigError("kv_disk_size needs a directory: add --kv-disk DIR")
-            return None
-        if not options.enable_prefix_caching:
-            raise ConfigError("kv_disk is found through the prefix cache: enable prefix caching")
-        if gib and options.kv_disk_size is not None:
-            raise ConfigError("kv_disk_size and swap_space are names of one size: give one of them")
-        size, why = options.kv_disk_size, "as asked"
-        if size is None:
-            size = f"{gib}GiB" if gib else DEFAULT_DISK_SIZE
-            why = "swap_space" if gib else "default"
-        n_bytes = parse_size(size, "kv_disk_size")
-        self.reasons["kv_disk"] = f"{options.kv_disk}, {format_size(n_bytes)}: {why}"
-        return DiskConfig(Path(options.kv_disk).expanduser(), n_bytes)
 
     def overlap(self, executor: ExecutorConfig) -> bool:
         asked, is_free = self.options.async_scheduling, executor.leaves_python_free

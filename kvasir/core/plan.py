@@ -25,7 +25,8 @@ def referred(token: int) -> tuple[int, int]:
 
 
 class SlotOpen(msgspec.Struct, frozen=True):
-    """Gives ``slot`` to a request: the sampler's state before its next token.
+    """Gives ``slot`` to a request: the sampler's state before its next token. Its first row may
+    come with a later plan.
 
     ``prompt`` and ``output`` are what its draws depend on; they differ after a preemption or a
     replay.

@@ -26,6 +26,7 @@ from kvasir.exec.masks import PlainMasks
 from kvasir.exec.pooling import PooledSlots, StepPool
 from kvasir.exec.rows import LogitRow, depths, followed_rows, logit_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
+from kvasir.exec.token_types import TokenTypes
 from kvasir.sampling.masks import Bits
 from kvasir.sampling.reference import SlotState, sample_row
 
@@ -131,6 +132,7 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         self._states: dict[int, SlotState] = {}
         self._drawn = Drawn()
         self._pooled = PooledSlots()
+        self._types = TokenTypes()
         self._sums: dict[int, int] = {}
         self._taken = StateSlots(sizes)
         self._rows: dict[int, StateStep] = {}
@@ -145,6 +147,7 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         if self._checker is not None:
             self._checker.begin(plan)
+        self._types.open(plan)
         for opening in plan.opens:
             self._open(opening)
         for slot, token in plan.commits:
@@ -161,7 +164,7 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
             for row in plan.rows
             for output in self._run_row(row, tables[row.slot], wanted, seen)
         )
-        vectors = self._pool(self._pooled.of(plan), seen, plan.opens)
+        vectors = self._pool(self._pooled.of(plan), seen)
         drafts = self._draft(plan, outputs)
         if self._checker is not None:
             self._checker.drew(outputs, drafts)
@@ -170,13 +173,10 @@ class FakeExecutor(LocalExecutor[PlainMasks]):
         seconds = self._seconds(plan) if self._seconds else 0.0
         return StepResult(outputs, seconds, drafts=drafts, vectors=vectors)
 
-    def _pool(
-        self, step: StepPool, seen: Sequence[int], opens: Sequence[SlotOpen]
-    ) -> tuple[bytes, ...]:
-        """Vectors are a hash of all that the pooled tokens saw, and of where a second text begins
-        in a prompt that is computed whole."""
-        seconds = {opening.slot: opening.second for opening in opens}
-        sums = self._sums | {slot: seconds.get(slot, 0) for slot in step.begun}
+    def _pool(self, step: StepPool, seen: Sequence[int]) -> tuple[bytes, ...]:
+        """Vectors are a hash of all that the pooled tokens saw, and of where a second text
+        begins."""
+        sums = self._sums | {slot: self._types.second(slot) for slot in step.begun}
         for slot, token in zip(step.slots, step.tokens, strict=True):
             sums[slot] = _mix(sums[slot] + seen[token])
         self._sums = sums

@@ -13,9 +13,10 @@ from kvasir.core.params import MAX_LOGPROB_IDS
 from kvasir.core.plan import Row, RowOutput, StepPlan
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.rope_positions import RopePositions
-from kvasir.exec.rows import depths, logit_rows, token_types
+from kvasir.exec.rows import depths, logit_rows
 from kvasir.exec.tables import SlotTables
 from kvasir.exec.taken import StateSlots
+from kvasir.exec.token_types import TokenTypes
 from kvasir.ir.bundle import MEDIA, ROPE_POSITIONS
 from kvasir.ir.ops.places import AXES
 
@@ -49,6 +50,7 @@ class StepArrays:
         }
         for name in _RARE & set(inputs):
             self.arrays[name] = np.zeros(t, i32)
+        self._types = TokenTypes()
         self._rope_positions: RopePositions | None = None
         if ROPE_POSITIONS in inputs:
             self._rope_positions = RopePositions()
@@ -89,7 +91,8 @@ class StepArrays:
         self._set("seq_start", [row.start for row in rows])
         self._set("seq_tree", [bool(row.parents) for row in rows])
         if "types" in self.arrays:
-            self._set("types", token_types(plan))
+            self._types.open(plan)
+            self._set("types", self._types.of(rows))
         if self._rope_positions is not None:
             self._rope_positions.open(plan)
             self.arrays[ROPE_POSITIONS][: plan.n_tokens] = self._rope_positions.of(rows)

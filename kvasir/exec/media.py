@@ -59,8 +59,8 @@ class MediaSlots:
                 if begin < end:
                     at = before + begin - row.start
                     yield MediaRun(at, media, begin - media.start, end - begin)
-            if seen and row.end >= seen[-1].end:
-                del self._slots[row.slot]  # what is computed is not looked at again
+            if seen and row.start >= seen[-1].end:
+                del self._slots[row.slot]  # what is drawn again is no token before the newest row
             before += len(row.tokens)
 
 
@@ -76,9 +76,9 @@ class MediaRows:
         ends: NDArray[np.int32] | None = None,
         limit: int = TILE_CACHE_BYTES,
     ) -> None:
-        """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them each,
-        and ``is_media`` [T] are written before every step, and where tokens of a tile see each other
-        ``ends`` [T], where what a token sees ends; ``limit``: bytes that are kept."""
+        """``rows_of``: f32 [rows, columns] of a tile; ``media``, [T, columns] of a part of them
+        each, and ``is_media`` [T] are written before every step, and where tokens of a tile see
+        each other ``ends`` [T], where what a token sees ends; ``limit``: bytes that are kept."""
         self._rows_of = rows_of
         self._media = media
         self._is_media = is_media

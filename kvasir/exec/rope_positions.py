@@ -1,8 +1,8 @@
-"""M-RoPE (Wang et al. 2024): where tokens stand in time, height and width, by which rope turns them.
+"""M-RoPE (Wang et al. 2024): where tokens stand in time, height and width, by which they turn.
 
-They follow from a token's index and the images before it. A token of text stands at one place on all
-axes, one behind the last; those of an image at one time, in the lines and columns of a grid that begins
-there; and what follows it stands behind its longer side. So nothing but an executor knows of them.
+That follows from a token's index and the images before it. A token of text stands at one place on
+all axes, one behind the last; those of an image at one time, in the lines and columns of a grid
+that begins there; and what follows it behind its longer side. So only executors know of it.
 """
 
 from __future__ import annotations

@@ -64,17 +64,6 @@ def followed_rows(plan: StepPlan, drawn: Drawn) -> list[Row]:
     ]
 
 
-def token_types(plan: StepPlan) -> list[int]:
-    """1 for tokens of a second text. Models that tell them apart compute a prompt whole, in the
-    step that opens its slot."""
-    seconds = {opening.slot: opening.second for opening in plan.opens}
-    return [
-        int(0 < seconds.get(row.slot, 0) <= row.start + j)
-        for row in plan.rows
-        for j in range(len(row.tokens))
-    ]
-
-
 def own_ends(plan: StepPlan) -> list[int]:
     """Per token of a plan where what it sees ends, when it sees nothing that follows it."""
     return [row.start + depth + 1 for row in plan.rows for depth in depths(row)]

@@ -146,7 +146,7 @@ def expand_experts(program: Program) -> Program:
     for index, op in enumerate(program.ops):
         if op.kind != "experts":
             continue
-        x, ids, weights = op.ins
+        x, ids, *shares = op.ins
         k, n = op.integer("top_k"), n_matrices(len(op.weights))
         matrices, biases = op.weights[:n], op.weights[n:]
         inner, outer = matrices[:-1] + biases[:-1], matrices[-1:] + biases[-1:]
@@ -154,14 +154,14 @@ def expand_experts(program: Program) -> Program:
         both, act, is_gated = {"top_k": k, "bias": bool(biases)}, op.word("act"), n == 3
         made = hidden if is_gated else f"{op.outs[0]}.up"
         epilogue = {"epilogue": "gated", "act": act} if is_gated else _NO_EPILOGUE
-        first = freeze({**both, **epilogue, "per_pair": False})
+        first = freeze({**both, **epilogue, "per_pair": not shares})
         second = freeze({**both, **_NO_EPILOGUE, "per_pair": True})
         edit.replace(
             index,
             Op("expert_linear", (x, ids), (made,), inner, first),
             *([] if is_gated else [Op("act", (made,), (hidden,), (), freeze({"act": act}))]),
             Op("expert_linear", (hidden, ids), (pairs,), outer, second),
-            Op("combine", (pairs, weights), op.outs, (), freeze({"top_k": k})),
+            Op("combine", (pairs, *(shares or (ids,))), op.outs, (), freeze({"top_k": k})),
         )
     return edit.apply()
 

@@ -20,9 +20,9 @@ Ints = NDArray[np.int32]
 
 
 def patches(media: Media, tile: TileSpec) -> FloatArray:
-    """f32 [rows, n_columns] of a tile: of each patch all reds, row by row, as often as it has frames,
-    then all greens, then all blues; each rounded after the factor, the mean and the deviation. Before
-    them zeros in the rows of no patch."""
+    """f32 [rows, n_columns] of a tile: of each patch all reds, row by row, as often as it has
+    frames, then all greens, then all blues; each rounded after the factor, the mean and the
+    deviation. Before them zeros in the rows of no patch."""
     (lines, columns), fold, patch = media.grid, tile.fold, tile.patch
     shape = lines, fold, patch, columns, fold, patch, CHANNELS
     levels = np.frombuffer(media.pixels, np.uint8).reshape(shape)
@@ -78,8 +78,8 @@ def positions(tile: TileSpec, trained: int) -> Ints:
 
 
 def encoder_inputs(tower: Tower, media: Media) -> Mapping[str, NDArray[Any]]:
-    """What the encoder of a tower reads of an image, by name, window by window; but where what a row
-    sees ends."""
+    """What the encoder of a tower reads of an image, by name, window by window; but where what a
+    row sees ends."""
     tile, rows = tower.tile, patches(media, tower.tile)
     if tile.size:
         n = len(rows)

@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from kvasir.core.errors import ModelError
+from kvasir.models.beyond import beyond
 from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family
 from kvasir.models.fields import Fields
@@ -59,10 +60,11 @@ def _of_folder(source: ModelSource) -> Chosen:
     found = [family for family in FAMILIES if _has(family, name)]
     if not found:
         known = dict.fromkeys(x for family in FAMILIES for x in family.architectures)
-        raise _refusal(source, f"{where}: architecture {name!r}", list(known))
+        raise _refusal(source, f"{where}: architecture {name!r}", name, list(known))
     family = _fitting(_of_kind(found, keys), source)
-    if family.text_key:
+    if family.text_key and not (family.text_alone and keys.raw(family.text_key) is None):
         keys = _of_text(keys, family)
+    keys = keys.flattened(family.nested)
     is_whole = name.endswith(_WRITES) or name in family.architectures
     headless = not (family.block.both_ways or is_whole)
     return Chosen(Fields(family, keys, "hf"), headless)
@@ -104,7 +106,8 @@ def _of_gguf(source: ModelSource) -> Chosen:
     found = [family for family in FAMILIES if arch in family.gguf.split()]
     if not found:
         known = sorted({name for family in FAMILIES for name in family.gguf.split()})
-        raise _refusal(source, f"{source.path}: general.architecture {arch!r}", known)
+        what = f"{source.path}: general.architecture {arch!r}"
+        raise _refusal(source, what, str(arch), known)
     keys = Keys(source.config, str(source.path), f"{arch}.")
     has_experts = keys.integer("expert_count", 0, least=0) > 0
     fits = [family for family in found if ("n_experts" in family.fields) == has_experts]
@@ -134,9 +137,11 @@ def _fitting(found: list[Family], source: ModelSource) -> Family:
     return next((each for each in found if first_norm(each) in source.tensors), found[0])
 
 
-def _refusal(source: ModelSource, what: str, known: list[str]) -> ModelError:
+def _refusal(source: ModelSource, what: str, name: str, known: list[str]) -> ModelError:
+    more = beyond(name, source.config if source.kind == "hf" else {})
+    why = f": it has {more}, which nothing here computes" if more else ""
     return ModelError(
-        f"{what} is not supported; supported: {', '.join(known)}. {_nearest(source)}",
+        f"{what} is not supported{why}; supported: {', '.join(known)}. {_nearest(source)}",
         code="unsupported_model",
     )
 

@@ -13,7 +13,7 @@ from kvasir.models.latent_attention import latent_attention
 from kvasir.models.linear_scan import linear_scan
 from kvasir.models.parts import layer_embeddings, record_linear, record_norm, record_scale
 from kvasir.models.record_rope import OF_QUERIES, record_ropes, turned_by
-from kvasir.models.spec import ExpertConfig, LayerSpec, ModelConfig
+from kvasir.models.spec import ROPE, ExpertConfig, LayerSpec, ModelConfig
 from kvasir.models.tensors import weight_of
 
 After = Callable[[int, str], str]
@@ -212,6 +212,7 @@ class _Block:
             head_dim=dim,
             scale=config.attention_scale,
             window=window,
+            chunked=window > 0 and config.block.chunked,
             softcap=config.attention_softcap,
             to="f32",
             block=0,
@@ -252,6 +253,8 @@ class _Block:
         if block.qk_norm in ("heads", "all"):
             y = self._head_norm(y, norm, n_heads)
         y = self._rope(y, n_heads, table)
+        if block.qk_norm == "bare" and self.spec.rope == ROPE:
+            return self._head_norm(y, "", n_heads)
         return self._head_norm(y, norm, n_heads) if block.qk_norm == "turned" else y
 
     def _head_norm(self, x: str, name: str, n_heads: int, out: str = "") -> str:
@@ -348,6 +351,9 @@ class _Block:
             weights = self.builder.op("weigh_experts", (weights, ids), out, (factors,))
         k, act, out = experts.top_k, config.block.act, self._value("experts")
         matrices = self._expert_weights(experts)
+        if config.block.weighs_input:
+            x = self.builder.op("spread", (x, weights), self._value("pairs"), top_k=k)
+            return self.builder.op("experts", (x, ids), out, matrices, top_k=k, act=act)
         return self.builder.op("experts", (x, ids, weights), out, matrices, top_k=k, act=act)
 
     def _expert_weights(self, experts: ExpertConfig) -> tuple[str, ...]:

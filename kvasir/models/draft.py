@@ -10,8 +10,8 @@ from kvasir.core.errors import ModelError, printable
 from kvasir.ir.program import Program
 from kvasir.models.decoder import build_program
 from kvasir.models.loaded import LoadedModel
-from kvasir.models.tensors import ignorable
 from kvasir.models.spec import ModelConfig
+from kvasir.models.tensors import ignorable
 from kvasir.models.tower import read_tower, seeing_family
 from kvasir.weights.bind import Binding, bind
 

@@ -34,8 +34,9 @@ def always(value: Default) -> ModelField:
 
 class TensorNames(NamedTuple):
     """The tensors of a weight, or of a weight of each layer, without prefix and ".weight"; {e} is
-    an expert. To a name that ends in a point nothing is added. Steps are names of
-    ``weights.transforms`` between tensor and weight, spaces between them."""
+    an expert, {qkv} each of q, k and v, whose tensors lie one below the other. To a name that ends
+    in a point nothing is added. Steps are names of ``weights.transforms`` between tensor and
+    weight, spaces between them."""
 
     hf: str
     gguf: str
@@ -111,6 +112,8 @@ NEUTRAL: Mapping[str, Default] = MappingProxyType(
         "scan_beside": False,
         "scan_normed": True,
         "scan_norm_first": False,
+        "scan_rank": 0,
+        "first_layer": 0,
         "key_scale": 1.0,
         "attention_in": 1.0,
         "attention_out": 1.0,
@@ -204,10 +207,18 @@ class Family(msgspec.Struct, frozen=True):
     """Files without that have them beside those of the tower."""
     tower: TowerSpec | QwenTowerSpec | None = None
     """Of a family that sees images."""
+    text_alone: bool = False
+    """Of such a model the language model alone runs, and its own folders have no other part."""
+    unnormed_experts: int = 0
+    """A GGUF file of so many experts norms no queries and keys: these norms have no tensors."""
+    nested: Mapping[str, str] = MappingProxyType({})
+    """Fields that config.json may have in tables, "table.field", and what they are read as."""
+    unread_tower: tuple[str, ...] = ()
+    """Begin names of tensors of a tower that is not computed."""
     wide_scale_layers: int = 0
     """A GGUF file of so many layers scales attention by the width of a token over its heads."""
 
     @property
     def tower_tensors(self) -> tuple[str, ...]:
         """Begin names of tensors of the tower."""
-        return () if self.tower is None else self.tower.prefixes
+        return self.unread_tower if self.tower is None else self.tower.prefixes

@@ -34,6 +34,7 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
         "post-norms": lambda family: family.block.post_norms or family.block.sum_norms,
         "ungated": _is("gated", False),
         "windows": _has("window"),
+        "chunks": _is("chunked"),
         "own rope of windows": _has("window_theta"),
         "partial rope": _has("rotary_share", "rotary_dim"),
         "rope of neighbours": _is("interleaved_rope"),
@@ -57,7 +58,7 @@ FEATURES: Mapping[str, Rule] = MappingProxyType(
         "shared experts": _has("shared_size", "n_shared"),
         "routing bias": _has("choice_bias"),
         "M-RoPE": lambda family: family.rope_axes is not None,
-        "images": lambda family: bool(family.tower_tensors),
+        "images": lambda family: family.tower is not None,
         "image spans": _is("spans"),
     }
 )
@@ -70,27 +71,30 @@ def _names(text: str) -> frozenset[str]:
 CHECKS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "logits": _names(
-            """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
-            falcon_h1 falcon_two_norms gemma gemma2 gemma3 gemma3_vision gemma4 gemma_embedding
-            glm glm4 glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss gptj granite granite_hybrid
-            granite_moe hunyuan_v1_dense hunyuan_v1_moe internvl_qwen2 internvl_qwen3 lfm2
-            lfm2_moe llama mamba2 minicpm minimax_m2 ministral ministral3 mistral mixtral
-            modern_bert nemotron_h nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_5_vl qwen2_moe
-            qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_vl qwen3_5_vl qwen3_moe qwen3_next qwen3_vl
+            """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4
+            exaone_moe falcon falcon_h1 falcon_two_norms gemma gemma2 gemma3 gemma3_vision gemma4
+            gemma_embedding glm glm4 glm4_moe glm4_moe_lite gpt2 gpt_neox gpt_oss gptj granite
+            granite_hybrid granite_moe hunyuan_v1_dense hunyuan_v1_moe internvl_qwen2
+            internvl_qwen3 kimi_linear lfm2 lfm2_moe llama llama4 mamba2 minicpm minimax_m2
+            ministral ministral3 mistral mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3
+            olmoe phi phi3 qwen2 qwen2_5_vl qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_vl
+            qwen3_5_vl qwen3_moe qwen3_next qwen3_vl
             roberta seed_oss smollm3 smolvlm stablelm starcoder2"""
         ),
         "file": _names(
-            """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 falcon
-            falcon_h1 falcon_two_norms gemma gemma4 gemma_embedding glm glm4 glm4_moe glm4_moe_lite
-            gpt2 gpt_neox gpt_oss granite granite_hybrid granite_moe hunyuan_v1_dense hunyuan_v1_moe
-            lfm2 lfm2_moe llama mamba2 minicpm minimax_m2 ministral3 mixtral modern_bert nemotron_h
-            nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2 qwen2_moe qwen3 qwen3_5 qwen3_5_moe
-            qwen3_moe qwen3_next roberta seed_oss smollm3 stablelm starcoder2"""
+            """bert cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone4 exaone_moe
+            falcon falcon_h1 falcon_two_norms gemma gemma4 gemma_embedding glm glm4 glm4_moe
+            glm4_moe_lite gpt2 gpt_neox gpt_oss granite granite_hybrid granite_moe hunyuan_v1_dense
+            hunyuan_v1_moe kimi_linear lfm2 lfm2_moe llama llama4 mamba2 minicpm minimax_m2
+            ministral3 mixtral modern_bert nemotron_h nomic_bert olmo2 olmo3 olmoe phi phi3 qwen2
+            qwen2_moe qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next roberta seed_oss smollm3
+            stablelm starcoder2"""
         ),
         "exact": _names(
             """deepseek_v2 deepseek_v3 falcon_h1 gemma3 gemma3_vision gemma4 glm4_moe gpt2 gpt_oss
-            granite_hybrid internvl_qwen2 lfm2 lfm2_moe llama mamba2 ministral3 mixtral nemotron_h
-            qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next qwen3_vl smolvlm"""
+            granite_hybrid internvl_qwen2 kimi_linear lfm2 lfm2_moe llama llama4 mamba2 ministral3
+            mixtral nemotron_h qwen2_5_vl qwen3_5 qwen3_5_moe qwen3_5_vl qwen3_next qwen3_vl
+            smolvlm"""
         ),
     }
 )

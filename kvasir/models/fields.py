@@ -63,6 +63,11 @@ class Fields(msgspec.Struct, frozen=True):
             return default
         return self.keys.flag(key)
 
+    def is_true(self, name: str) -> bool:
+        """A flag that files may say as a number, too."""
+        value = self.keys.raw(self.key(name)) if self._says(self.key(name)) else None
+        return bool(value) if type(value) is int else self.flag(name)
+
     def word(self, name: str, allowed: Iterable[str]) -> str:
         key, default = self._known(name)
         if isinstance(default, str) and not self._says(key):

@@ -120,6 +120,18 @@ class Keys:
             raise self.error(name, value, "an object")
         return Keys(value, f"{self._where}, {name}")
 
+    def flattened(self, names: Mapping[str, str]) -> Keys:
+        """With fields of nested objects as fields of other names. ``names``: by "object.field", as
+        others are called that it lacks."""
+        if not names:
+            return self
+        found = dict(self._config)
+        for table in {name.partition(".")[0] for name in names}:
+            nested = self.table(table)
+            said = {} if nested is None else found.pop(table)
+            found |= {names.get(f"{table}.{key}", f"{table}.{key}"): x for key, x in said.items()}
+        return Keys(found, self._where, self._prefix)
+
     def with_field(self, name: str, value: object) -> Keys:
         """The same fields and one more, or another in its place."""
         return Keys({**self._config, name: value}, self._where, self._prefix)

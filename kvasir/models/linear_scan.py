@@ -1,24 +1,25 @@
-"""Linear scans as a layer records them: Mamba-2 (Dao & Gu 2024), and the gated delta net (Yang et
-al. 2024)."""
+"""Linear scans as a layer records them: Mamba-2 (Dao & Gu 2024), the gated delta net (Yang et al.
+2024), and Kimi Delta Attention (Kimi Team 2025)."""
 
 from __future__ import annotations
 
 from kvasir.ir.builder import Builder
 from kvasir.ir.program import Attr, state_spec
-from kvasir.models.parts import record_linear, record_scale
+from kvasir.models.parts import record_linear, record_linears, record_scale
 from kvasir.models.spec import ModelConfig, ScanSpec
 
 DELTA_EPS = 1e-6
 """Of the lengths of queries and keys, in every family that has them."""
+_GATES = {"ssd": "silu", "delta": "silu", "kda": "sigmoid"}
 
 
 def linear_scan(builder: Builder, config: ModelConfig, layer: int, spec: ScanSpec, x: str) -> str:
     """Projections, convolution, scan, gated norm, projection."""
     scan = _Scan(builder, config, layer, spec)
-    y = scan.recurrence(scan.convolution(scan.linear(x, "scan_in", spec.columns)), x)
+    y = scan.recurrence(scan.convolution(scan.rows(x)), x)
     rows = record_scale(builder, x, config.multipliers.scan_gate, f"l{layer}.scan_gate.rows")
-    gate = scan.linear(rows, "scan_gate", spec.inner)
-    gate = builder.op("act", (gate,), f"{gate}.silu", act="silu")
+    gate, act = scan.from_rows(rows, "scan_gate", spec.inner), _GATES[spec.rule]
+    gate = builder.op("act", (gate,), f"{gate}.{act}", act=act)
     gated = scan.norm_and_gate if spec.rule == "ssd" else scan.gated_norm
     return scan.linear(gated(y, gate), "scan_out", config.hidden_size)
 
@@ -31,6 +32,20 @@ class _Scan:
 
     def linear(self, x: str, name: str, n: int) -> str:
         return record_linear(self.builder, x, self.weights + name, self.values + name, n)
+
+    def rows(self, x: str) -> str:
+        """What the convolution reads."""
+        spec, out = self.spec, self.values + "scan_in"
+        if not spec.apart:
+            return self.linear(x, "scan_in", spec.columns)
+        sizes = {"q": spec.vectors, "k": spec.vectors, "v": spec.inner}
+        each = {f"{self.weights}scan_{name}": n for name, n in sizes.items()}
+        return record_linears(self.builder, x, each, out)
+
+    def from_rows(self, x: str, name: str, n: int) -> str:
+        """A linear of the rows, or of the few columns that another one makes of them."""
+        rank = self.spec.low_rank
+        return self.linear(self.linear(x, f"{name}_in", rank) if rank else x, name, n)
 
     def weight(self, name: str, *shape: int) -> str:
         return self.builder.weight(self.weights + name, shape)
@@ -48,7 +63,8 @@ class _Scan:
         spec, layer, n = self.spec, self.kept + 1, self.spec.n_heads
         self.builder.kv(state_spec(layer, spec.state_sizes[1]))
         is_ssd = spec.rule == "ssd"
-        steps = [self.linear(x, name, n) for name in ("scan_step", "scan_share")[: 2 - is_ssd]]
+        steps = [self.from_rows(x, "scan_step", spec.steps)]
+        steps += [] if is_ssd else [self.linear(x, "scan_share", n)]
         out, factor = f"{steps[0]}.scaled", self.config.multipliers.scan_step
         steps[0] = record_scale(self.builder, steps[0], factor, out)
         names = ("step_bias", "scan_rate", "scan_skip")[: 2 + is_ssd]
@@ -56,7 +72,7 @@ class _Scan:
             "linear_scan",
             (rows, *steps),
             self.values + "scan",
-            tuple(self.weight(name, n) for name in names),
+            tuple(self.weight(x, spec.steps if x == "step_bias" else n) for x in names),
             layer=layer,
             rule=spec.rule,
             n_heads=n,

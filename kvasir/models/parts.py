@@ -3,6 +3,8 @@ own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvasir.ir.builder import Builder
 from kvasir.models.spec import ModelConfig
 
@@ -22,15 +24,23 @@ def record_linear(
     builder: Builder, x: str, weight: str, out: str, n: int, bias: bool = False
 ) -> str:
     """``out``: ``x`` times a matrix of ``n`` rows of that name, plus a bias or not."""
-    weights = [builder.weight(weight, (n, builder.columns(x)))]
+    return record_linears(builder, x, {weight: n}, out, bias)
+
+
+def record_linears(
+    builder: Builder, x: str, sizes: Mapping[str, int], out: str, bias: bool = False
+) -> str:
+    """``out``: ``x`` times matrices, side by side. ``sizes``: rows of each, by name."""
+    width = builder.columns(x)
+    weights = [builder.weight(name, (n, width)) for name, n in sizes.items()]
     if bias:
-        weights.append(builder.weight(f"{weight}.bias", (n,)))
+        weights += [builder.weight(f"{name}.bias", (n,)) for name, n in sizes.items()]
     return builder.op(
         "linear",
         (x,),
         out,
         tuple(weights),
-        n_segments=1,
+        n_segments=len(sizes),
         bias=bias,
         epilogue="none",
         act="none",

@@ -26,6 +26,7 @@ from kvasir.models.spec import (
     MAX_LAYERS,
     NO_ROPE,
     ROPE,
+    ROPE_STILL,
     ROPE_WINDOW,
     BlockSpec,
     LayerSpec,
@@ -43,6 +44,7 @@ _LAYER_TYPES: Mapping[str, tuple[object, object]] = {
     "gguf": (False, True),
 }
 """Of a layer that is full, and one that slides."""
+_CHUNKED = ("full_attention", "chunked_attention")
 _BIASES = {"qkv_bias": "q", "o_bias": "o", "mlp_bias": "down"}
 """Flags, each with a weight that has such a bias."""
 
@@ -72,7 +74,7 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
     layers = with_kv(fields, tensors, _layers(fields, tensors))
     has_heads = any(layer.attends for layer in layers)
     ropes = read_ropes(fields, tensors, layers) if has_heads else {}
-    layers = _with_ropes(fields, layers, ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE)
+    layers = _with_ropes(fields, layers, ropes)
     hidden, used = fields.integer("hidden_size"), {layer.rope for layer in layers}
     first = fields.integer("padding_id", least=-1) + 1
     return ModelConfig(
@@ -99,15 +101,16 @@ def _read(chosen: Chosen, tensors: TensorTable) -> ModelConfig:
         layer_embed=fields.integer("layer_embed", least=0),
         layer_vocab=_layer_vocab(fields, tensors),
         draft_layers=fields.integer("draft_layers", least=0),
-        sees=bool(fields.family.text_key),
+        sees=bool(fields.family.text_key) and not fields.family.text_alone,
     )
 
 
 def _taps(source: ModelSource, chosen: Chosen) -> tuple[int, ...]:
     """Layers of a tower whose rows are added behind early ones of the model."""
-    spec = chosen.fields.family.tower
-    vision = Keys(source.config, f"{source.path}: config.json").table("vision_config")
-    return read_deepstack(spec, vision) if isinstance(spec, QwenTowerSpec) and vision else ()
+    spec, config = chosen.fields.family.tower, Keys(source.config, f"{source.path}: config.json")
+    if not isinstance(spec, QwenTowerSpec):
+        return ()
+    return read_deepstack(spec, config.table("vision_config") or config)
 
 
 def _longest(ropes: Mapping[str, RopeConfig], positions: int) -> int:
@@ -228,19 +231,23 @@ def _slides(fields: Fields, n_layers: int) -> list[bool]:
     """Of each layer: as said for each, or all from a first one on but every so many-th."""
     types, first = fields.key("layer_types"), fields.integer("first_window", least=0)
     if types and fields.keys.has(types):
-        said = _LAYER_TYPES[fields.kind]
+        said = _CHUNKED if fields.family.block.chunked else _LAYER_TYPES[fields.kind]
         return [each == said[1] for each in fields.keys.items(types, said, n_layers)]
+    if fields.family.block.chunked:
+        plain = _said_without_rope(fields, n_layers)
+        return [i not in plain for i in range(n_layers)]
     every, at = fields.integer("full_every"), 0 if fields.flag("full_first") else 1
     return [i >= first and (not every or (i + at) % every != 0) for i in range(n_layers)]
 
 
 def _with_ropes(
-    fields: Fields, layers: tuple[LayerSpec, ...], windowed: str
+    fields: Fields, layers: tuple[LayerSpec, ...], ropes: Mapping[str, RopeConfig]
 ) -> tuple[LayerSpec, ...]:
-    """``windowed``: the name of the rope of layers that slide."""
-    plain = _without_rope(fields, layers)
+    """Layers that slide, and those without rope, may have one of their own."""
+    plain, none = _without_rope(fields, layers), ROPE_STILL if ROPE_STILL in ropes else NO_ROPE
+    windowed = ROPE_WINDOW if ROPE_WINDOW in ropes else ROPE
     names = [windowed if layer.window else ROPE for layer in layers]
-    names = [NO_ROPE if i in plain else name for i, name in enumerate(names)]
+    names = [none if i in plain else name for i, name in enumerate(names)]
     return tuple(replace(x, rope=name) for x, name in zip(layers, names, strict=True))
 
 
@@ -249,13 +256,18 @@ def _without_rope(fields: Fields, layers: tuple[LayerSpec, ...]) -> set[int]:
     where positions are learned, or the file says so."""
     if fields.flag("learned_positions") or not _has_rope(fields):
         return set(range(len(layers)))
-    key, every = fields.key("rope_layers"), fields.integer("no_rope_every")
-    if key and fields.keys.has(key):
-        ropes = fields.keys.items(key, (0, 1), len(layers))
-        return {i for i, has_rope in enumerate(ropes) if not has_rope}
     if fields.family.full_without_rope and _window(fields):
         return {i for i, layer in enumerate(layers) if not layer.window}
-    return {i for i in range(len(layers)) if every and (i + 1) % every == 0}
+    return _said_without_rope(fields, len(layers))
+
+
+def _said_without_rope(fields: Fields, n_layers: int) -> set[int]:
+    """As said for each, or every so many-th."""
+    key, every = fields.key("rope_layers"), fields.integer("no_rope_every")
+    if key and fields.keys.raw(key):
+        ropes = fields.keys.items(key, (0, 1), n_layers)
+        return {i for i, has_rope in enumerate(ropes) if not has_rope}
+    return {i for i in range(n_layers) if every and (i + 1) % every == 0}
 
 
 def _has_rope(fields: Fields) -> bool:
@@ -306,6 +318,8 @@ def _qk_norm(fields: Fields, tensors: TensorTable) -> str:
         return norm
     if not fields.of_tensors("qk_norm"):
         return norm if fields.flag("qk_norm") else "none"
+    if norm == "bare":
+        return "none" if fields.integer("n_experts") == fields.family.unnormed_experts else norm
     return norm if tensor_name(fields.family, "gguf", "layers.0.q_norm") in tensors else "none"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvasir.ir.ops.moe import MAX_EXPERTS
+from kvasir.ir.ops.moe import MAX_EXPERTS, SCORES
 from kvasir.models.fields import Fields
 from kvasir.models.read_parts import EXPERTS, MLP, read_parts
 from kvasir.models.spec import MAX_LAYERS, ExpertConfig
@@ -74,7 +74,7 @@ def _experts(fields: Fields) -> ExpertConfig | None:
         n_experts,
         top_k,
         fields.flag("normalize"),
-        score=fields.word("expert_score", ("softmax", "sigmoid")),
+        score=fields.word("expert_score", SCORES),
         has_bias=fields.flag("choice_bias"),
         n_groups=groups,
         top_groups=top_groups,
@@ -116,18 +116,22 @@ def _sparse_layers(fields: Fields, n_layers: int) -> set[int]:
     if kinds and fields.keys.has(kinds):
         said = fields.keys.items(kinds, ("dense", "sparse"), n_layers)
         return {i for i, kind in enumerate(said) if kind == "sparse"}
+    listed = _listed_layers(fields, "sparse_layers")
+    if listed is not None:
+        return listed
     first, every = fields.integer("first_sparse", least=0), fields.integer("sparse_every")
     last = fields.integer("last_sparse", least=-1)
     last = n_layers - 1 if last < 0 else min(last, n_layers - 1)
     sparse = {i for i in range(first, last + 1) if (i + 1) % every == 0}
-    return sparse - _dense_layers(fields)
+    return sparse - (_listed_layers(fields, "dense_layers") or set())
 
 
-def _dense_layers(fields: Fields) -> set[int]:
-    key = fields.key("dense_layers")
+def _listed_layers(fields: Fields, name: str) -> set[int] | None:
+    """None where the file lists none."""
+    key = fields.key(name)
     said = fields.keys.raw(key) if key else None
     if said is None:
-        return set()
+        return None
     if not isinstance(said, list) or not all(type(i) is int and 0 <= i < MAX_LAYERS for i in said):
-        raise fields.error("dense_layers", said, "a list of layers")
+        raise fields.error(name, said, "a list of layers")
     return set(said)

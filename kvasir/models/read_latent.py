@@ -42,7 +42,7 @@ def read_latent(fields: Fields, tensors: TensorTable) -> LatentSpec | None:
         value_dim=value_dim,
         query_rank=0 if no_rank else fields.integer("query_rank", least=0),
         norm_eps=fields.number("latent_eps"),
-        whole=fields.kind == "gguf" and "blk.0.attn_kv_b.weight" in tensors,
+        whole=fields.kind == "gguf" and any(x.endswith(".attn_kv_b.weight") for x in tensors),
     )
 
 
@@ -71,7 +71,9 @@ def _head_sizes(fields: Fields, rank: int, rope_dim: int) -> tuple[int, int]:
     else:
         names = ("key_dim", "value_dim")
         whole, value_dim = (fields.integer(name, most=MAX_HEAD_DIM) for name in names)
-        for name, kept in ((_KEYS, rank + rope_dim), (_VALUES, rank)):
+        # beside scans the second is a size of heads that nothing has
+        checked = ((_KEYS, rank + rope_dim), (_VALUES, rank))[: 2 - fields.has("scan_rule")]
+        for name, kept in checked:
             if keys.integer(name, kept) != kept:
                 raise keys.error(name, keys.raw(name), f"{kept}, what a token keeps")
     if whole <= rope_dim:

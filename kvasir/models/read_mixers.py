@@ -62,6 +62,8 @@ def _scan(fields: Fields, tensors: TensorTable, n_layers: int) -> ScanSpec:
         most=most,
         tiled=fields.flag("tiled_heads"),
         norm=_norm(fields, tensors),
+        low_rank=fields.integer("scan_rank", least=0, most=MAX_HEAD_DIM),
+        apart="scan_q" in fields.family.tensors,
     )
 
 
@@ -131,12 +133,15 @@ def _attends(fields: Fields, n_layers: int) -> list[bool]:
         others = _CONVOLUTIONS if fields.has("n_taps") else _SCANS
         known = (*_ATTENTION, *others)
         return [kind in _ATTENTION for kind in fields.keys.items(kinds, known, n_layers)]
+    if listed is None and fields.has("scan_rule"):
+        raise fields.error("mixers", None, "which layers attend, or a list of them")
     if listed is None:
         return [True] * n_layers
     is_list = isinstance(listed, list)
     if not is_list or not all(type(i) is int and 0 <= i < MAX_LAYERS for i in listed):
         raise fields.error("attention_layers", listed, "a list of layers")
-    return [i in listed for i in range(n_layers)]
+    first = fields.integer("first_layer", least=0)
+    return [first + i in listed for i in range(n_layers)]
 
 
 def _by_interval(fields: Fields, n_layers: int) -> list[bool]:

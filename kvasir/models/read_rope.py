@@ -14,7 +14,7 @@ from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
 from kvasir.models.read_latent import of_latents
 from kvasir.models.rope import ln, ntk_theta
-from kvasir.models.spec import ROPE, ROPE_WINDOW, LayerSpec, RopeAxes, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_STILL, ROPE_WINDOW, LayerSpec, RopeAxes, RopeConfig
 
 _FACTORS = "rope_freqs.weight"
 _MOST = 1e3
@@ -39,7 +39,24 @@ def read_ropes(
         raise fields.error("max_positions", fields.integer("max_positions"), expected)
     if fields.has("window_theta"):
         ropes[ROPE_WINDOW] = _of_windows(fields, rope, sizes.get(True, head_dim))
+    if fields.has("still_beta") and fields.is_true("grows"):
+        ropes[ROPE_STILL] = _growing(fields, _still(layers[0].head_dim))
+    elif of_latents(fields) and fields.integer("no_rope_every"):
+        ropes[ROPE_STILL] = _still(head_dim)
     return ropes
+
+
+def _still(head_dim: int) -> RopeConfig:
+    """It turns by nothing: cos and sin are 1 and 0."""
+    return RopeConfig(1.0, scaling="factors", factors=(float("inf"),) * (head_dim // 2))
+
+
+def _growing(fields: Fields, rope: RopeConfig) -> RopeConfig:
+    """With queries that grow at the end of every so many positions."""
+    longest = fields.integer("max_positions")
+    step = fields.integer("still_step", least=-(-longest // _MOST_STEPS))
+    beta = fields.number("still_beta", most=_MOST)
+    return replace(rope, query_beta=beta, query_offset=1, original_max_positions=step)
 
 
 def yarn_attention(factor: float, mscale: float = 1.0, mscale_all: float = 0.0) -> float:
@@ -158,8 +175,8 @@ class _RopeTable(msgspec.Struct, frozen=True):
         return self.keys.number(self.fields.key("query_beta"), 0.0, most=_MOST)
 
     def _axes(self) -> RopeAxes | None:
-        """None where a model reads text alone: then all axes have one position. Whether sections are
-        woven is the family's to say."""
+        """None where a model reads text alone: then all axes have one position. Whether sections
+        are woven is the family's to say."""
         name, own = "mrope_section", self.fields.family.rope_axes
         if own is None:
             return None

@@ -16,7 +16,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
-from kvasir.models.spec import ROPE, ROPE_WINDOW, ModelConfig, RopeConfig
+from kvasir.models.spec import ROPE, ROPE_STILL, ROPE_WINDOW, ModelConfig, RopeConfig
 
 _ROW_BITS = 10
 _ROWS = 1 << _ROW_BITS
@@ -98,9 +98,9 @@ def _yarn(base: NDArray[np.float64], rope: RopeConfig) -> NDArray[np.float64]:
 
 def query_scales(rope: RopeConfig, positions: int) -> NDArray[np.float64]:
     """What queries are multiplied with, float64 [positions]."""
-    n = -(-positions // rope.original_max_positions)
-    scales = [1 + rope.query_beta * ln(1 + i) for i in range(n)]
-    return np.repeat(np.array(scales), rope.original_max_positions)[:positions]
+    first, step = rope.query_offset, rope.original_max_positions
+    scales = [1 + rope.query_beta * ln(1 + i) for i in range(-(-(first + positions) // step))]
+    return np.repeat(np.array(scales), step)[first : first + positions]
 
 
 def rope_table(
@@ -130,13 +130,14 @@ def rope_digest(config: ModelConfig, positions: int) -> str:
     cos and sin are multiplied with."""
     digest = blake2b(digest_size=16)
     dims = {layer.rope: layer.turned_dim for layer in config.layers}
-    for name in (ROPE, ROPE_WINDOW):
+    for name in (ROPE, ROPE_WINDOW, *config.ropes.keys() & {ROPE_STILL}):
         rope, bits = config.ropes.get(name), b""
         if rope is not None:
             bits = inverse_frequencies(rope, rope.rotary_dim or dims[name], positions).tobytes()
             lengths = (rope.attention_factor, rope.query_beta)
             if lengths != (1.0, 0.0):
                 bits += np.array([*lengths, rope.original_max_positions]).tobytes()
+                bits += rope.query_offset.to_bytes(4, "little") if rope.query_offset else b""
             if rope.axes is not None:
                 bits += np.array([*rope.axes.sections, rope.axes.woven]).tobytes()
         digest.update(len(bits).to_bytes(8, "little") + bits)

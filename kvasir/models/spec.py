@@ -15,9 +15,9 @@ MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 1 << 24
 """A config that claims more is corrupt: programs are built before any tensor is looked up."""
 
-ROPE, ROPE_WINDOW, NO_ROPE = "rope", "rope_window", "rope_none"
-"""Names of ropes: of layers, of those with a window where these have one of their own, and of those
-that have none."""
+ROPE, ROPE_WINDOW, NO_ROPE, ROPE_STILL = "rope", "rope_window", "rope_none", "rope_still"
+"""Names of ropes: of layers, of those with a window where these have one of their own, of those
+that have none, and of those that have none but entries with a part for it, or queries that grow."""
 
 
 class BlockSpec(msgspec.Struct, frozen=True):
@@ -37,7 +37,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """Rope turns neighbours, not each half with the other."""
     qk_norm: str = "none"
     """RMS norm of queries and keys: "heads", of each head; "width", of all heads as one row;
-    "turned", of each head after rope; "all", of each head and, without a weight, of each value."""
+    "turned", of each head after rope; "bare", the same without a weight, in layers with rope;
+    "all", of each head and, without a weight, of each value."""
     pre_norms: bool = True
     """A norm before attention and before the MLP."""
     post_norms: bool = False
@@ -50,6 +51,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A token sees those that follow it, too."""
     spans: bool = False
     """Tokens of a tile see each other, in all layers."""
+    chunked: bool = False
+    """Windows are of runs of so many positions, of which a token sees its own."""
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
@@ -57,6 +60,8 @@ class BlockSpec(msgspec.Struct, frozen=True):
     """A logit of each query head joins the softmax of attention."""
     expert_bias: bool = False
     """Of the router and of the experts' matrices."""
+    weighs_input: bool = False
+    """Routing weights are of what experts read, not of what they give."""
     shared_gate: bool = False
     """Shared experts are weighed by the sigmoid of a gate."""
     output_gate: bool = False
@@ -117,6 +122,8 @@ class RopeConfig(msgspec.Struct, frozen=True):
     """Elements of a head that turn, from its first on; 0: all."""
     query_beta: float = 0.0
     """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original context))."""
+    query_offset: int = 0
+    """Of p in that."""
     score_scale: float = 1.0
     """Of scores, beside the model's own: YaRN's in latent attention."""
     axes: RopeAxes | None = None
@@ -139,7 +146,7 @@ class ExpertConfig(msgspec.Struct, frozen=True):
     normalize: bool = True
     """Routing weights of the chosen experts are divided by their sum."""
     score: str = "softmax"
-    """Or "sigmoid"."""
+    """Or "sigmoid" or "late_sigmoid"."""
     has_bias: bool = False
     """A bias of each expert counts where experts are chosen, not where they are weighed."""
     n_groups: int = 1
@@ -179,7 +186,7 @@ class ScanSpec(msgspec.Struct, frozen=True):
     """Sizes of a linear scan (op ``linear_scan``), and of the convolution in front of it."""
 
     rule: str
-    """"ssd" or "delta"."""
+    """"ssd", "delta" or "kda"."""
     n_heads: int
     head_dim: int
     """Columns of a head's state."""
@@ -196,6 +203,21 @@ class ScanSpec(msgspec.Struct, frozen=True):
     norm: str = "gated"
     """Of the rule "ssd", in groups: "gated", of what the gate gives; "plain", of what it reads; or
     "none"."""
+    low_rank: int = 0
+    """Columns that gate and steps are made from, each from its own; 0: from the rows themselves."""
+    apart: bool = False
+    """What it reads of q, k and v is made by three matrices."""
+
+    @property
+    def steps(self) -> int:
+        """Columns of the steps: one of each head, or of each row of its state."""
+        return self.n_heads * (self.state_dim if self.rule == "kda" else 1)
+
+    @property
+    def read_columns(self) -> int:
+        """Of all that the recurrence reads of a token: rows, steps, shares."""
+        shares = 0 if self.rule == "ssd" else self.n_heads
+        return self.columns + self.steps + shares
 
     @property
     def inner(self) -> int:
@@ -367,7 +389,7 @@ class ModelConfig(msgspec.Struct, frozen=True):
         inputs of convolutions; rows, steps and shares of scans."""
         n = sum(self.hidden_size for layer in self.layers if layer.n_taps)
         for scan in [layer.scan for layer in self.layers if layer.scan is not None]:
-            n += 2 * scan.columns + scan.n_heads * (1 + (scan.rule == "delta"))
+            n += scan.columns + scan.read_columns
         return STATE_ITEM_BYTES * n
 
     def kept_at(self, layer: int) -> int:

@@ -139,7 +139,8 @@ def tensor_kinds(family: Family, kind: str) -> set[str]:
         parts += [f"{x}.bias" for x in parts if x.endswith("norm")]
     if "head_bias" in family.fields:
         parts.append("lm_head.bias")
-    return {tensor_name(family, kind, part).replace("{e}", "{}") for part in parts}
+    names = [tensor_name(family, kind, part).replace("{e}", "{}") for part in parts]
+    return {each for name in names for each in _each_of_qkv(name)}
 
 
 def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ...]) -> Weight:
@@ -150,16 +151,21 @@ def _weight(config: ModelConfig, family: Family, name: str, shape: tuple[int, ..
         spec = config.layers[int(layer)]
         if spec.experts is not None and "{e}" in template:
             sources = [template.replace("{e}", str(e)) for e in range(spec.experts.n_experts)]
+    sources = [each for source in sources for each in _each_of_qkv(source)]
     names = family.tensors[part.removesuffix(".bias")]
     step = names.hf_step if config.kind == "hf" else names.gguf_step
     transforms = (Transform(each, _args(each, shape[0], config, spec)) for each in step.split())
     return Weight(name, shape, tuple(sources), tuple(transforms))
 
 
+def _each_of_qkv(name: str) -> tuple[str, ...]:
+    return tuple(name.replace("{qkv}", x) for x in "qkv") if "{qkv}" in name else (name,)
+
+
 def _args(step: str, rows: int, config: ModelConfig, spec: LayerSpec) -> tuple[int | float, ...]:
     """Of a step to a weight of so many rows."""
-    if step == "repeated":
-        return (rows,)
+    if step in ("repeated", "joined"):
+        return (rows if step == "repeated" else len("qkv"),)
     if step == "last_rows":
         return config.first_position, rows, config.first_position + rows
     if step in QKV:

@@ -34,7 +34,7 @@ from kvasir.validation.params import check_room
 from kvasir.validation.seeds import seeds_from
 from kvasir.validation.standing import check_priorities
 from kvasir.vision.eye import Eye
-from kvasir.vision.sight import sight_of, spelling_of
+from kvasir.vision.sight import sight_of
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ class LLM(VectorCalls):
         engine_options, warnings = split(model, options)
         loaded = load_model(engine_options.model)
         tokenizer = load_tokenizer(loaded.source)
-        sight = sight_of(loaded.source, tokenizer)
-        template = ChatTemplate(loaded.source, tokenizer, spelling_of(sight))
+        eye = Eye(sight_of(loaded.source, tokenizer))
+        template = ChatTemplate(loaded.source, tokenizer, eye.spelling)
         built = build_engine(engine_options, loaded=loaded)
         self.warnings = (*warnings, *built.config.warnings)
         for warning in self.warnings:
@@ -74,7 +74,7 @@ class LLM(VectorCalls):
             count(),
             count(),
             Heads(loaded.source),
-            Eye(sight),
+            eye,
         )
         self._turns = Turns("kvasir-llm")
         self._session = Session(self._turns, WeakMethod(self._has))

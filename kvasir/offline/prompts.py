@@ -73,9 +73,13 @@ def _read_mapping(prompt: Mapping[str, object], tokenizer: Tokenizer, eye: Eye |
     if eye is not None and prompt.get(IMAGES_KEY) is not None:
         data = prompt[IMAGES_KEY]
         rest = {key: value for key, value in prompt.items() if key != IMAGES_KEY}
+        text = prompt.get("prompt")
+        if isinstance(text, str):
+            rest["prompt"] = eye.spelled(text)
         found = _read_mapping(rest, tokenizer, None)
         seen = eye.expand(found.ids, images_in(data), IMAGES_KEY)
-        return replace(found, ids=seen.ids, media=seen.media)
+        shown = text if isinstance(text, str) else None
+        return replace(found, text=shown, ids=seen.ids, media=seen.media)
     unknown = sorted(map(str, prompt.keys() - PROMPT_KEYS))
     if unknown:
         raise RequestError(f"a prompt has unknown keys: {', '.join(unknown)}", param="prompt")

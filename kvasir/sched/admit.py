@@ -33,6 +33,7 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
             code="context_length_exceeded",
         )
     max_outputs = 1 if request.pooling else min(wanted, limit - n_prompt)
+    _check_end(request, config.span_tokens, max_outputs)
     if n_emitted > max_outputs:
         raise RequestError(f"{n_emitted} tokens were emitted, {max_outputs} are allowed")
     for group in config.sizes.groups:
@@ -48,6 +49,17 @@ def max_outputs_of(request: EngineRequest, config: SchedulerConfig) -> int:
                 code="context_length_exceeded",
             )
     return max_outputs
+
+
+def _check_end(request: EngineRequest, span_tokens: int, max_outputs: int) -> None:
+    """Of a prompt that is only scored the last token is not computed: no other may see it."""
+    last = request.media[-1:] if span_tokens and not max_outputs else ()
+    if any(media.end == len(request.prompt) and media.n_tokens > 1 for media in last):
+        raise RequestError(
+            "the prompt ends with an image, all of whose tokens see each other: send text behind "
+            "it, or ask for a token",
+            param="max_tokens",
+        )
 
 
 def check_priority(request: EngineRequest, policy: str) -> None:

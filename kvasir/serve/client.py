@@ -27,7 +27,7 @@ from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
 from kvasir.serve.suspects import Bans, Suspects
 from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
-from kvasir.serve.wanted import Size, check_pixels
+from kvasir.serve.wanted import Size, check_bytes
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
 
@@ -183,6 +183,7 @@ class AsyncClient:
         CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
         n_bytes = sum(len(media.pixels) for media in common.media)
+        n_bytes += len(prompts[0][1].constraint) if prompts else 0
         size = Size(len(prompts), n, n_tokens, standing, n_bytes)
         self.admit(size)
         return await self.open(numbered(prompts, n, standing, common), size)
@@ -200,7 +201,7 @@ class AsyncClient:
             raise error
         sizes = size.n_choices, size.n_tokens
         self._admission.check(self.stats, info.max_num_seqs, *sizes, has_few=has_few)
-        check_pixels(size, self._streams.values())
+        check_bytes(size, self._streams.values())
 
     def _has_few(self, new: Size) -> bool:
         """Whether who asks for ``new`` may use what is kept beyond the bounds."""

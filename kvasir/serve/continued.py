@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -18,6 +17,7 @@ from kvasir.serve.generation import Generation, let_in
 from kvasir.serve.resolved import Ids
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import READ_EVENTS, EventStream
+from kvasir.serve.token_turns import TokenTurns
 from kvasir.serve.tokenlog import closed
 from kvasir.serve.wanted import Size
 from kvasir.text.choice import Delta
@@ -67,37 +67,6 @@ class _SoFar:
     closes_at: int | None = None
 
 
-class _TokenTurns:
-    """Of the choices of an answer, a token of each at a time: so the order of their events does not
-    depend on the steps that gave them, nor on where the answer was taken up."""
-
-    def __init__(self, n_choices: int, told: Sequence[TokenEvent]) -> None:
-        self._waiting: list[deque[TokenEvent]] = [deque() for _ in range(n_choices)]
-        last = next((x.id for x in reversed(told) if x.tokens or x.finish is not None), -1)
-        self._turn = (last + 1) % n_choices
-
-    def add(self, choice: int, event: TokenEvent) -> None:
-        self._waiting[choice].append(event)
-
-    def due(self, ended: Collection[int]) -> list[tuple[int, TokenEvent]]:
-        """The events whose turn has come, but for those of choices that have ``ended``."""
-        found: list[tuple[int, TokenEvent]] = []
-        done = set(ended)
-        while len(done) < len(self._waiting):
-            turn, waiting = self._turn, self._waiting[self._turn]
-            if turn not in done:
-                if not waiting:
-                    break
-                event = waiting.popleft()
-                found.append((turn, event))
-                if event.finish is not None:
-                    done.add(turn)
-                elif not event.tokens:
-                    continue
-            self._turn = (turn + 1) % len(self._waiting)
-        return found
-
-
 class ContinuedGeneration(Generation):
     """Tells what ``log`` holds, then what follows, which it adds to ``log``."""
 
@@ -135,7 +104,7 @@ class ContinuedGeneration(Generation):
     async def _continued(self) -> EventStream:
         job, client = self.job, self._client
         n_tokens = sum(len(job.prompts[i // job.params.n]) for i in self._places)
-        size = Size(len(self._places), 1, n_tokens, job.standing, job.n_pixel_bytes)
+        size = Size(len(self._places), 1, n_tokens, job.standing, job.n_bytes)
         client.admit(size)
         return await client.open(lambda first: list(self._requests(first)), size)
 
@@ -187,7 +156,7 @@ class ContinuedGeneration(Generation):
 
     def _reader(self) -> Callable[[], Awaitable[list[TokenEvent]]]:
         read = super()._reader()
-        turns = _TokenTurns(self.job.n_choices, self._log.events)
+        turns = TokenTurns(self.job.n_choices, self.job.n_told_at_once, self._log.events)
 
         async def logged() -> list[TokenEvent]:
             while not (due := turns.due(self._ended)):

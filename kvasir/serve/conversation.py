@@ -3,6 +3,7 @@ images."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,10 +12,14 @@ from kvasir.serve.asked import Asked
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids
 from kvasir.serve.seen import Seen, SeenPrompt
-from kvasir.serve.text import Rendering, TextModel
+from kvasir.serve.text import INLINE_BYTES, MESSAGE_BYTES, Rendering, TextModel, is_short
 from kvasir.tokenizer.messages import ChatMessage
+from kvasir.toolcalls.detect import Detected
 from kvasir.toolcalls.history import told
 from kvasir.validation.params import check_room
+
+BRIEF = INLINE_BYTES // MESSAGE_BYTES
+"""Messages of a conversation that may be short."""
 
 INSTRUCTIONS = ("system", "developer")
 """Roles of messages that are not turns."""
@@ -31,14 +36,27 @@ async def chat_prompt(
 ) -> Ids:
     """Ids of the conversation. Raises RequestError (400) without a template or above ``limit``
     tokens."""
-    text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
-    if not rendering.tools and not any(message.calls for message in messages):
-        return await text.render([message.said() for message in messages], rendering)
-    found = await text.calls(tool_format)
-    return await text.render(
-        [message.said(found.history) for message in told(messages, rendering.tools, found)],
-        rendering.showing_tools(found.history.shown_as or "tools"),
-    )
+    calls = rendering.tools or any(message.calls for message in messages)
+    found = await text.calls(tool_format) if calls else None
+
+    def written() -> tuple[list[dict[str, object]], Rendering]:
+        text.check_bytes(sum(message.n_bytes for message in messages), limit, name)
+        return _written(messages, rendering, found)
+
+    is_brief = len(messages) <= BRIEF and is_short([x.said() for x in messages], rendering)
+    if is_brief:
+        return await text.render(*written())
+    return await text.render(*await asyncio.to_thread(written))
+
+
+def _written(
+    messages: Sequence[ChatMessage], rendering: Rendering, found: Detected | None
+) -> tuple[list[dict[str, object]], Rendering]:
+    """As the template reads them. Raises RequestError (400)."""
+    if found is None:
+        return [message.said() for message in messages], rendering
+    said = [message.said(found.history) for message in told(messages, rendering.tools, found)]
+    return said, rendering.showing_tools(found.history.shown_as or "tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +91,8 @@ class ConversationReader:
         return _told(found)
 
     async def _rendered(self, n_dropped: int, most: int) -> SeenPrompt | RequestError:
-        """Without the ``n_dropped`` oldest turns, fewer than ``most`` ids where turns may be
-        dropped, or why there are none."""
+        """Without the ``n_dropped`` oldest turns, or why there are none: where turns may be dropped
+        they leave room for the answer in ``most``."""
         asked = self.asked
         dropped = frozenset(_turns(asked.messages)[:n_dropped])
         messages = [message for i, message in enumerate(asked.messages) if i not in dropped]
@@ -95,7 +113,7 @@ class ConversationReader:
             )
             found = await self.seen.expand(ids, messages, len(asked.before))
             if asked.drops_turns:
-                check_room(len(found.ids), 1, most, asked.names)
+                check_room(len(found.ids), asked.params.max_tokens or 1, most, asked.names)
         except RequestError as error:
             if not asked.drops_turns or error.code != "context_length_exceeded":
                 raise

@@ -19,12 +19,14 @@ from kvasir.serve.messages import (
     Cancel,
     EndThinking,
     HoldingsAnswer,
+    KeepText,
     Release,
     ResetPrefixCache,
     Submit,
     ToEngine,
 )
 from kvasir.serve.outbox import Outbox
+from kvasir.serve.texts import TextsHeard
 
 SHARE = 0.1
 """Of a step's time that may go to messages before the next."""
@@ -49,9 +51,15 @@ class Errands:
         self._tiles: WeakValueDictionary[tuple[int, bytes], Media] = WeakValueDictionary()
         """Of live requests: choices that another engine had begun come one by one, each with the
         pixels of their prompt, which are kept once."""
+        self._texts = TextsHeard()
 
     def take(self, message: ToEngine) -> None:
         """To be done after those before it."""
+        if isinstance(message, KeepText):
+            self._texts.keep(message)
+            return
+        if isinstance(message, Submit):
+            message = self._texts.whole(message)
         if isinstance(message, Submit) and message.request.media:
             tiles = [self._tiles.setdefault((x.start, x.digest), x) for x in message.request.media]
             request = structs.replace(message.request, media=tuple(tiles))

@@ -122,7 +122,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)
     job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
-    job = _with_best(structs.replace(job, media=found.media))
+    job = _in_turns(_with_best(structs.replace(job, media=found.media)), server.info)
     limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
     is_stored = asked.keep is not None and asked.keep.is_stored
     streams = asked.stream and not asked.gathers and not is_stored
@@ -144,6 +144,14 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         show=asked.show if pool is None else {**asked.show, **pool.show},
         images=found.images,
     )
+
+
+def _in_turns(job: Job, info: Ready) -> Job:
+    """With more choices than the engine computes together: the last would be told with the first
+    only when most have ended."""
+    if job.n_choices <= info.max_num_seqs:
+        return job
+    return structs.replace(job, n_told_at_once=info.max_num_seqs)
 
 
 def _with_best(job: Job) -> Job:

@@ -12,6 +12,7 @@ from kvasir.core.errors import KvasirError
 from kvasir.core.messages import Ready
 from kvasir.serve import frames, framing
 from kvasir.serve.messages import Fatal, FromEngine, ToEngine
+from kvasir.serve.texts import TextsTold
 
 MAX_UNREAD = 2**20
 """Bytes that are written ahead of what the engine process reads, where a message can wait."""
@@ -32,6 +33,7 @@ class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._texts = TextsTold()
 
     @classmethod
     async def open(cls, sock: socket.socket) -> Link:
@@ -40,7 +42,8 @@ class Link:
 
     def send(self, message: ToEngine) -> None:
         """What an engine that has ended does not hear is in the token logs."""
-        self._writer.write(frames.encode(message))
+        for part in self._texts.named(message):
+            self._writer.write(frames.encode(part))
 
     @property
     def is_full(self) -> bool:

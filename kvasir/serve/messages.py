@@ -18,6 +18,16 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
 
     request: EngineRequest
     n: int = 1
+    place: int | None = None
+    """Of its constraint among the texts that the engine keeps; None: the request has it."""
+
+
+class KeepText(msgspec.Struct, frozen=True, tag="keep_text"):
+    """A constraint of requests that follow, which name it by its place; what was there before is
+    named no more."""
+
+    place: int
+    text: str
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -80,6 +90,14 @@ class Fatal(msgspec.Struct, frozen=True, tag="fatal"):
 
 
 ToEngine = (
-    Submit | Cancel | EndThinking | Release | AskHoldings | ResetPrefixCache | Freeze | Shutdown
+    Submit
+    | KeepText
+    | Cancel
+    | EndThinking
+    | Release
+    | AskHoldings
+    | ResetPrefixCache
+    | Freeze
+    | Shutdown
 )
 FromEngine = Ready | StepEvents | News | HoldingsAnswer | CacheReset | Fatal

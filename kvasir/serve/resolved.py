@@ -47,6 +47,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Choices of each prompt that are the answer, those of largest log probability; 0: all."""
     media: tuple[Media, ...] = ()
     """What tokens of the one prompt stand for."""
+    n_told_at_once: int = 0
+    """Choices of a kept answer that are told in turns, others when these have ended; 0: all."""
 
     @property
     def n_choices(self) -> int:
@@ -63,8 +65,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(map(len, self.prompts))
 
     @property
-    def n_pixel_bytes(self) -> int:
-        return sum(len(media.pixels) for media in self.media)
+    def n_bytes(self) -> int:
+        """Of pixels, and of the constraint that all choices share."""
+        constraint = self.resolved[0].constraint if self.resolved else ""
+        return len(constraint) + sum(len(media.pixels) for media in self.media)
 
     def n_prompt_of(self, choice: int) -> int:
         """Tokens of its prompt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -57,7 +58,7 @@ async def post_show(service: Service, exchange: Exchange) -> None:
         name = request.model or request.name
         model = service.check_model(name and name.removesuffix(":latest"))
         text, info = await model.open()
-    family = text.facts.family
+    family, capabilities = text.facts.family, await _capabilities(service, text, info)
     answer: Shown = {
         "modelfile": "",
         "parameters": "",
@@ -68,15 +69,25 @@ async def post_show(service: Service, exchange: Exchange) -> None:
             "general.parameter_count": text.facts.n_parameters,
             f"{family}.context_length": info.max_model_len,
         },
-        "capabilities": [
-            "completion" if info.vectors.writes else "embedding",
-            *(["vision"] if text.sight is not None else []),
-        ],
+        "capabilities": capabilities,
         "modified_at": _time(service.created),
     }
     if warnings:
         answer["warnings"] = list(warnings)
     await exchange.send_json(answer)
+
+
+async def _capabilities(service: Service, text: TextModel, info: Ready) -> list[str]:
+    """By Ollama's names."""
+    found = ["completion" if info.vectors.writes else "embedding"]
+    if text.sight is not None:
+        found.append("vision")
+    if info.vectors.writes and text.template.problem is None:
+        calls = await text.calls(service.options.tool_format)
+        found += ["tools"] if calls.format is not None else []
+        thinks = await asyncio.to_thread(lambda: text.reasoning is not None)
+        found += ["thinking"] if thinks else []
+    return found
 
 
 async def _card(model: Model) -> OllamaCard:

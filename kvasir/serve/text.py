@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from kvasir.tokenizer.spelling import TextPiece
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.detect import Detected, detect, reasoning_of, special_names
 from kvasir.toolcalls.format import Reasoning
-from kvasir.vision.sight import Sight, sight_of, spelling_of
+from kvasir.vision.sight import NOTHING, Sight, sight_of
 from kvasir.weights.source import ModelSource
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,11 @@ INLINE_SECONDS = 0.01
 Those of real models take a tenth; what a template may take at most, the sandbox says."""
 
 MESSAGE_BYTES = 64
-"""What a message costs beside its content, in the same measure."""
+"""What a message costs beside what it says, in the same measure."""
+
+DISTRUST = 8
+"""After each time that the event loop waited for a template, so many times as many quick renderings
+in a row as before give it back its place there."""
 
 
 class Rendering(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +65,28 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, variables={**self.variables, **shown_tools(self.tools, name)})
 
 
+def n_written(values: Iterable[object], most: int = INLINE_BYTES) -> int:
+    """Characters of all texts in ``values``, however deep, and one for each entry of a list or a
+    mapping. What is beyond ``most`` is not counted out."""
+    size, left = 0, list(values)
+    while left and size <= most:
+        value = left.pop()
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, Mapping | list | tuple):
+            size += len(value)
+            if size <= most:
+                left.extend(value)
+                left.extend(value.values() if isinstance(value, Mapping) else ())
+    return size
+
+
+def is_short(messages: Sequence[Mapping[str, object]], rendering: Rendering) -> bool:
+    """Whether no template that is quick needs a thread for them."""
+    size = len(messages) * MESSAGE_BYTES
+    return size + n_written((*messages, rendering.variables, rendering.tools)) <= INLINE_BYTES
+
+
 class TextModel:
     """Its methods run long work in threads."""
 
@@ -76,8 +102,10 @@ class TextModel:
         self.template = template
         self.facts = facts
         self._calls: Detected | None = None
-        self._renders_inline: bool | None = None
-        """Whether the template is quick; None: it has not shown it yet."""
+        self._n_quick = 0
+        """Short conversations that the template was quick with, since it last was not."""
+        self._n_proofs = 1
+        """How many of them it takes to be trusted."""
         self._source = source
         self.sight = sight
         """Of a model that sees images."""
@@ -176,9 +204,7 @@ class TextModel:
         self, messages: Sequence[Mapping[str, object]], rendering: Rendering
     ) -> tuple[int, ...]:
         """Ids of a conversation in the model's own form. Raises RequestError (400)."""
-        size = sum(len(str(message.get("content"))) + MESSAGE_BYTES for message in messages)
-        size += len(str(rendering.variables)) if rendering.variables else 0
-        if size > INLINE_BYTES:
+        if not is_short(messages, rendering):
             return await asyncio.to_thread(self._render, messages, rendering)
         if self.renders_inline:
             return self.render_short(messages, rendering)
@@ -187,20 +213,22 @@ class TextModel:
     @property
     def renders_inline(self) -> bool:
         """Whether a short conversation may be rendered on the event loop."""
-        return bool(self._renders_inline)
+        return self._n_quick >= self._n_proofs
 
     def render_short(
         self, messages: Sequence[Mapping[str, object]], rendering: Rendering
     ) -> tuple[int, ...]:
-        """Ids of a short conversation; learns how long that takes. A template that once kept the
-        event loop waiting does so no more. Raises RequestError (400)."""
-        began = time.thread_time()
+        """Ids of a short conversation; learns how long that takes. A template that kept the event
+        loop waiting does so more and more rarely. Raises RequestError (400)."""
+        was_inline, began = self.renders_inline, time.thread_time()
         try:
             return self._render(messages, rendering)
         finally:
-            is_quick = time.thread_time() - began < INLINE_SECONDS
-            if self._renders_inline is not False and (is_quick or self._renders_inline):
-                self._renders_inline = is_quick
+            if time.thread_time() - began < INLINE_SECONDS:
+                self._n_quick += 1
+            else:
+                self._n_quick = 0
+                self._n_proofs *= DISTRUST if was_inline else 1
 
     def check_bytes(self, n_bytes: int, limit: int, param: str) -> None:
         """Raises RequestError (400) for a text of ``n_bytes`` that no tokenization brings under
@@ -259,7 +287,7 @@ def load_text(source: ModelSource) -> TextModel:
     """Raises ModelError. A model without chat template serves completions only."""
     tokenizer = load_tokenizer(source)
     sight, facts = sight_of(source, tokenizer), facts_of(source)
-    template = ChatTemplate(source, tokenizer, spelling_of(sight))
+    template = ChatTemplate(source, tokenizer, sight.spelling if sight else NOTHING)
     source.release()
     return TextModel(source, tokenizer, template, facts, sight)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
 from kvasir.vision.placeholders import Expanded
-from kvasir.vision.sight import Sight, check_pillow
+from kvasir.vision.sight import NOTHING, Sight, check_pillow
 
 IMAGE = "image"
 """The only modality."""
@@ -18,6 +18,16 @@ class Eye:
     """Of a model that runs in this process, or beside it."""
 
     sight: Sight | None
+
+    @property
+    def spelling(self) -> tuple[str, str]:
+        """As in ``Sight``."""
+        return NOTHING if self.sight is None else self.sight.spelling
+
+    def spelled(self, text: str) -> str:
+        """A prompt in which the model's own placeholders stand for images."""
+        mark, spelling = self.spelling
+        return text.replace(mark, spelling) if mark else text
 
     def expand(self, ids: Sequence[int], images: Sequence[object], where: str) -> Expanded:
         """``ids`` with the tokens of ``images`` (of Pillow's, paths, files in base64) in place of

@@ -25,7 +25,7 @@ class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
         return self.pixels
 
 
-class Whole(msgspec.Struct, frozen=True, tag="whole"):
+class Uncut(msgspec.Struct, frozen=True, tag="uncut"):
     """An image that is not cut, of ``lines`` x ``columns`` tokens."""
 
     lines: int
@@ -45,7 +45,7 @@ class Unreadable(msgspec.Struct, frozen=True, tag="unreadable"):
     message: str
 
 
-Read = Tiles | Whole
+Read = Tiles | Uncut
 Answer = Read | Unreadable
 decoder = msgspec.msgpack.Decoder(Answer)
 

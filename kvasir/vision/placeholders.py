@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvasir.core.errors import RequestError
 from kvasir.core.tiles import Media, media_at
-from kvasir.vision.messages import Read, Tiles, Whole
+from kvasir.vision.messages import Read, Tiles, Uncut
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 
@@ -59,13 +59,13 @@ class Placeholders:
             found.append(token)
 
     def _ids(self, read: Read) -> Ids:
-        if isinstance(read, Whole):
+        if isinstance(read, Uncut):
             return (self.image,) * (read.lines * read.columns)
         return self.ids_of(read)
 
     def _parts(self, read: Read) -> Iterator[tuple[int, bytes, int]]:
         """Tokens, pixels and columns of each tile."""
-        if isinstance(read, Whole):
+        if isinstance(read, Uncut):
             yield read.lines * read.columns, read.pixels, read.columns
         else:
             yield from ((self.n_tokens, pixels, 0) for pixels in read.pixels)

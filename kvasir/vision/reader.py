@@ -19,7 +19,7 @@ import msgspec
 from PIL import Image, ImageOps
 
 from kvasir.core.tiles import MAX_TOKENS, Preparing, Resizing, Slicing
-from kvasir.vision.messages import Answer, Read, Tiles, Unreadable, Whole, framed, read_frame
+from kvasir.vision.messages import Answer, Read, Tiles, Uncut, Unreadable, framed, read_frame
 from kvasir.vision.slicing import MAX_SHARE, first_size, fitted_size, grid_size, shape_grid
 
 NICE = 5
@@ -116,11 +116,13 @@ def _with_whole(
     return Tiles(rows, columns, (*_parts(image, tile), whole.tobytes()))
 
 
-def fitted(image: Image.Image, how: Resizing) -> Whole:
+def fitted(image: Image.Image, how: Resizing) -> Uncut:
     """Of an RGB image."""
     if max(image.size) > MAX_SHARE * min(image.size):
         width, height = image.size
-        raise UnfitImage(f"has {width} x {height} pixels, at most {MAX_SHARE} to 1 are read: cut it")
+        raise UnfitImage(
+            f"has {width} x {height} pixels, at most {MAX_SHARE} to 1 are read: cut it"
+        )
     width, height = fitted_size(image.size, how)
     lines, columns = height // how.unit, width // how.unit
     if lines * columns > MAX_TOKENS:
@@ -128,7 +130,7 @@ def fitted(image: Image.Image, how: Resizing) -> Whole:
             f"becomes {lines * columns} tokens, at most {MAX_TOKENS} are computed: shrink it"
         )
     image = image.resize((width, height), Image.Resampling(how.resample))
-    return Whole(lines, columns, image.tobytes())
+    return Uncut(lines, columns, image.tobytes())
 
 
 def _parts(image: Image.Image, tile: int) -> Iterator[bytes]:

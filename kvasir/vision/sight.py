@@ -119,11 +119,6 @@ class _Image:
         return *begin, *(self.token,) * (self.n_rows * len(tiles.pixels)), *end
 
 
-def spelling_of(sight: Sight | None) -> tuple[str, str]:
-    """Of a template's images, where there are any."""
-    return NOTHING if sight is None else sight.spelling
-
-
 def check_pillow() -> str:
     """The version of what reads images, which is loaded in a process of its own alone. Raises
     RequestError (501) where the extra is not installed."""

@@ -49,8 +49,8 @@ def _tiles(n: int, tile: int) -> int:
 
 
 def fitted_size(size: Size, how: Resizing) -> Size:
-    """Multiples of its unit, of as many pixels as it takes and nearly of the shape of ``size``, which
-    is at most ``MAX_SHARE`` times as long as wide."""
+    """Multiples of its unit, of as many pixels as it takes and nearly of the shape of ``size``,
+    which is at most ``MAX_SHARE`` times as long as wide."""
     width, height, unit = *size, how.unit
     fitted = round(width / unit) * unit, round(height / unit) * unit
     if fitted[0] * fitted[1] > how.most:

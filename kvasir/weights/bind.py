@@ -126,19 +126,19 @@ def _listed(what: str, names: Sequence[str]) -> list[str]:
 
 
 def _misfits(weight: Weight, source: ModelSource) -> list[str]:
-    """A vector may be a matrix of one row."""
+    """Axes of one element do not count: a vector may be a matrix of one row."""
     whole = shape_before(weight.shape, weight.transforms)
     expected = whole if len(weight.sources) == 1 else whole[1:]
     tensors = [source.tensors[name] for name in weight.sources if name in source.tensors]
     return [
         f"{t.name} {list(t.shape)}, expected {list(expected)}"
         for t in tensors
-        if t.shape != expected and not _is_same_row(t.shape, expected)
+        if _without_ones(t.shape) != _without_ones(expected)
     ]
 
 
-def _is_same_row(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return (1, *a) == b or (1, *b) == a
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
 
 
 def _bound(weight: Weight, source: ModelSource) -> BoundWeight:

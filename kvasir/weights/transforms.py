@@ -138,6 +138,11 @@ def _half(tensor: RawTensor, which: int) -> RawTensor:
     return RawTensor(tensor.format, (*matrices, n // 2, k), data)
 
 
+def joined(tensor: RawTensor, n: int) -> RawTensor:
+    """``n`` matrices or kernels one below the other."""
+    return replace(tensor, shape=(n * tensor.shape[1], *tensor.shape[2:]))
+
+
 def inputs_last(tensor: RawTensor) -> RawTensor:
     """Matrices that lie input by output, with their axes swapped. Of single elements, no blocks."""
     *matrices, k, n = tensor.shape
@@ -190,8 +195,8 @@ def repeated(tensor: RawTensor, n: int) -> RawTensor:
 
 
 def patch_rows(tensor: RawTensor, *sizes: int) -> RawTensor:
-    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix; or over
-    those of several frames [outputs, channels, frames, patch, patch]."""
+    """The kernel of a convolution over patches [outputs, channels, patch, patch] as a matrix; or
+    over those of several frames [outputs, channels, frames, patch, patch]."""
     return replace(tensor, shape=(tensor.shape[0], int(np.prod(tensor.shape[1:]))))
 
 
@@ -237,6 +242,7 @@ TRANSFORMS: Mapping[str, Callable[..., RawTensor]] = MappingProxyType(
         "column": lambda tensor: flat(tensor, tensor.shape[0]),
         "first_half": first_half,
         "second_half": second_half,
+        "joined": joined,
         "inputs_last": inputs_last,
         "even_outputs": even_outputs,
         "odd_outputs": odd_outputs,
@@ -298,28 +304,35 @@ def _grouped_rows(name: str, which: int, first: int, second: int, third: int) ->
 def shape_before(shape: tuple[int, ...], transforms: tuple[Transform, ...]) -> tuple[int, ...]:
     """Of the tensor that becomes a weight of ``shape``."""
     for transform in reversed(transforms):
-        name, args = transform.name, tuple(map(int, transform.args))
-        *many, k = shape
-        if name.endswith("_half"):
-            shape = (*many[:-1], 2 * many[-1], k)
-        elif name == "inputs_last":
-            shape = (*many[:-1], k, many[-1])
-        elif name.endswith("_outputs"):
-            shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
-        elif name in _VECTORS:
-            shape = _VECTORS[name](k, *args)
-        elif name in (*QKV, *SCAN_ROWS, "last_rows"):
-            shape = (args[2], *shape[1:])
-        elif name in ("head_first", "head_last", *HALVES_OF_HEADS):
-            shape = (shape[0] // args[1] * args[2], *shape[1:])
-        elif name in ("head_keys", "head_values"):
-            shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
-        elif name in (*GROUPED_QKV, *DELTA_ROWS):
-            shape = (_grouped_rows(name, *args), *shape[1:])
-        elif name in _OTHERS:
-            shape = _OTHERS[name](shape, *args)
-        if name in ("transposed", "taps") or name in QKV[3:]:
-            shape = shape[::-1]
+        shape = _before(shape, transform.name, *map(int, transform.args))
+    return shape
+
+
+def _before(shape: tuple[int, ...], name: str, *args: int) -> tuple[int, ...]:
+    """The step of that name."""
+    *many, k = shape
+    if name.endswith("_half"):
+        shape = (*many[:-1], 2 * many[-1], k)
+    elif name == "inputs_last":
+        shape = (*many[:-1], k, many[-1])
+    elif name.endswith("_outputs"):
+        shape = (many[0], k, 2 * many[1]) if len(many) == 2 else (*many, 2 * k)
+    elif name == "joined":
+        shape = (args[0], shape[0] // args[0], *shape[1:])
+    elif name in _VECTORS:
+        shape = _VECTORS[name](k, *args)
+    elif name in (*QKV, *SCAN_ROWS, "last_rows"):
+        shape = (args[2], *shape[1:])
+    elif name in ("head_first", "head_last", *HALVES_OF_HEADS):
+        shape = (shape[0] // args[1] * args[2], *shape[1:])
+    elif name in ("head_keys", "head_values"):
+        shape = (shape[0] * args[2], shape[1] if name == "head_keys" else shape[2])
+    elif name in (*GROUPED_QKV, *DELTA_ROWS):
+        shape = (_grouped_rows(name, *args), *shape[1:])
+    elif name in _OTHERS:
+        shape = _OTHERS[name](shape, *args)
+    if name in ("transposed", "taps") or name in QKV[3:]:
+        shape = shape[::-1]
     return shape
 
 

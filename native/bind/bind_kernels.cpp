@@ -1,6 +1,4 @@
 // Every kernel of the table by itself, over NumPy arrays: for tests and microbenchmarks, not for serving.
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -11,40 +9,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/kv_layer.h"
 #include "cpu/pack.h"
 #include "cpu/select.h"
 
-namespace nb = nanobind;
-
 namespace kvasir {
 namespace {
-
-template <class T, size_t N>
-using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-using Matrix = Array<float, 2>;
-using ConstMatrix = Array<const float, 2>;
-using Bytes = Array<uint8_t, 1>;
-using ConstBytes = Array<const uint8_t, 1>;
-template <class T>
-using MaybeVector = std::optional<Array<const T, 1>>;
-
-using Sums = Array<int32_t, 3>;
-
-void require(bool good, const char* what) {
-  if (!good) throw std::invalid_argument(what);
-}
-
-template <class A>
-auto data_or_null(const std::optional<A>& a) {
-  return a ? a->data() : nullptr;
-}
-
-// Begin and end of the items, inside [0, n].
-void require_range(int64_t begin, int64_t end, int64_t n) {
-  require(0 <= begin && begin <= end && end <= n, "the range leaves the rows");
-}
 
 // Rows of activations; the type of the array says which: float32, uint16 (bf16) or int8 (q8).
 struct BoundRows {
@@ -215,11 +187,14 @@ void rope_write(const Kernels& k, ConstMatrix qkv, Matrix q, int n_heads, bool n
   require(table.shape(1) % 2 == 0 && int(table.shape(1)) <= hd, "rotary_dim is even and at most head_dim");
   require(q_table.shape(0) == table.shape(0) && q_table.shape(1) == table.shape(1),
           "the tables of q and k are as large");
-  require(0 <= norm && norm < kQkNorms && (norm != 0) == (q_norm && k_norm), "norms of q and k, or none");
+  const bool bare = QkNorm(norm) == QkNorm::turned && !q_norm && !k_norm;
+  require(0 <= norm && norm < kQkNorms && (bare || (norm != 0) == (q_norm && k_norm)),
+          "norms of q and k, or none");
   const bool wide = QkNorm(norm) == QkNorm::width;
-  require(!norm || (int(q_norm->size()) == (wide ? n_heads : 1) * hd &&
-                    int(k_norm->size()) == (wide ? n_kv : 1) * hd),
-          "norms are [head_dim], of the width [heads * head_dim]");
+  require(
+      !norm || bare ||
+          (int(q_norm->size()) == (wide ? n_heads : 1) * hd && int(k_norm->size()) == (wide ? n_kv : 1) * hd),
+      "norms are [head_dim], of the width [heads * head_dim]");
   for (int64_t t = m0; t < m1; t++)
     require(step.rows.pos[t] < int64_t(table.shape(0)), "a position past the table");
   k.rope_write({qkv.data(), int64_t(qkv.shape(1)), q.data(), int64_t(q.shape(1)), n_heads, n_kv, hd,
@@ -236,7 +211,7 @@ AlignedFloats aligned_floats(int64_t n) { return AlignedFloats(new (std::align_v
 // split: each segment of the context by itself, the last first, then combined.
 void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float softcap, int window,
                const BoundKv& kv, const BoundStep& step, int64_t seq, int64_t t0, int64_t t1, int kv_head,
-               MaybeVector<float> sinks, bool split, MaybeVector<int32_t> ends) {
+               MaybeVector<float> sinks, bool split, MaybeVector<int32_t> ends, bool chunked) {
   const int hd = kv.layer.head_dim, n_heads = int(q.shape(1)) / hd;
   require_blocks(kv, step);
   require(seq >= 0 && seq < step.rows.n_seqs && t0 < t1 && step.rows.seq_begin[seq] <= t0 &&
@@ -252,6 +227,7 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
     require(
         step.rows.pos[t] < (*ends)(t) && (*ends)(t) <= step.rows.store[step.rows.seq_begin[seq + 1] - 1] + 1,
         "a token sees itself and what is stored");
+  require(!chunked || window > 0, "chunks have a size");
   const int group = n_heads / kv.layer.n_kv_heads;
   const AlignedFloats scratch = aligned_floats(attention_scratch(t1 - t0, group, hd));
   AttentionArgs args{q.data(),
@@ -264,6 +240,7 @@ void attention(const Kernels& k, ConstMatrix q, Matrix out, float scale, float s
                      scale,
                      softcap,
                      window,
+                     chunked,
                      data_or_null(ends),
                      &kv.layer,
                      &step.rows,
@@ -345,6 +322,17 @@ void route(const Kernels& k, ConstMatrix logits, MaybeVector<float> bias, bool n
            GroupScore(group_score), normalize, scale, ids.data(), weights.data(), m0, m1});
 }
 
+void spread(const Kernels& k, ConstMatrix x, Array<const int32_t, 1> row, ConstMatrix weights, Matrix out,
+            int64_t m0, int64_t m1) {
+  const int64_t N = out.shape(1), top = weights.shape(1), n_rows = out.shape(0);
+  require(int64_t(x.shape(1)) == N, "x and out share N");
+  for (int64_t n : {weights.shape(0), x.shape(0)}) require_range(m0, m1, n);
+  require(int64_t(row.size()) >= m1 * top, "one row of out per pair");
+  for (int64_t p = m0 * top; p < m1 * top; p++)
+    require(row.data()[p] >= 0 && row.data()[p] < n_rows, "a pair's row leaves out");
+  k.spread({x.data(), row.data(), weights.data(), int32_t(top), int32_t(N), out.data(), N, m0, m1});
+}
+
 void combine(const Kernels& k, ConstMatrix y, MaybeVector<int32_t> row, ConstMatrix weights, Matrix out,
              int64_t m0, int64_t m1) {
   const int64_t N = out.shape(1), top = weights.shape(1), n_rows = y.shape(0);
@@ -386,7 +374,7 @@ void bind_kernels(nb::module_& m) {
            "q_norm"_a.none(), "k_norm"_a.none(), "eps"_a, "kv"_a, "step"_a, "m0"_a, "m1"_a)
       .def("attention", &attention, "q"_a, "out"_a, "scale"_a, "softcap"_a, "window"_a, "kv"_a, "step"_a,
            "seq"_a, "t0"_a, "t1"_a, "kv_head"_a, "sinks"_a = nb::none(), "split"_a = false,
-           "ends"_a = nb::none())
+           "ends"_a = nb::none(), "chunked"_a = false)
       .def("embed", &embed, "layout"_a, "w"_a, "ids"_a, "scale"_a, "out"_a, "m0"_a, "m1"_a)
       .def("add", &add, "a"_a, "b"_a, "out"_a, "m0"_a, "m1"_a)
       .def("scale", &scale, "x"_a, "out"_a, "factor"_a, "softcap"_a, "m0"_a, "m1"_a)
@@ -394,6 +382,7 @@ void bind_kernels(nb::module_& m) {
       .def("mul", &mul, "x"_a, "y"_a, "out"_a, "m0"_a, "m1"_a)
       .def("route", &route, "logits"_a, "bias"_a.none(), "normalize"_a, "ids"_a, "weights"_a, "m0"_a, "m1"_a,
            "score"_a = 0, "n_groups"_a = 1, "top_groups"_a = 1, "group_score"_a = 0, "scale"_a = 1.0f)
+      .def("spread", &spread, "x"_a, "row"_a, "weights"_a, "out"_a, "m0"_a, "m1"_a)
       .def("combine", &combine, "y"_a, "row"_a.none(), "weights"_a, "out"_a, "m0"_a, "m1"_a);
 }
 

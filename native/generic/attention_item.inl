@@ -44,7 +44,8 @@ KVASIR_INLINE Item make_item(const AttentionArgs& a) {
 
 // First visible position of a token.
 KVASIR_INLINE int64_t visible_from(const AttentionArgs& a, int64_t t) {
-  const int64_t low = int64_t(a.rows->pos[t]) - a.window + 1;
+  const int64_t pos = a.rows->pos[t], low = pos - a.window + 1;
+  if (a.chunked) return pos - pos % a.window;
   return a.window > 0 && low > 0 ? low : 0;
 }
 

@@ -1,4 +1,4 @@
-// add, scale, gate_rows, mul, combine: independent elements. Include after vec.h.
+// add, scale, gate_rows, mul, spread, combine: independent elements. Include after vec.h.
 #pragma once
 #include "generic/level.inl"
 #include "generic/math.inl"
@@ -52,6 +52,18 @@ void mul_rows(const MulArgs& a) {
   }
 }
 
+void spread(const SpreadArgs& a) {
+  for (int64_t t = a.m0; t < a.m1; t++) {
+    const float* x = a.x + t * a.ld;
+    for (int r = 0; r < a.k; r++) {
+      const int64_t pair = t * a.k + r;
+      const vf weight = set1(a.weights[pair]);
+      each_column(a.out + a.row[pair] * a.ld, a.N,
+                  [&](int n, int count) { return mul(load_n(x + n, count), weight); });
+    }
+  }
+}
+
 void combine(const CombineArgs& a) {
   for (int64_t t = a.m0; t < a.m1; t++) {
     const int64_t pair = t * a.k;
@@ -59,7 +71,8 @@ void combine(const CombineArgs& a) {
       vf sum = zero();
       for (int r = 0; r < a.k; r++) {
         const int64_t row = a.row ? a.row[pair + r] : pair + r;
-        sum = fma(set1(a.weights[pair + r]), load_n(a.y + row * a.ldy + n, count), sum);
+        const float weight = a.weights ? a.weights[pair + r] : 1.0f;
+        sum = fma(set1(weight), load_n(a.y + row * a.ldy + n, count), sum);
       }
       return sum;
     });

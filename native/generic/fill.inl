@@ -23,6 +23,7 @@ KVASIR_INLINE void fill_generic(Kernels& k) {
   k.linear_scan = linear_scan;
   k.mul = mul_rows;
   k.route = route;
+  k.spread = spread;
   k.combine = combine;
 }
 

@@ -25,6 +25,7 @@ void short_conv(const ShortConvArgs& a);
 void linear_scan(const LinearScanArgs& a);
 void mul_rows(const MulArgs& a);
 void route(const RouteArgs& a);
+void spread(const SpreadArgs& a);
 void combine(const CombineArgs& a);
 
 }  // namespace kvasir::KVASIR_ISA

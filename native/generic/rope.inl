@@ -44,8 +44,14 @@ KVASIR_INLINE HeadRule head_rule(const RopeWriteArgs& a, const float* x, int n_h
   return {weight, wide ? inverse_rms(x, n_heads * a.head_dim, a.eps) : 0.0f, angles};
 }
 
+// Without a weight, of ones.
 KVASIR_INLINE void norm_head(const RopeWriteArgs& a, const float* x, const HeadRule& rule, int h, float* to) {
   const bool wide = a.norm == QkNorm::width;
+  if (!rule.weight) {
+    const vf inverse = set1(inverse_rms(x, a.head_dim, a.eps));
+    for (int d = 0; d < a.head_dim; d += 16) store(to + d, mul(load(x + d), inverse));
+    return;
+  }
   const float* weight = rule.weight + (wide ? h * a.head_dim : 0);
   const vf inverse = set1(wide ? rule.inverse : inverse_rms(x, a.head_dim, a.eps));
   for (int d = 0; d < a.head_dim; d += 16) store(to + d, mul(mul(load(x + d), inverse), load(weight + d)));

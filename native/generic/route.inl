@@ -26,6 +26,17 @@ KVASIR_INLINE void softmax_scores(const float* x, int n, float* scores) {
   for (int e = 0; e < n; e += 16) store(scores + e, div(load(scores + e), total));
 }
 
+KVASIR_INLINE void logits_as_scores(const float* x, int n, float* scores) {
+  for (int e = 0; e < n; e += 16) store(scores + e, expert_lanes(x, e, n));
+}
+
+KVASIR_INLINE float weight_of(const RouteArgs& a, float score) {
+  if (a.score != Score::late_sigmoid) return score;
+  float lanes[16];
+  store(lanes, sigmoid_times(set1(1.0f), set1(score)));
+  return lanes[0];
+}
+
 KVASIR_INLINE void sigmoid_scores(const float* x, int n, float* scores) {
   for (int e = 0; e < n; e += 16) store(scores + e, sigmoid_times(set1(1.0f), expert_lanes(x, e, n)));
 }
@@ -74,8 +85,10 @@ KVASIR_INLINE void route_token(const RouteArgs& a, const float* x, int32_t* ids,
   float scores[kMaxExperts], choice[kMaxExperts];
   if (a.score == Score::softmax)
     softmax_scores(x, a.n_experts, scores);
-  else
+  else if (a.score == Score::sigmoid)
     sigmoid_scores(x, a.n_experts, scores);
+  else
+    logits_as_scores(x, a.n_experts, scores);
   const bool ordered = choices(a, scores, choice);
   if (ordered && a.n_groups > 1) keep_groups(a, choice);
   float chosen = 0.0f;
@@ -83,7 +96,7 @@ KVASIR_INLINE void route_token(const RouteArgs& a, const float* x, int32_t* ids,
     // Without an order: any valid ids, and weights that say so.
     const int id = ordered ? best_of(choice, a.n_experts) : r;
     ids[r] = id;
-    weights[r] = ordered ? scores[id] : kOut;
+    weights[r] = ordered ? weight_of(a, scores[id]) : kOut;
     choice[id] = kOut;
     chosen = chosen + weights[r];
   }

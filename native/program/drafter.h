@@ -38,10 +38,10 @@ class Drafter {
     int64_t name;  // last logit row of the sequence, by which references name its drafts
     int64_t at;    // of the exports: the row of the newest token that the target computed
     int32_t slot, n_drafts;
-    int32_t first, newest;          // tokens: the target drew the first
+    int32_t first, newest;            // tokens: the target drew the first
     int32_t position, rope_position;  // of the first
-    int64_t out_index;              // of the first
-    std::span<const int32_t> path;  // before the first
+    int64_t out_index;                // of the first
+    std::span<const int32_t> path;    // before the first
   };
 
   void find_chains(StepSize size);

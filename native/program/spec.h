@@ -17,7 +17,7 @@ struct Record {
   int32_t in[3], out[3];               // buffer ids, -1 absent
   int32_t weight[3];                   // weight ids, -1 absent
   int32_t column, epilogue, act;
-  int32_t layer, n_heads, window, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
+  int32_t layer, n_heads, window, chunked, has_ends, rotary_dim, neox, table, q_table, qk_norm, n_taps;
   int32_t gated, rule, state_dim, tiled, kept, kept_out;
   int32_t n_experts, top_k, normalize, per_pair;
   int32_t score, n_groups, top_groups, group_score;
@@ -40,6 +40,7 @@ struct Record {
     read("layer", layer);
     read("n_heads", n_heads);
     read("window", window);
+    read("chunked", chunked);
     read("has_ends", has_ends);
     read("rotary_dim", rotary_dim);
     read("neox", neox);
@@ -133,8 +134,8 @@ struct StepArrays {
   // [T]; -1 - r - j * kMaxLogitRows: what logit row r of the previous step drew, or draft j behind it
   int32_t* tokens;
   int32_t *pos, *store, *seq, *parent;
-  int32_t* types;  // [T] kinds of tokens; null where no record embeds them
-  int32_t* ends;   // [T] where the positions end that a token sees; null where no record has_ends
+  int32_t* types;           // [T] kinds of tokens; null where no record embeds them
+  int32_t* ends;            // [T] where the positions end that a token sees; null where no record has_ends
   int32_t* rope_positions;  // [T, 3] by time, height and width; null where no record turns by them
   int32_t *seq_begin, *seq_start;
   uint8_t* seq_tree;

@@ -27,6 +27,7 @@ class Shape:
     window: int = 0
     softcap: float = 0.0
     has_sinks: bool = False
+    chunked: bool = False
 
     @property
     def n_heads(self) -> int:
@@ -178,7 +179,8 @@ def attend(
     bounds, rule = [0, *cuts, len(q)], (shape.scale, shape.softcap, shape.window)
     for a, b in pairwise(bounds):
         for head in range(shape.n_kv_heads):
-            kernels.attention(q, out, *rule, kv, step, 0, a, b, head, shape.sinks, split, ends)
+            item = (0, a, b, head, shape.sinks, split, ends, shape.chunked)
+            kernels.attention(q, out, *rule, kv, step, *item)
     return out
 
 
@@ -207,6 +209,7 @@ def expected(
     out = np.empty((stop - start, s.n_heads, s.head_dim))
     for t in range(start, stop):
         low = max(0, t - s.window + 1) if s.window else 0
+        low = t - t % s.window if s.chunked else low
         for h in range(s.n_heads):
             q = queries[t].reshape(s.n_heads, s.head_dim)[h].astype(np.float64)
             end = t + 1 if ends is None else min(ends[t - start], t + (s.window or stop))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import product
 from math import erf, sqrt
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,11 @@ from kvasir import _native
 from kvasir.exec.cpu.codes import (
     ACT_CODES,
     EPILOGUE_CODES,
-    GROUP_SCORE_CODES,
     LAYOUT_CODES,
     QK_NORM_CODES,
-    SCORE_CODES,
 )
 from tests.diff.attention_case import Pages, Shape, chain_step
+from tests.diff.expert_case import Routing, combine_case, route_case, spread_case
 from tests.diff.kernel_case import (
     FORMATS,
     LAYOUTS,
@@ -188,75 +186,6 @@ def gate_rows_case(N: int) -> Case:
     return Case(ROWS, run, expected)
 
 
-class Routing(NamedTuple):
-    """Of ``n_experts``; ``groups`` are all, and those chosen from."""
-
-    n_experts: int
-    top: int
-    score: str = "softmax"
-    groups: tuple[int, int] = (1, 1)
-    group_score: str = "best"
-    scale: float = 1.0
-    has_bias: bool = False
-
-    def __str__(self) -> str:
-        return "-".join(str(x) for x in self).replace(" ", "")
-
-
-def route_case(rules: Routing, normalize: bool) -> Case:
-    n_experts, top, (n_groups, top_groups) = rules.n_experts, rules.top, rules.groups
-    rng = rng_of(n_experts, top)
-    # Rounded: many ties. A bias that is a multiple of 1/4 breaks few of them.
-    logits = np.round(normal(rng, ROWS, n_experts) * 2, 1)
-    bias = np.round(normal(rng, n_experts) * 2).astype(np.float32) / 4 if rules.has_bias else None
-    codes = SCORE_CODES[rules.score], *rules.groups, GROUP_SCORE_CODES[rules.group_score]
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        ids, weights = np.zeros((ROWS, top), np.int32), np.zeros((ROWS, top), np.float32)
-        for a, b in ranges:
-            k.route(logits, bias, normalize, ids, weights, a, b, *codes, rules.scale)
-        return ids, weights
-
-    def expected() -> tuple[tuple[NDArray[np.generic], float], ...]:
-        p = np.exp(logits.astype(np.float64))
-        p = p / (1 + p if rules.score == "sigmoid" else p.sum(1, keepdims=True))
-        choice = p.astype(np.float32) + (0 if bias is None else bias)
-        ids = np.array([chosen(row) for row in choice], np.int32)
-        weights = np.take_along_axis(p, ids, 1)
-        sums = weights.sum(1, keepdims=True) if normalize else 1
-        return (ids, 0.0), (weights / sums * rules.scale, 8 * EPS * rules.scale)
-
-    def chosen(choice: NDArray[np.float32]) -> list[int]:
-        """By plain sorting of groups, then of experts."""
-        groups = np.split(np.arange(n_experts), n_groups)
-        n = 2 if rules.group_score == "best_two" else 1
-        by_score = sorted(groups, key=lambda g: -sum(sorted(choice[g])[-n:]))
-        kept = sorted(i for group in by_score[:top_groups] for i in group)
-        return sorted(kept, key=lambda i: -choice[i])[:top]
-
-    return Case(ROWS, run, expected)
-
-
-def combine_case(N: int, top: int, mapped: bool) -> Case:
-    rng = rng_of(N, top)
-    y, weights = normal(rng, ROWS * top, N), normal(rng, ROWS, top)
-    row = rng.permutation(ROWS * top).astype(np.int32) if mapped else None
-
-    def run(k: _native.Kernels, ranges: Ranges) -> tuple[NDArray[np.generic], ...]:
-        out = np.zeros((ROWS, N), np.float32)
-        for a, b in ranges:
-            k.combine(y, row, weights, out, a, b)
-        return (out,)
-
-    def expected() -> tuple[tuple[NDArray[np.generic], NDArray[np.generic]], ...]:
-        pairs = (y if row is None else y[row]).reshape(ROWS, top, N).astype(np.float64) * weights[
-            ..., None
-        ]
-        return ((pairs.sum(1), 8 * EPS * np.abs(pairs).sum(1)),)
-
-    return Case(ROWS, run, expected)
-
-
 def embed_case(layout: int, N: int, K: int) -> Case:
     K = fitting(layout, K)
     rng = rng_of(layout, N, K)
@@ -316,7 +245,8 @@ def rope_case(head_dim: int, rotary: int, neox: bool, kind: str, dtype: str) -> 
     table = np.concatenate([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
     wide = (shape.n_heads, shape.n_kv_heads) if kind == "width" else (1, 1)
     norms = tuple(normal(rng, n * head_dim) for n in wide)
-    weights = (None, None) if kind == "none" else norms
+    bare, kind = kind == "bare", kind.replace("bare", "turned")
+    weights = (None, None) if kind == "none" or bare else norms
     rule = (neox, table, 1.5 * table, QK_NORM_CODES[kind], *weights, 1e-6)
     order = rng.permutation(6).astype(np.int32)
 
@@ -337,10 +267,12 @@ def rope_case(head_dim: int, rotary: int, neox: bool, kind: str, dtype: str) -> 
         angles = table[start : start + ROWS]
         pages = Pages(shape, start + ROWS, order)
         pages.memory[:] = 0
-        rotated = rope_reference(kk, weights[1], kind, angles, neox).astype(np.float32)
+        ones = np.ones(head_dim, np.float32)
+        of_q, of_k = (ones, ones) if bare else weights
+        rotated = rope_reference(kk, of_k, kind, angles, neox).astype(np.float32)
         pages.write(start, rotated, v.astype(np.float32))
         memory = pages.values()
-        turned = rope_reference(q, weights[0], kind, 1.5 * angles, neox).reshape(ROWS, -1)
+        turned = rope_reference(q, of_q, kind, 1.5 * angles, neox).reshape(ROWS, -1)
         bound = kv_bound(memory, dtype) + 32 * EPS
         return (turned, 32 * EPS), (memory, bound)
 
@@ -372,6 +304,8 @@ def row_cases() -> dict[str, Case]:
     kinds = [Routing(n, top) for n, top in plain]
     kinds += [
         Routing(16, 4, "sigmoid"),
+        Routing(16, 1, "late_sigmoid"),
+        Routing(20, 3, "late_sigmoid", (4, 2), "best", 1.5, True),
         Routing(20, 3, "softmax", has_bias=True),
         Routing(32, 4, "softmax", (4, 2), scale=16.0),
         Routing(64, 6, "sigmoid", (8, 3), "best_two", 2.5, True),
@@ -379,11 +313,18 @@ def row_cases() -> dict[str, Case]:
     ]
     for kind, normalize in product(kinds, both):
         cases[f"route-{kind}-{normalize}"] = route_case(kind, normalize)
+    every("spread", spread_case, [(576, 1), (21, 3)])
     every("combine", combine_case, [(576, 2), (21, 8)], both)
     every("embed", embed_case, range(len(LAYOUTS)), [37], [64, 96])
     every("embed", embed_case, range(2), [20], [33])
     heads = [(64, 64), (16, 16), (80, 32), (256, 256), (48, 44)]
-    kinds = [("none", "bf16"), ("heads", "f32"), ("width", "f32"), ("turned", "f32")]
+    kinds = [
+        ("none", "bf16"),
+        ("heads", "f32"),
+        ("width", "f32"),
+        ("turned", "f32"),
+        ("bare", "f32"),
+    ]
     every("rope", rope_case, heads, both, kinds)
     every("rope", rope_case, [(64, 64), (512, 128)], [True], ["all", "keys"], ["f32"])
     every(

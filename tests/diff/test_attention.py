@@ -39,6 +39,8 @@ SHAPES = {
     "hd256": Shape(head_dim=256, group=2, n_kv_heads=1),
     "hd512": Shape(head_dim=512, group=2, n_kv_heads=1),
     "window": Shape(window=37),
+    "chunks": Shape(window=37, chunked=True),
+    "long-chunks": Shape(window=1000, group=1, n_kv_heads=1, chunked=True),
     "window-of-one": Shape(window=1, group=1),
     "long-window": Shape(window=1000, group=1, n_kv_heads=1),
     "softcap": Shape(softcap=5.0, group=2, n_kv_heads=1),

@@ -72,9 +72,16 @@ def test_the_reference_answers_and_drafts_the_same(toy: Toy, variant: str) -> No
     chosen = next(x for x in DRAFT_VARIANTS if x.name == variant)
     wanted = baseline(alone, FEW, SIZES).answers
     by_reference, by_native = Counted(toy.reference), Counted(toy.native)
+    assert run(by_reference, FEW, SIZES, chosen).answers == wanted
+    got = run(by_native, FEW, SIZES, chosen).answers
+    assert {i: x.tokens for i, x in got.items()} == {i: x.tokens for i, x in wanted.items()}
+    logprobs = [
+        [x.logprob for i in sorted(answers) for x in answers[i].logprobs]
+        for answers in (got, wanted)
+    ]
+    assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
+    assert len(logprobs[0]) > 20
     for counted in (by_reference, by_native):
-        got = run(counted, FEW, SIZES, chosen).answers
-        assert [got[i].tokens for i in wanted] == [answer.tokens for answer in wanted.values()]
         judge(counted, toy)
     assert by_native.drafts == by_reference.drafts
     assert len(by_native.drafts) > 12

@@ -235,6 +235,22 @@ def test_a_prefix_may_end_inside_an_image(cases: Mapping[str, Case]) -> None:
     assert cached.stats.prefix_hits == 16
 
 
+@pytest.mark.parametrize("name", ["smolvlm", "gemma3", "qwen3_vl"])
+def test_a_late_mask_behind_an_image(cases: Mapping[str, Case], name: str) -> None:
+    """The last token of the image is computed again, as it was, into a block that others share."""
+    case = cases[name]
+    n = 32 - case.seeing.tile(0, 1).n_tokens
+    base = replace(case.requests[0], id=0, prompt=tuple(range(5, 5 + n)), media=())
+    base = replace(base, params=replace(base.params, constraint="7:3"))
+    one = case.seeing.with_images(base, [n], [1], case.image)
+    params = replace(base.params, constraint="")
+    both = [one, replace(one, id=1, prompt=(*one.prompt, 7, 8, 9), params=params)]
+    alone = baseline(case.seeing.cpu, both, case.sizes).answers
+    late = run(case.seeing.cpu, both, case.sizes, with_fields(CACHE_VARIANTS[0], late_masks=True))
+    assert late.stats.prefix_hits == 32
+    assert late.answers == alone
+
+
 def test_a_part_of_an_image_is_refused(cases: Mapping[str, Case]) -> None:
     """An engine that knows nothing of spans would give another answer: no executor computes it."""
     case = cases["gemma3"]

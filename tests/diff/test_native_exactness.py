@@ -13,7 +13,15 @@ from kvasir.config.affinity import Affinity
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.exec.cpu.packed import PackedCache
-from tests import tiny, tiny_gemma, tiny_latent, tiny_layer_norms, tiny_moe, tiny_rope
+from tests import (
+    tiny,
+    tiny_gemma,
+    tiny_latent,
+    tiny_layer_norms,
+    tiny_llama4,
+    tiny_moe,
+    tiny_rope,
+)
 from tests.disk_variants import DISK_VARIANTS
 from tests.exactness import (
     CACHE_VARIANTS,
@@ -58,6 +66,12 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "gemma3 bfloat16": (lambda p: tiny.write_hf(tiny.gemma3(sliding_window=24), p), "bfloat16"),
     "gemma4 bfloat16": (
         lambda p: tiny.write_hf(tiny_gemma.gemma4_moe(sliding_window=24, global_head_dim=512), p),
+        "bfloat16",
+    ),
+    "llama4 bfloat16": (
+        lambda p: tiny.write_hf(
+            tiny_llama4.llama4(attention_chunk_size=24, num_experts_per_tok=2), p
+        ),
         "bfloat16",
     ),
     "ministral3 bfloat16": (lambda p: tiny.write_hf(tiny_rope.ministral3(), p), "bfloat16"),

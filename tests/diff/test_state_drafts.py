@@ -17,7 +17,7 @@ from kvasir.core.plan import RowOutput, SlotOpen
 from kvasir.core.sizes import EngineSizes
 from kvasir.exec.cpu.executor import CpuExecutor, CpuSettings
 from kvasir.models.spec import ScanSpec
-from tests import tiny, tiny_scan, tiny_state
+from tests import tiny, tiny_kimi, tiny_scan, tiny_state
 from tests.drafting import Drafts
 from tests.exactness import Sizes, Variant, baseline, run
 from tests.loading import Loaded, load
@@ -56,7 +56,7 @@ class Slot:
         return self.executor._kv.groups[1].copy()
 
 
-MODELS = [tiny_state.lfm2, tiny_scan.mamba2, tiny_scan.qwen3_5]
+MODELS = [tiny_state.lfm2, tiny_scan.mamba2, tiny_scan.qwen3_5, tiny_kimi.kimi_linear]
 
 
 @pytest.mark.parametrize("make", MODELS)

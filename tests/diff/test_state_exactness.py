@@ -16,7 +16,7 @@ from msgspec import structs
 
 from kvasir.engine import masking
 from kvasir.exec.reference import ReferenceExecutor, load_weights
-from tests import tiny, tiny_hybrid, tiny_scan, tiny_state
+from tests import tiny, tiny_hybrid, tiny_kimi, tiny_scan, tiny_state
 from tests.automaton import LATE
 from tests.diff.test_native_exactness import Case
 from tests.disk_variants import DISK_VARIANTS
@@ -36,6 +36,7 @@ MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_next": tiny_scan.qwen3_next,
     "qwen3_5": tiny_scan.qwen3_5,
     "qwen3_5_moe": tiny_scan.qwen3_5_moe,
+    "kimi_linear": tiny_kimi.kimi_linear,
     "falcon_h1": tiny_hybrid.falcon_h1,
     "nemotron_h": tiny_hybrid.nemotron_h_moe,
 }

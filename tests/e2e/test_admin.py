@@ -38,6 +38,8 @@ def test_a_reset_forgets_what_was_computed(toy_folder: Path) -> None:
         key = {"Authorization": "Bearer operator"}
         done = httpx.post(admin + RESET, headers=key, trust_env=False)
         assert (done.status_code, done.json()) == (200, {"status": "reset"})
+        flushed = httpx.post(admin + "/flush_cache", headers=key, trust_env=False)
+        assert flushed.json() == done.json()
         assert _cached(server) == 0
         assert httpx.get(admin + RESET, headers=key, trust_env=False).status_code == 405
         assert httpx.get(admin + "/metrics", headers=key, trust_env=False).status_code == 404

@@ -1,17 +1,19 @@
-"""Tools and reasoning of Responses, through the official client."""
+"""Tools and reasoning of Responses, and answers that are parsed, through the official client."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+import openai
+import pydantic
 import pytest
 
 from tests import tool_templates
 from tests.e2e.harness import MODEL, PATIENCE, Server, running_server
-from tests.e2e.test_tools import THINKS, TOOLS, client_of
+from tests.e2e.test_tools import MESSAGES, THINKS, TOOLS, client_of
 from tests.e2e.toy_model import write_toy_model
 
 
@@ -107,3 +109,32 @@ def test_responses_that_think(thinker: Server) -> None:
         plain = client.responses.create(**asked, reasoning={"effort": "none"})
         assert [item.type for item in plain.output] == ["message"]
         assert plain.reasoning is not None and plain.reasoning.effort == "none"
+
+
+class Weather(pydantic.BaseModel):
+    unit: Literal["c", "f"]
+    n: Literal[1, 22]
+
+
+def test_what_the_official_client_parses(tooled: Server) -> None:
+    """Into types of its own: answers of both protocols, calls, and calls of a stream."""
+    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES}
+    more: dict[str, Any] = {"max_tokens": 300, "seed": 3}
+    calling = {"tools": [openai.pydantic_function_tool(Weather)], "tool_choice": "required"}
+    with client_of(tooled) as client:
+        chats = client.chat.completions
+        said = chats.parse(**asked, **more, response_format=Weather).choices[0].message
+        assert isinstance(said.parsed, Weather)
+        response = client.responses.parse(
+            model=MODEL, input="hello", text_format=Weather, max_output_tokens=300
+        )
+        assert isinstance(response.output_parsed, Weather)
+        called = chats.parse(**asked, **more, **calling, parallel_tool_calls=False)
+        (call,) = called.choices[0].message.tool_calls or ()
+        assert isinstance(call.function.parsed_arguments, Weather)
+        with chats.stream(**asked, **more, **calling, parallel_tool_calls=False) as stream:
+            done = [x for x in stream if x.type == "tool_calls.function.arguments.done"]
+            final = stream.get_final_completion()
+    assert [x.parsed_arguments for x in done] == [call.function.parsed_arguments]
+    (again,) = final.choices[0].message.tool_calls or ()
+    assert again.function.parsed_arguments == call.function.parsed_arguments

@@ -156,6 +156,21 @@ def test_auto_and_none_are_text(tooled: Server) -> None:
         assert found["message"]["content"] and "tool_calls" not in found["message"]
 
 
+def test_tokenize_counts_tools(tooled: Server) -> None:
+    body = {"messages": MESSAGES, "tools": TOOLS}
+    counted = tooled.post(f"{CHAT}/input_tokens", body).json()["input_tokens"]
+    assert tooled.post("/tokenize", body).json()["count"] == counted
+    assert counted > tooled.post("/tokenize", {"messages": MESSAGES}).json()["count"]
+    alone = tooled.post("/tokenize", {"prompt": "a", "tools": TOOLS})
+    assert (alone.status_code, alone.json()["error"]["param"]) == (400, "tools")
+
+
+def test_a_card_says_what_a_model_can(tooled: Server, thinker: Server) -> None:
+    for server, more in ((tooled, ["tools"]), (thinker, ["tools", "thinking"])):
+        card = server.post("/api/show", {}).json()
+        assert card["capabilities"] == ["completion", *more]
+
+
 def test_history_goes_on(tooled: Server) -> None:
     (first,) = ask(tooled, {"tools": TOOLS, "tool_choice": "required", "n": 1})["choices"]
     call = {**first["message"]["tool_calls"][0]}

@@ -11,9 +11,11 @@ from tests import (
     tiny_gemma_vision,
     tiny_hybrid,
     tiny_internvl,
+    tiny_kimi,
     tiny_kin,
     tiny_latent,
     tiny_layer_norms,
+    tiny_llama4,
     tiny_moe,
     tiny_qwen_vl,
     tiny_rope,
@@ -28,7 +30,7 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_kin.ernie45, tiny_kin.ministral, tiny_kin.gemma, tiny_kin.gemma2),
     *(tiny_moe.qwen2_moe, tiny_moe.granite_moe, tiny_moe.granite_moe_shared, tiny_moe.ernie45_moe),
     *(tiny_moe.gpt_oss, tiny_moe.olmoe, tiny_moe.minimax_m2, tiny_moe.glm4_moe),
-    *(tiny_moe.hunyuan_moe,),
+    *(tiny_moe.hunyuan_moe, tiny_moe.exaone_moe),
     *(tiny_latent.deepseek_v2, tiny_latent.deepseek_v3, tiny_latent.glm4_moe_lite),
     *(tiny_rope.olmo2, tiny_rope.ministral3, tiny_rope.hunyuan_dense, tiny_rope.minicpm),
     *(tiny_rope.phi3, tiny_rope.glm, tiny_rope.glm4, tiny_rope.olmo3),
@@ -40,12 +42,14 @@ KIN: tuple[Callable[[], TinyModel], ...] = (
     *(tiny_scan.mamba2, tiny_scan.granite_hybrid, tiny_scan.qwen3_next, tiny_scan.qwen3_5),
     *(tiny_hybrid.falcon_h1, tiny_hybrid.nemotron_h, tiny_hybrid.nemotron_h_moe),
     *(tiny_scan.qwen3_5_moe, tiny_gemma.gemma4, tiny_gemma.gemma4_moe),
+    *(tiny_kimi.kimi_linear, tiny_llama4.llama4, tiny_llama4.llama4_long),
 )
 GGUF_MODELS = (
     *("tiny_llama", "tiny_mixtral", "tiny_qwen2", "tiny_qwen3", "tiny_seed_oss", "tiny_granite"),
     *("tiny_smollm3", "tiny_exaone4", "tiny_ernie45", "tiny_gemma", "tiny_qwen3_moe"),
     *("tiny_qwen2_moe", "tiny_granite_moe", "tiny_granite_moe_shared", "tiny_ernie45_moe"),
     *("tiny_gpt_oss", "tiny_olmoe", "tiny_minimax_m2", "tiny_glm4_moe", "tiny_hunyuan_moe"),
+    "tiny_exaone_moe",
     *("tiny_deepseek_v2", "tiny_deepseek_v3", "tiny_glm4_moe_lite"),
     *("tiny_olmo2", "tiny_ministral3", "tiny_hunyuan_dense", "tiny_minicpm"),
     *("tiny_phi3", "tiny_glm", "tiny_glm4", "tiny_olmo3"),
@@ -53,7 +57,7 @@ GGUF_MODELS = (
     *("tiny_gpt_neox", "tiny_falcon", "tiny_falcon_two_norms", "tiny_gpt2"),
     *("tiny_lfm2", "tiny_lfm2_moe"),
     *("tiny_mamba2", "tiny_granite_hybrid", "tiny_qwen3_next", "tiny_qwen3_5", "tiny_qwen3_5_moe"),
-    *("tiny_gemma4", "tiny_gemma4_moe"),
+    *("tiny_gemma4", "tiny_gemma4_moe", "tiny_kimi_linear", "tiny_llama4_long"),
     *("tiny_falcon_h1", "tiny_nemotron_h", "tiny_nemotron_h_moe"),
 )
 """Golden models whose GGUF files say all that their configs do."""
@@ -154,12 +158,32 @@ VARIANTS: Mapping[str, Callable[[], TinyModel]] = {
         norm_topk_prob=False,
         use_conv_bias=False,
     ),
+    "llama4_pairs": lambda: tiny_llama4.llama4(
+        num_experts_per_tok=2,
+        use_qk_norm=False,
+        attn_temperature_tuning=False,
+        attention_bias=True,
+        rope_scaling=LLAMA3_ROPE,
+    ),
+    "llama4_defaults": lambda: tiny_llama4.llama4(
+        no_rope_layers=[], no_rope_layer_interval=2, layer_types=None, moe_layers=None
+    ),
+    "kimi_linear_groups": lambda: tiny_kimi.kimi_linear(
+        num_expert_group=4, topk_group=2, moe_renormalize=False, q_lora_rank=32
+    ),
     "qwen3_next_shares": lambda: tiny_scan.qwen3_next(norm_topk_prob=False),
     "qwen3_moe_shares": lambda: tiny_kin.qwen3_moe(norm_topk_prob=False),
     "qwen2_moe_dense": lambda: tiny_moe.qwen2_moe(mlp_only_layers=[0], norm_topk_prob=True),
     "olmoe_whole": lambda: tiny_moe.olmoe(norm_topk_prob=True),
     "hunyuan_moe_plain": lambda: tiny_moe.hunyuan_moe(
         rope_scaling=None, moe_topk=2, moe_intermediate_size=None, attention_bias=False
+    ),
+    "exaone_moe_full": lambda: tiny_moe.exaone_moe(
+        layer_types=["full_attention"] * 4,
+        mlp_layer_types=None,
+        norm_topk_prob=False,
+        n_group=1,
+        topk_group=1,
     ),
     "glm4_moe_shares": lambda: tiny_moe.glm4_moe(norm_topk_prob=False, attention_bias=False),
     "deepseek_v2_lite": lambda: tiny_latent.deepseek_v2(topk_method="greedy", n_group=1),

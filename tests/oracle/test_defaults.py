@@ -25,13 +25,19 @@ KINDS = {
     "RobertaModel": "roberta",
     "CamembertModel": "camembert",
     "Idefics3ForConditionalGeneration": "idefics3",
+    "Llama4ForConditionalGeneration": "llama4",
+    "ExaoneMoEForCausalLM": "exaone_moe",
 }
-
 TEXTS = {
     "smolvlm": "llama",
+    "llama4": "llama4_text",
     "gemma3_vision": "gemma3_text",
     "internvl_qwen2": "qwen2",
     "internvl_qwen3": "qwen3",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_5_vl": "qwen3_5_text",
+    "qwen3_5_moe_vl": "qwen3_5_moe_text",
 }
 """Kinds of language models in those that see, by families."""
 
@@ -74,7 +80,8 @@ def test_defaults(family: Family, architecture: str) -> None:
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
     kind = KINDS[architecture]
     named = {"architectures": [architecture], **SAID.get(kind, {}), **SAID.get(architecture, {})}
-    part = {family.text_key: {"model_type": TEXTS[family.name]}} if family.text_key else {}
+    sees = family.text_key and architecture.endswith("ForConditionalGeneration")
+    part = {family.text_key: {"model_type": TEXTS[family.name]}} if sees else {}
     full = transformers.AutoConfig.for_model(kind, **part).to_dict() | named
     needed = {field.hf for field in family.fields.values() if field.hf and field.default is None}
     if "mixers" not in family.fields:  # the kinds of other families' layers follow from the sizes

@@ -25,7 +25,6 @@ from kvasir.vision.placeholders import written
 from kvasir.vision.reader import tiles_of
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_vision
-from tests.forms import n_of
 from tests.loading import GREEDY, sizes_for
 from tests.planned import placed, step_plan
 from tests.seeing import Seeing
@@ -92,26 +91,6 @@ def test_pixels(slicing: Slicing, mode: str) -> None:
         raw = reads(loaded(data), do_rescale=False, do_normalize=False, return_tensors="np")
         assert (found.rows, found.columns) == (given["rows"][0][0], given["cols"][0][0])
         check_pixels(found, raw["pixel_values"][0], given["pixel_values"][0], slicing.tile)
-
-
-def drawn(draw: random.Random, most: int) -> tuple[int, int]:
-    """A size of at most ``most`` pixels, as often small as large."""
-    width = int(2 ** draw.uniform(0, 13))
-    return width, max(1, min(int(2 ** draw.uniform(0, 13)), most // width))
-
-
-@pytest.mark.parametrize("part", range(10))
-def test_pixels_of_many_images(part: int) -> None:
-    """``KVASIR_LONG=1``: a thousand, to 40 million pixels."""
-    slicings = (*SLICINGS, Slicing(512, 2048, True, 1), Slicing(364, 1456, True, 1))
-    for i in range(n_of(3, 100)):
-        draw = random.Random(1000 * part + i)
-        mode, slicing = draw.choice(MODES), draw.choice(slicings)
-        data = image_file(mode, drawn(draw, n_of(10**6, 4 * 10**7)), i)
-        found, image = tiles_of(data, slicing), loaded(data)
-        raw = processor(slicing)(image, do_rescale=False, do_normalize=False, return_tensors="np")
-        levels = raw["pixel_values"][0].transpose(0, 2, 3, 1)
-        assert found.pixels == tuple(x.astype(np.uint8).tobytes() for x in levels), (mode, slicing)
 
 
 def check_pixels(found: Tiles, raw: Sequence[Any], normalized: Sequence[Any], tile: int) -> None:

@@ -3,6 +3,7 @@ positions of patches and of tokens, and logits in float32."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from inspect import signature
@@ -18,11 +19,14 @@ from kvasir.formats.mapped import TensorTable
 from kvasir.ir.tiles import between_positions, patches
 from kvasir.models.tower import read_tower, slicing_of
 from kvasir.serve.text import load_text
-from kvasir.vision.messages import Whole
+from kvasir.vision.messages import Uncut
 from kvasir.vision.reader import tiles_of
 from kvasir.vision.slicing import fitted_size
 from kvasir.weights.source import ModelSource, open_model
 from tests import tiny_qwen_vl
+from tests.e2e.harness import running_server
+from tests.e2e.test_images import chat, file_of, text, words
+from tests.e2e.test_qwen_vl import image
 from tests.oracle.test_images import BOUND, MODES, image_file, loaded, logits_of
 from tests.seeing import Seeing
 from tests.tiny import TinyModel
@@ -31,6 +35,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 SIZES = ((1, 1), (3, 500), (200, 2), (160, 120), (83, 177), (64, 64), (65, 64), (300, 290))
 WAYS = (Resizing(8, 128, 1920, 3), Resizing(28, 56**2, 20 * 28**2, 3), Resizing(32, 4096, 65536, 2))
+ENGINE = {"max_model_len": 512, "dtype": "float32"}
 MEAN, STD = (0.5, 0.4, 0.6), (0.5, 0.3, 0.7)
 MODELS: dict[str, Callable[[], TinyModel]] = {
     "qwen3_vl": tiny_qwen_vl.qwen3_vl,
@@ -62,7 +67,7 @@ def test_pixels(way: Resizing, mode: str) -> None:
         if max(size) > 200 * min(size):
             continue
         found = tiles_of(data, way)
-        assert isinstance(found, Whole)
+        assert isinstance(found, Uncut)
         given = reads(loaded(data), return_tensors="np")
         assert given["image_grid_thw"].tolist() == [[1, 2 * found.lines, 2 * found.columns]]
         own = patches(media_of(found), spec)
@@ -72,7 +77,7 @@ def test_pixels(way: Resizing, mode: str) -> None:
         )
 
 
-def media_of(image: Whole, start: int = 0) -> Media:
+def media_of(image: Uncut, start: int = 0) -> Media:
     return media_at(start, image.lines * image.columns, image.pixels, image.columns)
 
 
@@ -166,8 +171,8 @@ def test_logits(name: str, executor: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("grid", [(2, 2), (4, 6), (10, 4), (2, 30), (48, 48)])
 @pytest.mark.parametrize("side", [5, 48])
 def test_places_between_positions(grid: tuple[int, int], side: int) -> None:
-    """Of a grid whose corners are those of the table. Where a patch is on a position the row behind it
-    has no share, whichever it is."""
+    """Of a grid whose corners are those of the table. Where a patch is on a position the row behind
+    it has no share, whichever it is."""
     torch = pytest.importorskip("torch", reason="make test-oracle")
     module = pytest.importorskip("transformers.vision_utils", reason="make test-oracle")
     places = module.get_vision_interpolation_indices_and_weights
@@ -180,11 +185,19 @@ def test_places_between_positions(grid: tuple[int, int], side: int) -> None:
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
-def test_defaults(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        ("qwen3_vl", "Qwen3VLForConditionalGeneration"),
+        ("qwen3_5", "Qwen3_5ForConditionalGeneration"),
+        ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),
+    ],
+)
+def test_defaults(kind: str, architecture: str, tmp_path: Path) -> None:
     """What holds of a tower and a processor that say nothing."""
     transformers = pytest.importorskip("transformers", reason="make test-oracle")
-    full = transformers.AutoConfig.for_model("qwen3_vl").to_dict()
-    names = {"architectures": ["Qwen3VLForConditionalGeneration"]}
+    full = transformers.AutoConfig.for_model(kind).to_dict()
+    names = {"architectures": [architecture]}
     patch = {"patch_size": full["vision_config"]["patch_size"]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(patch))
 
@@ -200,3 +213,26 @@ def test_defaults(tmp_path: Path) -> None:
     assert (way.unit, way.resample) == (reads.patch_size * reads.merge_size, reads.resample)
     tile = read_tower(source({}), 0).tile
     assert (list(tile.mean), list(tile.std)) == (list(reads.image_mean), list(reads.image_std))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_server_answers_as_transformers(name: str, tmp_path: Path) -> None:
+    """From a chat over HTTP to text, with two images of other shapes; greedy."""
+    torch = pytest.importorskip("torch", reason="make test-oracle")
+    folder = tiny_qwen_vl.write(MODELS[name](), tmp_path)
+    parts = [image(1, 40, 17), text("what is it?"), image(2, 9, 30)]
+    with running_server(folder, executor="cpu", engine=ENGINE) as server:
+        body = chat(*parts, max_tokens=16, ignore_eos=True)
+        ids = server.post("/v1/chat/completions/render", body).json()["prompt_token_ids"][0]
+        said = server.post("/v1/chat/completions", body).json()
+    model, text_model = oracle_of(folder), load_text(open_model(folder))
+    assert text_model.sight is not None and isinstance(text_model.sight.slicing, Resizing)
+    reads = processor(text_model.sight.slicing)
+    files = [base64.b64decode(file_of(1, (40, 17))), base64.b64decode(file_of(2, (9, 30)))]
+    more, told = reads([loaded(file) for file in files], return_tensors="pt"), list(ids)
+    for _ in range(16):  # ``generate`` of Qwen3.5 has other tokens than its own forward pass
+        with torch.no_grad():
+            out = model(input_ids=torch.tensor([told]), **more, **types_of(model.forward, told))
+        told.append(int(out.logits[0, -1].argmax()))
+    answer = text_model.tokenizer.decode(told[len(ids) :])
+    assert words(said) == answer

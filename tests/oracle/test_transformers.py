@@ -36,7 +36,7 @@ _EXACT = (
 )
 _EXACT += ("block_sparse_moe.gate.weight", "conv.conv.weight", "feed_forward.gate.weight")
 _EXACT += ("mixer.gate.weight", "mlp.gate.wg.weight")
-_EXACT += ("router.proj.weight", "conv1d.weight")
+_EXACT += ("router.proj.weight", "conv1d.weight", "A_log")
 """Ends of names of what no format rounds: routers, gates, convolutions, biases."""
 _TURNED = tuple(
     f"{part}.experts.{x}_proj" for part in ("mlp", "feed_forward") for x in ("gate_up", "down")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,8 @@ from kvasir.core.plan import (
     reference,
     referred,
 )
-from kvasir.core.request import EngineRequest
+from kvasir.core.request import EngineRequest, PoolKind
+from kvasir.core.tiles import Media
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from tests.sizes import config_of
@@ -35,17 +38,32 @@ PARAMS = st.builds(
     logit_bias=st.lists(st.tuples(SMALL, st.floats(-100, 100)), max_size=3).map(tuple),
     stop_ids=st.lists(SMALL, max_size=3).map(tuple),
 )
+MEDIA = st.builds(Media, SMALL, SMALL, st.binary(max_size=9), st.binary(max_size=32), SMALL)
+OPENS = st.builds(
+    SlotOpen,
+    SMALL,
+    PARAMS,
+    TOKENS,
+    TOKENS,
+    pooling=st.sampled_from([None, *get_args(PoolKind)]),
+    second=SMALL,
+    media=st.lists(MEDIA, max_size=2).map(tuple),
+)
+ROWS = st.lists(
+    st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS, SMALL), max_size=9
+).map(tuple)
 PLANS = st.builds(
     StepPlan,
     SMALL,
-    st.lists(st.builds(Row, SMALL, SMALL, TOKENS, SMALL, SMALL, TOKENS, TOKENS, SMALL)).map(tuple),
-    st.lists(st.builds(SlotOpen, SMALL, PARAMS, TOKENS, TOKENS), max_size=3).map(tuple),
+    ROWS,
+    st.lists(OPENS, max_size=3).map(tuple),
     st.lists(st.builds(TableChange, SMALL, SMALL, SMALL, BLOCKS)).map(tuple),
     st.lists(st.tuples(SMALL, SMALL)).map(tuple),
     st.lists(st.builds(Move, SMALL, SMALL, SMALL)).map(tuple),
     st.lists(st.builds(Copy, BLOCKS, BLOCKS, SMALL)).map(tuple),
     st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
     st.lists(st.builds(Transfer, st.binary(max_size=40), SMALL, SMALL)).map(tuple),
+    follows=st.none() | ROWS,
 )
 
 

@@ -19,11 +19,13 @@ from kvasir.core.params import TokenParams
 from kvasir.core.plan import StepPlan
 from kvasir.core.request import PRIORITY_CLASSES, EngineRequest, Standing
 from kvasir.core.sizes import EngineSizes
+from kvasir.core.tiles import TileSpec
 from kvasir.engine.engine import Engine
 from kvasir.exec.base import BlockStore, Handle
 from kvasir.exec.disk.directory import N_SEGMENTS, Limits
 from kvasir.exec.disk.saving import block_sizes
 from kvasir.exec.fake import FakeExecutor
+from kvasir.exec.media import MediaSlots
 from kvasir.exec.rows import logit_rows
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
@@ -48,6 +50,8 @@ class Case:
     """Request id to the step that cancels it."""
     overlap: bool
     has_disk: bool = False
+    tile: TileSpec | None = None
+    """Of images, whose tokens see each other."""
 
 
 def with_windows(config: SchedulerConfig, window: int, has_full: bool) -> SchedulerConfig:
@@ -141,6 +145,7 @@ class Watched:
     """Per slot the outputs that a sampler's state would count."""
     may_start_late: bool = False
     """A hit gives the first tokens."""
+    media: MediaSlots = field(default_factory=MediaSlots)
 
     @property
     def sizes(self) -> EngineSizes:
@@ -154,6 +159,8 @@ class Watched:
         assert 0 < len(plan.rows) <= self.sizes.max_num_seqs
         self.plans.append(plan)
         self._check_slots(plan)
+        for run in self.media.of(plan):
+            assert run.first + run.n == run.media.n_tokens
         return self.inner.start(plan)
 
     def _check_slots(self, plan: StepPlan) -> None:
@@ -197,7 +204,7 @@ def _play(
         limits = Limits(N_SEGMENTS * (4096 + 4 * max(sizes)), sizes)
         disk = SteppedStore(folder, limits, 1e9, Contents())
     scheduler = Scheduler(c, proposer or Guesser(), disk=disk)
-    engine = Engine(executor, scheduler, overlap=case.overlap, disk=disk)
+    engine = Engine(executor, scheduler, overlap=case.overlap, disk=disk, tile=case.tile)
     events: dict[int, list[TokenEvent]] = {request.id: [] for request in case.requests}
     step = n_idle = 0
     while step <= 61 or engine.has_work:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -19,21 +17,12 @@ from kvasir.ir.ops.attention import QK_NORMS
 from kvasir.ir.printer import render
 from kvasir.models import build_program, choose, config_from, tensors
 from kvasir.models.families import FAMILIES
-from kvasir.models.families.llama import LLAMA
 from kvasir.models.family import Family, always
-from kvasir.models.loaded import load_model
-from kvasir.models.spec import NO_ROPE, ROPE
 from kvasir.weights.source import ModelSource, open_model
 from kvasir.weights.transforms import TRANSFORMS
 from tests import (
     tiny,
-    tiny_encoders,
-    tiny_hybrid,
-    tiny_kin,
     tiny_latent,
-    tiny_layer_norms,
-    tiny_scan,
-    tiny_state,
 )
 from tests.forms import IS_LONG
 from tests.gguf_latents import as_older
@@ -51,6 +40,8 @@ _LACKING = {
     ("deepseek_v2", "hf"): ("q_a", "q_a_norm", "q_b_plain", "q_b_turned"),
     ("deepseek_v2", "gguf"): ("q_plain", "q_turned"),
     ("glm4_moe_lite", "hf"): ("q_plain", "q_turned"),
+    ("kimi_linear", "hf"): ("q_plain", "q_turned"),
+    ("kimi_linear", "gguf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "hf"): ("q_plain", "q_turned"),
     ("deepseek_v3", "gguf"): ("q_plain", "q_turned"),
 }
@@ -106,6 +97,7 @@ def altered(family: Family, kind: str) -> Iterator[tuple[str, Family]]:
     flags = ["sum_norms", "both_ways"] if family.block.both_ways else flags
     flags += ["expert_bias"] * ("router" in family.tensors)
     flags += ["shared_gate"] * ("shared_gate" in family.tensors)
+    flags += [x for x in ("chunked", "weighs_input") if getattr(family.block, x)]
     flags += ["sinks"] * has_keys
     flags += ["spans"] * (family.tower is not None)
     flags += ["interleaved_rope"] * attends
@@ -166,101 +158,3 @@ def test_latents_of_older_gguf_files(
     for name in ("layers.1.k_up", "layers.1.v_up"):
         older_values, values = (each.binding[name].dequantize() for each in found)
         assert_allclose(older_values, values, rtol=0, atol=step * float(np.abs(values).max()))
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (tiny_latent.deepseek_v3, {"rope_interleave": False}),
-        (tiny_latent.deepseek_v3, {"scoring_func": "softmax"}),
-        (tiny_latent.deepseek_v2, {"norm_topk_prob": True}),
-        (tiny_layer_norms.falcon, {"alibi": True}),
-        (tiny_layer_norms.falcon, {"parallel_attn": False}),
-        (tiny_layer_norms.cohere, {"use_qk_norm": True}),
-        (tiny_layer_norms.phi, {"qk_layernorm": True}),
-        (tiny_state.lfm2, {"conv_bias": True}),
-        (tiny_scan.mamba2, {"use_bias": True}),
-        (tiny_scan.mamba2, {"hidden_act": "gelu"}),
-        (tiny_scan.granite_hybrid, {"mamba_proj_bias": True}),
-        (tiny_hybrid.falcon_h1, {"projectors_bias": True}),
-        (tiny_hybrid.falcon_h1, {"attention_bias": True}),
-        (tiny_hybrid.nemotron_h, {"mlp_bias": True}),
-        (tiny_encoders.nomic_bert, {"prenorm": True}),
-        (tiny_encoders.bert, {"is_decoder": True}),
-        (tiny_layer_norms.gpt2, {"scale_attn_by_inverse_layer_idx": True}),
-        (tiny_layer_norms.starcoder2, {"norm_type": "rms_norm"}),
-    ],
-)
-def test_what_no_block_computes_is_refused_by_name(
-    make: Callable[..., TinyModel], field: dict[str, object], tmp_path: Path
-) -> None:
-    source = open_model(tiny.write_hf(make(**field), tmp_path))
-    with pytest.raises(ModelError, match=f"{next(iter(field))} is .* not supported"):
-        config_from(source)
-
-
-@pytest.mark.parametrize("key", LLAMA.harmless)
-def test_what_is_harmless_is_refused_with_another_value(key: str, tmp_path: Path) -> None:
-    if key in {field.gguf for field in LLAMA.fields.values()}:
-        pytest.skip("read")
-    model = tiny.llama()
-    hf = open_model(tiny.write_hf(model, tmp_path / "hf"))
-    gguf = open_model(tiny.write_gguf_model(model, tmp_path / "m.gguf"))
-    for source, prefix in ((hf, ""), (gguf, "llama.")):
-        other = replace(source, config={**source.config, f"{prefix}{key}": "other"})
-        with pytest.raises(ModelError, match=f"{key} is 'other', expected "):
-            config_from(other)
-
-
-def test_a_field_that_nobody_reads_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tiny.write_hf(tiny.llama(logit_bias=2, use_cache=False, pad=None), tmp_path)
-    with caplog.at_level(logging.WARNING, "kvasir.models"):
-        load_model(str(folder))
-    assert caplog.messages == [f"{folder}: config.json: nothing reads logit_bias"]
-
-
-def test_a_refusal_names_the_nearest_family(tmp_path: Path) -> None:
-    """By tensors, then fields."""
-    model = tiny.qwen3(architectures=["OtherForCausalLM"], loops=3)
-    sinks = {"model.layers.1.self_attn.sinks": tiny.uniform("sinks", (4,), 1.0)}
-    model = replace(model, tensors={**model.tensors, **sinks})
-    lacks = r"Nearest is qwen3, which lacks model.layers.\{\}.self_attn.sinks, loops$"
-    with pytest.raises(ModelError, match=lacks):
-        load_model(str(tiny.write_hf(model, tmp_path)))
-
-
-def test_a_refused_gguf_file_names_the_nearest_family(tmp_path: Path) -> None:
-    base = open_model(tiny.write_gguf_model(tiny.gemma3(), tmp_path / "m.gguf"))
-    other = replace(base, config={**base.config, "general.architecture": "gemma9"})
-    with pytest.raises(
-        ModelError, match="Nearest is gemma3, which has the same tensors and fields"
-    ):
-        config_from(other)
-
-
-def test_gemma3_of_62_layers_scales_attention_by_its_width(tmp_path: Path) -> None:
-    """The 27B model: no field of its GGUF file says so."""
-    model = tiny.gemma3(num_hidden_layers=62, layer_types=None)
-    source = open_model(tiny.write_gguf_model(model, tmp_path / "m.gguf"))
-    assert config_from(source).attention_scale == (64 // 4) ** -0.5
-    small = open_model(tiny.write_gguf_model(tiny.gemma3(), tmp_path / "small.gguf"))
-    assert config_from(small).attention_scale == 32**-0.5
-
-
-def ropes(model: TinyModel, folder: Path) -> list[str]:
-    config = config_from(open_model(tiny.write_hf(model, folder)))
-    return [layer.rope for layer in config.layers]
-
-
-def test_layers_without_rope(tmp_path: Path) -> None:
-    """As said for each, every so many-th, or those that see everything where others slide."""
-    said = tiny_kin.smollm3()
-    assert ropes(said, tmp_path / "said") == [ROPE, ROPE, ROPE, NO_ROPE, ROPE]
-    every = tiny_kin.smollm3(no_rope_layers=None, no_rope_layer_interval=2)
-    assert ropes(every, tmp_path / "every") == [ROPE, NO_ROPE, ROPE, NO_ROPE, ROPE]
-    slides = tiny_kin.exaone4()
-    assert ropes(slides, tmp_path / "slides") == [ROPE, ROPE, ROPE, NO_ROPE]
-    full = tiny_kin.exaone4(sliding_window=None, layer_types=["full_attention"] * 4)
-    assert ropes(full, tmp_path / "full") == [ROPE] * 4

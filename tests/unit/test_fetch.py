@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +27,9 @@ FULL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(FILE) + FILE
 
 
 @contextmanager
-def host(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[bytes]]]:
+def host(
+    answer: bytes, *, closes: bool = True, tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[int, list[bytes]]]:
     """A port that gives ``answer`` to whatever it is asked, and what that was."""
     asked: list[bytes] = []
     open_ones: list[socket.socket] = []
@@ -35,6 +41,11 @@ def host(answer: bytes, *, closes: bool = True) -> Iterator[tuple[int, list[byte
                     connection, _ = listener.accept()
                 except OSError:
                     return
+                if tls is not None:
+                    try:
+                        connection = tls.wrap_socket(connection, server_side=True)
+                    except OSError:  # who asks does not trust it
+                        continue
                 asked.append(connection.recv(65536))
                 connection.sendall(answer)
                 open_ones.append(connection)
@@ -183,6 +194,32 @@ def test_a_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
         fetched(f"http://images.example:{port}/", f"images.example:{port}")
     assert names[0] == "images.example" and "images.example" not in names[1:]
     assert f"Host: images.example:{port}".encode() in asked[0].split(b"\r\n")
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="certificates are made by openssl")
+@pytest.mark.parametrize("name", ["images.example", "other.example"])
+def test_a_certificate_is_for_the_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for the address that it resolved to."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    made += ["-nodes", "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    made += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    monkeypatch.setattr("kvasir.serve.fetch._tls", lambda: trusting)
+    monkeypatch.setattr("kvasir.serve.fetch.is_public", lambda address: True)
+    monkeypatch.setattr("kvasir.serve.fetch._look_up", lambda location: ["127.0.0.1"])
+    with host(FULL, tls=tls) as (port, _):
+        address, allowed = f"https://images.example:{port}/", f"images.example:{port}"
+        if name == "images.example":
+            assert base64.b64decode(fetched(address, allowed)[0].data) == FILE
+        else:
+            with pytest.raises(RequestError, match="cannot be reached"):
+                fetched(address, allowed)
 
 
 def test_public_addresses() -> None:

@@ -23,17 +23,17 @@ from PIL import Image
 from kvasir.config.serving import image_limit
 from kvasir.core.errors import ConfigError, RequestError
 from kvasir.core.params import TokenParams
-from kvasir.core.tiles import Slicing, media_at
+from kvasir.core.tiles import Resizing, Slicing, media_at
 from kvasir.serve.images import ImageReader, ImagesUnread
 from kvasir.serve.reopened import with_pixels
 from kvasir.serve.resolved import Envelope, Job, Resolved
 from kvasir.serve.seen import Seen, SeenPrompt
 from kvasir.serve.state.kept import Kept, ModelChanged, decode
 from kvasir.serve.text import load_text
-from kvasir.serve.wanted import MAX_PIXEL_BYTES, CapacityError, Size, check_pixels
+from kvasir.serve.wanted import MAX_BYTES, CapacityError, Size, check_bytes
 from kvasir.tokenizer.messages import ImagePart, read_messages, seeing
 from kvasir.validation.sampling import SamplingParams
-from kvasir.vision.messages import Tiles, Unreadable
+from kvasir.vision.messages import Tiles, Uncut, Unreadable
 from kvasir.vision.placeholders import Expanded, Placeholders
 from kvasir.vision.reader import MAX_PIXELS, _answer
 from kvasir.vision.sight import Sight, check_pillow
@@ -177,11 +177,11 @@ def test_images_belong_to_users() -> None:
 
 
 def test_pixels_of_all_requests_are_bounded() -> None:
-    some = Size(1, 1, 10, n_bytes=MAX_PIXEL_BYTES // 2 + 1)
-    check_pixels(some, [])
-    check_pixels(Size(1, 1, 10), [some, some])
-    with pytest.raises(CapacityError, match="images of 256 MB"):
-        check_pixels(some, [some])
+    some = Size(1, 1, 10, n_bytes=MAX_BYTES // 2 + 1)
+    check_bytes(some, [])
+    check_bytes(Size(1, 1, 10), [some, some])
+    with pytest.raises(CapacityError, match="images and grammars of 256 MB"):
+        check_bytes(some, [some])
 
 
 @pytest.mark.parametrize("said", ["image=4", '{"image": 4}', " image=4 "])
@@ -278,3 +278,25 @@ def test_pixels_are_hashed_beside_the_event_loop() -> None:
     assert found == SeenPrompt((1, 2, 9), (), ("AA",))
     assert threads != [threading.current_thread()]
     assert asyncio.run(seen.expand((1, 2), [], 3)) == SeenPrompt((1, 2))
+
+
+def test_an_image_of_any_size_gets_its_pixels_again() -> None:
+    how = Resizing(8, 64, 1024, 3)
+    data = base64.b64encode(encoded(PLAIN)).decode()
+    found = _answer(data.encode(), how)
+    assert isinstance(found, Uncut)
+    sight = Sight(how, Placeholders(1, 0, lambda tiles: ()))
+    seen = sight.placeholders.expand((5, 1), [found])
+    job = Job((seen.ids,), SamplingParams(), (TokenParams(seed=0, max_tokens=1),), media=seen.media)
+    resolved = Resolved(dialect="chat", model="m", fingerprint="f", job=job, images=(data,))
+    bare = decode(Kept(resolved, Envelope("id", 1), "root").encode()).resolved
+
+    async def run() -> None:
+        reader = ImageReader()
+        assert bare != resolved == await with_pixels(bare, sight, reader)
+        process = reader._worker._process
+        reader.close()
+        assert process is not None
+        await process.wait()
+
+    asyncio.run(run())

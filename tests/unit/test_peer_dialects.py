@@ -205,6 +205,23 @@ def test_kserve_has_a_row_for_each_text(text: TextModel) -> None:
         assert caught.value.param == "inputs"
 
 
+def test_who_wants_no_cache_has_a_salt_that_nobody_else_has() -> None:
+    body = {"prompt": "a"}
+    plain, apart, again = (
+        LLAMA_COMPLETION.read({**body, **more}, strict=True).salt
+        for more in ({"cache_prompt": True}, {"cache_prompt": False}, {"cache_prompt": False})
+    )
+    assert plain == "" and len({plain, apart, again}) == 3
+
+
+def test_a_stop_that_is_not_trimmed_by_either_name() -> None:
+    read = COMPLETIONS.read
+    body = {"model": "m", "prompt": "a", "stop": "b"}
+    assert not read(body, strict=True).params.include_stop_str_in_output
+    for name in ("no_stop_trim", "include_stop_str_in_output"):
+        assert read({**body, name: True}, strict=True).params.include_stop_str_in_output
+
+
 def test_kserve_generates(text: TextModel) -> None:
     body = {"model": "toy", "text_input": "hi", "parameters": {"temperature": 0}}
     answer = whole(text, KSERVE_GENERATE, body, said(0, "ab", "length"))

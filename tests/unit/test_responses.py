@@ -126,6 +126,19 @@ def test_items_become_messages() -> None:
     assert asked.warnings == ("input[].phase was ignored",)
 
 
+def test_the_oldest_turns_make_room_for_the_answer(text: TextModel) -> None:
+    turns = [{"role": "user", "content": str(i) * 800} for i in range(9)]
+    body = {"input": turns, "instructions": "be brief", "max_output_tokens": 1000}
+    with pytest.raises(RequestError, match="the context holds"):
+        resolved_of(RESPONSES, body, text)
+    resolved = resolved_of(RESPONSES, {**body, "truncation": "auto"}, text)
+    prompt = bytes(resolved.job.prompts[0])
+    assert b"be brief" in prompt and b"8" * 800 in prompt and b"4" * 800 not in prompt
+    assert 3000 - 830 < len(prompt) <= 4096 - 1000
+    answer = asyncio.run(run_of(resolved, text, [said(0, "a", "stop")]).whole())
+    assert json.loads(joined(answer))["truncation"] == "auto"
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -140,7 +153,7 @@ def test_items_become_messages() -> None:
         ({"max_tool_calls": 0}, "max_tool_calls"),
         ({"include": ["reasoning.encrypted_content"]}, "include"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "middle"}, "truncation"),
         ({"top_logprobs": 1}, "top_logprobs"),
         ({"max_tokens": 5}, "max_tokens"),
         ({"n": 2}, "n"),

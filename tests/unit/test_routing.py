@@ -20,6 +20,15 @@ def test_route_ties_go_to_the_lowest_id() -> None:
     assert weights.tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
+def test_logits_choose_where_their_sigmoids_are_one() -> None:
+    attrs = routing(n_experts=3, top_k=1, score="late_sigmoid", normalize=False)
+    op = Op("route", ("x",), ("ids", "w"), (), freeze(attrs))
+    ids, weights = OPS["route"].reference(
+        op, [np.array([[40, 80, 60]], np.float32)], [], environment()
+    )
+    assert (ids.tolist(), weights.tolist()) == ([[1]], [[1.0]])
+
+
 def test_route_ties_among_many_experts() -> None:
     op = Op("route", ("x",), ("ids", "w"), (), freeze(routing(n_experts=128, top_k=8)))
     logits = np.tile(np.array([0, 1], np.float32), (1, 64))
@@ -62,7 +71,7 @@ def test_sixteen_tokens_meet_82_of_128_experts() -> None:
         ({"top_groups": 2}, "top_groups=2 of 1 groups"),
         ({"n_groups": 4, "top_k": 3}, "top_k=3 of 2 experts"),
         ({"n_groups": 8, "top_k": 1, "group_score": "best_two"}, "groups of one expert"),
-        ({"score": "tanh"}, "score='tanh', expected softmax or sigmoid"),
+        ({"score": "tanh"}, "score='tanh', expected one of softmax, sigmoid, late_sigmoid"),
         ({"group_score": "worst"}, "group_score='worst', expected best or best_two"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kvasir.core.errors import RequestError
 from kvasir.core.tiles import media_at
 from tests.unit.test_scheduler import request, scheduler, step
 
@@ -38,3 +39,17 @@ def test_tokens_that_see_each_other_wait_for_a_step_with_room() -> None:
     first, second = (step(made)[0] for _ in range(2))
     assert [len(row.tokens) for row in first.rows] == [20, 5]
     assert [len(row.tokens) for row in second.rows] == [1, 20]
+
+
+def test_a_prompt_that_is_only_scored_does_not_end_with_an_image() -> None:
+    """Its last token is not computed, and the others of the image see it."""
+    scored = {"max_tokens": 0, "n_prompt_logprobs": 0}
+    one = replace(request(1, 30, **scored), media=(media_at(18, 12, b""),))
+    with pytest.raises(RequestError, match="ends with an image") as caught:
+        scheduler(one, span_tokens=12)
+    assert caught.value.param == "max_tokens"
+    before = replace(one, prompt=(*one.prompt, 9))
+    made = scheduler(before, span_tokens=12)
+    assert [len(step(made)[0].rows[0].tokens) for _ in range(1)] == [30]
+    apart = scheduler(one)
+    assert len(step(apart)[0].rows[0].tokens) == 29

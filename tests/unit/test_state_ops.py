@@ -47,7 +47,9 @@ def test_convolutions_that_cannot_be_are_named(
         OPS["short_conv"].infer(op, [Value("x", ("T", columns), "f32")], [Weight("w", shape)])
 
 
-@pytest.mark.parametrize("name", ["scan-ssd", "scan-delta", "scan-delta-tiled", "short-conv-bias"])
+@pytest.mark.parametrize(
+    "name", ["scan-ssd", "scan-delta", "scan-delta-tiled", "scan-kda", "short-conv-bias"]
+)
 def test_a_cut_between_tokens_changes_no_bit(name: str) -> None:
     case, whole, parts = BY_NAME[name], environment(), environment()
     expected = case.run(whole)[0]
@@ -64,7 +66,7 @@ def test_a_cut_between_tokens_changes_no_bit(name: str) -> None:
 @pytest.mark.parametrize(
     ("attrs", "message"),
     [
-        ({"rule": "kda"}, "rule='kda', expected one of ssd, delta"),
+        ({"rule": "rwkv"}, "rule='rwkv', expected one of ssd, delta, kda"),
         ({"n_groups": 3}, "4 heads in 3 groups, expected equally many in each"),
         ({"state_dim": 257}, "state_dim=257, expected 1 to 256"),
         ({"state_dim": 4}, "x has 32 columns, expected 28"),

@@ -35,7 +35,7 @@ def program() -> Program:
     k = b.op("rope", (k, positions), "k.rope", n_heads=1, **rope)
     b.ops("kv_write", (k, v), (), layer=0, n_kv_heads=1, head_dim=16)
     sizes: dict[str, Attr] = {"layer": 0, "n_heads": 2, "n_kv_heads": 1, "head_dim": 16}
-    sizes |= {"scale": 0.25, "window": 0, "softcap": 0.0, "to": "f32", "block": 0}
+    sizes |= {"scale": 0.25, "window": 0, "softcap": 0.0, "chunked": False, "to": "f32", "block": 0}
     y = b.op("attention", (q,), "y", **sizes)
     y = b.op("gather_rows", (y, picks), "rows")
     logits = b.op("lm_head", (y,), "logits", ("embed",))

@@ -11,13 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from kvasir.exec.cpu.codes import (
-    ACT_CODES,
-    EPILOGUE_CODES,
     GROUP_SCORE_CODES,
     QK_NORM_CODES,
     SCAN_RULE_CODES,
     SCORE_CODES,
 )
+from kvasir.exec.cpu.op_numbers import epilogue, floats, integers
 from kvasir.exec.cpu.records import Buffer, Record
 from kvasir.ir.bundle import Bundle, as_bundle
 from kvasir.ir.memory import MemoryPlan, aligned, plan_memory
@@ -170,8 +169,9 @@ class _Lowering:
             "latent_attention": self._latent_attention,
             "route": self._route,
             "expert_linear": self._expert_linear,
+            "spread": self._spread,
             "combine": self._combine,
-            "mul_columns": lambda op, base: [replace(base, numbers=_integers(op, "column"))],
+            "mul_columns": lambda op, base: [replace(base, numbers=integers(op, "column"))],
             "act": self._act,
             "weigh": lambda op, base: [self._weighed(op, base)],
             "weigh_experts": self._weigh_experts,
@@ -190,11 +190,11 @@ class _Lowering:
         weight = self._weight("matrix", op.weights[0])
         ids = op.ins[0]
         kind = f"embed_{ids}" if ids in ("positions", "types") else "embed"
-        return [replace(base, kind=kind, weights=(weight,), numbers=_numbers(op, "scale"))]
+        return [replace(base, kind=kind, weights=(weight,), numbers=floats(op, "scale"))]
 
     def _norm(self, op: Op, base: Record) -> list[Record]:
         weights = tuple(self._weight("vector", name) for name in op.weights)
-        return [replace(base, weights=weights, numbers=_numbers(op, "eps"))]
+        return [replace(base, weights=weights, numbers=floats(op, "eps"))]
 
     def _act(self, op: Op, base: Record) -> list[Record]:
         if op.word("act") != "relu2":
@@ -211,13 +211,13 @@ class _Lowering:
         return [replace(base, kind="linear", weights=weights)]
 
     def _attention(self, op: Op, base: Record) -> list[Record]:
-        numbers = _integers(op, "layer", "n_heads", "window") | _numbers(op, "scale", "softcap")
-        numbers |= {"has_ends": int(len(op.ins) > 1)}
+        numbers = integers(op, "layer", "n_heads", "window") | floats(op, "scale", "softcap")
+        numbers |= {"has_ends": int(len(op.ins) > 1), "chunked": int(op.flag("chunked"))}
         sinks = tuple(self._weight("vector", name) for name in op.weights)
         return [replace(base, weights=sinks, numbers=numbers)]
 
     def _short_conv(self, op: Op, base: Record) -> list[Record]:
-        numbers = _integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
+        numbers = integers(op, "layer", "n_taps") | {"gated": int(op.flag("gated"))}
         columns = self._columns(op.outs[0])
         self.states.append((columns, (op.integer("n_taps") - 1) * columns))
         scans = [x for x in self._ops("linear_scan") if x.ins[0] == op.outs[0]]
@@ -226,8 +226,8 @@ class _Lowering:
 
     def _linear_scan(self, op: Op, base: Record) -> list[Record]:
         numbers = {
-            **_integers(op, "layer", "n_heads", "n_groups", "state_dim"),
-            **_numbers(op, "least", "most", "eps"),
+            **integers(op, "layer", "n_heads", "n_groups", "state_dim"),
+            **floats(op, "least", "most", "eps"),
             "rule": SCAN_RULE_CODES[op.word("rule")],
             "tiled": int(op.flag("tiled")),
         }
@@ -251,19 +251,19 @@ class _Lowering:
 
     def _head_linear(self, op: Op, base: Record) -> list[Record]:
         weight = self._weight("matrix", op.weights[0])
-        return [replace(base, weights=(weight,), numbers=_integers(op, "n_heads"))]
+        return [replace(base, weights=(weight,), numbers=integers(op, "n_heads"))]
 
     def _latent_write(self, op: Op, base: Record) -> list[Record]:
         numbers = {
-            **_integers(op, "layer", "n_heads", "rotary_dim"),
-            **_numbers(op, "eps"),
+            **integers(op, "layer", "n_heads", "rotary_dim"),
+            **floats(op, "eps"),
             "neox": int(op.word("style") == "neox"),
             "table": self.tables.setdefault(op.word("table"), len(self.tables)),
         }
         return [replace(base, weights=(self._weight("vector", op.weights[0]),), numbers=numbers)]
 
     def _latent_attention(self, op: Op, base: Record) -> list[Record]:
-        return [replace(base, numbers=_integers(op, "layer", "n_heads") | _numbers(op, "scale"))]
+        return [replace(base, numbers=integers(op, "layer", "n_heads") | floats(op, "scale"))]
 
     def _ids(self, names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names if name in self.values)
@@ -277,12 +277,12 @@ class _Lowering:
         if op.word("epilogue") == "gated":
             bias = (self._weight("vector", *biases),) if biases else ()
             weights = (self._weight("gated", *matrices), *bias)
-            return [replace(base, weights=weights, numbers=_epilogue(op))]
+            return [replace(base, weights=weights, numbers=epilogue(op))]
         records, column = [], 0
         for index, name in enumerate(matrices):
             bias = (self._weight("vector", biases[index]),) if biases else ()
             weights = (self._weight("matrix", name), *bias)
-            numbers = {**_epilogue(op), "column": column}
+            numbers = {**epilogue(op), "column": column}
             records.append(replace(base, weights=weights, numbers=numbers))
             column += self.program.weights[name].shape[0]
         return records
@@ -293,8 +293,8 @@ class _Lowering:
             self.tables.setdefault(op.word(name), len(self.tables)) for name in ("table", "q_table")
         )
         numbers = {
-            **_integers(op, "layer", "n_heads", "rotary_dim"),
-            **_numbers(op, "eps"),
+            **integers(op, "layer", "n_heads", "rotary_dim"),
+            **floats(op, "eps"),
             "neox": int(op.word("style") == "neox"),
             "table": table,
             "q_table": q_table,
@@ -304,8 +304,8 @@ class _Lowering:
 
     def _rope_heads(self, op: Op, base: Record) -> list[Record]:
         numbers = {
-            **_integers(op, "n_heads", "rotary_dim"),
-            **_numbers(op, "eps"),
+            **integers(op, "n_heads", "rotary_dim"),
+            **floats(op, "eps"),
             "neox": int(op.word("style") == "neox"),
             "table": self.tables.setdefault(op.word("table"), len(self.tables)),
             "qk_norm": QK_NORM_CODES[op.word("qk_norm")],
@@ -317,7 +317,7 @@ class _Lowering:
         assert isinstance(sections, tuple)
         names = ("time_pairs", "height_pairs", "width_pairs")
         numbers = {
-            **_integers(op, "rotary_dim"),
+            **integers(op, "rotary_dim"),
             **dict(zip(names, sections, strict=True)),
             "woven": int(op.flag("woven")),
             "table": self.tables.setdefault(op.word("table"), len(self.tables)),
@@ -325,7 +325,7 @@ class _Lowering:
         return [replace(base, numbers=numbers)]
 
     def _head_norm(self, op: Op, base: Record) -> list[Record]:
-        numbers = _integers(op, "n_heads") | _numbers(op, "eps")
+        numbers = integers(op, "n_heads") | floats(op, "eps")
         return [replace(self._weighed(op, base), numbers=numbers)]
 
     def _weigh_experts(self, op: Op, base: Record) -> list[Record]:
@@ -339,8 +339,8 @@ class _Lowering:
     def _route(self, op: Op, base: Record) -> list[Record]:
         experts, pairs = op.integer("n_experts"), self.maxima["P"]
         numbers = {
-            **_integers(op, "n_experts", "top_k", "n_groups", "top_groups"),
-            **_numbers(op, "scale"),
+            **integers(op, "n_experts", "top_k", "n_groups", "top_groups"),
+            **floats(op, "scale"),
             "normalize": int(op.flag("normalize")),
             "score": SCORE_CODES[op.word("score")],
             "group_score": GROUP_SCORE_CODES[op.word("group_score")],
@@ -368,29 +368,19 @@ class _Lowering:
         if op.flag("bias"):
             weights.append(self._weight("vector", *op.weights[n:]))
         numbers = {
-            **_epilogue(op),
+            **epilogue(op),
             "per_pair": int(op.flag("per_pair")),
             "n_experts": self.program.weights[op.weights[0]].shape[0],
         }
         ins = (base.ins[0], token, offsets)
         return [replace(base, ins=ins, weights=tuple(weights), numbers=numbers)]
 
-    def _combine(self, op: Op, base: Record) -> list[Record]:
+    def _spread(self, op: Op, base: Record) -> list[Record]:
         place = self.groups[op.ins[1]][1]
-        return [replace(base, ins=(*base.ins, place), numbers=_integers(op, "top_k"))]
+        return [replace(base, ins=(*base.ins, place), numbers=integers(op, "top_k"))]
 
-
-def _integers(op: Op, *names: str) -> dict[str, int | float]:
-    """Fields of a record that are named as the op's attributes are."""
-    return {name: op.integer(name) for name in names}
-
-
-def _numbers(op: Op, *names: str) -> dict[str, int | float]:
-    return {name: op.number(name) for name in names}
-
-
-def _epilogue(op: Op) -> dict[str, int | float]:
-    return {
-        "epilogue": EPILOGUE_CODES[op.word("epilogue")],
-        "act": ACT_CODES[op.word("act")],
-    }
+    def _combine(self, op: Op, base: Record) -> list[Record]:
+        rows, last = base.ins
+        place, is_weighed = self.groups[op.ins[1]][1], self.program.values[op.ins[1]].dtype == "f32"
+        ins = (rows, last if is_weighed else -1, place)
+        return [replace(base, ins=ins, numbers=integers(op, "top_k"))]

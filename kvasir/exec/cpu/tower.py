@@ -45,7 +45,7 @@ class NativeTower:
         n = len(tower.encoders)
         sizes = [_sizes(tower, bool(tower.window) and not i % 2) for i in range(n)]
         sizes.append(EngineSizes(1, LANES, 1, tower.tile.n_tokens, 1, LANES))
-        room = _Room.of(lowered, sizes)
+        room = _TowerRoom.of(lowered, sizes)
         *self._encoders, self._connector = (
             _Rows(program, each, machine, room.memory(program, size))
             for program, each, size in zip(tower.programs, lowered.programs, sizes, strict=True)
@@ -132,7 +132,7 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _TowerRoom:
     """Memory that the programs of a tower use one after the other."""
 
     arena: NDArray[np.uint8]
@@ -140,7 +140,7 @@ class _Room:
     """Of one layer: it is read before the next is written."""
 
     @classmethod
-    def of(cls, lowered: LoweredTower, sizes: Sequence[EngineSizes]) -> _Room:
+    def of(cls, lowered: LoweredTower, sizes: Sequence[EngineSizes]) -> _TowerRoom:
         arena = np.zeros(max(x.arena_bytes for x in lowered.programs), np.uint8)
         specs = {replace(x, layer=0) for each in lowered.tower.encoders for x in each.kv}
         if len(specs) != 1:

@@ -26,8 +26,9 @@ from kvasir.exec.reference.cache import BlockCache, StepLayout
 from kvasir.exec.reference.interpreter import Observer, interpret
 from kvasir.exec.reference.tower import ReferenceTower
 from kvasir.exec.rope_positions import RopePositions
-from kvasir.exec.rows import LogitRow, followed_rows, token_types, with_ids
+from kvasir.exec.rows import LogitRow, followed_rows, with_ids
 from kvasir.exec.taken import StateSlots, StateStep
+from kvasir.exec.token_types import TokenTypes
 from kvasir.ir.bundle import DRAFT, IS_MEDIA, MEDIA, ROPE_POSITIONS, Bundle, as_bundle, media_inputs
 from kvasir.ir.numerics import round_bf16
 from kvasir.ir.ops import KvView, Rows
@@ -150,6 +151,7 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
                 self._given["ends"] = ends
             self._media = MediaRows(rows_of, list(rows.values()), is_media, ends)
         self._rope_positions = RopePositions()
+        self._types = TokenTypes()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises KvasirError when the plan breaks ``sizes``."""
@@ -197,10 +199,11 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         tables = self.tables.of_rows(plan)
         check_plan(plan, self.sizes, tables, self._states.keys(), self._drawn)
         self._rope_positions.open(plan)
+        self._types.open(plan)
         self._open_slots(plan)
         self._rows = self._taken.begin(plan)
         rows, wanted = with_ids(plan, self._drawn)
-        given: dict[str, Rows] = {"types": np.array(token_types(plan), np.int32)}
+        given: dict[str, Rows] = {"types": np.array(self._types.of(rows), np.int32)}
         if self._media is not None:
             self._media.write(plan)
             given |= {name: array[: plan.n_tokens] for name, array in self._given.items()}

@@ -15,13 +15,14 @@ from kvasir.ir.program import FloatArray, Op, TensorType, Value
 
 ROPE_STYLES = ("neox", "interleaved")
 QK_NORMS = ("none", "heads", "width", "turned", "all")
-"""Of each head, of all heads as one row, of each head after rope, or of each head and, without a
-weight, of each value."""
+"""Of each head, of all heads as one row, of each head after rope (with weights or without), or of
+each head and, without a weight, of each value."""
 _ROPE = attrs_of(n_heads=int, head_dim=int, rotary_dim=int, style=str, table=str)
 _KV = attrs_of(layer=int, n_kv_heads=int, head_dim=int)
 _ROPE_WRITE = _KV | _ROPE | attrs_of(q_table=str, qk_norm=str, eps=float)
 _ROPE_HEADS = _ROPE | attrs_of(qk_norm=str, eps=float)
 _ATTENTION = _KV | attrs_of(n_heads=int, scale=float, window=int, softcap=float, to=str, block=int)
+_ATTENTION |= attrs_of(chunked=bool)
 
 
 def _attention_flops(call: Call) -> float:
@@ -112,8 +113,8 @@ def _rope_write_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require_heads(ins[0], heads + (1 if shares else 2) * kv_heads, dim)
     check_rope(op, ins[1], dim)
     require(kind in QK_NORMS, f"qk_norm={kind!r}, expected one of {', '.join(QK_NORMS)}")
-    expected = 0 if kind == "none" else 2
-    require(len(weights) == expected, f"{len(weights)} weights with qk_norm={kind}")
+    expected = {"none": (0,), "turned": (0, 2)}.get(kind, (2,))
+    require(len(weights) in expected, f"{len(weights)} weights with qk_norm={kind}")
     for weight, n_normed in zip(weights, (heads, kv_heads), strict=False):
         require_shape(weight, (n_normed * dim if kind == "width" else dim,))
     return (TensorType((ins[0].shape[0], heads * dim)),)
@@ -135,12 +136,13 @@ def rope_write(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     x = ins[0].reshape(len(ins[0]), -1, dim)
     parts, tables = (x[:, :heads], x[:, heads : heads + kv_heads]), ("q_table", "table")
     turned = []
-    for index, (part, name) in enumerate(zip(parts, tables, strict=True)):
+    norms = weights or [np.ones(dim, np.float32)] * 2
+    for part, name, weight in zip(parts, tables, norms, strict=True):
         y, kind = part, op.word("qk_norm")
         if kind in ("heads", "width", "all"):
-            y = _normed(y, weights[index], op)
+            y = _normed(y, weight, op)
         y = rotate(y, ins[1], env.constants[op.word(name)], op.word("style"))
-        turned.append(_normed(y, weights[index], op) if kind == "turned" else y)
+        turned.append(_normed(y, weight, op) if kind == "turned" else y)
     v = x[:, -kv_heads:]
     if op.word("qk_norm") == "all":
         v = f32(rms_norm(v.astype(np.float64), 1.0, op.number("eps")))
@@ -186,15 +188,18 @@ def attend(
     scale: float,
     window: int,
     softcap: float,
+    chunked: bool = False,
     sinks: FloatArray | None = None,
 ) -> FloatArray:
     """One token's heads [n_heads, head_dim]; consecutive query heads share a KV head. A sink is one
     more logit of its head's softmax, as of a key without a value (gpt-oss; Xiao et al. 2023).
+    ``chunked``: of a run of ``window`` positions it sees those before it (Llama 4).
 
     The native kernels also round the probabilities that multiply V, relative to the largest score
     so far, where they round the query."""
     q = round_bf16(q) if kv.rounded else q
-    keep = np.abs(kv.positions - position) < window if window else np.ones(len(kv.positions), bool)
+    keep = np.abs(kv.positions - position) < (window or np.inf)
+    keep &= kv.positions >= (position - position % window if chunked else 0)
     k, v = kv.k[keep].astype(np.float64), kv.v[keep].astype(np.float64)
     n_shared = len(q) // k.shape[1]
     scores = soften(
@@ -213,6 +218,8 @@ def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
     heads, kv_heads = op.integers("n_heads", "n_kv_heads")
     require(heads % kv_heads == 0, f"{heads} query heads do not share {kv_heads} KV heads evenly")
     require(op.number("scale") > 0, f"scale={op.number('scale')}, expected more than 0")
+    fits = op.integer("window") > 0 and len(ins) == 1
+    require(fits or not op.flag("chunked"), "chunks need a size, and see nothing behind a token")
     require_heads(ins[0], heads, op.integer("head_dim"))
     for sinks in weights:
         require_shape(sinks, (heads,))
@@ -233,10 +240,12 @@ def _attention_infer(op: Op, ins: Values, weights: Weights) -> Types:
 def attention(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """softmax(scale q k^T) v over the cache of a layer; with a weight, sinks of the heads. A token
     sees what comes before it and itself, or, with a second input, all positions before its end;
-    where there is a window those that are less than it away."""
+    where there is a window those that are less than it away; chunked, those of its own run of
+    so many positions."""
     q = ins[0].reshape(len(ins[0]), *op.integers("n_heads", "head_dim"))
     out = np.empty_like(q)
-    rule = (op.number("scale"), op.integer("window"), op.number("softcap"))
+    window, chunked = op.integer("window"), op.flag("chunked")
+    rule = (op.number("scale"), window, op.number("softcap"), chunked)
     sinks = weights[0] if weights else None
     for token in range(len(q)):
         kv = env.view(op.integer("layer"), token)

@@ -16,7 +16,7 @@ from kvasir.ir.program import FloatArray, Op, TensorType, Value, Weight
 
 MAX_EXPERTS = 1024
 """Of a layer."""
-SCORES = ("softmax", "sigmoid")
+SCORES = ("softmax", "sigmoid", "late_sigmoid")
 GROUP_SCORES = ("best", "best_two")
 _ROUTE = attrs_of(
     **dict.fromkeys(("n_experts", "top_k", "n_groups", "top_groups"), int),
@@ -47,7 +47,7 @@ def _route_infer(op: Op, ins: Values, weights: Weights) -> Types:
     require(0 < top <= groups, f"top_groups={top} of {groups} groups")
     kept = experts // groups * top
     require(0 < k <= kept, f"top_k={k} of {kept} experts")
-    require(score in SCORES, f"score={score!r}, expected softmax or sigmoid")
+    require(score in SCORES, f"score={score!r}, expected one of {', '.join(SCORES)}")
     require(rule in GROUP_SCORES, f"group_score={rule!r}, expected best or best_two")
     require(rule == "best" or experts > groups, "group_score=best_two of groups of one expert")
     for bias in weights:
@@ -64,9 +64,11 @@ def _route_infer(op: Op, ins: Values, weights: Weights) -> Types:
 )
 def route(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """The top_k experts of the best groups by score + bias, ties to the lowest id, and their
-    weights: scores without bias, divided by their sum if ``normalize``, times ``scale``."""
+    weights: scores without bias, divided by their sum if ``normalize``, times ``scale``. With
+    "late_sigmoid" they are chosen by logits, and weighed by the sigmoid of these."""
     scores = _scores(ins[0].astype(np.float64), op.word("score"))
-    choice = _of_best_groups(op, scores + weights[0] if weights else scores)
+    by = ins[0] if op.word("score") == "late_sigmoid" else scores
+    choice = _of_best_groups(op, by + weights[0] if weights else by)
     ids = _best(choice, op.integer("top_k"))
     chosen = np.take_along_axis(scores, ids, axis=1).astype(np.float64)
     if op.flag("normalize"):
@@ -75,7 +77,7 @@ def route(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
 
 
 def _scores(logits: NDArray[np.float64], kind: str) -> FloatArray:
-    if kind == "sigmoid":
+    if kind != "softmax":
         return f32(sigmoid(logits))
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     return f32(p / p.sum(axis=1, keepdims=True))
@@ -130,7 +132,8 @@ def _experts_infer(op: Op, ins: Values, weights: Weights) -> Types:
     _check_biases(biases, weights[:n] if biases else ())
     _check_experts(inner, width(ins[0]))
     _check_experts((down,), inner[0].shape[1])
-    return (TensorType((ins[0].shape[0], down.shape[1])),)
+    require(len(ins) == 3 or ins[0].shape[0] == "P", f"{ins[0].name} is of tokens, without weights")
+    return (TensorType((ins[1].shape[0], down.shape[1])),)
 
 
 def n_matrices(n_weights: int) -> int:
@@ -141,7 +144,7 @@ def n_matrices(n_weights: int) -> int:
 @defines(
     RAW,
     _experts_infer,
-    n_ins=(3, 3),
+    n_ins=(2, 3),
     n_weights=(2, 6),
     attrs=attrs_of(top_k=int, act=str),
     flops=_pair_flops,
@@ -149,14 +152,15 @@ def n_matrices(n_weights: int) -> int:
 )
 def experts(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     """MLPs of the chosen experts, summed by weight; weights: gate, up and down, or
-    without a gate up and down, then a bias of each or none."""
+    without a gate up and down, then a bias of each or none. Without a third input rows are of
+    pairs, and simply summed."""
     k, ids, act = op.integer("top_k"), ins[1].reshape(-1), op.word("act")
-    x, n = np.repeat(wide(ins[0]), k, axis=0), n_matrices(len(weights))
+    x, n = np.repeat(wide(ins[0]), k if len(ins) == 3 else 1, axis=0), n_matrices(len(weights))
     matrices, biases = weights[:n], weights[n:]
     inner = _affine(x, ids, matrices[:-1], biases[:-1])
     h = gated(inner[0], inner[1], act) if n == 3 else f32(activate(inner[0], act))
     (y,) = _affine(wide(h), ids, matrices[-1:], biases[-1:])
-    return (weighted_sum(f32(y), ins[2]),)
+    return (weighted_sum(f32(y), _shares(ins[-1])),)
 
 
 def _affine(
@@ -171,6 +175,25 @@ def weighted_sum(y: FloatArray, weights: FloatArray) -> FloatArray:
     """Sum over rank of weights [T, k] times pair rows [T * k, N]."""
     pairs = y.reshape(*weights.shape, -1).astype(np.float64)
     return f32((pairs * weights[..., None]).sum(axis=1))
+
+
+def _shares(last: FloatArray) -> FloatArray:
+    """Weights of pairs; ones where ids are given in their place."""
+    return np.ones(last.shape, np.float32) if last.dtype == np.int32 else last
+
+
+def _spread_infer(op: Op, ins: Values, weights: Weights) -> Types:
+    require_type(ins[0], "f32")
+    require_type(ins[1], "f32")
+    require_shape(ins[1], (ins[0].shape[0], op.integer("top_k")))
+    return (TensorType(("P", width(ins[0]))),)
+
+
+@defines(BOTH, _spread_infer, n_ins=(2, 2), attrs=attrs_of(top_k=int), flops=per_element(1))
+def spread(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
+    """Pair rows: each token's row times the weight of each of its experts."""
+    pairs = ins[0][:, None] * ins[1][..., None]
+    return (f32(pairs.reshape(-1, pairs.shape[-1])),)
 
 
 def _expert_linear_infer(op: Op, ins: Values, weights: Weights) -> Types:
@@ -221,8 +244,8 @@ def _combine_infer(op: Op, ins: Values, weights: Weights) -> Types:
     flops=lambda call: 2.0 * call.op.integer("top_k") * per_element(1)(call),
 )
 def combine(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
-    """Sum over rank of weights times pair rows."""
-    return (weighted_sum(ins[0], ins[1]),)
+    """Sum over rank of weights times pair rows; of the rows alone where ids take their place."""
+    return (weighted_sum(ins[0], _shares(ins[1])),)
 
 
-DEFS = (route, experts, expert_linear, combine)
+DEFS = (route, spread, experts, expert_linear, combine)

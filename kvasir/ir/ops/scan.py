@@ -15,7 +15,7 @@ from kvasir.ir.program import STATE_ITEM_BYTES, FloatArray, Op, TensorType
 
 MAX_STATE_DIM = 256
 """Of the native kernels, which keep 16 columns of a state in the first cache."""
-RULES = ("ssd", "delta")
+RULES = ("ssd", "delta", "kda")
 _SCAN = attrs_of(
     layer=int,
     rule=str,
@@ -57,11 +57,12 @@ def _infer(op: Op, ins: Values, weights: Weights) -> Types:
     both = (len(ins), len(weights))
     expected = f"{n_ins} inputs and {n_weights} weights"
     require(both == (n_ins, n_weights), f"{both[0]} inputs and {both[1]} weights, not {expected}")
-    for value in ins[1:]:
+    n_steps = n_heads * (state_dim if rule == "kda" else 1)
+    for value, n in zip(ins[1:], (n_steps, n_heads), strict=False):
         require_type(value, "f32")
-        require_shape(value, (ins[0].shape[0], n_heads))
-    for weight in weights:
-        require_shape(weight, (n_heads,))
+        require_shape(value, (ins[0].shape[0], n))
+    for weight, n in zip(weights, (n_steps, n_heads, n_heads), strict=False):
+        require_shape(weight, (n,))
     return (TensorType((ins[0].shape[0], n_heads * head_dim)),)
 
 
@@ -72,7 +73,7 @@ def _traffic(call: Call) -> float:
 
 
 def _flops(call: Call) -> float:
-    """Decay, addition and output of each number of a state; with the delta rule what it holds of a
+    """Decay, addition and output of each number of a state; with the delta rules what it holds of a
     key, too."""
     n_heads, head_dim, _, state_dim = _sizes(call.op)
     each = 5.0 if call.op.word("rule") == "ssd" else 7.0
@@ -105,20 +106,25 @@ def linear_scan(op: Op, ins: Inputs, weights: Arrays, env: Env) -> Outputs:
     sum of their squares + ``eps``, q by the root of state_dim. With g = e^(A softplus(a + bias)):
     S' = g S,  S = S' + k (sigmoid(b) (v - S'^T k))^T,  y = S^T q.
 
+    "kda" (Kimi Delta Attention; Kimi Team 2025): the same with a step a, its bias and so a decay g
+    for each row of S, of each head:  S' = diag(g) S.
+
     Heads lie group by group, or with ``tiled`` those of a group are n_groups apart."""
     n_heads, head_dim, n_groups, state_dim = _sizes(op)
     steps = softplus(ins[1].astype(np.float64) + weights[0])
     if op.word("rule") == "ssd":
         steps = np.clip(steps, op.number("least"), op.number("most"))
-    decays = np.exp(steps * weights[1])
-    token = _TOKENS[op.word("rule")](op, ins, weights, steps)
+    is_kda = op.word("rule") == "kda"
+    steps = steps.reshape(len(steps), n_heads, state_dim if is_kda else 1)
+    decays = np.exp(steps * weights[1][:, None])
+    token = _TOKENS[op.word("rule")](op, ins, weights, steps[..., 0])
     order = (np.arange(n_heads) % n_groups) if op.flag("tiled") else None
     groups = np.repeat(np.arange(n_groups), n_heads // n_groups) if order is None else order
     out = np.empty((len(steps), n_heads * head_dim), np.float32)
     for t, decay in enumerate(decays):
         flat = env.state(op.integer("layer"), t)
         state = flat.reshape(n_heads, state_dim, head_dim).astype(np.float64)
-        y, state = token(t, state * decay[:, None, None], groups)
+        y, state = token(t, state * decay[:, :, None], groups)
         flat[:] = state.reshape(-1)
         out[t] = y.reshape(-1)
     return (out,)
@@ -171,5 +177,9 @@ def _unit(x: Wide, eps: float) -> Wide:
     return np.asarray(x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + eps))
 
 
-_TOKENS: Mapping[str, Callable[[Op, Inputs, Arrays, Wide], Token]] = {"ssd": _ssd, "delta": _delta}
+_TOKENS: Mapping[str, Callable[[Op, Inputs, Arrays, Wide], Token]] = {
+    "ssd": _ssd,
+    "delta": _delta,
+    "kda": _delta,
+}
 DEFS = (linear_scan,)

@@ -8,6 +8,7 @@ from kvasir.models.families.deepseek_v3 import DEEPSEEK_V3
 from kvasir.models.families.ernie45 import ERNIE45
 from kvasir.models.families.ernie45_moe import ERNIE45_MOE
 from kvasir.models.families.exaone4 import EXAONE4
+from kvasir.models.families.exaone_moe import EXAONE_MOE
 from kvasir.models.families.falcon import FALCON
 from kvasir.models.families.falcon_h1 import FALCON_H1
 from kvasir.models.families.falcon_two_norms import FALCON_TWO_NORMS
@@ -31,9 +32,11 @@ from kvasir.models.families.granite_moe import GRANITE_MOE
 from kvasir.models.families.hunyuan_dense import HUNYUAN_DENSE
 from kvasir.models.families.hunyuan_moe import HUNYUAN_MOE
 from kvasir.models.families.internvl import INTERNVL, INTERNVL_QWEN3
+from kvasir.models.families.kimi_linear import KIMI_LINEAR
 from kvasir.models.families.lfm2 import LFM2
 from kvasir.models.families.lfm2_moe import LFM2_MOE
 from kvasir.models.families.llama import LLAMA, MISTRAL
+from kvasir.models.families.llama4 import LLAMA4
 from kvasir.models.families.mamba2 import MAMBA2
 from kvasir.models.families.minicpm import MINICPM
 from kvasir.models.families.minimax_m2 import MINIMAX_M2
@@ -70,13 +73,13 @@ FAMILIES = (
     *(MINISTRAL3, MINICPM, HUNYUAN_DENSE, OLMO2, OLMO3, PHI3, GLM, GLM4),
     *(QWEN2, QWEN3, EXAONE4),
     *(QWEN2_MOE, QWEN3_MOE, GRANITE_MOE, ERNIE45_MOE, GPT_OSS),
-    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE),
+    *(OLMOE, GLM4_MOE, MINIMAX_M2, HUNYUAN_MOE, EXAONE_MOE, LLAMA4),
     *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     *(GEMMA, GEMMA2, GEMMA3, GEMMA4),
     *(STARCODER2, COHERE, COHERE2, PHI, STABLELM),
     *(GPT_NEOX, FALCON_TWO_NORMS, FALCON, GPTJ, GPT2),
     *(LFM2, LFM2_MOE, MAMBA2, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H),
-    *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
+    *(QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, KIMI_LINEAR),
     *(BERT, NOMIC_BERT, ROBERTA, MODERN_BERT, GEMMA_EMBEDDING),
     *(SMOLVLM, GEMMA3_VISION, INTERNVL, INTERNVL_QWEN3),
     *(QWEN2_5_VL, QWEN3_VL, QWEN3_5_VL, QWEN3_5_MOE_VL),

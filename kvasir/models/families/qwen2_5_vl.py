@@ -1,11 +1,11 @@
-"""Qwen2.5-VL: a Qwen 2 that sees, with M-RoPE, and a tower of images of any size, most of whose layers
-see windows alone (``models.qwen_tower``). Released folders have the fields of the language model
-beside those of the tower."""
+"""Qwen2.5-VL: a Qwen 2 that sees, with M-RoPE, and a tower of images of any size, most of whose
+layers see windows alone (``models.qwen_tower``). Released folders have the fields of the language
+model beside those of the tower."""
 
 from msgspec.structs import replace
 
 from kvasir.models.families.qwen2 import QWEN2
-from kvasir.models.family import QwenTowerSpec
+from kvasir.models.family import ModelField, QwenTowerSpec
 from kvasir.models.spec import BlockSpec, RopeAxes
 
 _LAYER = "blocks.{}"
@@ -48,6 +48,13 @@ QWEN2_5_VL = replace(
         full=(7, 15, 23, 31),
     ),
     rope_axes=RopeAxes((16, 24, 24)),
+    fields={
+        **QWEN2.fields,
+        "n_kv_heads": ModelField("num_key_value_heads", "", 8),
+        "first_window": ModelField("max_window_layers", "", 80),
+        "norm_eps": ModelField("rms_norm_eps", "", 1e-5),
+        "theta": ModelField("rope_theta", "", 1e6),
+    },
     harmless={
         **QWEN2.harmless,
         **dict.fromkeys(

@@ -1,5 +1,5 @@
-"""Qwen3.5 as it is released: with the tower of Qwen3-VL, none of whose early rows are added, and with
-M-RoPE in its attention. One with an MLP, one with experts."""
+"""Qwen3.5 as it is released: with the tower of Qwen3-VL, none of whose early rows are added, and
+with M-RoPE in its attention. One with an MLP, one with experts."""
 
 from msgspec.structs import replace
 

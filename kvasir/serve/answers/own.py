@@ -48,10 +48,15 @@ class Health(TypedDict):
     checks: dict[str, Check]
 
 
+class TokenizedPiece(TypedDict):
+    id: int
+    piece: str | list[int]
+
+
 class Tokenized(TypedDict):
     count: int
     max_model_len: int
-    tokens: list[int]
+    tokens: list[int | TokenizedPiece]
     token_strs: list[str | None] | None
     warnings: NotRequired[list[str]]
 

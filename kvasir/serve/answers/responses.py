@@ -101,7 +101,7 @@ class Response(TypedDict):
     presence_penalty: float
     frequency_penalty: float
     text: AnswerText
-    truncation: Literal["disabled"]
+    truncation: Literal["auto", "disabled"]
     tools: list[Any]
     tool_choice: str | dict[str, Any]
     parallel_tool_calls: bool

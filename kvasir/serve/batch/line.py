@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
+from typing import Protocol, TypeVar
 
 from msgspec import structs
 
@@ -10,7 +13,9 @@ from kvasir.core.errors import RequestError
 from kvasir.core.request import PriorityClass
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked
+from kvasir.serve.bodies import SMALL_BYTES
 from kvasir.serve.dialects.table import GENERATES
+from kvasir.serve.exchange import INLINE_BYTES
 from kvasir.serve.images import ImagesUnread
 from kvasir.serve.jobs import Server, fetch_images, resolve_request
 from kvasir.serve.jsonbody import parse_object
@@ -34,6 +39,15 @@ FIRST_PREFIX, LAST_PREFIX = 16, 2**17
 """Tokens of the shortest and the longest beginning by which lines are ordered."""
 
 
+Value = TypeVar("Value")
+
+
+class Where(Protocol):
+    """Does work on the event loop, or beside it."""
+
+    def __call__(self, work: Callable[[], Value], /) -> Awaitable[Value]: ...
+
+
 class InvalidLine(Exception):
     def __init__(self, error: LineError) -> None:
         super().__init__(error.message)
@@ -53,19 +67,30 @@ class LineReader:
         self.models: set[str] = set()
 
     async def read(self, number: int, data: bytes) -> BatchLine:
-        """Raises InvalidLine, Unavailable, EngineDown."""
+        """A large line is read in a thread, in turn with bodies of its size. Raises InvalidLine,
+        Unavailable, EngineDown."""
+        if len(data) <= INLINE_BYTES:
+            return await self._read(number, data, _here)
+        async with self._service.bodies.lanes[len(data) > SMALL_BYTES]:
+            return await self._read(number, data, asyncio.to_thread)
+
+    async def _read(self, number: int, data: bytes, where: Where) -> BatchLine:
         try:
-            custom_id, body = self._parts(number, data)
-            asked = self._dialect.read(body, strict=self._service.options.strict)
-            _check_batch(asked, body)
+            custom_id, asked = await where(lambda: self._asked(number, data))
             kept = await self._kept(in_batch(unstored(asked)))
         except ImagesUnread as error:  # again and again, of this line
             raise _invalid(error.code, error.message, "body", number) from None
         except RequestError as error:
             param = error.param and f"body.{error.param}"
             raise InvalidLine(LineError(error.code, error.message, param, number)) from None
-        prompt = kept.resolved.job.prompts[0]
-        return BatchLine(number, custom_id, place_of(prompt), kept.encode())
+        return await where(lambda: _line(number, custom_id, kept))
+
+    def _asked(self, number: int, data: bytes) -> tuple[str, Asked]:
+        """Raises RequestError, InvalidLine."""
+        custom_id, body = self._parts(number, data)
+        asked = self._dialect.read(body, strict=self._service.options.strict)
+        _check_batch(asked, body)
+        return custom_id, asked
 
     def _parts(self, number: int, data: bytes) -> tuple[str, Json]:
         limit = self._service.options.max_body_bytes
@@ -108,6 +133,14 @@ class LineReader:
             resolved = await resolve_request(asked, server, model.name, nobody_waits)
         self.models.add(model.name)
         return Kept(later(resolved, CLASS), self._dialect.new_envelope(), server.info.key_root)
+
+
+async def _here(work: Callable[[], Value]) -> Value:
+    return work()
+
+
+def _line(number: int, custom_id: str, kept: Kept) -> BatchLine:
+    return BatchLine(number, custom_id, place_of(kept.resolved.job.prompts[0]), kept.encode())
 
 
 def unstored(asked: Asked) -> Asked:

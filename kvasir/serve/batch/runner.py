@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -13,6 +14,7 @@ from kvasir.serve.batch.check import InputCheck
 from kvasir.serve.batch.output import OutputFiles
 from kvasir.serve.continued import RunLog
 from kvasir.serve.dialects.table import DIALECTS
+from kvasir.serve.exchange import INLINE_BYTES
 from kvasir.serve.generation import Nobody
 from kvasir.serve.lifecycle import Unavailable
 from kvasir.serve.reopened import reopened
@@ -228,7 +230,9 @@ class BatchRunner:
 
     async def _answer_line(self, batch_id: str, line: BatchLine) -> None:
         """Raises EngineDown, Unavailable, StateError: they are not the line's own."""
-        kept, number = decode(line.request), line.number
+        is_large, number = len(line.request) > INLINE_BYTES, line.number
+        work = partial(decode, line.request)
+        kept = await asyncio.to_thread(work) if is_large else work()
         log = await self._progress.load(batch_id, number)
         with self._progress.keeping(log, batch_id, number):
             status, body = await self._answer(kept, log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -32,6 +33,8 @@ from kvasir.validation.sampling import SamplingParams, StructuredOutputs
 
 COMPLETION, INFILL = "llama.completion", "llama.infill"
 SNIPPET = "\n\n--- snippet ---\n\n"
+SALT_BYTES = 16
+"""Of a request whose prefixes nobody shares."""
 TYPES = {
     401: "authentication_error",
     404: "not_found_error",
@@ -65,6 +68,8 @@ class LlamaRequest(msgspec.Struct, frozen=True, kw_only=True):
     grammar: str = ""
     """GBNF."""
     json_schema: dict[str, Any] | None = None
+    cache_prompt: bool = True
+    """Else nothing cached is used, and nobody uses what this one leaves."""
 
 
 class LlamaCompletion(LlamaRequest, frozen=True, kw_only=True):
@@ -80,7 +85,6 @@ class LlamaInfill(LlamaRequest, frozen=True, kw_only=True):
 
 
 UNSUPPORTED: Allowed = {
-    "cache_prompt": (True,),
     "dry_allowed_length": (),
     "dry_base": (),
     "dry_multiplier": (0, 0.0),
@@ -171,6 +175,7 @@ def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], promp
         names=Names(
             prompt=name, max_tokens=limits, logprobs="n_probs", scoring=None, others=others
         ),
+        salt="" if request.cache_prompt else token_hex(SALT_BYTES),
         stream=request.stream,
         warnings=warnings,
         show=msgspec.to_builtins(LlamaShow(request.return_tokens)),

@@ -43,6 +43,7 @@ class ResponseShow(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: Json | None = None
     service_tier: str = "default"
     store: bool = False
+    truncation: str = "disabled"
     background: bool = False
     previous_response_id: str | None = None
     conversation: ConversationName | None = None
@@ -168,7 +169,6 @@ class ResponsesGrammar:
             "top_p": params.top_p,
             "presence_penalty": params.presence_penalty,
             "frequency_penalty": params.frequency_penalty,
-            "truncation": "disabled",
             **msgspec.structs.asdict(self._show),
         }
         if self._resolved.warnings:

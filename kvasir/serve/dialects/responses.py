@@ -70,6 +70,8 @@ class ResponsesRequest(TurnFields, frozen=True, kw_only=True):
     max_tool_calls: int | None = None
     """Of tools that the server runs: there are none."""
     reasoning: ReasoningConfig = ReasoningConfig()
+    truncation: Literal["auto", "disabled"] = "disabled"
+    """auto: the oldest turns are left out until the others fit."""
     conversation: str | ConversationName | None = None
     """What it goes on with; what was asked and answered is added to it."""
 
@@ -83,7 +85,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "prompt": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": ("in_memory",),
-    "truncation": ("disabled",),
 }
 
 
@@ -109,6 +110,7 @@ def read(body: Json, *, strict: bool) -> Asked:
         messages=messages,
         add_special=False,
         tells_pieces=True,
+        drops_turns=request.truncation == "auto",
         tools=read_flat_tools(
             request.tools, request.tool_choice, parallel=request.parallel_tool_calls
         ),
@@ -193,6 +195,7 @@ def _show(request: ResponsesRequest) -> ResponseShow:
         reasoning=_shown_reasoning(request.reasoning),
         service_tier="default" if tier in (None, "auto") else tier,
         store=request.store,
+        truncation=request.truncation,
         background=request.background,
         previous_response_id=request.previous_response_id,
         conversation=None if conversation is None else ConversationName(conversation),

@@ -43,6 +43,8 @@ class SamplingFields(StructuredFields, frozen=True, kw_only=True):
     min_tokens: int = 0
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
+    no_stop_trim: bool = False
+    """SGLang's name for it."""
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
@@ -199,6 +201,7 @@ def to_params(
     check_beams(fields, logprobs=logprobs)
     _check_stream(fields)
     same = {name: getattr(fields, name) for name in _SAME}
+    same["include_stop_str_in_output"] |= fields.no_stop_trim
     if fields.session_id is not None and fields.cache_ttl is None:
         same["cache_ttl"] = SESSION_SECONDS
     return SamplingParams(

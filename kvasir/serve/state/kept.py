@@ -10,9 +10,14 @@ from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import Ready, TokenEvent
+from kvasir.core.params import TokenParams
 from kvasir.core.request import PriorityClass
 from kvasir.serve.jobs import fingerprint
 from kvasir.serve.resolved import Envelope, Resolved
+
+OWN = ("seed", "max_tokens", "min_tokens")
+"""Of a prompt's parameters: the others are those of the first (``validation.params.other_prompt``).
+"""
 
 _events = msgspec.msgpack.Decoder(tuple[TokenEvent, ...])
 
@@ -41,19 +46,28 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
             )
 
     def encode(self) -> bytes:
-        """Without pixels, which are many times the images that they are read of."""
+        """Without pixels, which are many times the images that they are read of. What the prompts
+        of a request have in common is there once."""
         return msgspec.msgpack.encode(structs.replace(self, resolved=_bare(self.resolved)))
 
 
 def _bare(resolved: Resolved) -> Resolved:
-    if not resolved.job.media:
-        return resolved
-    media = tuple(structs.replace(x, pixels=b"") for x in resolved.job.media)
-    return structs.replace(resolved, job=structs.replace(resolved.job, media=media))
+    job = resolved.job
+    media = tuple(structs.replace(x, pixels=b"") for x in job.media)
+    others = tuple(
+        TokenParams(**{name: getattr(x, name) for name in OWN}) for x in job.resolved[1:]
+    )
+    job = structs.replace(job, media=media, resolved=(*job.resolved[:1], *others))
+    return structs.replace(resolved, job=job)
 
 
 def decode(data: bytes) -> Kept:
-    return msgspec.msgpack.decode(data, type=Kept)
+    kept = msgspec.msgpack.decode(data, type=Kept)
+    job = kept.resolved.job
+    own = [{name: getattr(x, name) for name in OWN} for x in job.resolved[1:]]
+    others = tuple(structs.replace(job.resolved[0], **each) for each in own)
+    job = structs.replace(job, resolved=(*job.resolved[:1], *others))
+    return structs.replace(kept, resolved=structs.replace(kept.resolved, job=job))
 
 
 def later(resolved: Resolved, priority_class: PriorityClass) -> Resolved:

@@ -1,6 +1,7 @@
 #include "program/ops/attention.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "program/share.h"
 
@@ -14,6 +15,8 @@ Attention::Attention(const Record& r, Workspace& w)
   args.ldq = w.columns(r.in[0]);
   args.n_heads = r.n_heads;
   args.window = r.window;
+  args.chunked = r.chunked != 0;
+  if (args.chunked && args.window < 1) throw std::invalid_argument("attention to chunks of no size");
   args.ends = r.has_ends ? w.arrays.ends : nullptr;
   args.scale = r.scale;
   args.softcap = r.softcap;
@@ -53,7 +56,8 @@ ComingKv Attention::coming(int64_t index) const {
   const AttentionCut::Part& part = cut.part(next / n_kv);
   const AttentionCut::Chunk& chunk = cut.chunk(part);
   const int64_t begin = chunk.segments ? part.segment * kAttnSplit : 0;
-  const int64_t visible = args.window > 0 ? args.rows->pos[chunk.t0] - args.window + 1 : 0;
+  const int64_t pos = args.rows->pos[chunk.t0], first = pos - args.window + 1;
+  const int64_t visible = args.chunked ? pos - pos % args.window : args.window > 0 ? first : 0;
   const int64_t low = std::max(begin, visible);
   const int64_t high = std::min<int64_t>(low / kAttnTile * kAttnTile + kAttnTile, chunk.length);
   return {chunk.seq, low, high, int32_t(next % n_kv)};

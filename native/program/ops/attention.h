@@ -4,7 +4,7 @@
 
 namespace kvasir {
 
-// in: q; out: f32, or rows of any type; weight: sinks or none; layer, n_heads, window, has_ends,
+// in: q; out: f32, or rows of any type; weight: sinks or none; layer, n_heads, window, chunked, has_ends,
 // scale, softcap.
 struct Attention {
   static constexpr const char* kName = "attention";

@@ -1,5 +1,6 @@
 #include "program/ops/linear_scan.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -8,7 +9,7 @@
 namespace kvasir {
 namespace {
 
-void check_sizes(const LinearScanArgs& a, int64_t columns) {
+void check_sizes(const LinearScanArgs& a) {
   const bool is_divided = a.n_groups > 0 && a.n_heads % a.n_groups == 0;
   if (!is_divided || a.state_dim < 1 || a.state_dim > kMaxStateDim)
     throw std::invalid_argument("a scan of " + std::to_string(a.n_heads) + " heads in " +
@@ -16,9 +17,13 @@ void check_sizes(const LinearScanArgs& a, int64_t columns) {
                                 std::to_string(a.state_dim) + ": the kernels take 1 to " +
                                 std::to_string(kMaxStateDim) + " and equal groups");
   const int64_t expected = int64_t(a.n_heads) * a.head_dim + 2 * int64_t(a.n_groups) * a.state_dim;
-  if (columns != expected)
-    throw std::invalid_argument("a scan of rows of " + std::to_string(columns) + " columns, expected " +
+  if (a.ldx != expected)
+    throw std::invalid_argument("a scan of rows of " + std::to_string(a.ldx) + " columns, expected " +
                                 std::to_string(expected));
+  const int64_t steps = int64_t(a.n_heads) * a.steps_of_head();
+  if (a.ldstep != steps)
+    throw std::invalid_argument("a scan with " + std::to_string(a.ldstep) + " steps of a token, expected " +
+                                std::to_string(steps));
 }
 
 }  // namespace
@@ -35,7 +40,7 @@ LinearScan::LinearScan(const Record& r, const Workspace& w)
   args.ldx = w.columns(r.in[0]);
   args.step = w.floats(r.in[1]);
   args.ldstep = w.columns(r.in[1]);
-  if (args.rule == ScanRule::delta) {
+  if (args.rule != ScanRule::ssd) {
     args.share = w.floats(r.in[2]);
     args.ldshare = w.columns(r.in[2]);
   }
@@ -52,7 +57,7 @@ LinearScan::LinearScan(const Record& r, const Workspace& w)
   args.least = r.least;
   args.most = r.most;
   args.eps = r.eps;
-  check_sizes(args, args.ldx);
+  check_sizes(args);
   check_state(*kv, r.layer, args.ldo * args.state_dim * 4);
 }
 
@@ -79,7 +84,7 @@ struct Head {
     LinearScanArgs one = args;
     one.x = row + op.kept;
     one.step = one.x + args.ldx;
-    if (one.share) one.share = one.step + args.n_heads;
+    if (one.share) one.share = one.step + args.ldstep;
     one.out = out;
     one.n = 1;
     one.before = before;
@@ -87,9 +92,10 @@ struct Head {
     op.kernel(one);
   }
   void keep(int64_t m, float* row) const {
-    float* steps = row + op.kept + args.ldx + args.h0;
-    steps[0] = args.step[m * args.ldstep + args.h0];
-    if (args.share) steps[args.n_heads] = args.share[m * args.ldshare + args.h0];
+    float* steps = row + op.kept + args.ldx;
+    const int64_t n = args.steps_of_head(), first = n * args.h0;
+    std::copy_n(args.step + m * args.ldstep + first, n, steps + first);
+    if (args.share) steps[args.ldstep + args.h0] = args.share[m * args.ldshare + args.h0];
   }
 };
 

@@ -79,10 +79,19 @@ void ExpertLinear::run(const Extent&, int64_t item, int) const {
   if (args.m0 < args.m1) kernel(args);
 }
 
+Spread::Spread(const Record& r, const Workspace& w) : RowOp{w.kernels.spread, {}, RowCount{1, 0}} {
+  args.x = w.floats(r.in[0]);
+  args.weights = w.floats(r.in[1]);
+  args.row = w.ints(r.in[2]);
+  args.k = r.top_k;
+  args.ld = args.N = w.columns(r.out[0]);
+  args.out = w.floats(r.out[0]);
+}
+
 Combine::Combine(const Record& r, const Workspace& w) : RowOp{w.kernels.combine, {}, w.rows_of(r)} {
   args.y = w.floats(r.in[0]);
   args.row = w.ints(r.in[2]);
-  args.weights = w.floats(r.in[1]);
+  args.weights = r.in[1] < 0 ? nullptr : w.floats(r.in[1]);
   args.k = r.top_k;
   args.ldy = args.ldo = args.N = w.columns(r.out[0]);
   args.out = w.floats(r.out[0]);

@@ -48,7 +48,13 @@ struct ExpertLinear {
   TileCut cut;
 };
 
-// in: f32 of the sorted pairs, weights [T, k], place of group_pairs; out: f32; top_k.
+// in: f32 of the tokens, weights [T, k], place of group_pairs; out: f32 of the sorted pairs; top_k.
+struct Spread : RowOp<SpreadArgs> {
+  static constexpr const char* kName = "spread";
+  Spread(const Record& r, const Workspace& w);
+};
+
+// in: f32 of the sorted pairs, weights [T, k] or none, place of group_pairs; out: f32; top_k.
 struct Combine : RowOp<CombineArgs> {
   static constexpr const char* kName = "combine";
   Combine(const Record& r, const Workspace& w);

@@ -7,8 +7,9 @@
 
 namespace kvasir {
 
-// in: none, the step's rope_positions; out: f32 [tokens, rotary_dim], cos | sin of each pair at the position on
-// its axis; table, rotary_dim; time_pairs, height_pairs, width_pairs, woven: which pairs are of which axis.
+// in: none, the step's rope_positions; out: f32 [tokens, rotary_dim], cos | sin of each pair at the position
+// on its axis; table, rotary_dim; time_pairs, height_pairs, width_pairs, woven: which pairs are of which
+// axis.
 struct Angles {
   static constexpr const char* kName = "angles";
   Angles(const Record& r, const Workspace& w);
@@ -22,8 +23,8 @@ struct Angles {
   std::vector<int32_t> axes;  // of each pair
 };
 
-// in: i32 and f32 [rows, 4]; out: f32; weight: a table. The sum of four of its rows, of each a share: products
-// are rounded and added in order.
+// in: i32 and f32 [rows, 4]; out: f32; weight: a table. The sum of four of its rows, of each a share:
+// products are rounded and added in order.
 struct Between {
   static constexpr const char* kName = "between";
   Between(const Record& r, const Workspace& w);

@@ -49,8 +49,8 @@ struct HeadNorm : RowOp<NormArgs> {
   HeadNorm(const Record& r, const Workspace& w);
 };
 
-// in: queries, angles of each token or none; out: f32; weight: the norm of a head, or none; n_heads, rotary_dim,
-// neox, table, qk_norm, eps.
+// in: queries, angles of each token or none; out: f32; weight: the norm of a head, or none; n_heads,
+// rotary_dim, neox, table, qk_norm, eps.
 struct RopeHeads : RowOp<RopeWriteArgs> {
   static constexpr const char* kName = "rope_heads";
   RopeHeads(const Record& r, const Workspace& w);

@@ -1,0 +1,38 @@
+"""What some ops give, a number at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvasir.ir.program import FloatArray
+
+
+def angles_of(
+    table: FloatArray, at: FloatArray, sections: Sequence[int], woven: bool
+) -> FloatArray:
+    """Woven pairs as the released code slices them."""
+    (time, height, width), n = sections, sum(sections)
+    axes = [0] * time + [1] * height + [2] * width
+    if woven:
+        axes = [0] * n
+        axes[1 : 3 * height : 3] = [1] * height
+        axes[2 : 3 * width : 3] = [2] * width
+    columns = [(half + i, axis) for half in (0, n) for i, axis in enumerate(axes)]
+    return np.array([[table[row[axis], i] for i, axis in columns] for row in at.astype(int)])
+
+
+def activation(x: float, kind: str) -> float:
+    if kind == "silu":
+        return x / (1 + math.exp(-x))
+    if kind == "gelu":
+        return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+    if kind == "relu2":
+        return x * x if x > 0 else 0.0
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def act_all(x: FloatArray, kind: str) -> FloatArray:
+    return np.array([activation(float(v), kind) for v in x.reshape(-1)]).reshape(x.shape)
