@@ -238,7 +238,7 @@ class ServeOptions:
     )
     max_tools: int = option(128, "int", "Tools that a request may have.", minimum=1, maximum=1024)
     grammar_seconds: int = option(
-        2, "int", "Seconds that a grammar or schema may take to compile.", maximum=60
+        2, "int", "CPU seconds that a grammar or schema may take to compile.", maximum=60
     )
     grammar_megabytes: int = option(
         128, "int", "Megabytes of memory that a grammar or schema may take to compile.", minimum=16

@@ -18,6 +18,7 @@ from kvasir.serve.resolved import Ids
 from kvasir.serve.slices import Work
 from kvasir.serve.streams import READ_EVENTS, EventStream
 from kvasir.serve.token_turns import TokenTurns
+from kvasir.serve.tokenlog import closed
 from kvasir.serve.wanted import Size
 from kvasir.text.choice import Delta
 
@@ -37,6 +38,8 @@ class RunLog:
     events: list[TokenEvent] = field(default_factory=list)
     n_kept: int = 0
     """Of ``events``, those that are on disk."""
+    keep: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
+    """Has all of them on disk, where that is wanted."""
 
     def add(self, event: TokenEvent) -> None:
         self.events.append(event)
@@ -61,6 +64,7 @@ class _SoFar:
 
     n_scored: int
     tokens: list[int] = field(default_factory=list)
+    closes_at: int | None = None
 
 
 class ContinuedGeneration(Generation):
@@ -117,11 +121,14 @@ class ContinuedGeneration(Generation):
                 self.job.resolved[prompt],
                 self.job.context,
                 self.job.standing,
+                hold_seconds=float(self.job.params.cache_ttl or 0),
                 pooling=self.job.pooling,
                 second=self.job.seconds[prompt] if self.job.seconds else 0,
                 media=self.job.media,
             )
             one = list(choices(whole, choice + 1))[choice]
+            if (closes_at := said[place].closes_at) is not None:
+                one = structs.replace(one, params=closed(one.params, closes_at))
             yield structs.replace(
                 one,
                 id=first + at,
@@ -135,6 +142,8 @@ class ContinuedGeneration(Generation):
         for event in self._log.events:
             found[event.id].tokens += event.tokens
             found[event.id].n_scored += len(event.prompt_logprobs) + event.n_scores
+            if event.closes_at is not None:
+                found[event.id].closes_at = event.closes_at
         return found
 
     async def deltas(self) -> AsyncIterator[Sequence[Delta]]:
@@ -159,6 +168,8 @@ class ContinuedGeneration(Generation):
             for index, event in due:
                 if event.finish not in FAILED:
                     self._log.add(structs.replace(event, id=index))
+            if self._log.keep and any(event.closes_at is not None for _, event in due):
+                await self._log.keep()  # nothing that follows would be computed again
             return [event for _, event in due]
 
         return logged

@@ -239,7 +239,7 @@ class Generation:
 
     def _apply(self, event: TokenEvent) -> Delta | None:
         index = self._index(event)
-        if index in self._ended:
+        if index in self._ended or event.closes_at is not None:
             return None
         choice = self._choices.get(index)
         if choice is None:

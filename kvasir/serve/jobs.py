@@ -124,7 +124,8 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
     job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
     job = _in_turns(_with_best(structs.replace(job, media=found.media)), server.info)
     limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
-    streams = asked.stream and not asked.gathers
+    is_stored = asked.keep is not None and asked.keep.is_stored
+    streams = asked.stream and not asked.gathers and not is_stored
     check_answer(job, limit, echoes=asked.echoes, streams=streams, names=names)
     return Resolved(
         dialect=asked.dialect,

@@ -218,8 +218,6 @@ class Ledger:
         if live is None:
             return False
         live.log.record(event)
-        if event.closes_at is not None:
-            return False
         if not live.stream.push(event):
             self.cancel(live.stream, tuple(live.stream.open))
             live.stream.overflow()

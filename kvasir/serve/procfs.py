@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-MAJOR_FAULTS = 9
-"""Place after the name in ``stat``, as of the state, which is the first."""
+MAJOR_FAULTS, USER_TICKS, SYSTEM_TICKS = 9, 11, 12
+"""Places after the name in ``stat``, as of the state, which is the first."""
 
 
 class ProcessSigns:
@@ -27,6 +27,13 @@ class ProcessSigns:
         """Pages that it had to wait for, since the disk had them."""
         stat = self._stat()
         return int(stat[MAJOR_FAULTS]) if stat else 0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all its threads, in steps of 10 ms."""
+        stat = self._stat()
+        ticks = int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS]) if stat else 0
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def waited(self) -> float:
         """Seconds since the last call in which one of its threads, that which waited longest, could

@@ -29,6 +29,7 @@ from kvasir.serve.service import Model, Service
 from kvasir.serve.state.kept import Kept
 from kvasir.serve.stored import NOTHING_SAID, SaidBefore, Storing, continued, defer
 from kvasir.serve.trial import AskedCompiler
+from kvasir.validation.warn import warned
 
 
 def generate(dialect: Dialect) -> Handler:
@@ -87,7 +88,8 @@ def count(dialect: Dialect) -> Handler:
         async with _reading(dialect, service, exchange) as (asked, server):
             asked, _ = await continued(service, service.owner(exchange), asked)
             (prompt,) = (await prompts_of(asked, server)).ids
-        await exchange.send_json({"object": "response.input_tokens", "input_tokens": len(prompt)})
+        found = {"object": "response.input_tokens", "input_tokens": len(prompt)}
+        await exchange.send_json({**found, **warned(asked.warnings)})
 
     return handle
 
@@ -100,8 +102,9 @@ def render(dialect: Dialect) -> Handler:
             prompts = (await prompts_of(asked, server)).ids
         decode = partial(server.text.tokenizer.decode, skip_special=False)
         texts = await asyncio.to_thread(lambda: [decode(prompt) for prompt in prompts])
-        found = {"object": "render", "prompt_token_ids": prompts, "prompts": texts}
-        await exchange.send_json({**found, "max_model_len": server.info.max_model_len})
+        found: Json = {"object": "render", "prompt_token_ids": prompts, "prompts": texts}
+        found["max_model_len"] = server.info.max_model_len
+        await exchange.send_json({**found, **warned(asked.warnings)})
 
     return handle
 

@@ -54,7 +54,7 @@ async def post_show(service: Service, exchange: Exchange) -> None:
     def read(body: Json) -> tuple[OllamaShow, tuple[str, ...]]:
         return parse_request(OllamaShow, body, UNSUPPORTED, strict=service.options.strict)
 
-    async with exchange.reading(read) as (request, _):
+    async with exchange.reading(read) as (request, warnings):
         name = request.model or request.name
         model = service.check_model(name and name.removesuffix(":latest"))
         text, info = await model.open()
@@ -72,6 +72,8 @@ async def post_show(service: Service, exchange: Exchange) -> None:
         "capabilities": capabilities,
         "modified_at": _time(service.created),
     }
+    if warnings:
+        answer["warnings"] = list(warnings)
     await exchange.send_json(answer)
 
 

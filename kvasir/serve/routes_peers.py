@@ -19,6 +19,7 @@ from kvasir.serve.routes_info import get_health
 from kvasir.serve.service import Service
 from kvasir.tokenizer.messages import Conversation, read_messages
 from kvasir.validation.stops import MAX_STOP_STRINGS
+from kvasir.validation.warn import warned
 
 
 class TemplateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,17 +60,17 @@ async def get_slots(service: Service, exchange: Exchange) -> None:
 async def post_apply_template(service: Service, exchange: Exchange) -> None:
     """llama-server."""
 
-    def read(body: Json) -> tuple[TemplateRequest, Conversation]:
-        request, _ = parse_request(TemplateRequest, body, {}, strict=service.options.strict)
-        return request, read_messages(request.messages)
+    def read(body: Json) -> tuple[TemplateRequest, tuple[str, ...], Conversation]:
+        request, notes = parse_request(TemplateRequest, body, {}, strict=service.options.strict)
+        return request, notes, read_messages(request.messages)
 
-    async with exchange.reading(read) as (request, (messages, _)):
+    async with exchange.reading(read) as (request, warnings, (messages, notes)):
         text, info = await service.model_of(request.model).open()
         size = sum(len(message.content) for message in messages)
         text.check_bytes(size, info.max_model_len, "messages")
         said = [msgspec.structs.asdict(message) for message in messages]
         prompt = await asyncio.to_thread(text.template.render, said, request.add_generation_prompt)
-    await exchange.send_json({"prompt": prompt})
+    await exchange.send_json({"prompt": prompt, **warned(warnings + notes)})
 
 
 async def get_info(service: Service, exchange: Exchange) -> None:

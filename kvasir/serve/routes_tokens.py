@@ -25,6 +25,7 @@ from kvasir.serve.text import Rendering, TextModel
 from kvasir.tokenizer.messages import ChatMessage, Conversation, read_messages
 from kvasir.tokenizer.spelling import TextPiece
 from kvasir.validation.params import check_prompt
+from kvasir.validation.warn import warned
 
 
 async def post_tokenize(service: Service, exchange: Exchange) -> None:
@@ -40,7 +41,7 @@ async def post_tokenize(service: Service, exchange: Exchange) -> None:
         "tokens": ids if pieces is None else pieces,
         "token_strs": names,
     }
-    await exchange.send_json(_with(answer, warnings + notes))
+    await exchange.send_json({**answer, **warned(warnings + notes)})
 
 
 async def post_detokenize(service: Service, exchange: Exchange) -> None:
@@ -53,7 +54,7 @@ async def post_detokenize(service: Service, exchange: Exchange) -> None:
             prompt = _decode(request.tokens, text, info)
         else:
             prompt = await asyncio.to_thread(_decode, request.tokens, text, info)
-    await exchange.send_json(_with({"prompt": prompt}, warnings))
+    await exchange.send_json({"prompt": prompt, **warned(warnings)})
 
 
 def _read(body: Json, *, strict: bool) -> tuple[TokenizeRequest, tuple[str, ...], Conversation]:
@@ -126,7 +127,3 @@ async def _ids(
         ),
         tool_format=tool_format,
     )
-
-
-def _with(answer: Json, warnings: tuple[str, ...]) -> Json:
-    return {**answer, "warnings": list(warnings)} if warnings else answer

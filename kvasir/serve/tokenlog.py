@@ -7,7 +7,7 @@ from msgspec import structs
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.messages import TokenEvent
-from kvasir.core.params import DRAWS
+from kvasir.core.params import DRAWS, TokenParams
 from kvasir.core.request import EngineRequest
 from kvasir.grammar.thinking import closed_at
 
@@ -52,11 +52,13 @@ class TokenLog(msgspec.Struct, tag="token_log", forbid_unknown_fields=True):
 
     def close_thinking(self, n_outputs: int) -> None:
         """Its reasoning ends after so many outputs, unless it was to end before."""
-        params = self.request.params
-        constraint = closed_at(params.constraint, n_outputs)
-        self.request = structs.replace(
-            self.request, params=structs.replace(params, constraint=constraint)
-        )
+        params = closed(self.request.params, n_outputs)
+        self.request = structs.replace(self.request, params=params)
+
+
+def closed(params: TokenParams, n_outputs: int) -> TokenParams:
+    """``params`` of a choice whose reasoning ends after so many outputs, as it was asked to."""
+    return structs.replace(params, constraint=closed_at(params.constraint, n_outputs))
 
 
 def open_log(request: EngineRequest, *, key_root: str, numerics_id: str) -> TokenLog:

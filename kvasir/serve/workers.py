@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,6 +13,8 @@ from kvasir.core.errors import KvasirError
 
 START_SECONDS = 60.0
 """For the process to start, on a busy machine."""
+END_SECONDS = 5.0
+"""For one to end that has closed its pipes."""
 IDLE_SECONDS = 60.0
 """After which it ends."""
 
@@ -45,6 +48,23 @@ class WorkerProcess:
         if process is None or process.returncode is not None:
             process = self._process = await self._start(module, arguments)
         return self._of(process)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, which may have ended."""
+        return None if self._process is None else self._process.pid
+
+    async def status(self) -> int:
+        """Of the process, which says nothing any more: as ``Popen.returncode``. One that has not
+        ended soon is ended."""
+        process = self._process
+        if process is None:
+            return 0
+        try:
+            return await asyncio.wait_for(process.wait(), END_SECONDS)
+        except TimeoutError:
+            self.end()
+            return -signal.SIGKILL
 
     def end(self) -> None:
         """Now, whatever it does."""

@@ -30,3 +30,8 @@ def bounded(names: Sequence[str], warning: Callable[[str], str]) -> tuple[str, .
         kept.append(text)
     n_more = len(names) - len(kept)
     return (*kept, f"{n_more} more warnings were left out") if n_more else tuple(kept)
+
+
+def warned(warnings: Sequence[str]) -> dict[str, list[str]]:
+    """The field of an answer, where there is anything to say."""
+    return {"warnings": list(warnings)} if warnings else {}

@@ -263,6 +263,22 @@ def test_expired_with_what_was_answered(server: StartServer) -> None:
         assert {line["error"]["code"] for line in errors.values()} == {"batch_expired"}
 
 
+def test_one_that_waits_behind_others_ends_in_time(server: StartServer) -> None:
+    with server(**slow(batch_lines=2)) as running:
+        client = official(running)
+        lines = [text_line(i, ignore_eos=True, max_tokens=2000) for i in range(4)]
+        before = [begin(client, lines) for _ in range(2)]
+        wait(client, before[1], lambda x: x.status == "in_progress")
+        cancelled, expired = begin(client, lines), begin(client, lines, window="1s")
+        client.batches.cancel(cancelled.id)
+        assert wait(client, cancelled).status == "cancelled"
+        done = wait(client, expired)
+        assert done.status == "expired" and done.expired_at and not done.error_file_id
+        assert done.request_counts and not done.request_counts.total
+        for batch in before:
+            assert client.batches.retrieve(batch.id).status == "in_progress"
+
+
 def test_never_more_lines_than_asked_run(server: StartServer) -> None:
     with server(**slow(batch_lines=3)) as running:
         client = official(running)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Server, exchange, head
+from tests.e2e.harness import MODEL, Server, exchange, head
 
 TALK = [{"role": "user", "content": "hi"}]
 GREEDY = {"temperature": 0}
@@ -183,3 +183,35 @@ def test_num_ctx_bounds_prompt_and_answer_together(toy: Server) -> None:
     assert (answer["eval_count"], answer["done_reason"]) == (5, "length")
     body["options"]["num_predict"] = 6
     assert toy.post("/api/generate", body).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/generate", {"inputs": "x", "stream": True, "foo": 1}),
+        ("/generate_stream", {"inputs": "x", "parameters": {"foo": 1}}),
+        (
+            f"/v2/models/{MODEL}/infer",
+            {
+                "inputs": [
+                    {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["x"]}
+                ],
+                "foo": 1,
+            },
+        ),
+        ("/api/show", {"model": MODEL, "foo": 1}),
+        ("/api/embeddings", {"prompt": "x", "foo": 1}),
+        ("/apply-template", {"messages": TALK, "foo": 1}),
+        ("/tokenize", {"messages": TALK, "foo": 1}),
+        ("/v1/chat/completions/render", {"messages": TALK, "foo": 1}),
+        ("/v1/completions/render", {"prompt": "x", "foo": 1}),
+        ("/v1/chat/completions/input_tokens", {"messages": TALK, "foo": 1}),
+        ("/v1/messages/count_tokens", {"messages": TALK, "foo": 1}),
+        ("/v1/responses/input_tokens", {"input": "x", "foo": 1}),
+    ],
+)
+def test_r38_an_unknown_field_is_told(toy: Server, path: str, body: Any) -> None:
+    answer = toy.post(path, body)
+    told = [line for line in answer.text.splitlines() if line.startswith(("data:", "{"))]
+    last = json.loads(told[-1].removeprefix("data:"))
+    assert last["warnings"] == ["unknown field 'foo' was ignored"], answer.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,27 @@ def test_the_same_request_has_the_same_answer(toy: Server, more: dict[str, Any])
     assert (is_repeated(first), is_repeated(again)) == (False, True)
     assert first.headers["content-type"] == again.headers["content-type"]
     assert ask(toy, f"other-{more}", **more).content != first.content
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "again", "max_output_tokens": 5}),
+        (CHAT, {"messages": [{"role": "user", "content": "again"}], "max_tokens": 5}),
+    ],
+)
+def test_who_deletes_an_answer_deletes_it_here_too(
+    toy: Server, path: str, body: dict[str, Any], stream: bool
+) -> None:
+    key = {"Idempotency-Key": f"deleted-{path}-{stream}"}
+    asked = {**body, "store": True, "stream": stream}
+    first = toy.post(path, asked, **key)
+    assert is_repeated(toy.post(path, asked, **key))
+    (name,) = set(re.findall(r'"id":"((?:resp_|chatcmpl-)[0-9a-f]+)"', first.text))
+    assert toy.http.delete(f"{toy.url}{path}/{name}").status_code == 200
+    again = toy.post(path, asked, **key)
+    assert again.status_code == 200 and not is_repeated(again) and name not in again.text
 
 
 def test_another_request_needs_another_key(toy: Server) -> None:

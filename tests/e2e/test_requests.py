@@ -215,6 +215,16 @@ def test_r38_unknown_field_in_a_stream(toy: Server) -> None:
     assert first["warnings"] == ["unknown field 'foo' was ignored"]
 
 
+def test_a_stored_stream_holds_no_more_than_an_answer(toy: Server) -> None:
+    body = {"messages": [USER], "n": 64, "logprobs": True, "top_logprobs": 20}
+    for more in ({}, {"store": True}, {"store": True, "stream": True}):
+        answer = toy.post(CHAT, {**body, **more, "max_tokens": 3900})
+        assert answer.status_code == 400 and "--max-answer-logprobs" in answer.text
+    assert toy.post(
+        CHAT, {**body, "stream": True, "store": True, "max_tokens": 1, "n": 2}
+    ).is_success
+
+
 def test_r38_unknown_field_of_a_message(toy: Server) -> None:
     part = {"type": "text", "text": "hi", "cache_control": {}}
     messages = [{"role": "user", "content": [part], "name": "ann"}]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import MODEL, Server, running_server
+from tests.e2e import test_batches as batches
+from tests.e2e.harness import MODEL, Server, running_server, wait_until
+from tests.e2e.test_files import official
 from tests.e2e.test_tools import CHAT, MESSAGES, THINKS, ask
 from tests.e2e.toy_model import write_toy_model
 
@@ -33,6 +36,54 @@ def test_a_budget_ends_reasoning(thinker: Server, name: str) -> None:
     unlimited = ask(thinker, {**FREE, name: -1})["choices"][0]["message"]
     assert not unlimited["content"]
     assert unlimited["reasoning"].startswith(message["reasoning"].rstrip("\ufffd"))
+
+
+def test_an_end_that_was_asked_for_outlives_the_server(tmp_path: Path) -> None:
+    """A stored chat goes on as it was told, with the content that followed its reasoning."""
+    folder = write_toy_model(tmp_path / "model", {"seconds": 0.02}, template=THINKS)
+    body = {"messages": MESSAGES, "max_tokens": 300, "ignore_eos": True, "seed": 2, "store": True}
+    asked = {"model": MODEL, **body, "stream": True, "reasoning_control": True}
+    state, name, reasoning = str(tmp_path / "state"), "", ""
+    with (
+        running_server(folder, state_dir=state) as server,
+        server.http.stream("POST", server.url + CHAT, json=asked) as stream,
+    ):
+        for line in stream.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            said = json.loads(line[6:])
+            delta = said["choices"][0]["delta"]
+            reasoning += delta.get("reasoning") or ""
+            if not name and reasoning:
+                name = said["id"]
+                assert server.post(CONTROL, {"id": name, "action": "reasoning_end"}).is_success
+            if delta.get("content"):
+                break
+        server.process.kill()
+    with running_server(folder, state_dir=state) as server:
+        path = f"{CHAT}/{name}"
+        wait_until(lambda: server.get(path).status_code == 200)
+        message = server.get(path).json()["choices"][0]["message"]
+    assert message["reasoning"] == reasoning and len(message["content"]) > 50
+
+
+def test_a_batch_counts_reasoning(thinker: Server) -> None:
+    told = 0
+    with official(thinker) as client:
+        for url, asked in (
+            (CHAT, {"messages": MESSAGES, "max_tokens": 9}),
+            ("/v1/responses", {"input": "x", "max_output_tokens": 9}),
+        ):
+            body = {"model": MODEL, "seed": 2, **asked}
+            line = {"custom_id": "one", "method": "POST", "url": url, "body": body}
+            done = batches.wait(client, batches.begin(client, [line], url))
+            (said,) = batches.read(client, done.output_file_id).values()
+            usage = said["response"]["body"]["usage"]
+            details = usage.get("completion_tokens_details") or usage["output_tokens_details"]
+            assert done.usage
+            assert done.usage.output_tokens_details.reasoning_tokens == details["reasoning_tokens"]
+            told += details["reasoning_tokens"]
+    assert told
 
 
 def test_a_message_stands_before_the_end(thinker: Server) -> None:

@@ -13,6 +13,8 @@ from msgspec.structs import force_setattr
 
 from kvasir.core.messages import TokenEvent
 from kvasir.core.request import EngineRequest
+from kvasir.core.tiles import Media
+from kvasir.grammar.thinking import Limited, ThinkingLimit, limit_in
 from kvasir.serve.client import Size
 from kvasir.serve.continued import RunLog, read_log, singles
 from kvasir.serve.dialects.table import GENERATES
@@ -148,6 +150,48 @@ def test_scores_begin_where_they_were_asked_for_from(text: TextModel, n_known: i
     asyncio.run(opened())
     first = client.requests[0]
     assert (len(first.prompt), first.n_scored) == (9, 3 + n_known)
+
+
+def test_who_goes_on_asks_for_all_that_was_asked(text: TextModel) -> None:
+    """Blocks that are held after the end, and what the prompt shows."""
+    shown = (Media(0, 1, b"pixels", b"digest"),)
+    asked = resolved(text, prompt="abc", n=1, cache_ttl=60)
+    asked = structs.replace(asked, job=structs.replace(asked.job, media=shown))
+    run, client = resumed(asked, text, [said(0, "x")], [])
+
+    async def opened() -> None:
+        async with run._generation():
+            return
+
+    asyncio.run(opened())
+    (request,) = client.requests
+    assert (request.hold_seconds, request.media) == (60.0, shown)
+
+
+def test_reasoning_that_was_ended_stays_ended(text: TextModel) -> None:
+    """It is on disk before what follows is told, and who goes on asks for it."""
+    n_kept: list[int] = []
+    log = RunLog()
+
+    async def keep() -> None:
+        n_kept.append(len(log.events))
+
+    limited = Limited(ThinkingLimit(("<",), (">",), (62,), is_open=True)).text()
+    asked = resolved(text, prompt="a", n=1)
+    params = structs.replace(asked.job.resolved[0], constraint=limited)
+    asked = structs.replace(asked, job=structs.replace(asked.job, resolved=(params,)))
+    events = (said(0, "ab"), TokenEvent(0, closes_at=2), said(0, ">c", "length"))
+    plain = b"".join(asyncio.run(run_of(asked, text, (events[0], events[2])).whole()))
+    run = run_of(asked, text, events)
+    log.keep = keep
+    force_setattr(run, "log", log)
+    assert b"".join(asyncio.run(run.whole())) == plain
+    assert n_kept == [5] and log.events[2] == events[1]
+    again, client = resumed(asked, text, log.events[:3], log.events[3:])
+    assert b"".join(asyncio.run(again.whole())) == plain
+    (request,) = client.requests
+    found = limit_in(request.params.constraint)
+    assert request.emitted == tuple(b"ab") and found and found.thinking.closes_at == 2
 
 
 def test_others_have_turns_while_what_is_known_is_told(text: TextModel) -> None:

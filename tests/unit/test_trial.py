@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvasir.grammar.constraint import choice_grammar, lark_grammar, schema_grammar
 from kvasir.grammar.errors import InvalidGrammar, UnsupportedSchema
+from kvasir.serve import trial
 from kvasir.serve.fairlock import FairLock
-from kvasir.serve.trial import TrialCompiler
+from kvasir.serve.trial import GrammarUnjudged, TrialCompiler
+from kvasir.serve.workers import Pipes, WorkerProcess
 from kvasir.tokenizer.load import load_tokenizer
 from kvasir.weights.source import open_model
 from tests.e2e.toy_model import write_toy_model
@@ -64,6 +71,62 @@ def test_a_keyword_that_the_library_lacks_is_named(tmp_path: Path) -> None:
                 await process.wait()
 
     asyncio.run(run())
+
+
+def test_what_befalls_the_compiler_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still, and is killed twice: the grammar is taken when it is asked for again. One
+    that takes too much CPU time is refused for good."""
+    model = write_toy_model(tmp_path)
+    n_ids = load_tokenizer(open_model(str(model))).vocab_size
+    good = choice_grammar(["good"])
+
+    begun: set[Process] = set()
+
+    def seen(worker: WorkerProcess) -> Callable[..., Awaitable[Pipes]]:
+        pipes = worker.pipes
+
+        async def opened(*arguments: Any) -> Pipes:
+            found, process = await pipes(*arguments), worker._process
+            assert process is not None
+            begun.add(process)
+            if is_killed:
+                os.kill(process.pid, signal.SIGKILL)
+            return found
+
+        return opened
+
+    is_killed = False
+
+    async def run() -> None:
+        nonlocal is_killed
+        compiler = TrialCompiler(model, seconds=0.2, megabytes=256)
+        monkeypatch.setattr(compiler._worker, "pipes", seen(compiler._worker))
+        try:
+            await compiler.check(choice_grammar(["loaded"]), n_ids)
+            os.kill(compiler._worker.pid or 0, signal.SIGSTOP)
+            with pytest.raises(GrammarUnjudged, match="CPU time") as caught:
+                await compiler.check(good, n_ids)
+            assert (caught.value.status, caught.value.retry_after) == (503, 1)
+            await compiler.check(choice_grammar(["new"]), n_ids)
+            is_killed = True
+            with pytest.raises(GrammarUnjudged, match="killed"):
+                await compiler.check(good, n_ids)
+            is_killed = False
+            await compiler.check(good, n_ids)
+            compiler._seconds = 0.005
+            monkeypatch.setattr(trial, "PATIENCE", 1000)
+            slow = choice_grammar([f"{i * i}" * 14 for i in range(9000)])
+            for _ in range(2):
+                with pytest.raises(InvalidGrammar, match=r"more than 0\.005 s"):
+                    await compiler.check(slow, n_ids)
+        finally:
+            compiler.close()
+            for process in begun:
+                await process.wait()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_owners_take_turns() -> None:

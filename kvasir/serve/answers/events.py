@@ -195,6 +195,7 @@ class TgiEvent(TypedDict):
     top_tokens: list[TgiToken]
     generated_text: str | None
     details: TgiEnd | None
+    warnings: NotRequired[list[str]]
 
 
 class KservePiece(TypedDict):

@@ -73,6 +73,7 @@ class EmbeddingsAnswer(TypedDict):
     """The older form."""
 
     embedding: list[float]
+    warnings: NotRequired[list[str]]
 
 
 class ModelDetails(TypedDict):
@@ -118,3 +119,4 @@ class Shown(TypedDict):
     model_info: dict[str, Any]
     capabilities: list[str]
     modified_at: str
+    warnings: NotRequired[list[str]]

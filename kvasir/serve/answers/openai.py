@@ -158,6 +158,7 @@ class ModelList(TypedDict):
 class InputTokens(TypedDict):
     object: Literal["response.input_tokens"]
     input_tokens: int
+    warnings: NotRequired[list[str]]
 
 
 class Rendered(TypedDict):
@@ -165,3 +166,4 @@ class Rendered(TypedDict):
     prompt_token_ids: list[list[int]]
     prompts: list[str]
     max_model_len: int
+    warnings: NotRequired[list[str]]

@@ -77,6 +77,7 @@ class LlamaSlot(TypedDict):
 
 class RenderedPrompt(TypedDict):
     prompt: str
+    warnings: NotRequired[list[str]]
 
 
 class TgiToken(TypedDict):
@@ -139,6 +140,7 @@ class KserveInferred(TypedDict):
     model_version: str
     id: NotRequired[str]
     outputs: list[KserveRows]
+    warnings: NotRequired[list[str]]
 
 
 class KserveLive(TypedDict):

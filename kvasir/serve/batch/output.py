@@ -34,6 +34,8 @@ class _Usage(msgspec.Struct):
     output_tokens: int = 0
     prompt_tokens_details: dict[str, int] = {}
     input_tokens_details: dict[str, int] = {}
+    completion_tokens_details: dict[str, int] = {}
+    output_tokens_details: dict[str, int] = {}
 
 
 class _LineAnswer(msgspec.Struct):
@@ -48,7 +50,7 @@ class OutputFiles:
         self._record = record
         self._contents: dict[str, Content] = {}
         self._sizes: dict[str, int] = {}
-        self._n_input = self._n_cached = self._n_output = 0
+        self._n_input = self._n_cached = self._n_output = self._n_reasoning = 0
 
     async def write(self) -> tuple[list[File], BatchUsage]:
         """The files, which are in place but no entries yet. Raises StorageFull, StateError."""
@@ -98,13 +100,15 @@ class OutputFiles:
         self._n_input += usage.prompt_tokens + usage.input_tokens
         self._n_output += usage.completion_tokens + usage.output_tokens
         self._n_cached += details.get("cached_tokens", 0)
+        details = usage.completion_tokens_details or usage.output_tokens_details
+        self._n_reasoning += details.get("reasoning_tokens", 0)
 
     def _usage(self) -> BatchUsage:
         return BatchUsage(
             input_tokens=self._n_input,
             input_tokens_details={"cached_tokens": self._n_cached},
             output_tokens=self._n_output,
-            output_tokens_details={"reasoning_tokens": 0},
+            output_tokens_details={"reasoning_tokens": self._n_reasoning},
             total_tokens=self._n_input + self._n_output,
         )
 

@@ -104,8 +104,13 @@ class BatchRunner:
                 return True
             owner, record = loaded
             turn = self._turns.setdefault(owner, asyncio.Semaphore(AT_A_TIME))
-            async with turn:
+            if not await self._has_turn(turn, record):
                 await self._go(owner, record)
+                return True
+            try:
+                await self._go(owner, record)
+            finally:
+                turn.release()
         except KvasirError as error:
             logger.error("batch %s waits: %s", batch_id, error.message)
             return False
@@ -115,13 +120,43 @@ class BatchRunner:
             await self._batches.finish(batch_id, "failed", [], None, errors=LineErrors((told,)))
         return True
 
-    async def _go(self, owner: bytes, record: BatchRecord) -> None:
-        batch_id, life = record.batch.id, self._lives[record.batch.id]
+    async def _has_turn(self, turn: asyncio.Semaphore, record: BatchRecord) -> bool:
+        """Once it has, or is over: what there is of it to end waits for no other."""
+        life = self._lives[record.batch.id]
         if record.batch.status == "cancelling":
             life.stopped.set()
+        taken = asyncio.create_task(turn.acquire())
+        stopped = asyncio.create_task(life.stopped.wait())
+        try:
+            while not taken.done() and self._over(record) is None:
+                await asyncio.wait(
+                    (taken, stopped),
+                    timeout=self._left(record),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            return taken.done()
+        finally:
+            for task in (taken, stopped):
+                task.cancel()
+            await asyncio.gather(taken, stopped, return_exceptions=True)
+
+    def _left(self, record: BatchRecord) -> float:
+        """Seconds until it expires."""
+        return max(record.batch.expires_at - self._store.clock(), 0)
+
+    def _over(self, record: BatchRecord) -> Status | None:
+        """How it ends whatever is computed of it."""
+        if self._lives[record.batch.id].stopped.is_set():
+            return "cancelled"
+        return None if self._left(record) else "expired"
+
+    async def _go(self, owner: bytes, record: BatchRecord) -> None:
+        """One that is over before it has begun has no lines."""
+        batch_id, life = record.batch.id, self._lives[record.batch.id]
         if record.batch.status in ("validating", "cancelling") and not record.batch.in_progress_at:
             await self._store.run(lambda db: lines.clear(db, batch_id))
-        if record.batch.status == "validating" and not await self._check(owner, record, life):
+        begins = record.batch.status == "validating" and self._over(record) is None
+        if begins and not await self._check(owner, record, life):
             return
         end = record.end  # of who was killed while finalizing
         if record.batch.status in ("validating", "in_progress"):
@@ -152,12 +187,13 @@ class BatchRunner:
 
     async def _compute(self, record: BatchRecord, life: _OpenBatch) -> Status:
         """How it ends: all lines are answered, or it was stopped before."""
-        left = record.batch.expires_at - self._store.clock()
+        if (over := self._over(record)) is not None:
+            return over
         work = asyncio.create_task(self._answer_lines(record.batch.id))
         stopped = asyncio.create_task(life.stopped.wait())
         try:
             await asyncio.wait(
-                (work, stopped), timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED
+                (work, stopped), timeout=self._left(record), return_when=asyncio.FIRST_COMPLETED
             )
             if work.done():
                 work.result()

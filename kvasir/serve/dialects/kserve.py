@@ -148,7 +148,7 @@ class KserveGrammar(PieceGrammar):
             "shape": [len(choices)],
             "data": [choice.text for choice in choices],
         }
-        return {**self._named(), "outputs": [rows]}
+        return {**self._named(), "outputs": [rows], **_warned(self._resolved)}
 
     def failure(self, error: KvasirError) -> bytes:
         return sse.event(error_of(error))

@@ -19,7 +19,7 @@ from kvasir.serve.protocol import pool
 from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.resolved import Json
 from kvasir.text.vectors import Floats
-from kvasir.validation.warn import bounded, escaped
+from kvasir.validation.warn import bounded, escaped, warned
 
 EMBED, EMBEDDINGS = "ollama.embed", "ollama.embeddings"
 
@@ -79,7 +79,7 @@ class OllamaEmbeddingsGrammar(VectorGrammar):
         return [encode(vector.tolist())]
 
     def _answer(self, items: Parts, tally: Tally) -> Parts:
-        return filled({"embedding": HOLE}, items[1:-1])
+        return filled({"embedding": HOLE, **warned(self._resolved.warnings)}, items[1:-1])
 
 
 _EMBED = Dialect(

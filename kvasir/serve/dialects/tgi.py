@@ -155,6 +155,8 @@ class TgiGrammar(SingleGrammar):
                 "generated_text": self._show.before + self._told.text if ends else None,
                 "details": self._details(self._told, tally) if ends else None,
             }
+            if ends and self._resolved.warnings:
+                said["warnings"] = self._resolved.warnings
             found.append([b"data:" + encode(said) + b"\n\n"])
         return found
 

@@ -28,7 +28,8 @@ class Entry(msgspec.Struct, frozen=True):
     kind: Kind
     owner: bytes
     label: str
-    """What lists are narrowed by: the purpose of a file, the model of an answer."""
+    """What lists are narrowed by: the purpose of a file, the model of an answer; of a
+    repeat, the id of the answer."""
     created: int
     """Unix time, seconds."""
     expires: int | None
@@ -261,9 +262,12 @@ def describe(db: sqlite3.Connection, entry_id: str, metadata: Mapping[str, str])
 
 
 def remove(db: sqlite3.Connection, kind: Kind, entry_id: str, owner: bytes, now: float) -> None:
-    """Raises Gone (404)."""
+    """With what an Idempotency-Key kept of it. Raises Gone (404)."""
     find(db, kind, entry_id, owner, now)
     db.execute("DELETE FROM entries WHERE id = ?", (entry_id,))
+    db.execute(
+        "DELETE FROM entries WHERE owner = ? AND kind = 'repeat' AND label = ?", (owner, entry_id)
+    )
 
 
 def drop(db: sqlite3.Connection, entry_id: str) -> None:

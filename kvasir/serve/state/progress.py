@@ -39,7 +39,7 @@ class SparseProgress:
     @contextmanager
     def keeping(self, log: RunLog, entry_id: str, line: int = 0) -> Iterator[None]:
         """``log`` goes to disk now and then, until its answer does."""
-        self._logs[entry_id, line] = log
+        self._logs[entry_id, line], log.keep = log, self.try_flush
         try:
             yield
         finally:

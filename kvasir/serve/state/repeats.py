@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ MAX_KEY = 255
 KEPT_SECONDS = 24 * 3600
 MAX_ANSWER = 4 * 2**20
 """Bytes; of a larger answer only that it was given is kept."""
+STORED_ID = re.compile(rb'"id":"((?:resp_|chatcmpl-)[0-9a-f]+)"')
+"""The first in an answer, whole or as a stream, is its own."""
 REPLAYED = [(b"idempotent-replayed", b"true")]
 
 
@@ -120,10 +123,11 @@ class Repeats:
             return None
         return msgspec.msgpack.decode(found.value, type=KeptAnswer)
 
-    async def keep(self, name: str, owner: bytes, answer: KeptAnswer) -> None:
-        """As far as there is room: it is on its way, and nothing may stop it."""
+    async def keep(self, name: str, owner: bytes, answer: KeptAnswer, label: str) -> None:
+        """As far as there is room: it is on its way, and nothing may stop it. ``label``: the id of
+        what is stored of it, with which it goes."""
         value, now = msgspec.msgpack.encode(answer), int(self._store.clock())
-        entry = Entry(name, "repeat", owner, "", now, now + KEPT_SECONDS, len(value), value)
+        entry = Entry(name, "repeat", owner, label, now, now + KEPT_SECONDS, len(value), value)
         quota = self._store.quota
 
         def add(db: sqlite3.Connection) -> list[str]:
@@ -190,7 +194,9 @@ class _Recorder:
             return
         whole = bytes(self._body) if self._size <= MAX_ANSWER else None
         answer = KeptAnswer(answering.digest, self._status, self._media, whole)
-        await self._repeats.keep(self._name, self._owner, answer)
+        found = STORED_ID.search(self._body)
+        label = found[1].decode() if found else ""
+        await self._repeats.keep(self._name, self._owner, answer, label)
 
     def drop(self) -> None:
         """What is sent from now on is no answer."""
