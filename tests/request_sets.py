@@ -66,6 +66,15 @@ def next_turns(
     return turns
 
 
+def wanting(requests: Sequence[EngineRequest]) -> list[EngineRequest]:
+    """A third of them with no drafts, another with at most two tokens in a step."""
+    found = []
+    for i, request in enumerate(requests):
+        params = replace(request.params, max_drafts=(-1, 0, 2)[i % 3])
+        found.append(replace(request, params=params))
+    return found
+
+
 def pooling(requests: Sequence[EngineRequest]) -> list[EngineRequest]:
     """Two of three want a vector of their prompt instead; the others generate beside them."""
     kinds: tuple[PoolKind | None, ...] = (None, "mean", "last", None, "mean", "cls", None, "last")

@@ -147,4 +147,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """Resolved settings and why each has its value, for the start-up report."""
     warnings: tuple[str, ...] = ()
     """What was done as asked and may be regretted."""
+    drafter: str = ""
+    """The method by which tokens are drafted; empty: nobody drafts."""
     vectors: VectorFacts = NO_VECTORS

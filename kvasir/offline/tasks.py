@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +17,9 @@ from kvasir.offline.prompts import Prompt
 from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.speculative import speculative_notes
+
+_log = logging.getLogger(__name__)
 
 
 def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:
@@ -43,7 +47,10 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
         names=Names(prompt=prompt.name),
         constraint=constraint,
         encode=partial(has.tokenizer.encode, add_special=False),
+        drafter=has.built.drafter,
     )
+    for note in speculative_notes(params.speculative, has.built.drafter):
+        _log.warning(note)
     return Task(next(has.numbers), prompt, params, choices, priority)
 
 

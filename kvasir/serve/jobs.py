@@ -48,6 +48,7 @@ from kvasir.validation.params import (
     truncate_prompt,
 )
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.speculative import speculative_notes
 from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
@@ -138,6 +139,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
             *asked.warnings,
             *known_variables(asked.variables, server.text.template.all_text)[1],
             *grammar.warnings,
+            *speculative_notes(params.speculative, server.info.drafter),
             *(pool.warnings if pool else ()),
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
@@ -352,6 +354,7 @@ def _resolved(
         names=names,
         constraint=grammar_in(constraint),
         encode=partial(server.text.tokenizer.encode, add_special=False),
+        drafter=server.info.drafter,
     )
     resolved = [first]
     for prompt in prompts[1:]:

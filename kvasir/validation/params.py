@@ -27,6 +27,7 @@ from kvasir.validation.restrict import (
 )
 from kvasir.validation.sampling import Field, SamplingParams, fields_of
 from kvasir.validation.seeds import draw_seed, other_choice
+from kvasir.validation.speculative import check_speculative, max_drafts
 from kvasir.validation.stops import check_stops
 
 MAX_BIASES = 1024
@@ -67,6 +68,7 @@ def check(
     check_words(params)
     _check_truncation(params, max_model_len, names)
     check_samplers(params)
+    check_speculative(params.speculative, names)
     check_stops(params, vocab_size, names)
 
 
@@ -80,11 +82,12 @@ def resolve_params(
     names: Names = OWN,
     constraint: str = "",
     encode: Encode = cannot_spell,
+    drafter: str = "",
 ) -> TokenParams:
     """Checks ``params`` and gives what the engine needs for the first choice. ``constraint`` is
     what its ``structured_outputs`` were compiled to.
 
-    ``encode`` spells ``bad_words``. A missing seed is drawn here; to serve several choices of one
+    ``encode`` spells ``bad_words``, ``drafter`` is the engine's method of speculation. A missing seed is drawn here; to serve several choices of one
     request use ``resolve_choices``.
     """
     check(
@@ -113,6 +116,7 @@ def resolve_params(
         logprob_ids=tuple(dict.fromkeys(params.logprob_token_ids or ())),
         n_prompt_logprobs=-1 if params.prompt_logprobs is None else params.prompt_logprobs,
         constraint=constraint,
+        max_drafts=max_drafts(params.speculative, drafter),
     )
 
 
@@ -126,6 +130,7 @@ def resolve_choices(
     names: Names = OWN,
     constraint: str = "",
     encode: Encode = cannot_spell,
+    drafter: str = "",
 ) -> tuple[TokenParams, ...]:
     """``resolve_params`` for each choice that is computed; only the first has logprobs of the
     prompt."""
@@ -138,6 +143,7 @@ def resolve_choices(
         names=names,
         constraint=constraint,
         encode=encode,
+        drafter=drafter,
     )
     return (first, *(other_choice(first, i) for i in range(1, n_choices(params))))
 

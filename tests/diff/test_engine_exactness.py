@@ -27,7 +27,7 @@ from tests.exactness import (
 )
 from tests.fork_variants import FORK_VARIANTS
 from tests.forms import IS_LONG
-from tests.request_sets import make_requests, make_sharing_requests, next_turns
+from tests.request_sets import make_requests, make_sharing_requests, next_turns, wanting
 from tests.sharing_variants import SHARING_VARIANTS
 
 Damage = Callable[[StepPlan, SlotTables], StepPlan]
@@ -38,7 +38,7 @@ WINDOWED = (
     replace(SIZES, windows=(1, 50)),
     replace(SIZES, windows=(33,), has_full=False),
 )
-REQUESTS = make_requests(40 if IS_LONG else 28, SIZES.vocab_size, seed=1)
+REQUESTS = wanting(make_requests(40 if IS_LONG else 28, SIZES.vocab_size, seed=1))
 SHARING = make_sharing_requests(40 if IS_LONG else 10, SIZES.vocab_size, seed=2, max_tokens=70)
 
 
