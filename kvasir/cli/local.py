@@ -76,7 +76,6 @@ class LocalModel:
             n_prompt=len(prompt),
             eos_ids=self._tokenizer.eos_ids,
             encode=partial(self._tokenizer.encode, add_special=False),
-            drafter=info.drafter,
         )
         self._next_id += 1
         request = EngineRequest(self._next_id, tuple(prompt), resolved, media=media)

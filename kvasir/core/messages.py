@@ -47,6 +47,10 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token", omit_defaul
     prompt in several events, so that who words them reads a few at a time."""
     n_scores: int = 0
     """How many these are."""
+    prediction_hits: int = 0
+    """Tokens that the client predicted, and that were drafted and drawn."""
+    prediction_misses: int = 0
+    """The same of those that were drafted and not drawn."""
     vector: bytes = b""
     """Of a request that pools, with its last event: f32 [hidden size], little-endian."""
 

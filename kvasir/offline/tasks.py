@@ -17,7 +17,7 @@ from kvasir.offline.prompts import Prompt
 from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
 from kvasir.validation.sampling import SamplingParams
-from kvasir.validation.speculative import speculative_notes
+from kvasir.validation.speculative import check_method, speculative_notes
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
     if params.seed is None:
         params = msgspec.structs.replace(params, seed=has.draw_seed())
     check(params, vocab_size=sizes.vocab_size, max_model_len=sizes.max_model_len, n_prompt=0)
+    check_method(params.speculative, has.built.drafter)
     if prompt.media and params.truncate_prompt_tokens is not None:
         raise RequestError("images do not go together with truncate_prompt_tokens: leave one out")
     prompt = replace(prompt, ids=truncate_prompt(prompt.ids, params))
@@ -47,7 +48,6 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
         names=Names(prompt=prompt.name),
         constraint=constraint,
         encode=partial(has.tokenizer.encode, add_special=False),
-        drafter=has.built.drafter,
     )
     for note in speculative_notes(params.speculative, has.built.drafter):
         _log.warning(note)

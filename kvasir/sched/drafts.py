@@ -222,6 +222,9 @@ class Drafts:
                 continue
             n_drawn = len(accepted(self.resolved(row), outputs))
             self._controller.drew(request, draft, n_drawn)
+            n_hits = min(n_drawn, draft.n_predicted)
+            request.prediction_hits += n_hits
+            request.prediction_misses += draft.n_predicted - n_hits
             self._counters.n_drafts += 1
             self._counters.n_drafted += len(row.tokens) - 1
             self._counters.n_accepted += n_drawn

@@ -28,6 +28,7 @@ from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.pool import PoolReading
+from kvasir.serve.predicted import read_predicted
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
@@ -48,7 +49,7 @@ from kvasir.validation.params import (
     truncate_prompt,
 )
 from kvasir.validation.sampling import SamplingParams
-from kvasir.validation.speculative import speculative_notes
+from kvasir.validation.speculative import check_method, speculative_notes
 from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
@@ -123,7 +124,8 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)
     job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
-    job = _with_best(structs.replace(job, media=found.media))
+    predicted = await read_predicted(asked.prediction, server.text, server.info, tokens[0])
+    job = _with_best(structs.replace(job, media=found.media, prediction=predicted.ids))
     limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
     streams = asked.stream and not asked.gathers
     check_answer(job, limit, echoes=asked.echoes, streams=streams, names=names)
@@ -140,6 +142,7 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
             *known_variables(asked.variables, server.text.template.all_text)[1],
             *grammar.warnings,
             *speculative_notes(params.speculative, server.info.drafter),
+            *predicted.warnings,
             *(pool.warnings if pool else ()),
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
@@ -214,6 +217,7 @@ def _check_before_tokenizing(params: SamplingParams, info: Ready, room: int, nam
         n_prompt=0,
         names=names,
     )
+    check_method(params.speculative, info.drafter)
 
 
 async def _reading(asked: Asked, server: Server, prompt: Ids) -> Reading | None:
@@ -354,7 +358,6 @@ def _resolved(
         names=names,
         constraint=grammar_in(constraint),
         encode=partial(server.text.tokenizer.encode, add_special=False),
-        drafter=server.info.drafter,
     )
     resolved = [first]
     for prompt in prompts[1:]:

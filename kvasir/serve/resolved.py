@@ -47,6 +47,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Choices of each prompt that are the answer, those of largest log probability; 0: all."""
     media: tuple[Media, ...] = ()
     """What tokens of the one prompt stand for."""
+    prediction: Ids = ()
+    """As in ``EngineRequest``."""
 
     @property
     def n_choices(self) -> int:

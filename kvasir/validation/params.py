@@ -82,12 +82,11 @@ def resolve_params(
     names: Names = OWN,
     constraint: str = "",
     encode: Encode = cannot_spell,
-    drafter: str = "",
 ) -> TokenParams:
     """Checks ``params`` and gives what the engine needs for the first choice. ``constraint`` is
     what its ``structured_outputs`` were compiled to.
 
-    ``encode`` spells ``bad_words``, ``drafter`` is the engine's method of speculation. A missing seed is drawn here; to serve several choices of one
+    ``encode`` spells ``bad_words``. A missing seed is drawn here; to serve several choices of one
     request use ``resolve_choices``.
     """
     check(
@@ -116,7 +115,7 @@ def resolve_params(
         logprob_ids=tuple(dict.fromkeys(params.logprob_token_ids or ())),
         n_prompt_logprobs=-1 if params.prompt_logprobs is None else params.prompt_logprobs,
         constraint=constraint,
-        max_drafts=max_drafts(params.speculative, drafter),
+        max_drafts=max_drafts(params.speculative),
     )
 
 
@@ -130,7 +129,6 @@ def resolve_choices(
     names: Names = OWN,
     constraint: str = "",
     encode: Encode = cannot_spell,
-    drafter: str = "",
 ) -> tuple[TokenParams, ...]:
     """``resolve_params`` for each choice that is computed; only the first has logprobs of the
     prompt."""
@@ -143,7 +141,6 @@ def resolve_choices(
         names=names,
         constraint=constraint,
         encode=encode,
-        drafter=drafter,
     )
     return (first, *(other_choice(first, i) for i in range(1, n_choices(params))))
 

@@ -41,24 +41,28 @@ def check_speculative(asked: object, names: Names = OWN) -> None:
         )
 
 
-def max_drafts(asked: Speculative, drafter: str) -> int:
-    """``TokenParams.max_drafts`` of what was checked. ``drafter``: the method by which the engine
-    drafts; empty: it does not. Raises RequestError (400) for another one."""
+def max_drafts(asked: Speculative) -> int:
+    """``TokenParams.max_drafts`` of what was checked."""
     if not isinstance(asked, dict):
         return 0 if asked is False else AS_ENGINE
-    method = asked.get(METHOD)
+    most: int = asked.get(MOST, AS_ENGINE)
+    return most
+
+
+def check_method(asked: Speculative, drafter: str) -> None:
+    """``drafter``: the method by which the engine drafts; empty: it does not. Raises RequestError
+    (400) for another one."""
+    method = asked.get(METHOD) if isinstance(asked, dict) else None
     if drafter and method not in (None, drafter):
         raise RequestError(
             f"{NAME}.{METHOD} is {short(method)}, this engine has {drafter}: use that, or leave "
             f"{METHOD} out",
             param=f"{NAME}.{METHOD}",
         )
-    most: int = asked.get(MOST, AS_ENGINE)
-    return most
 
 
 def speculative_notes(asked: Speculative, drafter: str) -> tuple[str, ...]:
     """Warnings for who wants drafts where nobody drafts."""
-    if drafter or not asked or max_drafts(asked, drafter) == 0:
+    if drafter or not asked or max_drafts(asked) == 0:
         return ()
     return (f"{NAME}: this engine drafts nothing; start it with --speculative-config",)

@@ -38,7 +38,7 @@ WINDOWED = (
     replace(SIZES, windows=(1, 50)),
     replace(SIZES, windows=(33,), has_full=False),
 )
-REQUESTS = wanting(make_requests(40 if IS_LONG else 28, SIZES.vocab_size, seed=1))
+REQUESTS = make_requests(40 if IS_LONG else 28, SIZES.vocab_size, seed=1)
 SHARING = make_sharing_requests(40 if IS_LONG else 10, SIZES.vocab_size, seed=2, max_tokens=70)
 
 
@@ -236,6 +236,20 @@ def test_the_checker_refuses_a_damaged_plan(damage: Damage, name: str, expected:
 def test_the_harness_notices_damaged_copies(damage: Damage, expected_of_sharing: Outcome) -> None:
     outcome = run(_Broken(damage), SHARING, SIZES, CACHE_VARIANTS[0])
     assert any(outcome.answers[i] != expected_of_sharing.answers[i] for i in outcome.answers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"{kind}, overlapped, preempted, staggered" for kind in ("tree drafts", "lookups")]
+    + ["replayed, tree drafts"],
+)
+def test_no_answer_depends_on_what_its_request_says_of_drafts(name: str, expected: Outcome) -> None:
+    """Some want none, some few, and some predict what they will be told, rightly in part."""
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    asked = wanting(REQUESTS, {i: x.tokens for i, x in expected.answers.items()})
+    outcome = run(FakeExecutor, asked, SIZES, variant, expected.answers)
+    assert outcome.answers == expected.answers
+    assert outcome.stats.n_accepted > 30
 
 
 def test_right_drafts_save_steps(expected: Outcome) -> None:

@@ -169,6 +169,34 @@ def test_costs_are_learnt_as_if_nobody_drafted() -> None:
     assert set(costs.seen[-20:]) == {(4, 0.012), (1, 0.01)}, "the prompt, and one token"
 
 
+def test_drafts_that_were_predicted_are_counted() -> None:
+    """Those that were drawn, and those that were not."""
+    made, executor = Scheduler(CONFIG, Lookup(2, 8)), FakeExecutor(CONFIG.sizes)
+
+    def answer(i: int, expected: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
+        params = TokenParams(seed=3, max_tokens=N_OUTPUTS)
+        made.add(EngineRequest(i, (5, 6, 7, 8), params, prediction=expected))
+        tokens: tuple[int, ...] = ()
+        n_hits = n_misses = 0
+        while (plan := made.plan()) is not None:
+            for event in made.commit(plan, replace(executor.run(plan), seconds=0.01)):
+                tokens += event.tokens
+                n_hits += event.prediction_hits
+                n_misses += event.prediction_misses
+        return tokens, n_hits, n_misses
+
+    told, *counts = answer(0, ())
+    assert counts == [0, 0]
+    again, n_hits, n_misses = answer(1, told)
+    assert again == told and n_hits > N_OUTPUTS // 2 and not n_misses
+    wrong = tuple([(x + (j % 7 == 6)) % 97 for j, x in enumerate(told)])
+    again, n_hits, n_misses = answer(2, wrong)
+    assert again == told and n_hits > 5 and n_misses > 1
+    stats = made.stats()
+    assert stats.n_drafted > stats.n_accepted > 20
+    executor.close()
+
+
 def test_nothing_is_known_of_who_has_ended() -> None:
     made, _ = asked_again(lambda n: 0.01)
     drafts = made._drafts

@@ -15,7 +15,7 @@ from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.validation.params import check, check_prompt, resolve_choices, resolve_params
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.seeds import choice_seed, seeds_from
-from kvasir.validation.speculative import max_drafts, speculative_notes
+from kvasir.validation.speculative import check_method, speculative_notes
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 
@@ -88,7 +88,6 @@ def resolved(params: SamplingParams, eos_ids: tuple[int, ...] = (2,)) -> TokenPa
         n_prompt=PROMPT,
         eos_ids=eos_ids,
         encode=lambda text: [ord(char) % VOCAB for char in text],
-        drafter="suffix",
     )
 
 
@@ -154,9 +153,10 @@ def test_another_method_is_refused_with_the_one_there_is() -> None:
     """Where there is none it is a warning."""
     asked = {"method": "ngram"}
     with pytest.raises(RequestError, match="method is 'ngram', this engine has suffix: use") as no:
-        max_drafts(asked, "suffix")
+        check_method(asked, "suffix")
     assert no.value.param == "speculative.method"
-    assert max_drafts({**asked, "num_speculative_tokens": 3}, "") == 3
+    check_method(asked, "")
+    check_method(asked, "ngram")
     (note,) = speculative_notes(asked, "")
     assert "this engine drafts nothing" in note
     assert not speculative_notes(False, "") and not speculative_notes(asked, "ngram")
