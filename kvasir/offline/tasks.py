@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +18,6 @@ from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.speculative import check_method, speculative_notes
-
-_log = logging.getLogger(__name__)
 
 
 def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:
@@ -49,9 +47,14 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
         constraint=constraint,
         encode=partial(has.tokenizer.encode, add_special=False),
     )
-    for note in speculative_notes(params.speculative, has.built.drafter):
-        _log.warning(note)
     return Task(next(has.numbers), prompt, params, choices, priority)
+
+
+def notes_on(has: Opened, params: Sequence[SamplingParams]) -> list[str]:
+    """Each once."""
+    drafter = has.built.drafter
+    notes = [note for one in params for note in speculative_notes(one.speculative, drafter)]
+    return list(dict.fromkeys(notes))
 
 
 def check_writes(has: Opened) -> None:
