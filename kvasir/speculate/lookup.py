@@ -21,6 +21,9 @@ MAX_KEY = 3
 """Tokens by which places are found; more are compared."""
 
 
+MAX_PREDICTED = 4_000_000
+"""Tokens of predictions that are indexed at a time, of all requests: these are in no KV block, which
+would bound them. Those of others wait."""
 NOTHING = Precedent(0, ())
 
 
@@ -80,6 +83,9 @@ class Lookup(Proposer):
             return NOTHING
         text = self._predictions.get(known.id)
         if text is None:
+            held = sum(len(one.tokens) for one in self._predictions.values())
+            if held + len(tokens) > MAX_PREDICTED:
+                return NOTHING
             text = self._predictions[known.id] = Text(tokens, self._n_key)
         self._n_readable -= text.read(len(tokens), self._n_readable)
         if not text.has_read(len(tokens)):

@@ -109,6 +109,16 @@ def test_a_long_prediction_is_read_in_several_steps() -> None:
     assert lookup.propose([asked], 2) == [Draft((9, 10), evidence=4, n_predicted=2)]
 
 
+def test_what_is_predicted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvasir.speculate.lookup.MAX_PREDICTED", 7)
+    lookup = Lookup(2, 5)
+    one, other = (Asked([1, 9, 10], id=i, prediction=[8, 9, 10, 11]) for i in range(2))
+    found = Draft((11,), evidence=2, n_predicted=1)
+    assert lookup.propose([one, other], 3) == [found, Draft()]
+    lookup.ended(one)
+    assert lookup.propose([other], 3) == [found]
+
+
 def test_a_long_prompt_is_read_in_several_steps() -> None:
     tokens = [i % 3000 for i in range(MAX_READ + 2000)]
     lookup = Lookup(3, 8)
