@@ -72,6 +72,8 @@ EDGES: dict[str, tuple[Any, ...]] = {
     "continue_final_message": (True,),
     "add_generation_prompt": (False,),
     "early_stopping": (True,),
+    "speculative": (False, True, {}, {"method": "ngram", "num_speculative_tokens": 0}),
+    "prediction": ({"type": "content", "content": "a b"}, {"type": "content", "content": ""}),
     "metadata": ({}, {"a": "b" * 512}),
     "request_id": ("a", "a" * 128),
     "seed": (0, -(1 << 63), (1 << 63), (1 << 64) - 1),

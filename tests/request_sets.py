@@ -66,6 +66,20 @@ def next_turns(
     return turns
 
 
+def wanting(
+    requests: Sequence[EngineRequest], outputs: Mapping[int, tuple[int, ...]]
+) -> list[EngineRequest]:
+    """A third of them with no drafts, another with at most two tokens in a step; one of two
+    predicts its output but for some tokens."""
+    found = []
+    for i, request in enumerate(requests):
+        params = replace(request.params, max_drafts=(-1, 0, 2)[i % 3])
+        told = outputs[request.id] if i % 2 else ()
+        prediction = tuple(token if j % 9 != 8 else 0 for j, token in enumerate(told))
+        found.append(replace(request, params=params, prediction=prediction))
+    return found
+
+
 def pooling(requests: Sequence[EngineRequest]) -> list[EngineRequest]:
     """Two of three want a vector of their prompt instead; the others generate beside them."""
     kinds: tuple[PoolKind | None, ...] = (None, "mean", "last", None, "mean", "cls", None, "last")

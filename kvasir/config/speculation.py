@@ -13,7 +13,8 @@ from kvasir.core.errors import ConfigError, printable
 from kvasir.core.plan import MAX_DRAFTS
 
 DRAFT_MODEL = "draft_model"
-METHODS = ("ngram", "suffix", DRAFT_MODEL)
+LOOKUPS = ("ngram", "suffix")
+METHODS = (*LOOKUPS, DRAFT_MODEL)
 MAX_TOKENS = 63
 """Drafted tokens of a row."""
 MAX_MATCH = 64

@@ -47,6 +47,10 @@ class TokenEvent(msgspec.Struct, frozen=True, gc=False, tag="token", omit_defaul
     prompt in several events, so that who words them reads a few at a time."""
     n_scores: int = 0
     """How many these are."""
+    prediction_hits: int = 0
+    """Tokens that the client predicted, and that were drafted and drawn."""
+    prediction_misses: int = 0
+    """The same of those that were drafted and not drawn."""
     vector: bytes = b""
     """Of a request that pools, with its last event: f32 [hidden size], little-endian."""
 
@@ -147,4 +151,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """Resolved settings and why each has its value, for the start-up report."""
     warnings: tuple[str, ...] = ()
     """What was done as asked and may be regretted."""
+    drafter: str = ""
+    """The method by which tokens are drafted; empty: nobody drafts."""
     vectors: VectorFacts = NO_VECTORS

@@ -104,6 +104,9 @@ class TokenParams(DrawParams, frozen=True, kw_only=True, omit_defaults=True):
     """As ``n_logprobs``, for the prompt's tokens."""
     constraint: str = ""
     """What outputs must keep to, in words of the engine's ``Masks``; empty: nothing."""
+    max_drafts: int = -1
+    """Tokens that are drafted in a step, at most; 0: none, -1: as many as the engine likes. They
+    change no output."""
 
     @property
     def has_penalties(self) -> bool:

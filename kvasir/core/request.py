@@ -92,6 +92,8 @@ class EngineRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     there is none."""
     media: tuple[Media, ...] = ()
     """What tokens of the prompt stand for, in their order; they do not overlap."""
+    prediction: tuple[int, ...] = ()
+    """What much of the output is expected to be: drafts may come of it. It changes no output."""
     is_resumed: bool = False
     """Another engine had taken it: it is not counted again, and ends at a deadline, but not because
     it may miss one."""

@@ -43,6 +43,12 @@ class BuiltEngine(msgspec.Struct, frozen=True):
     grammars: GrammarMasks
     """Its masks, unless it was given others."""
 
+    @property
+    def drafter(self) -> str:
+        """The method by which tokens are drafted; empty: nobody drafts."""
+        asked = self.config.speculation
+        return "" if asked is None else asked.method
+
     def ready(self) -> Ready:
         """What the API process needs to know."""
         sizes = self.config.sizes
@@ -57,6 +63,7 @@ class BuiltEngine(msgspec.Struct, frozen=True):
             max_num_seqs=sizes.max_num_seqs,
             reasons=self.config.reasons,
             warnings=self.config.warnings,
+            drafter=self.drafter,
             vectors=self.config.model.vectors,
         )
 

@@ -21,7 +21,7 @@ from kvasir.offline.outputs import BeamSearchOutput, RequestOutput, beams_of
 from kvasir.offline.params import Params, one_each
 from kvasir.offline.prompts import Prompt, Talk, read_conversations, read_prompts
 from kvasir.offline.session import Session
-from kvasir.offline.tasks import check_writes, new_task
+from kvasir.offline.tasks import check_writes, new_task, notes_on
 from kvasir.offline.turns import QueuedCall, Turns
 from kvasir.offline.vectors import VectorCalls
 from kvasir.text.beam import BeamSearchParams, Search
@@ -200,6 +200,8 @@ class LLM(VectorCalls):
         def work(turn: QueuedCall[list[RequestOutput]]) -> list[RequestOutput]:
             has = self._has()
             tasks = list(map(partial(new_task, has), prompts, params, priorities))
+            for note in notes_on(has, params):
+                _log.warning(note)
             batch = Batch(has.built.engine, has.tokenizer, tasks, has.ids)
             return batch.run(shows_progress, turn.check)
 

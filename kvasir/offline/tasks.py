@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from kvasir.offline.prompts import Prompt
 from kvasir.validation.names import Names
 from kvasir.validation.params import check, resolve_choices, truncate_prompt
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.speculative import check_method, speculative_notes
 
 
 def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int = 0) -> Task:
@@ -25,6 +27,7 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
     if params.seed is None:
         params = msgspec.structs.replace(params, seed=has.draw_seed())
     check(params, vocab_size=sizes.vocab_size, max_model_len=sizes.max_model_len, n_prompt=0)
+    check_method(params.speculative, has.built.drafter)
     if prompt.media and params.truncate_prompt_tokens is not None:
         raise RequestError("images do not go together with truncate_prompt_tokens: leave one out")
     prompt = replace(prompt, ids=truncate_prompt(prompt.ids, params))
@@ -45,6 +48,13 @@ def new_task(has: Opened, prompt: Prompt, params: SamplingParams, priority: int 
         encode=partial(has.tokenizer.encode, add_special=False),
     )
     return Task(next(has.numbers), prompt, params, choices, priority)
+
+
+def notes_on(has: Opened, params: Sequence[SamplingParams]) -> list[str]:
+    """Each once."""
+    drafter = has.built.drafter
+    notes = [note for one in params for note in speculative_notes(one.speculative, drafter)]
+    return list(dict.fromkeys(notes))
 
 
 def check_writes(has: Opened) -> None:

@@ -118,6 +118,8 @@ def _event(
     is_stopped = request.finish == "stop" and tokens[-1:] and tokens[-1] in request.params.stop_ids
     draws_nothing = request.max_outputs == 0 or request.pooling is not None
     is_only_read = request.finish is not None and draws_nothing
+    n_hits, n_misses = min(request.prediction_hits, len(tokens)), request.prediction_misses
+    request.prediction_hits = request.prediction_misses = 0
     return TokenEvent(
         request.id,
         tokens=tokens,
@@ -129,6 +131,8 @@ def _event(
         error_code=None if error is None else error.code,
         logits_hashes=tuple([output.logits_hash for output in drawn]) if has_hashes else (),
         n_cached=request.n_cached if is_first or is_only_read else 0,
+        prediction_hits=n_hits,
+        prediction_misses=n_misses,
         vector=vector,
     )
 

@@ -66,8 +66,8 @@ class Drafts:
         without waiting."""
         if self._proposer is None:
             return {}
-        able = [x for x in ready if x.max_outputs - x.n_drawn >= MIN_OUTPUTS and not x.is_behind]
-        drafts = self._proposer.propose(able, self._max_tokens) if able else ()
+        able = [x for x in ready if _may_draft(x)]
+        drafts = self._proposed(self._proposer, able) if able else ()
         seconds = self._costs.costs.entry * sum([x.n_known for x in ready])
         if any([draft.evidence for draft in drafts]):
             n_others = len(ready) - len(able)
@@ -76,6 +76,16 @@ class Drafts:
             drafts = self._asking(able, drafts, len(ready), seconds)
         found = zip(able, drafts, strict=True)
         return {x: draft for x, draft in found if draft.tokens or draft.n_asked}
+
+    def _proposed(self, proposer: Proposer, able: Sequence[Request]) -> Sequence[Draft]:
+        """For each no more than it wants."""
+        drafts = proposer.propose(able, self._max_tokens)
+        if all([x.params.max_drafts < 0 for x in able]):
+            return drafts
+        return [
+            draft if x.params.max_drafts < 0 else draft.head(x.params.max_drafts)
+            for x, draft in zip(able, drafts, strict=True)
+        ]
 
     def fitting(self, request: Request, draft: Draft, n_spare: int) -> Draft:
         """The part of ``draft`` within ``n_spare`` tokens, context and free blocks."""
@@ -96,7 +106,9 @@ class Drafts:
             return 0
         n_left = request.max_outputs - request.n_drawn - 2
         room = self._max_model_len - request.n_known - len(draft.tokens)
-        return max(0, min(draft.n_asked, MAX_DRAFTS, room, n_left))
+        wanted = request.params.max_drafts
+        most = MAX_DRAFTS if wanted < 0 else min(wanted, MAX_DRAFTS)
+        return max(0, min(draft.n_asked, most, room, n_left))
 
     def _asking(
         self, able: Sequence[Request], drafts: Sequence[Draft], n_ready: int, seconds: float
@@ -210,9 +222,18 @@ class Drafts:
                 continue
             n_drawn = len(accepted(self.resolved(row), outputs))
             self._controller.drew(request, draft, n_drawn)
+            n_hits = min(n_drawn, draft.n_predicted)
+            request.prediction_hits += n_hits
+            request.prediction_misses += draft.n_predicted - n_hits
             self._counters.n_drafts += 1
             self._counters.n_drafted += len(row.tokens) - 1
             self._counters.n_accepted += n_drawn
+
+
+def _may_draft(request: Request) -> bool:
+    """Whether drafts can save it a step, and it wants them."""
+    is_long = request.max_outputs - request.n_drawn >= MIN_OUTPUTS
+    return is_long and request.params.max_drafts != 0 and not request.is_behind
 
 
 def draft_passes(plan: StepPlan) -> list[int]:

@@ -66,6 +66,12 @@ class Request(Holder):
     """Scores that the client was told."""
     n_cached: int = 0
     """Prompt tokens that the cache gave when it first ran."""
+    prediction: tuple[int, ...] = ()
+    """As in ``EngineRequest``."""
+    prediction_hits: int = 0
+    """Drafted tokens of it that were drawn, and the client was not told of."""
+    prediction_misses: int = 0
+    """The same of those that were not drawn."""
     slot: int = -1
     """-1 while it waits."""
     is_drafting: bool = False
@@ -309,6 +315,7 @@ def new_request(
         pooling=request.pooling,
         second=request.second,
         media=request.media,
+        prediction=request.prediction,
         is_counting=request.params.needs_outputs,
         n_drawn=n_emitted,
         n_scored=n_prompt if n_emitted else request.n_scored,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kvasir.core.errors import KvasirError
-from kvasir.serve.answers.openai import TokenUsage
+from kvasir.serve.answers.openai import CompletionDetails, TokenUsage
 from kvasir.serve.asked import Asked, LoadWish
 from kvasir.serve.parts import Parts
 from kvasir.serve.resolved import Envelope, Job, Json, Resolved
@@ -81,6 +81,10 @@ class Tally:
     """Prompt tokens that were not computed."""
     n_reasoning: int = 0
     """Output tokens inside of reasoning."""
+    prediction_hits: int = 0
+    """Tokens of the prediction that were drafted and drawn."""
+    prediction_misses: int = 0
+    """The same of those that were not drawn."""
     first: float = 0.0
     """When the first token came; 0 before."""
     report: Callable[[], Json] = dict
@@ -101,6 +105,8 @@ class Tally:
             self.first = time.monotonic()
         self.n_output += n_tokens
         self.n_reasoning += delta.n_reasoning
+        self.prediction_hits += delta.prediction_hits
+        self.prediction_misses += delta.prediction_misses
         if delta.n_cached and self.job.is_first(delta.index):
             self.n_cached += delta.n_cached
 
@@ -197,6 +203,12 @@ def usage(tally: Tally) -> TokenUsage:
         "completion_tokens": tally.n_output,
         "prompt_tokens_details": {"cached_tokens": tally.n_cached},
     }
+    details: CompletionDetails = {}
     if tally.tells_reasoning:
-        found["completion_tokens_details"] = {"reasoning_tokens": tally.n_reasoning}
+        details["reasoning_tokens"] = tally.n_reasoning
+    if tally.job.prediction:
+        details["accepted_prediction_tokens"] = tally.prediction_hits
+        details["rejected_prediction_tokens"] = tally.prediction_misses
+    if details:
+        found["completion_tokens_details"] = details
     return found

@@ -106,6 +106,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolWish | None = None
     tells_pieces: bool = False
     """Whether the dialect tells reasoning and calls from content; else all is one text."""
+    prediction: str = ""
+    """What much of the answer is expected to be."""
     variables: Json = msgspec.field(default_factory=dict)
     """Of the chat template."""
     thinking: ThinkingWish | None = None

@@ -202,6 +202,7 @@ def singles(event: TokenEvent) -> Iterator[TokenEvent]:
         )
         if i > 0:
             one = structs.replace(one, prompt_logprobs=(), scores=b"", n_scores=0, n_cached=0)
+            one = structs.replace(one, prediction_hits=0, prediction_misses=0)
         if i < n - 1:
             one = structs.replace(one, finish=None, stop_id=None)
         yield one

@@ -145,6 +145,7 @@ class Generation:
                 self.job.n_scored,
                 self.job.seconds,
                 self.job.media,
+                self.job.prediction,
             ),
         )
 

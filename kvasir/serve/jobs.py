@@ -28,6 +28,7 @@ from kvasir.serve.fetch import ImageFetcher
 from kvasir.serve.images import ImageReader
 from kvasir.serve.keys.caller import ANYONE, Caller
 from kvasir.serve.pool import PoolReading
+from kvasir.serve.predicted import read_predicted
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
@@ -48,6 +49,7 @@ from kvasir.validation.params import (
     truncate_prompt,
 )
 from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.speculative import check_method, speculative_notes
 from kvasir.validation.standing import after
 
 DrawSeed = Callable[[], int]
@@ -122,11 +124,10 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         job = structs.replace(job, reading=keyed(reading, prompts, tokens))
     begin = _start_in(prompts, asked.scores_from)
     job = structs.replace(job, early_stopping=asked.early_stopping, scores_from=begin)
-    job = _in_turns(_with_best(structs.replace(job, media=found.media)), server.info)
-    limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
-    is_stored = asked.keep is not None and asked.keep.is_stored
-    streams = asked.stream and not asked.gathers and not is_stored
-    check_answer(job, limit, echoes=asked.echoes, streams=streams, names=names)
+    predicted = await read_predicted(asked.prediction, server.text, server.info, tokens[0])
+    job = structs.replace(job, media=found.media, prediction=predicted.ids)
+    job = _in_turns(_with_best(job), server.info)
+    _check_size(asked, job, server)
     return Resolved(
         dialect=asked.dialect,
         model=model,
@@ -136,14 +137,31 @@ async def resolve_request(asked: Asked, server: Server, model: str, arrived: flo
         stream_interval=asked.stream_interval,
         echoes=await read_echoes(asked, prompts, server.text.tokenizer),
         warnings=(
-            *asked.warnings,
-            *known_variables(asked.variables, server.text.template.all_text)[1],
+            *_warnings(asked, server),
             *grammar.warnings,
+            *predicted.warnings,
             *(pool.warnings if pool else ()),
         ),
         show=asked.show if pool is None else {**asked.show, **pool.show},
         images=found.images,
     )
+
+
+def _warnings(asked: Asked, server: Server) -> list[str]:
+    """Of fields."""
+    return [
+        *asked.warnings,
+        *known_variables(asked.variables, server.text.template.all_text)[1],
+        *speculative_notes(asked.params.speculative, server.info.drafter),
+    ]
+
+
+def _check_size(asked: Asked, job: Job, server: Server) -> None:
+    """Of an answer that is held as a whole. Raises RequestError (400)."""
+    limit = answer_limit(server.max_answer_logprobs, server.info.max_model_len)
+    is_stored = asked.keep is not None and asked.keep.is_stored
+    streams = asked.stream and not asked.gathers and not is_stored
+    check_answer(job, limit, echoes=asked.echoes, streams=streams, names=asked.names)
 
 
 def _in_turns(job: Job, info: Ready) -> Job:
@@ -221,6 +239,7 @@ def _check_before_tokenizing(params: SamplingParams, info: Ready, room: int, nam
         n_prompt=0,
         names=names,
     )
+    check_method(params.speculative, info.drafter)
 
 
 async def _reading(asked: Asked, server: Server, prompt: Ids) -> Reading | None:

@@ -27,6 +27,7 @@ class Common:
     """Of each prompt, or none."""
     media: tuple[Media, ...] = ()
     """Of the one prompt."""
+    prediction: Ids = ()
 
 
 COMMON = Common()
@@ -51,6 +52,7 @@ def numbered(prompts: Sequence[Prompt], n: int, standing: Standing, common: Comm
             n_scored=common.n_scored,
             media=common.media,
             second=second,
+            prediction=common.prediction,
         )
 
     seconds = common.seconds or (0,) * len(prompts)

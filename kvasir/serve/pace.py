@@ -45,4 +45,6 @@ def _joined(before: Delta, delta: Delta) -> Delta:
         pieces=before.pieces + delta.pieces,
         is_content=before.is_content + delta.is_content,
         n_reasoning=before.n_reasoning + delta.n_reasoning,
+        prediction_hits=before.prediction_hits + delta.prediction_hits,
+        prediction_misses=before.prediction_misses + delta.prediction_misses,
     )

@@ -49,6 +49,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """What tokens of the one prompt stand for."""
     n_told_at_once: int = 0
     """Choices of a kept answer that are told in turns, others when these have ended; 0: all."""
+    prediction: Ids = ()
+    """As in ``EngineRequest``."""
 
     @property
     def n_choices(self) -> int:

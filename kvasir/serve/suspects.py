@@ -110,6 +110,6 @@ def fingerprint(request: EngineRequest) -> bytes:
     is another for each choice."""
     params = structs.replace(request.params, seed=0)
     images = [media.digest for media in request.media]
-    prompt = request.prompt, images
+    prompt = request.prompt, images, request.prediction
     value = (request.standing.tenant, request.context, params, prompt, request.pooling)
     return blake2b(_encoder.encode(value), digest_size=16).digest()

@@ -22,6 +22,8 @@ class Draft:
     """Tokens that the executor is to draft behind these, of a chain."""
     evidence: int = 0
     """How sure it is, in the proposer's own measure; 0: it does not say, and is taken as it is."""
+    n_predicted: int = 0
+    """Of a chain, how many of the first tokens the request's prediction has there, too."""
 
     def __post_init__(self) -> None:
         if not self.parents:
@@ -35,7 +37,8 @@ class Draft:
 
     def head(self, n: int) -> Draft:
         """The first ``n`` tokens: a valid draft again."""
-        return Draft(self.tokens[:n], self.parents[:n], self.n_asked, self.evidence)
+        n_predicted = min(n, self.n_predicted)
+        return Draft(self.tokens[:n], self.parents[:n], self.n_asked, self.evidence, n_predicted)
 
 
 class Known(Protocol):
@@ -51,6 +54,11 @@ class Known(Protocol):
 
     @property
     def n_prompt(self) -> int: ...
+
+    @property
+    def prediction(self) -> Sequence[int]:
+        """What its client expects much of the output to be."""
+        ...
 
     @property
     def context(self) -> Context:

@@ -2,12 +2,13 @@
 
 ``ngram`` looks in the request's own prompt and output (Saxena: Prompt lookup decoding, 2023);
 ``suffix`` takes longer matches and looks in earlier answers, too (SuffixDecoding, arXiv
-2411.04975).
+2411.04975). Both look in what the client predicted of the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from kvasir.speculate.base import Draft, Known, Proposer
 from kvasir.speculate.store import AnswerStore, Precedent
@@ -20,6 +21,12 @@ MAX_KEY = 3
 """Tokens by which places are found; more are compared."""
 
 
+MAX_PREDICTED = 4_000_000
+"""Tokens of predictions that are indexed at a time, of all requests: these are in no KV block,
+which would bound them. Those of others wait."""
+NOTHING = Precedent(0, ())
+
+
 class Lookup(Proposer):
     def __init__(self, min_match: int, max_match: int, n_stored: int = 0) -> None:
         """Matches of ``min_match`` to ``max_match`` tokens. ``n_stored``: tokens of earlier answers
@@ -27,6 +34,7 @@ class Lookup(Proposer):
         self._min_match, self._max_match = min_match, max_match
         self._n_key = min(min_match, MAX_KEY)
         self._texts: dict[int, Text] = {}
+        self._predictions: dict[int, Text] = {}
         self._n_readable = 0  # in this step
         self._store = AnswerStore(n_stored, self._n_key) if n_stored else None
 
@@ -36,6 +44,7 @@ class Lookup(Proposer):
 
     def ended(self, known: Known) -> None:
         self._texts.pop(known.id, None)
+        self._predictions.pop(known.id, None)
         if self._store is not None:
             self._store.add(known.context, known.tokens, known.n_prompt, MAX_READ)
 
@@ -43,7 +52,8 @@ class Lookup(Proposer):
     def n_tokens(self) -> int:
         """Of the texts that are held: those of running requests, and what is stored."""
         stored = 0 if self._store is None else self._store.n_tokens
-        return stored + sum(len(text.tokens) for text in self._texts.values())
+        texts = *self._texts.values(), *self._predictions.values()
+        return stored + sum(len(text.tokens) for text in texts)
 
     def _draft(self, known: Known, k: int) -> Draft:
         tokens = known.tokens
@@ -55,10 +65,37 @@ class Lookup(Proposer):
         if not text.has_read(len(tokens)):
             return Draft()
         match = text.match(tokens, self._max_match)
-        found = Precedent(match.length, ())
-        if self._store is not None and match.length < self._max_match:
+        predicted = self._predicted(known, k)
+        found = max(Precedent(match.length, ()), predicted, key=lambda one: one.length)
+        if self._store is not None and found.length < self._max_match:
             stored = self._store.find(known.context, tokens, self._max_match, k)
             found = max(found, stored, key=lambda one: one.length)
         if found.length < self._min_match:
             return Draft()
-        return Draft(found.tokens or tuple(text.following(match, k)), evidence=found.length)
+        drafted = found.tokens or tuple(text.following(match, k))
+        n_predicted = n_alike(drafted, predicted.tokens)
+        return Draft(drafted, evidence=found.length, n_predicted=n_predicted)
+
+    def _predicted(self, known: Known, k: int) -> Precedent:
+        """What follows in the prediction of the answer, once all of it is read."""
+        tokens = known.prediction
+        if not tokens:
+            return NOTHING
+        text = self._predictions.get(known.id)
+        if text is None:
+            held = sum(len(one.tokens) for one in self._predictions.values())
+            if held + len(tokens) > MAX_PREDICTED:
+                return NOTHING
+            text = self._predictions[known.id] = Text(tokens, self._n_key)
+        self._n_readable -= text.read(len(tokens), self._n_readable)
+        if not text.has_read(len(tokens)):
+            return NOTHING
+        match = text.match(known.tokens, self._max_match)
+        if match.length < self._min_match:
+            return NOTHING
+        return Precedent(match.length, tuple(tokens[match.end : match.end + k]))
+
+
+def n_alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

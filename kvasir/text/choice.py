@@ -49,6 +49,10 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     """Of an answer that is read: for each token whether it is of the content before any call."""
     n_reasoning: int = 0
     """Tokens inside of reasoning."""
+    prediction_hits: int = 0
+    """As in ``TokenEvent``."""
+    prediction_misses: int = 0
+    """As there."""
 
     @property
     def n_tokens(self) -> int:
@@ -98,7 +102,8 @@ class Choice:
         """Raises ChoiceFailed for an event that carries an error."""
         if event.finish in ("error", "cancelled"):
             raise failure_of(event)
-        if len(event.tokens) == 1 and event.finish is None and not self._needs_look:
+        is_plain = event.finish is None and not event.prediction_misses + event.prediction_hits
+        if len(event.tokens) == 1 and is_plain and not self._needs_look:
             self.n_tokens += 1
             said = self._decoder.push(event.tokens[0]), event.tokens, event.n_cached
             return Delta(self._index, *said, event.logprobs, event.prompt_logprobs, event.scores)
@@ -153,6 +158,8 @@ class Choice:
             vector=event.vector,
             finish=finish,
             stop_reason=reason,
+            prediction_hits=min(count, event.prediction_hits),
+            prediction_misses=event.prediction_misses,
         )
         return found if self._reader is None else self._reader.read(found)
 

@@ -27,6 +27,7 @@ from kvasir.validation.restrict import (
 )
 from kvasir.validation.sampling import Field, SamplingParams, fields_of
 from kvasir.validation.seeds import draw_seed, other_choice
+from kvasir.validation.speculative import check_speculative, max_drafts
 from kvasir.validation.stops import check_stops
 
 MAX_BIASES = 1024
@@ -67,6 +68,7 @@ def check(
     check_words(params)
     _check_truncation(params, max_model_len, names)
     check_samplers(params)
+    check_speculative(params.speculative, names)
     check_stops(params, vocab_size, names)
 
 
@@ -113,6 +115,7 @@ def resolve_params(
         logprob_ids=tuple(dict.fromkeys(params.logprob_token_ids or ())),
         n_prompt_logprobs=-1 if params.prompt_logprobs is None else params.prompt_logprobs,
         constraint=constraint,
+        max_drafts=max_drafts(params.speculative),
     )
 
 

@@ -65,6 +65,9 @@ class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_field
     detokenize: bool = True
     skip_special_tokens: bool = True
     structured_outputs: StructuredOutputs | None = None
+    speculative: bool | dict[str, Any] | None = None
+    """False: no tokens are drafted for it. ``{"method": …, "num_speculative_tokens": n}``: of the
+    engine's method, at most n in a step. None: as the engine does."""
     spaces_between_special_tokens: bool = True
     """Either is what happens: no tokenizer here writes spaces that no token has."""
     truncate_prompt_tokens: Annotated[int | None, Bounds(1)] = None

@@ -27,7 +27,7 @@ from tests.exactness import (
 )
 from tests.fork_variants import FORK_VARIANTS
 from tests.forms import IS_LONG
-from tests.request_sets import make_requests, make_sharing_requests, next_turns
+from tests.request_sets import make_requests, make_sharing_requests, next_turns, wanting
 from tests.sharing_variants import SHARING_VARIANTS
 
 Damage = Callable[[StepPlan, SlotTables], StepPlan]
@@ -236,6 +236,20 @@ def test_the_checker_refuses_a_damaged_plan(damage: Damage, name: str, expected:
 def test_the_harness_notices_damaged_copies(damage: Damage, expected_of_sharing: Outcome) -> None:
     outcome = run(_Broken(damage), SHARING, SIZES, CACHE_VARIANTS[0])
     assert any(outcome.answers[i] != expected_of_sharing.answers[i] for i in outcome.answers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"{kind}, overlapped, preempted, staggered" for kind in ("tree drafts", "lookups")]
+    + ["replayed, tree drafts"],
+)
+def test_no_answer_depends_on_what_its_request_says_of_drafts(name: str, expected: Outcome) -> None:
+    """Some want none, some few, and some predict what they will be told, rightly in part."""
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    asked = wanting(REQUESTS, {i: x.tokens for i, x in expected.answers.items()})
+    outcome = run(FakeExecutor, asked, SIZES, variant, expected.answers)
+    assert outcome.answers == expected.answers
+    assert outcome.stats.n_accepted > 30
 
 
 def test_right_drafts_save_steps(expected: Outcome) -> None:

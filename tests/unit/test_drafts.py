@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from kvasir.core.request import EngineRequest, Standing
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
 from kvasir.speculate.base import Draft, Known, Proposer
+from kvasir.speculate.executor import ExecutorProposer
 from kvasir.speculate.lookup import Lookup
 from kvasir.speculate.oracle import OracleProposer
 from kvasir.timing.cost import CostModel, Load
@@ -34,12 +35,15 @@ class Idle(Proposer):
         return [Draft() for _ in requests]
 
 
-def drive(proposer: Proposer | None) -> tuple[int, list[StepPlan], dict[int, tuple[int, ...]]]:
+def drive(
+    proposer: Proposer | None, wanted: Mapping[int, int] | None = None
+) -> tuple[int, list[StepPlan], dict[int, tuple[int, ...]]]:
     """Four requests, each step planned while the one before runs: steps that were, all plans, and
-    the answers."""
-    made, executor = Scheduler(CONFIG, proposer), FakeExecutor(CONFIG.sizes)
+    the answers. ``wanted``: by id the drafts of a step, at most."""
+    made, executor = Scheduler(CONFIG, proposer), FakeExecutor(CONFIG.sizes, misses=0)
     for i in range(4):
-        params = TokenParams(seed=i, max_tokens=N_OUTPUTS)
+        most = -1 if wanted is None else wanted[i]
+        params = TokenParams(seed=i, max_tokens=N_OUTPUTS, max_drafts=most)
         made.add(EngineRequest(i, tuple(range(i, i + 5)), params))
     n_overlapped, plans = 0, []
     answers: dict[int, tuple[int, ...]] = {}
@@ -75,6 +79,25 @@ def test_others_go_on_while_one_waits_for_its_newest_token(n_siblings: int) -> N
     others = {row.slot for plan in plans for row in plan.rows} - {drafting[0].slot}
     rows = [{row.slot for row in plan.rows} for plan in plans[1:]]
     assert all(others <= slots for slots in rows[: N_OUTPUTS - 2]), "in every step"
+    assert n_overlapped == len(plans) - 1
+
+
+@pytest.mark.parametrize("by_executor", [False, True])
+def test_a_request_is_drafted_for_as_far_as_it_wants(by_executor: bool) -> None:
+    """One that wants none keeps its overlapped steps, beside others that are drafted for."""
+    _, _, answers = drive(None)
+    wanted = dict(enumerate((-1, 0, 1, 3)))
+    proposer = ExecutorProposer() if by_executor else OracleProposer(answers, 97)
+    _, plans, found = drive(proposer, wanted)
+    assert found == answers
+    slots = {row.slot: row.n_drafts for plan in plans for row in plan.rows}
+    assert sorted(slots) == list(range(4))
+    longest = dict.fromkeys(slots, 0)
+    for plan in plans[1:]:  # the first computes prompts
+        for row in plan.rows:
+            longest[row.slot] = max(longest[row.slot], len(row.tokens) - 1, row.n_drafts)
+    assert longest == {0: 4, 1: 0, 2: 1, 3: 3}
+    n_overlapped, plans, _ = drive(OracleProposer(answers, 97), dict.fromkeys(range(4), 0))
     assert n_overlapped == len(plans) - 1
 
 
@@ -144,6 +167,34 @@ def test_costs_are_learnt_as_if_nobody_drafted() -> None:
     assert made.stats().n_drafts > 20
     assert {tokens for tokens, _ in costs.seen} == {1, 4}
     assert set(costs.seen[-20:]) == {(4, 0.012), (1, 0.01)}, "the prompt, and one token"
+
+
+def test_drafts_that_were_predicted_are_counted() -> None:
+    """Those that were drawn, and those that were not."""
+    made, executor = Scheduler(CONFIG, Lookup(2, 8)), FakeExecutor(CONFIG.sizes)
+
+    def answer(i: int, expected: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
+        params = TokenParams(seed=3, max_tokens=N_OUTPUTS)
+        made.add(EngineRequest(i, (5, 6, 7, 8), params, prediction=expected))
+        tokens: tuple[int, ...] = ()
+        n_hits = n_misses = 0
+        while (plan := made.plan()) is not None:
+            for event in made.commit(plan, replace(executor.run(plan), seconds=0.01)):
+                tokens += event.tokens
+                n_hits += event.prediction_hits
+                n_misses += event.prediction_misses
+        return tokens, n_hits, n_misses
+
+    told, *counts = answer(0, ())
+    assert counts == [0, 0]
+    again, n_hits, n_misses = answer(1, told)
+    assert again == told and n_hits > N_OUTPUTS // 2 and not n_misses
+    wrong = tuple([(x + (j % 7 == 6)) % 97 for j, x in enumerate(told)])
+    again, n_hits, n_misses = answer(2, wrong)
+    assert again == told and n_hits > 5 and n_misses > 1
+    stats = made.stats()
+    assert stats.n_drafted > stats.n_accepted > 20
+    executor.close()
 
 
 def test_nothing_is_known_of_who_has_ended() -> None:

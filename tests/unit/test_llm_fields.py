@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvasir import LLM, SamplingParams
 from kvasir.core.errors import RequestError
@@ -39,6 +40,24 @@ def test_what_may_not_be_said(llm: LLM) -> None:
     assert one(llm, "hello there", only).outputs[0].token_ids == ids[1:2] * 12
     with pytest.raises(RequestError, match="bad_words has ' '"):
         one(llm, "hello", SamplingParams(bad_words=[" "]))
+
+
+def test_who_is_drafted_for(llm: LLM, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody there, which is said; here, who does not decline."""
+    wants = SamplingParams(temperature=0.0, max_tokens=12, speculative={"method": "suffix"})
+    expected = one(llm, "hello there", wants).outputs[0].token_ids
+    assert "this engine drafts nothing" in caplog.text
+    folder = str(tiny.write_hf(tiny.llama(), tmp_path))
+    config = {"method": "suffix", "adaptive": False}
+    with LLM(folder, max_model_len=96, threads=1, speculative_config=config) as drafting:
+        n_drafts = []
+        for params in (GREEDY, wants, replace(wants, speculative=False), wants):
+            assert one(drafting, "hello there", params).outputs[0].token_ids == expected
+            assert drafting._open is not None
+            n_drafts.append(drafting._open.built.engine.stats().n_drafts)
+        assert n_drafts[0] < n_drafts[1] == n_drafts[2] < n_drafts[3]
+        with pytest.raises(RequestError, match="method is 'ngram', this engine has suffix"):
+            one(drafting, "hi", replace(wants, speculative={"method": "ngram"}))
 
 
 def test_named_logprobs_have_no_rank(llm: LLM) -> None:

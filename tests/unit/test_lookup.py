@@ -26,6 +26,7 @@ class Asked:
     id: int = 0
     context: Context = field(default=MINE)
     drafted: Sequence[int] = ()
+    prediction: Sequence[int] = ()
 
 
 def searched(tokens: Sequence[int], n_key: int, n_most: int) -> int:
@@ -85,6 +86,37 @@ def test_a_draft_needs_its_shortest_match() -> None:
     lookup = Lookup(2, 5)
     assert lookup.propose([Asked([5, 6, 7, 8, 6])], 3) == [Draft()]
     assert lookup.propose([Asked([5, 6, 7, 8, 6, 7])], 3) == [Draft((8, 6, 7), evidence=2)]
+
+
+def test_what_is_predicted_is_drafted() -> None:
+    """After the request's own text, where both match as far; it does not begin again."""
+    lookup = Lookup(2, 5)
+    expected = [7, 8, 9, 10, 11, 12]
+    asked = Asked([1, 2, 9, 10], prediction=expected)
+    assert lookup.propose([asked], 3) == [Draft((11, 12), evidence=2, n_predicted=2)]
+    assert not lookup.propose([Asked([1, 9, 8], id=1, prediction=expected)], 3)[0].tokens
+    both = Asked([1, 9, 10, 11, 5, 9, 10], id=2, prediction=expected)
+    assert lookup.propose([both], 3) == [Draft((11, 5, 9), evidence=2, n_predicted=1)]
+    longer = Asked([1, 9, 10, 3, 8, 9, 10], id=3, prediction=expected)
+    assert lookup.propose([longer], 1) == [Draft((11,), evidence=3, n_predicted=1)]
+    assert Draft((1, 2, 3), n_predicted=2).head(1).n_predicted == 1
+
+
+def test_a_long_prediction_is_read_in_several_steps() -> None:
+    tokens = list(range(MAX_READ + 100))
+    lookup, asked = Lookup(3, 8), Asked([5, 6, 7, 8], prediction=tokens)
+    assert lookup.propose([asked], 2) == [Draft()]
+    assert lookup.propose([asked], 2) == [Draft((9, 10), evidence=4, n_predicted=2)]
+
+
+def test_what_is_predicted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvasir.speculate.lookup.MAX_PREDICTED", 7)
+    lookup = Lookup(2, 5)
+    one, other = (Asked([1, 9, 10], id=i, prediction=[8, 9, 10, 11]) for i in range(2))
+    found = Draft((11,), evidence=2, n_predicted=1)
+    assert lookup.propose([one, other], 3) == [found, Draft()]
+    lookup.ended(one)
+    assert lookup.propose([other], 3) == [found]
 
 
 def test_a_long_prompt_is_read_in_several_steps() -> None:
@@ -167,7 +199,7 @@ def test_no_step_reads_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None
 def test_nothing_of_a_request_stays_but_what_is_stored(n_stored: int) -> None:
     lookup = Lookup(2, 8, n_stored)
     for i in range(100):
-        asked = Asked(list(range(40)), id=i)
+        asked = Asked(list(range(40)), id=i, prediction=range(30))
         lookup.propose([asked], 4)
         lookup.ended(asked)
     assert lookup.n_tokens <= n_stored

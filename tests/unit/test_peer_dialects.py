@@ -140,6 +140,29 @@ def test_llama_server_orders_the_stages(text: TextModel) -> None:
         resolved_of(LLAMA_COMPLETION, {"prompt": "hi", "samplers": ["dry"]}, text)
 
 
+def test_llama_server_says_how_much_is_drafted(text: TextModel) -> None:
+    """The engine here drafts nothing, and says so to who wants it."""
+    for more, expected, is_warned in (
+        ({}, -1, False),
+        ({"speculative.n_max": 3}, 3, True),
+        ({"speculative": {"n_max": 0}}, 0, False),
+        ({"speculative": {"num_speculative_tokens": 2}}, 2, True),
+        ({"speculative": False}, 0, False),
+    ):
+        resolved = resolved_of(LLAMA_COMPLETION, {"prompt": "hi", **more}, text)
+        assert resolved.job.resolved[0].max_drafts == expected
+        assert bool(resolved.warnings) == is_warned
+    for bad in ({"speculative.n_max": -1}, {"speculative": {"n_max": -1}}):
+        with pytest.raises(RequestError, match=r"speculative.n_max must be an integer from 0"):
+            resolved_of(LLAMA_COMPLETION, {"prompt": "hi", **bad}, text)
+    for both in (
+        {"speculative.n_max": 1, "speculative": False},
+        {"speculative": {"n_max": 1, "num_speculative_tokens": 1}},
+    ):
+        with pytest.raises(RequestError, match="say the same: send one of them"):
+            resolved_of(LLAMA_COMPLETION, {"prompt": "hi", **both}, text)
+
+
 def test_tgi_truncates_from_the_left(text: TextModel) -> None:
     job = resolved_of(TGI, {"inputs": "abc", "parameters": {"truncate": 2, "typical_p": 0.9}}, text)
     assert job.job.prompts == ((98, 99),) and job.job.resolved[0].typical_p == 0.9

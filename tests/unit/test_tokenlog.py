@@ -100,7 +100,7 @@ def test_a_replay_loses_nothing_of_its_request() -> None:
     request = EngineRequest(
         5,
         (1, 2),
-        TokenParams(seed=3, max_tokens=20),
+        TokenParams(seed=3, max_tokens=20, max_drafts=2),
         Context("salt", "adapter"),
         Standing("batch", "alice", 5, ttft_by=1.0, answer_by=2.0),
         emitted=(7,),
@@ -110,6 +110,7 @@ def test_a_replay_loses_nothing_of_its_request() -> None:
         pooling="mean",
         second=1,
         media=(media_at(1, 1, bytes(12)),),
+        prediction=(7, 8),
         is_resumed=True,
     )
     defaults = {field.name: field.default for field in structs.fields(request)}

@@ -15,6 +15,7 @@ from kvasir.core.params import SAMPLERS, TokenParams
 from kvasir.validation.params import check, check_prompt, resolve_choices, resolve_params
 from kvasir.validation.sampling import SamplingParams
 from kvasir.validation.seeds import choice_seed, seeds_from
+from kvasir.validation.speculative import check_method, speculative_notes
 
 VOCAB, CONTEXT, PROMPT = 1000, 64, 10
 
@@ -47,6 +48,7 @@ REFUSED: list[tuple[str, Any]] = [
     *[("truncate_prompt_tokens", v) for v in (0, -1, -(2**63), CONTEXT + 1, 2**63, 1.5, "1")],
     *[("truncation_side", value) for value in ("middle", None, 5)],
     *[("stop_regex", value) for value in ("(", "a*", [""], ["a"] * 5, [1], 5, "a{1000}")],
+    *[("speculative", value) for value in (1, "suffix", [], {"n_max": 3}, {1: 2})],
     ("ignore_eos", 1),
     ("detokenize", None),
 ]
@@ -74,6 +76,7 @@ ACCEPTED: list[tuple[str, Any]] = [
     *[("truncate_prompt_tokens", value) for value in (None, 1, CONTEXT)],
     *[("truncation_side", value) for value in ("left", "right")],
     *[("stop_regex", value) for value in (None, "a", [], ["a"] * 4)],
+    *[("speculative", value) for value in (None, True, False, {}, {"method": "suffix"})],
 ]
 
 
@@ -125,6 +128,38 @@ def test_no_value_escapes_as_another_error(field: str) -> None:
             resolved(SamplingParams(**{field: value}))
         except RequestError as error:
             assert error.param == field
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        *[(None, -1), (True, -1), ({}, -1), ({"method": "suffix"}, -1), (False, 0)],
+        *[({"num_speculative_tokens": n}, n) for n in (0, 1, 10**6)],
+    ],
+)
+def test_what_is_drafted_at_most(asked: Any, expected: int) -> None:
+    assert resolved(SamplingParams(speculative=asked)).max_drafts == expected
+
+
+@pytest.mark.parametrize("most", [-1, 10**6 + 1, 2**80, 1.5, True, "3", None])
+def test_a_number_of_drafts_is_one(most: Any) -> None:
+    name = "speculative.num_speculative_tokens"
+    with pytest.raises(RequestError, match=f"{name} must be an integer") as caught:
+        resolved(SamplingParams(speculative={"num_speculative_tokens": most}))
+    assert caught.value.param == name
+
+
+def test_another_method_is_refused_with_the_one_there_is() -> None:
+    """Where there is none it is a warning."""
+    asked = {"method": "ngram"}
+    with pytest.raises(RequestError, match="method is 'ngram', this engine has suffix: use") as no:
+        check_method(asked, "suffix")
+    assert no.value.param == "speculative.method"
+    check_method(asked, "")
+    check_method(asked, "ngram")
+    (note,) = speculative_notes(asked, "")
+    assert "this engine drafts nothing" in note
+    assert not speculative_notes(False, "") and not speculative_notes(asked, "ngram")
 
 
 def test_min_tokens_above_max_tokens_names_both() -> None:

@@ -21,13 +21,18 @@ class PromptUsage(TypedDict):
 
 
 class CompletionDetails(TypedDict):
-    reasoning_tokens: int
+    reasoning_tokens: NotRequired[int]
+    """Where the model's reasoning is known as such."""
+    accepted_prediction_tokens: NotRequired[int]
+    """Of a request with a prediction, from which tokens can be drafted: those of it that were, and
+    are the answer's."""
+    rejected_prediction_tokens: NotRequired[int]
+    """Those that were drafted in vain; no tokens of the answer."""
 
 
 class TokenUsage(PromptUsage):
     completion_tokens: int
     completion_tokens_details: NotRequired[CompletionDetails]
-    """Where the model's reasoning is known as such."""
 
 
 class AnswerTimes(TypedDict):

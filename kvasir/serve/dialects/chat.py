@@ -18,6 +18,7 @@ from kvasir.serve.logprobs import ChatLogprobs, PromptScores, TokenNames
 from kvasir.serve.parts import HOLE, Parts, filled
 from kvasir.serve.protocol import chat
 from kvasir.serve.protocol.parse import parse_request
+from kvasir.serve.protocol.prediction import read_prediction
 from kvasir.serve.protocol.thinking import (
     thinking_wish,
     thoughts_of,
@@ -52,6 +53,7 @@ def read(body: Json, *, strict: bool) -> Asked:
         tells_pieces=True,
         tools=read_tools(request.tools, request.tool_choice, parallel=request.parallel_tool_calls),
         keep=_keep(request),
+        prediction=read_prediction(request.prediction, has_beams=request.use_beam_search),
         variables=variables_of(request, request.reasoning_effort),
         thinking=with_message(thinking_wish(request), request.reasoning_budget_message),
         thoughts=thoughts_of(

@@ -30,8 +30,10 @@ from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.validation.names import Names
 from kvasir.validation.sampling import SamplingParams, StructuredOutputs
+from kvasir.validation.speculative import MOST, NAME
 
 COMPLETION, INFILL = "llama.completion", "llama.infill"
+N_MAX = "speculative.n_max"
 SNIPPET = "\n\n--- snippet ---\n\n"
 SALT_BYTES = 16
 """Of a request whose prefixes nobody shares."""
@@ -65,6 +67,9 @@ class LlamaRequest(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: list[tuple[int, float | bool]] | dict[str, float] | None = None
     n_probs: int = 0
     return_tokens: bool = False
+    speculative: bool | dict[str, Any] | None = None
+    """As in completions, and ``{"n_max": n}``."""
+    speculative_n_max: int | None = msgspec.field(name="speculative.n_max", default=None)
     grammar: str = ""
     """GBNF."""
     json_schema: dict[str, Any] | None = None
@@ -156,7 +161,7 @@ def _prompt(given: str | list[Any]) -> Prompt:
 
 def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], prompt: Prompt) -> Asked:
     limits = "n_predict" if request.n_predict >= 0 else None
-    others = {"repetition_penalty": "repeat_penalty"}
+    others = {"repetition_penalty": "repeat_penalty", f"{NAME}.{MOST}": N_MAX}
     name = "prompt" if dialect == COMPLETION else "input_prefix"
     same = {key: getattr(request, key) for key in _SAME}
     return Asked(
@@ -169,6 +174,7 @@ def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], promp
             logit_bias=_bias(request.logit_bias),
             logprobs=request.n_probs or None,
             structured_outputs=_structure(request),
+            speculative=_speculative(request),
         ),
         prompts=(prompt,),
         model=request.model,
@@ -180,6 +186,21 @@ def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], promp
         warnings=warnings,
         show=msgspec.to_builtins(LlamaShow(request.return_tokens)),
     )
+
+
+def _speculative(request: LlamaRequest) -> bool | dict[str, Any] | None:
+    """``speculative.n_max``, which may be written as a field or as an object's."""
+    asked, n_max = request.speculative, request.speculative_n_max
+    nested = asked if isinstance(asked, dict) else {}
+    if n_max is not None and asked is not None:
+        raise RequestError(f"{NAME} and {N_MAX} say the same: send one of them", param=N_MAX)
+    if n_max is not None:
+        return {MOST: n_max}
+    if "n_max" not in nested:
+        return asked
+    if MOST in nested:
+        raise RequestError(f"n_max and {MOST} say the same: send one of them", param=NAME)
+    return {MOST if key == "n_max" else key: value for key, value in nested.items()}
 
 
 def _structure(request: LlamaRequest) -> StructuredOutputs | None:

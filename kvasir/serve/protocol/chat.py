@@ -34,6 +34,8 @@ class ChatRequest(ChoiceFields, frozen=True, kw_only=True):
     """llama-server's."""
     reasoning_budget_message: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    prediction: dict[str, Any] | None = None
+    """What much of the answer is expected to be."""
     store: bool = False
     """It can be fetched, listed and told again."""
     enable_thinking: bool | None = None
@@ -52,7 +54,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "documents": ([],),
     "modalities": (["text"],),
     "audio": (),
-    "prediction": (),
     "web_search_options": (),
     "verbosity": (),
 }

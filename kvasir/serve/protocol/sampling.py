@@ -72,6 +72,7 @@ class SamplingFields(StructuredFields, frozen=True, kw_only=True):
     use_beam_search: bool = False
     """Answer with the ``n`` likeliest continuations that as many beams find, instead of drawing."""
     length_penalty: float = 1.0
+    speculative: bool | dict[str, Any] | None = None
     early_stopping: bool = False
     """Beam search ends with the first ``n`` beams that ended."""
 
@@ -153,6 +154,7 @@ def check_beams(fields: SamplingFields, *, logprobs: int | None) -> None:
         )
     given = [name for name in _DRAWING if getattr(fields, name) != _DEFAULTS[name]]
     given += ["logprobs"] if logprobs is not None else []
+    given += ["speculative"] if fields.speculative else []
     given += ["structured_outputs"] if structured_of(fields) is not None else []
     if given:
         raise RequestError(
