@@ -27,7 +27,7 @@ from kvasir.serve.streams import EngineDown, EventStream, FatalRequest
 from kvasir.serve.suspects import Bans, Suspects
 from kvasir.serve.tokenlog import open_log
 from kvasir.serve.totals import without_memory
-from kvasir.serve.wanted import Size, check_bytes
+from kvasir.serve.wanted import Size, bytes_beside, check_bytes
 from kvasir.timing.records import Holding
 from kvasir.timing.timeline import Timeline
 
@@ -182,8 +182,8 @@ class AsyncClient:
         """One stream for ``n`` choices of each of ``prompts``. Raises EngineDown, or
         CapacityError at ``max_requests`` and when the queue is full."""
         n_tokens = sum(len(prompt) for prompt, _ in prompts)
-        n_bytes = sum(len(media.pixels) for media in common.media)
-        n_bytes += len(prompts[0][1].constraint) if prompts else 0
+        constraint = prompts[0][1].constraint if prompts else ""
+        n_bytes = bytes_beside(common.media, constraint, common.prediction)
         size = Size(len(prompts), n, n_tokens, standing, n_bytes)
         self.admit(size)
         return await self.open(numbered(prompts, n, standing, common), size)

@@ -125,6 +125,7 @@ class ContinuedGeneration(Generation):
                 pooling=self.job.pooling,
                 second=self.job.seconds[prompt] if self.job.seconds else 0,
                 media=self.job.media,
+                prediction=self.job.prediction,
             )
             one = list(choices(whole, choice + 1))[choice]
             if (closes_at := said[place].closes_at) is not None:
@@ -199,10 +200,11 @@ def singles(event: TokenEvent) -> Iterator[TokenEvent]:
             tokens=(token,),
             logprobs=event.logprobs[i : i + 1],
             logits_hashes=event.logits_hashes[i : i + 1],
+            prediction_hits=int(i < event.prediction_hits),
         )
         if i > 0:
             one = structs.replace(one, prompt_logprobs=(), scores=b"", n_scores=0, n_cached=0)
-            one = structs.replace(one, prediction_hits=0, prediction_misses=0)
+            one = structs.replace(one, prediction_misses=0)
         if i < n - 1:
             one = structs.replace(one, finish=None, stop_id=None)
         yield one

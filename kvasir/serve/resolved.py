@@ -10,6 +10,7 @@ import msgspec
 from kvasir.core.params import TokenParams
 from kvasir.core.request import ALIKE, PLAIN, Context, PoolKind, Standing
 from kvasir.core.tiles import Media
+from kvasir.serve.wanted import bytes_beside
 from kvasir.toolcalls.reading import Reading
 from kvasir.validation.sampling import SamplingParams
 
@@ -68,9 +69,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def n_bytes(self) -> int:
-        """Of pixels, and of the constraint that all choices share."""
+        """Of pixels, of the prediction, and of the constraint that all choices share."""
         constraint = self.resolved[0].constraint if self.resolved else ""
-        return len(constraint) + sum(len(media.pixels) for media in self.media)
+        return bytes_beside(self.media, constraint, self.prediction)
 
     def n_prompt_of(self, choice: int) -> int:
         """Tokens of its prompt."""

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 
 from kvasir.core.errors import CapacityError
 from kvasir.core.request import ALIKE, Standing
+from kvasir.core.tiles import Media
 
 MAX_BYTES = 512 * 2**20
-"""Of images and constraints of all requests that run or wait; the engine keeps them as well."""
+"""Of images, constraints and predictions of all requests that run or wait; the engine keeps them as
+well."""
+
+
+PREDICTED_BYTES = 36
+"""Of a token of a prediction, in either process: as a number, and its place in a list."""
+
+
+def bytes_beside(media: Iterable[Media], constraint: str, prediction: Sized) -> int:
+    """Of what goes with the prompts of a request."""
+    pixels = sum(len(each.pixels) for each in media)
+    return pixels + len(constraint) + PREDICTED_BYTES * len(prediction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +35,7 @@ class Size:
     """Of the prompts of all requests, each counted once."""
     standing: Standing = ALIKE
     n_bytes: int = 0
-    """Of the pixels that go with them, and of their constraint."""
+    """Of the pixels that go with them, of their constraint and of what is predicted."""
 
     @property
     def n_choices(self) -> int:
@@ -35,7 +47,7 @@ def check_bytes(new: Size, others: Iterable[Size]) -> None:
     n_bytes = sum(each.n_bytes for each in others) if new.n_bytes else 0
     if n_bytes and n_bytes + new.n_bytes > MAX_BYTES:
         raise CapacityError(
-            f"images and grammars of {n_bytes >> 20} MB run or wait and {new.n_bytes >> 20} MB "
-            f"more are sent, this server holds {MAX_BYTES >> 20}: try again later, or send smaller "
-            "ones"
+            f"images, grammars and predictions of {n_bytes >> 20} MB run or wait and "
+            f"{new.n_bytes >> 20} MB more are sent, this server holds {MAX_BYTES >> 20}: try "
+            "again later, or send smaller ones"
         )

@@ -170,7 +170,7 @@ def test_pieces_are_tokenized_as_one_text(native_toy: Server) -> None:
     assert len(words["tokens"]) == 11 and words["tokens"][-1] == 251
     assert ids(pieces=[], continues=True)["tokens"] == []
     refused = ids(pieces=[], prompt="a")
-    assert refused["error"]["message"] == "send one of prompt, messages and pieces"
+    assert refused["error"]["message"] == "send one of prompt, content, messages and pieces"
 
 
 def test_a_template_without_the_begin_of_an_answer(native_toy: Server) -> None:

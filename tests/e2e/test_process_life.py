@@ -230,6 +230,7 @@ def test_close_gives_memory_and_threads_back(model: str) -> None:
     found = json.loads(done.stdout)
     opened, closed = found["large"]
     assert opened > 2 * found["before"], found
-    assert closed <= 1.1 * found["before"], found
+    # 5 to 6 MB stay with the allocator, and as what reads GGUF alone; the model had 130.
+    assert closed <= found["before"] + 8 * 2**20, found
     slack = 4 * 2**20  # of the allocator; ten that kept anything would have left more
     assert max(found["cycles"][10:]) <= 1.02 * max(found["cycles"][:10]) + slack, found

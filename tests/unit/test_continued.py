@@ -78,13 +78,15 @@ def run_on(asked: Resolved, text: TextModel, log: RunLog) -> Any:
 
 def test_an_event_is_cut_into_tokens() -> None:
     whole = TokenEvent(7, tokens=(1, 2, 3), n_cached=4, n_scores=2, scores=b"s", finish="stop",
-                       stop_id=3)  # fmt: skip
+                       stop_id=3, prediction_hits=2, prediction_misses=4)  # fmt: skip
     first, second, third = singles(whole)
     assert [one.tokens for one in (first, second, third)] == [(1,), (2,), (3,)]
     assert [(one.n_cached, one.n_scores, one.scores) for one in (first, second)] == [
         (4, 2, b"s"),
         (0, 0, b""),
     ]
+    assert [one.prediction_hits for one in (first, second, third)] == [1, 1, 0]
+    assert [one.prediction_misses for one in (first, second, third)] == [4, 0, 0]
     assert [(one.finish, one.stop_id) for one in (first, second, third)] == [
         (None, None),
         (None, None),

@@ -180,7 +180,7 @@ def test_pixels_of_all_requests_are_bounded() -> None:
     some = Size(1, 1, 10, n_bytes=MAX_BYTES // 2 + 1)
     check_bytes(some, [])
     check_bytes(Size(1, 1, 10), [some, some])
-    with pytest.raises(CapacityError, match="images and grammars of 256 MB"):
+    with pytest.raises(CapacityError, match="images, grammars and predictions of 256 MB"):
         check_bytes(some, [some])
 
 
