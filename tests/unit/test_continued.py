@@ -155,10 +155,10 @@ def test_scores_begin_where_they_were_asked_for_from(text: TextModel, n_known: i
 
 
 def test_who_goes_on_asks_for_all_that_was_asked(text: TextModel) -> None:
-    """Blocks that are held after the end, and what the prompt shows."""
+    """Blocks that are held after the end, what the prompt shows, and what is predicted."""
     shown = (Media(0, 1, b"pixels", b"digest"),)
     asked = resolved(text, prompt="abc", n=1, cache_ttl=60)
-    asked = structs.replace(asked, job=structs.replace(asked.job, media=shown))
+    asked = structs.replace(asked, job=structs.replace(asked.job, media=shown, prediction=(1, 2)))
     run, client = resumed(asked, text, [said(0, "x")], [])
 
     async def opened() -> None:
@@ -168,6 +168,7 @@ def test_who_goes_on_asks_for_all_that_was_asked(text: TextModel) -> None:
     asyncio.run(opened())
     (request,) = client.requests
     assert (request.hold_seconds, request.media) == (60.0, shown)
+    assert request.prediction == (1, 2)
 
 
 def test_reasoning_that_was_ended_stays_ended(text: TextModel) -> None:
