@@ -18,7 +18,7 @@ def test_a_batch_goes_on_in_a_successor(tmp_path: Path) -> None:
         "state_dir": str(tmp_path / "state"),
         "batch_lines": 4,
     }
-    lines = [text_line(i, ignore_eos=True) for i in range(300)]
+    lines = [text_line(i, ignore_eos=True) for i in range(90)]
     with running_server(folder, **options) as old:
         client = official(old)
         batch = begin(client, lines)
@@ -27,7 +27,7 @@ def test_a_batch_goes_on_in_a_successor(tmp_path: Path) -> None:
             assert new.port == old.port and old.process.wait(PATIENCE) == 0
             done = wait(client, client.batches.retrieve(batch.id))
             answers = read(client, done.output_file_id)
-            assert (done.status, len(answers)) == ("completed", 300)
+            assert (done.status, len(answers)) == ("completed", 90)
             alone = client.completions.create(**{k: v for k, v in lines[7]["body"].items()
                                                  if k != "ignore_eos"},
                                               extra_body={"ignore_eos": True})  # fmt: skip
