@@ -203,3 +203,5 @@ class StepResult(msgspec.Struct, frozen=True):
     where it is not finite."""
     draft_seconds: float = 0.0
     """Of ``seconds``, what the draft program took."""
+    tower_seconds: float = 0.0
+    """Of ``seconds``, what towers of images took: no token of a step is dearer for it."""

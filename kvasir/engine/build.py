@@ -30,6 +30,7 @@ from kvasir.speculate.executor import EVIDENCE, ExecutorProposer
 from kvasir.speculate.lookup import Lookup
 from kvasir.timing.cost import CostModel
 from kvasir.timing.prior import prior_costs
+from kvasir.timing.towers import TowerPrior
 
 
 class BuiltEngine(msgspec.Struct, frozen=True):
@@ -91,7 +92,8 @@ def build_engine(
     built = backend.build(model, config, Wishes(hashes, act_block), draft)
     costs = CostModel()
     if built.program is not None:
-        costs = CostModel(prior_costs(built.program, config.executor.threads))
+        prior = prior_costs(built.program, config.executor.threads)
+        costs = CostModel(prior, TowerPrior.of(built.tower) if built.tower else None)
         config = replace(config, reasons={**config.reasons, "weights": built.placement})
     executor, numerics_id = built.executor, built.numerics_id
     root = key_root(built.weights, numerics_id, config.sizes, config.kv.kind.short, built.rope)

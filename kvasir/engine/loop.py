@@ -24,9 +24,9 @@ class EngineFault(KvasirError):
 class Watch(Protocol):
     """Is shown what is being computed."""
 
-    def launched(self, owners: Sequence[Request], seconds: float) -> None:
+    def launched(self, owners: Sequence[Request], seconds: float, towers: float) -> None:
         """A plan with rows of ``owners``, expected to take ``seconds``, runs now or after the one
-        before."""
+        before. ``towers``: seconds that those of its images may take beside."""
         ...
 
     def done(self) -> None:
@@ -62,9 +62,9 @@ class Loop:
         plan = self._scheduler.plan()
         if plan is None:
             return None
-        owners, seconds = self._scheduler.newest
+        owners, seconds, towers = self._scheduler.newest
         if self.watch is not None:
-            self.watch.launched(owners, seconds)
+            self.watch.launched(owners, seconds, towers)
         with _faults_of(plan):
             return _Flight(plan, self._executor.start(plan), seconds)
 

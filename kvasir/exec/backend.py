@@ -14,7 +14,7 @@ from kvasir.config.options import EngineOptions
 from kvasir.config.resolve import Settings
 from kvasir.config.resolved import EngineConfig, ExecutorConfig, ModelFacts, PythonConfig
 from kvasir.exec.base import Executor
-from kvasir.ir.bundle import DRAFT, Bundle, with_draft
+from kvasir.ir.bundle import DRAFT, Bundle, Tower, with_draft
 from kvasir.ir.numerics import MAX_ACT_BLOCK
 from kvasir.ir.pool import with_pool
 from kvasir.ir.program import Program
@@ -51,6 +51,7 @@ class Built(msgspec.Struct, frozen=True):
     program: Program | None = None
     placement: str = ""
     """How the weights lie, for people."""
+    tower: Tower | None = None
 
 
 class Backend(Protocol):
@@ -200,6 +201,7 @@ class ProgramBackend(msgspec.Struct, frozen=True):
             rope_digest(model.config, config.sizes.max_model_len),
             program,
             self.placement(program, binding),
+            bundle.tower,
         )
 
     def _numerics_id(self, config: EngineConfig, act_block: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,9 +90,12 @@ class MediaRows:
         self._n_bytes = 0
         self.n_computed = 0
         """Tiles so far."""
+        self.seconds = 0.0
+        """That towers took for the newest step."""
 
     def write(self, plan: StepPlan) -> None:
         """Raises KvasirError where a plan has a part of what sees each other."""
+        self.seconds = 0.0
         self._is_media[: plan.n_tokens] = 0
         if self._ends is not None:
             self._ends[: plan.n_tokens] = own_ends(plan)
@@ -108,7 +112,9 @@ class MediaRows:
     def _rows(self, media: Media) -> Floats:
         rows = self._kept.pop(media.digest, None)
         if rows is None:
+            began = time.monotonic()
             rows = self._rows_of(media)
+            self.seconds += time.monotonic() - began
             self.n_computed += 1
             self._n_bytes += rows.nbytes
         self._kept[media.digest] = rows

@@ -196,8 +196,10 @@ class Drafts:
 
     def landed(self, plan: StepPlan, making: Making, result: StepResult) -> tuple[Load, float]:
         """A plan has run. What it would have been without its drafts, for who foretells steps, and
-        how long it would have taken: drafted tokens cost less than those of prompts."""
-        load, seconds, n_drafted = making.load, result.seconds, making.n_drafted
+        how long it would have taken, towers aside: drafted tokens cost less than those of
+        prompts."""
+        load, n_drafted = making.load, making.n_drafted
+        seconds = result.seconds - result.tower_seconds
         if result.draft_seconds:
             seconds -= result.draft_seconds
             self._counters.draft_seconds += result.draft_seconds

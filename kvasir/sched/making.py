@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kvasir.core.params import MAX_LOGPROBS
 from kvasir.core.plan import Row, SlotOpen, TableChange, reference
 from kvasir.core.request import LOWEST, PRIORITY_CLASSES
+from kvasir.core.tiles import Media
 from kvasir.kv.holders import Holder
 from kvasir.sched.request import Request
 from kvasir.sched.rows import chunk_row
@@ -59,6 +60,8 @@ class Making:
     """Tokens that may turn out to be others."""
     n_kept: int = 0
     """Tokens that drafts leave, for what prompts have that sees each other."""
+    tiles: list[Media] = field(default_factory=list)
+    """That rows have tokens of, but for one that is the same as the last: towers of all may run."""
     n_logits: int = 0
     n_tokens: int = 0
     n_pairs: int = 0
@@ -228,6 +231,14 @@ class Making:
         for group, first, blocks in request.table.take_news():
             self.tables.append(TableChange(request.slot, group, first, blocks))
 
+    def _see(self, request: Request, row: Row) -> None:
+        """A tile counts behind a hit of the cache as well: the executor may have let go of what
+        its tower gave."""
+        for media in request.media:
+            is_seen = media.start < row.end and row.start < media.end
+            if is_seen and (not self.tiles or self.tiles[-1].digest != media.digest):
+                self.tiles.append(media)
+
     def _add(self, request: Request, row: Row) -> None:
         self._tell(request)
         self.rows.append(row)
@@ -235,6 +246,7 @@ class Making:
         self.epochs.append(request.epoch)
         self.n_logits += row.n_logits
         _, n_tokens, n_pairs, n_entries = chunk_load(len(row.tokens), row.start)
+        self._see(request, row)
         self.budget -= n_tokens
         self.n_tokens += n_tokens
         self.n_pairs += n_pairs

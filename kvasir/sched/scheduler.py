@@ -174,10 +174,8 @@ class Scheduler:
         self._kv.holders.expire()
         for news in self._timekeeper.late():
             self._close(self._requests[news.id], news)
-        sizes = self.config.sizes
-        self._making = making = Making(
-            sizes.max_num_batched_tokens, self.config.whole_prompts, *self._paces
-        )
+        n_most, whole = self.config.sizes.max_num_batched_tokens, self.config.whole_prompts
+        self._making = making = Making(n_most, whole, *self._paces)
         self._prompts.begin(making)
         running = self._queues.running
         ready, others = by_phase(running)
@@ -220,9 +218,11 @@ class Scheduler:
         return bool(self._requests or self._flights or self._events)
 
     @property
-    def newest(self) -> tuple[Sequence[Request], float]:
-        """Of the newest plan: whose row each is, and the seconds that it is expected to take."""
-        return self._making.owners, self.costs.step_seconds(self._making.load)
+    def newest(self) -> tuple[Sequence[Request], float, float]:
+        """Of the newest plan: whose row each is, the seconds that it is expected to take, and those
+        that towers may take beside."""
+        making, costs = self._making, self.costs
+        return making.owners, costs.step_seconds(making.load), costs.tower_seconds(making.tiles)
 
     @property
     def running(self) -> Sequence[Request]:

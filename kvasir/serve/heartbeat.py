@@ -16,10 +16,11 @@ from typing import NamedTuple, Protocol
 MAX_IDS = 4096
 """Requests of one plan that are shown; of more rows the first."""
 TURNS, N_DONE, N_LAUNCHED, PLACES = 0, 1, 2, 8
-N_IDS, EXPECTED, IDS = 0, 1, 8
+N_IDS, EXPECTED, TOWERS, IDS = 0, 1, 2, 8
 """Words of a place."""
 PLACE = IDS + MAX_IDS
 EXPECTED_OF = PLACES + EXPECTED, PLACES + PLACE + EXPECTED
+TOWERS_OF = PLACES + TOWERS, PLACES + PLACE + TOWERS
 WORD = 8
 SIZE = WORD * (PLACES + 2 * PLACE)
 """Bytes. Pages that nobody writes take no memory."""
@@ -59,14 +60,15 @@ class Heartbeat:
         """The loop goes on."""
         self._words[TURNS] = self._n_turns = self._n_turns + 1
 
-    def launched(self, owners: Sequence[Owner], seconds: float) -> None:
+    def launched(self, owners: Sequence[Owner], seconds: float, towers: float = 0.0) -> None:
         """A plan with rows of ``owners``, expected to take ``seconds``, runs now or after the one
-        before."""
+        before. ``towers``: seconds that those of its images may take beside."""
         n = self._n_launched
         side = n & 1
         if owners != self._owners[side]:
             self._show(side, owners)
         self._seconds[EXPECTED_OF[side]] = seconds
+        self._seconds[TOWERS_OF[side]] = towers
         self._words[N_LAUNCHED] = self._n_launched = n + 1
 
     def done(self) -> None:
@@ -90,8 +92,16 @@ class Heartbeat:
     @property
     def expected(self) -> float:
         """Seconds of the plan that runs; 0 while none does."""
+        return self._of_running(EXPECTED_OF)
+
+    @property
+    def towers(self) -> float:
+        """Seconds that towers may take beside."""
+        return self._of_running(TOWERS_OF)
+
+    def _of_running(self, words: tuple[int, int]) -> float:
         _, n_done, n_launched = self.progress
-        return self._seconds[EXPECTED_OF[n_done & 1]] if n_done < n_launched else 0.0
+        return self._seconds[words[n_done & 1]] if n_done < n_launched else 0.0
 
     @property
     def ids(self) -> frozenset[int]:

@@ -28,6 +28,9 @@ class Heart(Protocol):
     @property
     def expected(self) -> float: ...
 
+    @property
+    def towers(self) -> float: ...
+
 
 class Signs(Protocol):
     @property
@@ -52,7 +55,8 @@ class Watchdog:
 
     @property
     def limit(self) -> float:
-        return max(MIN_SECONDS, TIMES_EXPECTED * self._heart.expected)
+        """Towers have the time that they take on a slow machine, which is told, and once."""
+        return max(MIN_SECONDS, TIMES_EXPECTED * self._heart.expected) + self._heart.towers
 
     def look(self, now: float, *, has_work: bool) -> bool:
         """Whether the engine hangs. ``now``: seconds of a monotonic clock; ``has_work``: something

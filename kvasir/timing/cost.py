@@ -12,6 +12,9 @@ from collections.abc import Iterable, Sequence
 from math import exp, inf, log, sqrt
 from typing import NamedTuple
 
+from kvasir.core.tiles import Media
+from kvasir.timing.towers import TowerPrior
+
 PRIOR_VARIANCE = 2.0
 """Of the logarithm of a constant before the first step: a factor of four is no surprise."""
 DRIFT = 1e-4
@@ -76,13 +79,18 @@ def chunk_load(n_tokens: int, start: int) -> Load:
 class CostModel:
     """Deterministic: equal observations in equal order give equal answers."""
 
-    def __init__(self, prior: Costs = NEUTRAL) -> None:
+    def __init__(self, prior: Costs = NEUTRAL, tower: TowerPrior | None = None) -> None:
         self.costs = _bounded(prior)
+        self._tower = tower
         self._variance = [[PRIOR_VARIANCE * (i == j) for j in range(N_COSTS)] for i in _EACH]
 
     def step_seconds(self, load: Load) -> float:
         """Seconds of a step of ``load``."""
         return self.costs.step + self.beyond(load)
+
+    def tower_seconds(self, tiles: Sequence[Media]) -> float:
+        """Seconds that the tower of ``tiles`` may take on a slow machine, before their step."""
+        return self._tower.seconds(tiles) if self._tower and tiles else 0.0
 
     def chunk_seconds(self, n_tokens: int, start: int) -> float:
         """Seconds that a row of ``n_tokens`` tokens after ``start`` others adds to a step."""

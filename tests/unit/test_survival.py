@@ -58,14 +58,14 @@ def test_a_heartbeat_shows_the_plans_under_way(both: tuple[Heartbeat, Heartbeat]
     assert (reader.progress, reader.ids, reader.expected) == (Progress(0, 0, 0), frozenset(), 0.0)
     writer.turn()
     writer.launched(owners(1, 2), 0.5)
-    writer.launched(owners(2, 3), 0.25)
+    writer.launched(owners(2, 3), 0.25, 7.0)
     assert reader.progress == Progress(1, 0, 2)
-    assert (reader.ids, reader.expected) == ({1, 2, 3}, 0.5)
+    assert (reader.ids, reader.expected, reader.towers) == ({1, 2, 3}, 0.5, 0.0)
     writer.done()
-    assert (reader.ids, reader.expected) == ({2, 3}, 0.25)
+    assert (reader.ids, reader.expected, reader.towers) == ({2, 3}, 0.25, 7.0)
     writer.launched(owners(3), 0.125)
     writer.done()
-    assert (reader.ids, reader.expected) == ({3}, 0.125)
+    assert (reader.ids, reader.expected, reader.towers) == ({3}, 0.125, 0.0)
     writer.done()
     assert (reader.ids, reader.expected) == (frozenset(), 0.0)
 
@@ -200,6 +200,7 @@ class Heart:
 
     n_faults: int = 0
     waits: float = 0.0
+    towers: float = 0.0
 
     def waited(self) -> float:
         return self.waits
@@ -223,6 +224,11 @@ def test_a_hang_is_seen_at_its_limit(expected: float) -> None:
     heart = Heart(expected=expected)
     seconds = seconds_until_it_bites(Watchdog(heart, heart))
     assert limit < seconds <= limit + 1
+
+
+def test_a_tower_has_its_time_once() -> None:
+    heart = Heart(expected=0.5, towers=300.0)
+    assert 310.0 < seconds_until_it_bites(Watchdog(heart, heart)) <= 311.0
 
 
 def test_whoever_goes_on_or_has_nothing_to_do_does_not_hang() -> None:

@@ -164,9 +164,9 @@ class CpuExecutor(LocalExecutor[NativeMasks]):
         vectors = () if self._pooled is None else self._pooled.vectors()
         ended = time.monotonic()
         self._idle.since = ended + PAUSE_SECONDS
-        return StepResult(
-            outputs, ended - began, began, drafts, vectors, self._native.draft_seconds
-        )
+        drafting = self._native.draft_seconds
+        towers = 0.0 if self._media is None else self._media.seconds
+        return StepResult(outputs, ended - began, began, drafts, vectors, drafting, towers)
 
     def move(self, move: Move) -> None:
         for group in range(len(self.sizes.groups)):

@@ -163,7 +163,9 @@ class ReferenceExecutor(LocalExecutor[PlainMasks]):
         end = time.monotonic()
         self._drawn = Drawn.by(plan, step.outputs, drafts)
         self._taken.drew(plan, step.outputs)
-        return StepResult(step.outputs, end - begin, begin, drafts, vectors, end - drafting)
+        towers = 0.0 if self._media is None else self._media.seconds
+        seconds = end - begin
+        return StepResult(step.outputs, seconds, begin, drafts, vectors, end - drafting, towers)
 
     def trace(
         self, plan: StepPlan, *, until: str | None = None, observe: Observer | None = None
