@@ -134,6 +134,15 @@ def test_a_conversation_holds_images(server: Server, host: str) -> None:
     assert [x.partition("base64,")[2] for x in images] == [file_of(6), file_of(7)]
 
 
+def test_a_conversation_takes_as_many_images_as_a_request(server: Server, host: str) -> None:
+    """None of more is fetched."""
+    part = {"type": "input_image", "image_url": f"{host}/x"}
+    items = {"items": [said(*[part] * 10_000)]}
+    refused = server.http.post(f"{server.url}/v1/conversations", json=items)
+    error = refused.json()["error"]
+    assert refused.status_code == 400 and "--limit-mm-per-prompt" in error["message"], error
+
+
 def test_in_the_background_an_engine_may_die(server: Server) -> None:
     """What is kept has no pixels: they are read again."""
     body = {**ASKED, "input": [said(seen(8))], "max_output_tokens": 350, "ignore_eos": True}
