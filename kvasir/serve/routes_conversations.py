@@ -141,9 +141,21 @@ def _messages(service: Service, given: list[dict[str, Any]]) -> Messages:
 async def _items(service: Service, exchange: Exchange, messages: Messages) -> list[Json]:
     """With ids of ours, and images in place of their addresses. Raises RequestError (400),
     CapacityError (429), BodiesFull (503)."""
+    await _check_sight(service, messages)
     with service.bodies.body() as body:
         found = await service.fetcher.fetched(messages, body, exchange.caller.key_id)
     return await asyncio.to_thread(shown_items, found, secrets.token_hex(16))
+
+
+async def _check_sight(service: Service, messages: Messages) -> None:
+    """Raises RequestError (400) for addresses of images that no model would see."""
+    named = next((image for image in images_of(messages) if image.address), None)
+    if named is not None and not await service.sees():
+        raise RequestError(
+            "no model here reads images: leave them out, or serve one that does",
+            param=named.where,
+            code="unsupported_parameter",
+        )
 
 
 def _include(exchange: Exchange) -> frozenset[str]:
