@@ -14,13 +14,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from kvasir.config.serving import media_domains
 from kvasir.core.errors import ConfigError, KvasirError, RequestError
-from kvasir.serve.bodies import BodyBudget
+from kvasir.serve import fetch
+from kvasir.serve.bodies import BodiesFull, BodyBudget
 from kvasir.serve.fetch import ImageFetcher, _encoded, is_public, location_of
 from kvasir.tokenizer.messages import ChatMessage, ImagePart, seeing
 
@@ -261,6 +263,18 @@ def test_domains() -> None:
 def test_domains_that_are_none(said: str) -> None:
     with pytest.raises(ConfigError, match="name a domain"):
         media_domains(said)
+
+
+def test_a_file_that_made_room_for_others_is_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fetch._download
+
+    async def lost(image: ImagePart, *more: Any) -> None:
+        await real(image, *more)
+        more[-1].lose()
+
+    monkeypatch.setattr(fetch, "_download", lost)
+    with host(FULL) as (port, _), pytest.raises(BodiesFull, match="others needed"):
+        fetched(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
 
 
 def test_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
