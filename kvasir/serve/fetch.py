@@ -40,6 +40,8 @@ MAX_ADDRESSES = 3
 """Of one name, that are tried."""
 PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
+_NOBODYS = IPv6Network("fec0::/10"), IPv6Network("3fff::/20")
+"""Of sites, and of documentation: some versions of Python take them for public."""
 _IMAGE = re.compile(
     rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP"
     rb"|BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0",
@@ -192,7 +194,10 @@ def names_itself(host: str) -> bool:
 def is_public(address: str) -> bool:
     """Whether it is nobody's own network, machine or link, nor stands for one of these."""
     return all(
-        one.is_global and not one.is_multicast and not one.is_reserved
+        one.is_global
+        and not one.is_multicast
+        and not one.is_reserved
+        and not any(one in network for network in _NOBODYS)
         for one in _meant(ip_address(address))
     )
 
