@@ -130,6 +130,13 @@ class Body:
         self._parts.append(part)
         self.size = size
 
+    def hold(self, n_bytes: int) -> None:
+        """Instead of bytes: the memory of what ``n_bytes`` were parsed to, which waits, and makes
+        room for nobody. Raises BodiesFull (503)."""
+        if n_bytes > SMALL_BYTES:
+            self._budget.take(self, n_bytes)
+            self._budget.complete(self)
+
     def complete(self) -> list[bytes]:
         """All of it: nothing more arrives. Raises BodiesFull (503) when others took its room."""
         self._check_kept()

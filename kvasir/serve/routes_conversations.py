@@ -140,22 +140,22 @@ def _messages(service: Service, given: list[dict[str, Any]]) -> Messages:
 
 async def _items(service: Service, exchange: Exchange, messages: Messages) -> list[Json]:
     """With ids of ours, and images in place of their addresses. Raises RequestError (400),
-    CapacityError (429), BodiesFull (503)."""
-    await _check_sight(service, messages)
-    with service.bodies.body() as body:
-        found = await service.fetcher.fetched(messages, body, exchange.caller.key_id)
-    return await asyncio.to_thread(shown_items, found, secrets.token_hex(16))
+    CapacityError (429), BodiesFull (503), ClientGone."""
+    if any(image.address for image in images_of(messages)):
+        messages = await _fetched(service, exchange, messages)
+    return await asyncio.to_thread(shown_items, messages, secrets.token_hex(16))
 
 
-async def _check_sight(service: Service, messages: Messages) -> None:
-    """Raises RequestError (400) for addresses of images that no model would see."""
-    named = next((image for image in images_of(messages) if image.address), None)
-    if named is not None and not await service.sees():
+async def _fetched(service: Service, exchange: Exchange, messages: Messages) -> Messages:
+    if not await service.sees():
         raise RequestError(
             "no model here reads images: leave them out, or serve one that does",
-            param=named.where,
+            param=images_of(messages)[0].where,
             code="unsupported_parameter",
         )
+    owner, fetcher = exchange.caller.key_id, service.fetcher
+    with service.bodies.body() as body:
+        return await exchange.aside(lambda: fetcher.fetched(messages, body, owner))
 
 
 def _include(exchange: Exchange) -> frozenset[str]:
