@@ -117,11 +117,7 @@ class Body:
     def add(self, part: bytes) -> None:
         """The next bytes. Raises RequestError (413), and BodiesFull (503) when there is no room for
         them, or when others needed this body's."""
-        if self._lost:
-            raise BodiesFull(
-                f"others needed the memory of the {self._lost} bytes of this body that were there: "
-                "try again, send it faster, or raise --max-body-memory"
-            )
+        self._check_kept()
         size = self.size + len(part)
         if size > self._budget.body_limit:
             raise RequestError(
@@ -134,16 +130,31 @@ class Body:
         self._parts.append(part)
         self.size = size
 
+    def hold(self, n_bytes: int) -> None:
+        """Instead of bytes: the memory of what ``n_bytes`` were parsed to, which waits, and makes
+        room for nobody. Raises BodiesFull (503)."""
+        if n_bytes > SMALL_BYTES:
+            self._budget.take(self, n_bytes)
+            self._budget.complete(self)
+
     def complete(self) -> list[bytes]:
-        """All of it: nothing more arrives."""
+        """All of it: nothing more arrives. Raises BodiesFull (503) when others took its room."""
+        self._check_kept()
         self._budget.complete(self)
         parts, self._parts = self._parts, []
         return parts
 
     def lose(self) -> None:
-        """Its memory goes to others; its sender learns it with the next bytes."""
+        """Its memory goes to others; its sender learns it with the next bytes, or at its end."""
         self._lost = self.size
         self._parts = []
+
+    def _check_kept(self) -> None:
+        if self._lost:
+            raise BodiesFull(
+                f"others needed the memory of the {self._lost} bytes of this body that were there: "
+                "try again, send it faster, or raise --max-body-memory"
+            )
 
 
 def joined(parts: list[bytes]) -> memoryview:

@@ -39,6 +39,7 @@ _json = msgspec.json.Encoder()
 Headers = Iterable[tuple[bytes, bytes]]
 Failure = Callable[[KvasirError], bytes]
 Value = TypeVar("Value")
+Work = Callable[[], Coroutine[Any, Any, Value]]
 Disconnected = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -70,6 +71,8 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._bodies = bodies
+        self._place = Place(bodies, 0)
+        """Of what is within ``reading``."""
         self._n_bytes = 0
         """Of the body and of what was sent, but for what went by way of ``outlet``."""
         self.outlet: Chunks | None = scope.get("extensions", {}).get(EXTENSION)
@@ -113,14 +116,19 @@ class Exchange:
                 self._n_bytes += body.size
                 if self.n_noted:
                     self.notes["body"] = _beginning(parts, self.n_noted)
+                self._place = Place(self._bodies, body.size)
                 if body.size <= INLINE_BYTES:
                     value = read(parse_object(b"".join(parts)))
                 else:
-                    lane = self._bodies.lanes[body.size > SMALL_BYTES]
-                    await take(lane, self.disconnected)
-                    stack.callback(lane.release)
+                    await self._place.take(self.disconnected)
+                    stack.callback(self._place.leave)
                     value = await asyncio.to_thread(lambda: read(parse_object(joined(parts))))
             yield value
+
+    async def aside(self, work: Work[Value]) -> Value:
+        """Within ``reading``: what ``work`` returns, which waits for something. Others are read
+        meanwhile. Raises ClientGone, BodiesFull (503)."""
+        return await self._place.aside(work, self.disconnected)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives, for who does not keep it: no faster than it is taken. Raises
@@ -265,6 +273,39 @@ async def take(lane: asyncio.Semaphore | asyncio.Lock, disconnected: Disconnecte
         await lane.acquire()
         return
     await while_wanted(lane.acquire(), disconnected, lambda _: lane.release())
+
+
+class Place:
+    """In the lane of a body of ``n_bytes``; one that is parsed on the event loop needs none."""
+
+    def __init__(self, bodies: BodyBudget, n_bytes: int) -> None:
+        is_large = n_bytes > SMALL_BYTES
+        self._lane = bodies.lanes[is_large] if n_bytes > INLINE_BYTES else None
+        self._bodies = bodies
+        self._n_bytes = n_bytes
+        self._is_taken = False
+
+    async def take(self, disconnected: Disconnected) -> None:
+        """Raises ClientGone."""
+        if self._lane is not None:
+            await take(self._lane, disconnected)
+            self._is_taken = True
+
+    def leave(self) -> None:
+        """Also where it is not taken."""
+        if self._lane is not None and self._is_taken:
+            self._is_taken = False
+            self._lane.release()
+
+    async def aside(self, work: Work[Value], disconnected: Disconnected) -> Value:
+        """What ``work`` returns, which waits for something: others are read meanwhile, and what was
+        read of this body counts as one that arrives. Raises ClientGone, BodiesFull (503)."""
+        self.leave()
+        with self._bodies.body() as held:
+            held.hold(self._n_bytes)
+            found = await while_wanted(work(), disconnected)
+            await self.take(disconnected)
+        return found
 
 
 async def while_wanted(

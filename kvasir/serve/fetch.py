@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -39,6 +40,14 @@ MAX_ADDRESSES = 3
 """Of one name, that are tried."""
 PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
+_NOBODYS = IPv6Network("fec0::/10"), IPv6Network("3fff::/20")
+"""Of sites, and of documentation: some versions of Python take them for public."""
+_IMAGE = re.compile(
+    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP"
+    rb"|BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0",
+    re.DOTALL,
+)
+"""How files of images begin: PNG, JPEG, GIF, WebP, BMP."""
 CODE = "invalid_image_url"
 """Of what could not be fetched, as OpenAI calls it."""
 
@@ -136,8 +145,9 @@ class ImageFetcher:
         await _download(image, location, addresses, self._context, body)
         parts = body.complete()
         size = sum(map(len, parts))
-        data = await asyncio.to_thread(_encoded, parts) if size > SMALL_BYTES else _encoded(parts)
-        return ImagePart(data, image.where)
+        if size > SMALL_BYTES:
+            return await asyncio.to_thread(_encoded, image, parts)
+        return _encoded(image, parts)
 
     async def _resolved(self, image: ImagePart, location: Location) -> list[str]:
         """Addresses of the host, all of which anybody may reach; those of IPv4 first."""
@@ -184,7 +194,10 @@ def names_itself(host: str) -> bool:
 def is_public(address: str) -> bool:
     """Whether it is nobody's own network, machine or link, nor stands for one of these."""
     return all(
-        one.is_global and not one.is_multicast and not one.is_reserved
+        one.is_global
+        and not one.is_multicast
+        and not one.is_reserved
+        and not any(one in network for network in _NOBODYS)
         for one in _meant(ip_address(address))
     )
 
@@ -291,8 +304,12 @@ def _add(image: ImagePart, part: bytes, body: Body) -> None:
         ) from None
 
 
-def _encoded(parts: Sequence[bytes]) -> str:
-    return base64.b64encode(b"".join(parts)).decode()
+def _encoded(image: ImagePart, parts: Sequence[bytes]) -> ImagePart:
+    """Raises RequestError (400) for another file than one of an image, which nobody is to read."""
+    data = b"".join(parts)
+    if _IMAGE.match(data) is None:
+        raise _unfetched(image, "it is no file of PNG, JPEG, WebP, GIF or BMP")
+    return ImagePart(base64.b64encode(data).decode(), image.where)
 
 
 def _with_images(message: ChatMessage, found: dict[ImagePart, ImagePart]) -> ChatMessage:

@@ -21,7 +21,6 @@ from kvasir.grammar.thinking import grammar_in
 from kvasir.serve.admission import AdmissionLimits
 from kvasir.serve.answer_size import answer_limit, check_answer
 from kvasir.serve.asked import Asked, Prompt
-from kvasir.serve.bodies import Body
 from kvasir.serve.conversation import ConversationReader
 from kvasir.serve.echo import read_echoes
 from kvasir.serve.fetch import ImageFetcher
@@ -32,7 +31,7 @@ from kvasir.serve.predicted import read_predicted
 from kvasir.serve.protocol.thinking import known_variables
 from kvasir.serve.resolved import Ids, Job, Resolved
 from kvasir.serve.salt import block_salt
-from kvasir.serve.seen import SeenPrompt, images_of, see
+from kvasir.serve.seen import SeenPrompt, see
 from kvasir.serve.slices import Slices, Work
 from kvasir.serve.text import TextModel
 from kvasir.serve.thinking import with_limit
@@ -85,15 +84,6 @@ class Server(msgspec.Struct, frozen=True):
     """Of one request."""
     fetcher: ImageFetcher = msgspec.field(default_factory=ImageFetcher)
     """Of images that have addresses."""
-
-
-async def fetch_images(asked: Asked, server: Server, body: Body) -> Asked:
-    """``asked`` with the images themselves in place of their addresses; ``body`` is what they take.
-    Raises RequestError (400), CapacityError (429), BodiesFull (503)."""
-    if server.text.sight is None or len(images_of(asked.messages)) > server.max_images:
-        return asked  # which is refused
-    messages = await server.fetcher.fetched(asked.messages, body, _owner(asked, server))
-    return structs.replace(asked, messages=messages)
 
 
 async def resolve_request(asked: Asked, server: Server, model: str, arrived: float) -> Resolved:
@@ -207,7 +197,7 @@ def _standing(asked: Asked, server: Server, arrived: float) -> Standing:
     )
 
 
-def _owner(asked: Asked, server: Server) -> str:
+def owner_of(asked: Asked, server: Server) -> str:
     """Who takes turns with others."""
     return server.caller.key_id or asked.standing.tenant
 
@@ -263,7 +253,7 @@ def _chat(asked: Asked, server: Server) -> Chat:
 async def _constraint(asked: Asked, server: Server, reading: Reading | None) -> Constraint:
     """What the answer must keep to, which compiles. Raises RequestError (400)."""
     params, chat = asked.params, _chat(asked, server)
-    owner = _owner(asked, server)
+    owner = owner_of(asked, server)
     judge = partial(server.compiler.check, n_ids=server.info.vocab_size, owner=owner)
     grammar = await chat.constraint(reading)
     if grammar.text:
@@ -318,7 +308,7 @@ async def _whole_prompts(asked: Asked, server: Server) -> ReadPrompts:
 
 
 async def _conversation(asked: Asked, server: Server, limit: int) -> SeenPrompt:
-    text, owner = server.text, _owner(asked, server)
+    text, owner = server.text, owner_of(asked, server)
     seen = await see(asked, text.sight, server.images, server.max_images, owner)
     room = _room(asked, server.info)
     return await ConversationReader(asked, text, seen, server.tool_format, limit, room).read()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import Any
 
 import msgspec
 
+from kvasir.config.serving import image_limit
 from kvasir.core.errors import RequestError
 from kvasir.serve.dialects.items import read_items, shown_items
 from kvasir.serve.exchange import Exchange
@@ -16,6 +18,7 @@ from kvasir.serve.protocol.parse import parse_request
 from kvasir.serve.query import page_in, parsed, read_query, single
 from kvasir.serve.resolved import Json
 from kvasir.serve.routes_chats import DEFAULT_PAGE, MAX_PAGE, read_metadata
+from kvasir.serve.seen import check_count, images_of
 from kvasir.serve.service import Service
 from kvasir.tokenizer.messages import ChatMessage
 
@@ -43,7 +46,7 @@ async def post_conversation(service: Service, exchange: Exchange) -> None:
         request, _ = parse_request(ConversationRequest, body, {}, strict=True)
         metadata = request.metadata or {}
         check_metadata(metadata)
-        return _messages(request.items or []), metadata
+        return _messages(service, request.items or []), metadata
 
     async with exchange.reading(read) as (messages, metadata):
         owner, items = service.owner(exchange), await _items(service, exchange, messages)
@@ -80,7 +83,7 @@ async def post_items(service: Service, exchange: Exchange) -> None:
         request, _ = parse_request(ItemsRequest, body, {}, strict=True)
         if not request.items:
             raise RequestError("items is empty: send at least one", param="items")
-        return _messages(request.items), checked_include(request.include)
+        return _messages(service, request.items), checked_include(request.include)
 
     async with exchange.reading(read) as (messages, more):
         name, owner = _id(exchange), service.owner(exchange)
@@ -116,7 +119,7 @@ async def delete_item(service: Service, exchange: Exchange) -> None:
     await exchange.send_json(found)
 
 
-def _messages(given: list[dict[str, Any]]) -> Messages:
+def _messages(service: Service, given: list[dict[str, Any]]) -> Messages:
     """Raises RequestError (400)."""
     if len(given) > MAX_NEW:
         raise RequestError(
@@ -131,15 +134,28 @@ def _messages(given: list[dict[str, Any]]) -> Messages:
             param="items",
             code="unknown_parameter",
         )
+    check_count(images_of(messages), image_limit(service.options.limit_mm_per_prompt))
     return messages
 
 
 async def _items(service: Service, exchange: Exchange, messages: Messages) -> list[Json]:
     """With ids of ours, and images in place of their addresses. Raises RequestError (400),
-    CapacityError (429), BodiesFull (503)."""
+    CapacityError (429), BodiesFull (503), ClientGone."""
+    if any(image.address for image in images_of(messages)):
+        messages = await _fetched(service, exchange, messages)
+    return await asyncio.to_thread(shown_items, messages, secrets.token_hex(16))
+
+
+async def _fetched(service: Service, exchange: Exchange, messages: Messages) -> Messages:
+    if not await service.sees():
+        raise RequestError(
+            "no model here reads images: leave them out, or serve one that does",
+            param=images_of(messages)[0].where,
+            code="unsupported_parameter",
+        )
+    owner, fetcher = exchange.caller.key_id, service.fetcher
     with service.bodies.body() as body:
-        found = await service.fetcher.fetched(messages, body, exchange.caller.key_id)
-    return shown_items(found, secrets.token_hex(16))
+        return await exchange.aside(lambda: fetcher.fetched(messages, body, owner))
 
 
 def _include(exchange: Exchange) -> frozenset[str]:

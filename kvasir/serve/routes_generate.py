@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from kvasir.config.serving import ServeOptions, image_limit
 from kvasir.grammar.errors import UnsupportedSchema
 from kvasir.grammar.limits import GrammarLimits
+from kvasir.serve.addressed import fetch_images
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked, Keep, LoadWish
 from kvasir.serve.chats import begin_chat
 from kvasir.serve.dialects.table import DIALECTS
 from kvasir.serve.endpoint import Handler
 from kvasir.serve.exchange import Exchange
-from kvasir.serve.jobs import Server, fetch_images, prompts_of, resolve_request
+from kvasir.serve.jobs import Server, prompts_of, resolve_request
 from kvasir.serve.keys.caller import Caller
 from kvasir.serve.loading import load
 from kvasir.serve.protocol.thinking import FORMATS as REASONING_FORMATS
@@ -51,7 +52,7 @@ def generate(dialect: Dialect) -> Handler:
                 return await exchange.send_json(await load(service, model, asked))
             server = await server_of(service, model, exchange.caller)
             with service.bodies.body() as body:
-                asked = await fetch_images(asked, server, body)
+                asked = await fetch_images(asked, server, body, exchange.aside)
                 asked, story = await continued(service, service.owner(exchange), asked)
                 try:
                     resolved = await resolve_request(asked, server, model.name, exchange.arrived)
@@ -78,7 +79,7 @@ async def _reading(
         model = service.check_model(asked.model)
         server = await server_of(service, model, exchange.caller)
         with service.bodies.body() as body:
-            yield await fetch_images(asked, server, body), server
+            yield await fetch_images(asked, server, body, exchange.aside), server
 
 
 def count(dialect: Dialect) -> Handler:

@@ -75,12 +75,7 @@ async def see(
 
 
 def _check(asked: Asked, images: Sequence[ImagePart], most: int) -> None:
-    if len(images) > most:
-        raise RequestError(
-            f"the messages have {len(images)} images, this server takes {most}: send fewer, or "
-            "raise --limit-mm-per-prompt",
-            param=images[most].where,
-        )
+    check_count(images, most)
     others = {
         "truncate_prompt_tokens": asked.params.truncate_prompt_tokens is not None,
         "use_beam_search": asked.length_penalty is not None,
@@ -90,3 +85,13 @@ def _check(asked: Asked, images: Sequence[ImagePart], most: int) -> None:
             raise RequestError(
                 f"images do not go together with {name}: leave one out", param=images[0].where
             )
+
+
+def check_count(images: Sequence[ImagePart], most: int) -> None:
+    """Raises RequestError (400) for more than ``most``."""
+    if len(images) > most:
+        raise RequestError(
+            f"the messages have {len(images)} images, this server takes {most}: send fewer, or "
+            "raise --limit-mm-per-prompt",
+            param=images[most].where,
+        )

@@ -108,6 +108,12 @@ class Service:
         """Of the engines."""
         return tuple(dict.fromkeys(model.client for model in self.models.values()))
 
+    async def sees(self) -> bool:
+        """Whether any model reads images, awaited while they load."""
+        tasks = dict.fromkeys(model.text for model in self.models.values())
+        texts = [await asyncio.shield(task) for task in tasks]
+        return any(text.sight is not None for text in texts)
+
     def owner(self, exchange: Exchange) -> bytes:
         """Who may ask about what this exchange starts: a key, whichever of its secrets is used; the
         same for all where the server has none."""

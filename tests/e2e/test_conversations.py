@@ -237,3 +237,12 @@ def test_it_survives_the_server(server: StartServer, tmp_path: Path) -> None:
         assert texts(client, name)[3::2] == ["one", "two"]
         assert texts(client, name)[-1] == done.output_text
         assert done.usage and done.usage.output_tokens == 150
+
+
+def test_a_model_without_sight_fetches_nothing(server: StartServer) -> None:
+    part = {"type": "input_image", "image_url": "http://127.0.0.1/x"}
+    items = {"items": [{"role": "user", "content": [part]}]}
+    with server(allowed_media_domains="127.0.0.1") as own:
+        refused = own.http.post(f"{own.url}/v1/conversations", json=items)
+    error = refused.json()["error"]
+    assert refused.status_code == 400 and "no model here reads images" in error["message"], error

@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,17 @@ DONE = ("completed", "incomplete")
 WITHOUT_MODEL = ("/v1/conversations", "/v1/batches")
 
 
+ANSWERED = threading.Event()
+"""What slow addresses wait for."""
+
+
 class Files(BaseHTTPRequestHandler):
     """Images by their seeds."""
 
     def do_GET(self) -> None:
+        if self.path == "/slow":
+            ANSWERED.wait(20)
+            return self.send_error(404)
         data = base64.b64decode(file_of(int(self.path[1:])))
         self.send_response(200)
         self.send_header("content-length", str(len(data)))
@@ -102,6 +111,30 @@ def test_what_is_fetched_is_as_what_is_sent(server: Server, host: str) -> None:
         assert refused.status_code == 400 and why in refused.json()["error"]["message"]
 
 
+def test_slow_addresses_hold_nobody_up(server: Server, host: str) -> None:
+    """None of all that read large bodies."""
+    long = text("x" * 10_000)
+    url = f"{host}/slow"
+    item = said(
+        {"type": "input_image", "image_url": url}, {"type": "input_text", "text": "x" * 9000}
+    )
+    slow = chat({"type": "image_url", "image_url": url}, long)
+    body = {"input": [item]}
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(server.post, "/v1/chat/completions", slow) for _ in range(3)]
+        asked += [pool.submit(server.post, f"{PATH}/input_tokens", body) for _ in range(2)]
+        items = {"json": {"items": [item]}}
+        asked.append(pool.submit(server.http.post, f"{server.url}/v1/conversations", **items))
+        time.sleep(0.5)
+        refused = server.http.post(
+            f"{server.url}/v1/chat/completions", json={"model": "none", **chat(long)}, timeout=5
+        )
+        assert refused.status_code == 404
+        assert not any(one.done() for one in asked)
+        ANSWERED.set()
+    assert all("404" in one.result().json()["error"]["message"] for one in asked)
+
+
 def test_an_answer_goes_on_from_one_with_an_image(server: Server, host: str) -> None:
     fetched = {"type": "input_image", "image_url": f"{host}/4"}
     first = post(server, {**ASKED, "input": [said(fetched)]})
@@ -132,6 +165,15 @@ def test_a_conversation_holds_images(server: Server, host: str) -> None:
     items = server.get(f"/v1/conversations/{name}/items?order=asc").json()["data"]
     images = [item["content"][0]["image_url"] for item in items if item["role"] == "user"]
     assert [x.partition("base64,")[2] for x in images] == [file_of(6), file_of(7)]
+
+
+def test_a_conversation_takes_as_many_images_as_a_request(server: Server, host: str) -> None:
+    """None of more is fetched."""
+    part = {"type": "input_image", "image_url": f"{host}/x"}
+    items = {"items": [said(*[part] * 10_000)]}
+    refused = server.http.post(f"{server.url}/v1/conversations", json=items)
+    error = refused.json()["error"]
+    assert refused.status_code == 400 and "--limit-mm-per-prompt" in error["message"], error
 
 
 def test_in_the_background_an_engine_may_die(server: Server) -> None:

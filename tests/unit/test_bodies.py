@@ -256,3 +256,49 @@ def test_a_body_that_never_fits_is_an_error_at_start() -> None:
     check_body_memory(ServeOptions())
     with pytest.raises(ConfigError, match="raise --max-body-memory"):
         check_body_memory(ServeOptions(max_body_bytes=MIB, max_body_memory=MIB - 1))
+
+
+@pytest.mark.parametrize("n_bytes", [30_000, 100_000])
+def test_who_waits_aside_holds_nobody_up(n_bytes: int) -> None:
+    """What waits counts as a body, and nobody waits for who has left."""
+    bodies, left, waits = BodyBudget(MIB, MIB, 10), asyncio.Event(), asyncio.Event()
+    used: list[int] = []
+
+    def exchange() -> Exchange:
+        messages = [{"type": "http.request", "body": b'{"a": 1}' + b" " * n_bytes}]
+
+        async def receive() -> Message:
+            if not messages:
+                await left.wait()
+                return {"type": "http.disconnect"}
+            return messages.pop()
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "query_string": b"", "headers": headers}
+        return Exchange(scope, receive, _send, bodies)
+
+    async def slow(asked: Exchange) -> None:
+        async with asked.reading(dict):
+            await asked.aside(waits.wait)
+            used.append(bodies.lanes[n_bytes > SMALL_BYTES]._value)
+
+    async def run() -> None:
+        some = [asyncio.create_task(slow(exchange())) for _ in range(5)]
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0.05)
+            async with exchange().reading(dict) as found:
+                assert found == {"a": 1}
+            assert bodies._used == (5 * (n_bytes + 8) if n_bytes > SMALL_BYTES else 0)
+            waits.set()
+            await asyncio.gather(*some)
+            assert len(used) == 5 and max(used) < READERS, "the lane was taken again"
+            waits.clear()
+            last = asyncio.create_task(slow(exchange()))
+            await asyncio.sleep(0.05)
+            left.set()
+            with pytest.raises(ClientGone):
+                await last
+
+    asyncio.run(run())
+    assert [lane._value for lane in bodies.lanes] == [READERS, LARGE_READERS]
+    assert bodies._used == 0

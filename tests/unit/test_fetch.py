@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import shutil
 import socket
 import ssl
@@ -13,16 +14,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
 from kvasir.config.serving import media_domains
 from kvasir.core.errors import ConfigError, KvasirError, RequestError
-from kvasir.serve.bodies import BodyBudget
-from kvasir.serve.fetch import ImageFetcher, is_public, location_of
+from kvasir.serve import fetch
+from kvasir.serve.bodies import BodiesFull, BodyBudget
+from kvasir.serve.fetch import ImageFetcher, _encoded, is_public, location_of
 from kvasir.tokenizer.messages import ChatMessage, ImagePart, seeing
 
-FILE = bytes(range(256)) * 300
+FILE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 FULL = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(FILE) + FILE
 
 
@@ -94,6 +98,13 @@ def test_a_file_takes_the_place_of_its_address() -> None:
     assert not any(line.lower().startswith((b"cookie", b"authorization")) for line in lines)
 
 
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_files_of_images_are_known(form: str) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (3, 2)).save(file, form)
+    assert base64.b64decode(_encoded(ImagePart("", "x"), [file.getvalue()]).data)
+
+
 def test_a_host_that_is_named_itself_may_be_of_this_machine() -> None:
     with host(FULL) as (port, _):
         assert fetched(f"http://localhost:{port}/", f"localhost:{port}")[0].data
@@ -105,6 +116,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "compressed": (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\nx", "compresses"),
     "large": (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2**20 + 1), "1048576 bytes"),
     "short": (FULL[:-1], "did not send it whole"),
+    "text": (
+        b"HTTP/1.1 200 OK\r\n\r\nBMW: a secret of the host, of several lines",
+        "no file of PNG",
+    ),
+    "nothing": (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "no file of PNG"),
     "no HTTP": (b"hello\r\n\r\n", "did not send it whole"),
 }
 
@@ -168,6 +184,7 @@ def looked_up(*addresses: str) -> Callable[..., list[object]]:
     [
         *(("127.0.0.1",), ("10.1.2.3",), ("169.254.169.254",), ("100.64.0.1",), ("0.0.0.0",)),
         *(("::1",), ("fe80::1",), ("fd00::1",), ("::ffff:10.0.0.1",), ("64:ff9b::7f00:1",)),
+        *(("fec0::1",), ("3fff::1",), ("3fff:fff::1",)),
         *(("2002:7f00:1::",), ("224.0.0.1",), ("93.184.215.14", "127.0.0.1"), ()),
     ],
 )
@@ -247,6 +264,18 @@ def test_domains() -> None:
 def test_domains_that_are_none(said: str) -> None:
     with pytest.raises(ConfigError, match="name a domain"):
         media_domains(said)
+
+
+def test_a_file_that_made_room_for_others_is_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fetch._download
+
+    async def lost(image: ImagePart, *more: Any) -> None:
+        await real(image, *more)
+        more[-1].lose()
+
+    monkeypatch.setattr(fetch, "_download", lost)
+    with host(FULL) as (port, _), pytest.raises(BodiesFull, match="others needed"):
+        fetched(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
 
 
 def test_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:

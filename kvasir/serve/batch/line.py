@@ -11,13 +11,13 @@ from msgspec import structs
 
 from kvasir.core.errors import RequestError
 from kvasir.core.request import PriorityClass
+from kvasir.serve.addressed import fetch_images
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked
-from kvasir.serve.bodies import SMALL_BYTES
 from kvasir.serve.dialects.table import GENERATES
-from kvasir.serve.exchange import INLINE_BYTES
+from kvasir.serve.exchange import INLINE_BYTES, Place
 from kvasir.serve.images import ImagesUnread
-from kvasir.serve.jobs import Server, fetch_images, resolve_request
+from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.jsonbody import parse_object
 from kvasir.serve.resolved import Ids, Json
 from kvasir.serve.routes_generate import server_of
@@ -69,15 +69,18 @@ class LineReader:
     async def read(self, number: int, data: bytes) -> BatchLine:
         """A large line is read in a thread, in turn with bodies of its size. Raises InvalidLine,
         Unavailable, EngineDown."""
-        if len(data) <= INLINE_BYTES:
-            return await self._read(number, data, _here)
-        async with self._service.bodies.lanes[len(data) > SMALL_BYTES]:
-            return await self._read(number, data, asyncio.to_thread)
+        where = _here if len(data) <= INLINE_BYTES else asyncio.to_thread
+        place = Place(self._service.bodies, len(data))
+        await place.take(_never)
+        try:
+            return await self._read(number, data, where, place)
+        finally:
+            place.leave()
 
-    async def _read(self, number: int, data: bytes, where: Where) -> BatchLine:
+    async def _read(self, number: int, data: bytes, where: Where, place: Place) -> BatchLine:
         try:
             custom_id, asked = await where(lambda: self._asked(number, data))
-            kept = await self._kept(in_batch(unstored(asked)))
+            kept = await self._kept(in_batch(unstored(asked)), place)
         except ImagesUnread as error:  # again and again, of this line
             raise _invalid(error.code, error.message, "body", number) from None
         except RequestError as error:
@@ -121,7 +124,7 @@ class LineReader:
             raise _invalid("invalid_body", "body must be a JSON object", "body", number)
         return custom_id, body
 
-    async def _kept(self, asked: Asked) -> Kept:
+    async def _kept(self, asked: Asked, place: Place) -> Kept:
         find = self._service.check_model if self._dialect.needs_model else self._service.model_of
         model = find(asked.model)
         server = self._servers.get(model.name)
@@ -129,10 +132,15 @@ class LineReader:
             server = self._servers[model.name] = await server_of(self._service, model, self._caller)
         nobody_waits = 0.0
         with self._service.bodies.body() as body:
-            asked = await fetch_images(asked, server, body)
+            asked = await fetch_images(asked, server, body, lambda work: place.aside(work, _never))
             resolved = await resolve_request(asked, server, model.name, nobody_waits)
         self.models.add(model.name)
         return Kept(later(resolved, CLASS), self._dialect.new_envelope(), server.info.key_root)
+
+
+async def _never() -> None:
+    """Who waits for a batch does not leave."""
+    await asyncio.Event().wait()
 
 
 async def _here(work: Callable[[], Value]) -> Value:
