@@ -243,7 +243,7 @@ def test_logits_of_internvl(make: Any, executor: str, tmp_path: Path) -> None:
     assert tile is not None
     n = tile.side
     pixels = [
-        patches(media.pixels, tile)[1:]
+        patches(media, tile)[1:]
         .reshape(n // 2, n // 2, 2, 2, 3, tile.patch, tile.patch)
         .transpose(4, 0, 2, 5, 1, 3, 6)
         .reshape(3, tile.size, tile.size)
