@@ -71,7 +71,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._bodies = bodies
-        self._place = Place(bodies, 0)
+        self._place = LanePlace(bodies, 0)
         """Of what is within ``reading``."""
         self._n_bytes = 0
         """Of the body and of what was sent, but for what went by way of ``outlet``."""
@@ -116,7 +116,7 @@ class Exchange:
                 self._n_bytes += body.size
                 if self.n_noted:
                     self.notes["body"] = _beginning(parts, self.n_noted)
-                self._place = Place(self._bodies, body.size)
+                self._place = LanePlace(self._bodies, body.size)
                 if body.size <= INLINE_BYTES:
                     value = read(parse_object(b"".join(parts)))
                 else:
@@ -275,7 +275,7 @@ async def take(lane: asyncio.Semaphore | asyncio.Lock, disconnected: Disconnecte
     await while_wanted(lane.acquire(), disconnected, lambda _: lane.release())
 
 
-class Place:
+class LanePlace:
     """In the lane of a body of ``n_bytes``; one that is parsed on the event loop needs none."""
 
     def __init__(self, bodies: BodyBudget, n_bytes: int) -> None:

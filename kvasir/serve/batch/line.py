@@ -15,7 +15,7 @@ from kvasir.serve.addressed import fetch_images
 from kvasir.serve.answer import Dialect
 from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.table import GENERATES
-from kvasir.serve.exchange import INLINE_BYTES, Place
+from kvasir.serve.exchange import INLINE_BYTES, LanePlace
 from kvasir.serve.images import ImagesUnread
 from kvasir.serve.jobs import Server, resolve_request
 from kvasir.serve.jsonbody import parse_object
@@ -70,14 +70,14 @@ class LineReader:
         """A large line is read in a thread, in turn with bodies of its size. Raises InvalidLine,
         Unavailable, EngineDown."""
         where = _here if len(data) <= INLINE_BYTES else asyncio.to_thread
-        place = Place(self._service.bodies, len(data))
+        place = LanePlace(self._service.bodies, len(data))
         await place.take(_never)
         try:
             return await self._read(number, data, where, place)
         finally:
             place.leave()
 
-    async def _read(self, number: int, data: bytes, where: Where, place: Place) -> BatchLine:
+    async def _read(self, number: int, data: bytes, where: Where, place: LanePlace) -> BatchLine:
         try:
             custom_id, asked = await where(lambda: self._asked(number, data))
             kept = await self._kept(in_batch(unstored(asked)), place)
@@ -124,7 +124,7 @@ class LineReader:
             raise _invalid("invalid_body", "body must be a JSON object", "body", number)
         return custom_id, body
 
-    async def _kept(self, asked: Asked, place: Place) -> Kept:
+    async def _kept(self, asked: Asked, place: LanePlace) -> Kept:
         find = self._service.check_model if self._dialect.needs_model else self._service.model_of
         model = find(asked.model)
         server = self._servers.get(model.name)
