@@ -126,14 +126,15 @@ def _tile(spec: QwenTowerSpec, vision: Keys, processor: Keys) -> TileSpec:
         if vision.integer(name, CHANNELS) != CHANNELS:
             raise vision.error(name, vision.raw(name), str(CHANNELS))
     factor = processor.number("rescale_factor", 1 / 255)
-    mean = _channels(processor, "image_mean", _CLIP_MEAN)
-    std = _channels(processor, "image_std", _CLIP_STD)
+    mean = channels(processor, "image_mean", _CLIP_MEAN)
+    std = channels(processor, "image_std", _CLIP_STD)
     return TileSpec(0, patch, fold, factor, mean, std, frames)
 
 
-def _channels(
+def channels(
     keys: Keys, name: str, default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
+    """A number of each channel. Raises ModelError."""
     if not keys.has(name):
         return default
     red, green, blue = keys.numbers(name, CHANNELS)

@@ -15,7 +15,7 @@ from kvasir.models.families import FAMILIES
 from kvasir.models.family import Family, QwenTowerSpec, TensorNames, TowerSpec
 from kvasir.models.fields import Fields
 from kvasir.models.keys import Keys
-from kvasir.models.qwen_tower import QwenTower, read_qwen_tower, read_resizing
+from kvasir.models.qwen_tower import QwenTower, channels, read_qwen_tower, read_resizing
 from kvasir.models.spec import MAX_LAYERS, NO_ROPE, BlockSpec, LayerSpec, ModelConfig
 from kvasir.weights.source import ModelSource
 
@@ -161,8 +161,8 @@ def read_tower(source: ModelSource, out_size: int) -> AnyTower:
         patch,
         fold,
         processor.number("rescale_factor", 1 / 255),
-        _channels(processor, "image_mean", spec.mean),
-        _channels(processor, "image_std", spec.std),
+        channels(processor, "image_mean", spec.mean),
+        channels(processor, "image_std", spec.std),
         averages=spec.cuts == "whole",
         n_first=int("first" in spec.tensors),
     )
@@ -288,12 +288,3 @@ def _fold(keys: Keys, spec: TowerSpec, side: int) -> int:
 def _edge(keys: Keys, name: str, default: int, most: int) -> int:
     table = keys.table(name)
     return default if table is None else table.integer("longest_edge", default, most=most)
-
-
-def _channels(
-    keys: Keys, name: str, default: tuple[float, float, float]
-) -> tuple[float, float, float]:
-    if not keys.has(name):
-        return default
-    red, green, blue = keys.numbers(name, CHANNELS)
-    return red, green, blue

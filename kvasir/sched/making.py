@@ -234,7 +234,7 @@ class Making:
     def _see(self, request: Request, row: Row) -> None:
         """A tile counts behind a hit of the cache as well: the executor may have let go of what
         its tower gave."""
-        for media in request.media:
+        for media in request.media if request.is_before_media_end(row.start) else ():
             is_seen = media.start < row.end and row.start < media.end
             if is_seen and (not self.tiles or self.tiles[-1].digest != media.digest):
                 self.tiles.append(media)

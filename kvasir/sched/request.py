@@ -118,10 +118,15 @@ class Request(Holder):
         ends = (media.end for media in self.media if media.end > self.n_computed)
         return next(ends, sys.maxsize) - self.n_computed
 
+    def is_before_media_end(self, place: int) -> bool:
+        """Whether tokens at or behind ``place`` may stand for a tile: those that decode look at no
+        tile, of which there may be a hundred."""
+        return len(self.media) > 0 and place < self.media[-1].end
+
     @property
     def n_together(self) -> int:
         """Tokens that are computed in the step that computes the next one."""
-        if not self.has_spans:
+        if not (self.has_spans and self.is_before_media_end(self.n_computed)):
             return 1
         spans = (x for x in self.media if x.start <= self.n_computed < x.end)
         return next((x.end - self.n_computed for x in spans), 1)

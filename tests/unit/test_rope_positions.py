@@ -69,7 +69,7 @@ def test_they_follow_plans() -> None:
     tree = Row(4, 9, (1, 2, 3, 4), parents=(-1, 0, 0, 1))
     assert positions.of([tree])[:, 1].tolist() == [6, 7, 7, 8]
     assert positions.of([Row(0, 9, (1,)), tree])[0].tolist() == [9] * 3
-    assert not any(x.pixels for x in positions._slots[4])
+    assert not any(x.pixels for x in positions._slots[4].media)
     other = SlotOpen(4, TokenParams(seed=0, max_tokens=1), (1, 2))
     positions.open(step_plan(1, [], (other,)))
     assert positions.of([Row(4, 0, tuple(range(4)))])[:, 0].tolist() == [0, 1, 2, 3]
