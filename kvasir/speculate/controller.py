@@ -129,7 +129,7 @@ class Controller:
         return max(MIN_CHUNK, self._passes.longest(room, self._curve.seconds(1))) + 2 * n_tokens
 
     def drafted(self, passes: Sequence[int], seconds: float) -> None:
-        """PassCosts of the draft program, of so many tokens each, took ``seconds``."""
+        """Passes of the draft program, of so many tokens each, took ``seconds``."""
         self._passes.observe(passes, seconds)
 
     def drew(self, known: Known, draft: Draft, n_drawn: int) -> None:

@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvasir.core.errors import RequestError
+from kvasir.core.errors import CapacityError, RequestError
 from kvasir.core.params import TokenParams
+from kvasir.core.tiles import Media
+from kvasir.serve.client import AsyncClient
 from kvasir.serve.dialects.chat import CHAT
+from kvasir.serve.numbered import Common
 from kvasir.serve.predicted import Predicted, read_predicted
 from kvasir.serve.protocol.prediction import read_prediction
+from kvasir.serve.resolved import Job
 from kvasir.serve.text import TextModel
+from kvasir.serve.wanted import PREDICTED_BYTES, Size
+from kvasir.validation.sampling import SamplingParams
 from tests.fake_run import INFO, heard, joined, resolved_of, run_of, said, toy_text
 
 PARAMS = TokenParams(seed=0, max_tokens=8)
@@ -48,6 +54,24 @@ def test_it_is_no_longer_than_a_prompt(text: TextModel) -> None:
     assert caught.value.param == "prediction"
     with pytest.raises(RequestError):
         predicted(text, "a" * 10_000_000, "ngram")
+
+
+def test_it_counts_beside_pixels_and_a_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a request that is sent, and of one that goes on."""
+    sizes: list[Size] = []
+
+    def full(_: AsyncClient, size: Size) -> None:
+        sizes.append(size)
+        raise CapacityError("full")
+
+    monkeypatch.setattr(AsyncClient, "admit", full)
+    params, media = replace(PARAMS, constraint="c" * 10), (Media(0, 1, b"abc", b"digest"),)
+    common = Common(media=media, prediction=(1, 2))
+    client = object.__new__(AsyncClient)
+    with pytest.raises(CapacityError):
+        asyncio.run(client.submit([((5, 6), params)], common=common))
+    job = Job(((5, 6),), SamplingParams(), (params,), media=media, prediction=(1, 2))
+    assert [sizes[0].n_bytes, job.n_bytes] == [13 + 2 * PREDICTED_BYTES] * 2
 
 
 def test_its_parts_are_texts() -> None:
