@@ -99,6 +99,9 @@ def test_a_request_is_drafted_for_as_far_as_it_wants(by_executor: bool) -> None:
     assert longest == {0: 4, 1: 0, 2: 1, 3: 3}
     n_overlapped, plans, _ = drive(OracleProposer(answers, 97), dict.fromkeys(range(4), 0))
     assert n_overlapped == len(plans) - 1
+    idle = Idle()
+    drive(idle, dict.fromkeys(range(4), 0))
+    assert idle.n_asked == 0
 
 
 def test_a_stream_that_drafts_keeps_its_pace() -> None:

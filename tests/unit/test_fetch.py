@@ -134,6 +134,16 @@ def test_what_a_host_may_not_answer(name: str) -> None:
     assert len(asked) == 1
 
 
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with host(FULL) as (port, asked), host(b"") as (proxy, asked_of_proxy):
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        fetched(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
+    assert len(asked) == 1 and not asked_of_proxy
+
+
 def test_a_host_that_says_nothing_is_given_up() -> None:
     with (
         host(b"HTTP/1.1 200 OK\r\n", closes=False) as (port, _),

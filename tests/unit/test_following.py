@@ -9,7 +9,16 @@ import pytest
 
 from kvasir.core.errors import KvasirError
 from kvasir.core.params import TokenParams
-from kvasir.core.plan import Row, RowOutput, SlotOpen, StepPlan, StepResult, reference
+from kvasir.core.plan import (
+    Copy,
+    Row,
+    RowOutput,
+    SlotOpen,
+    StepPlan,
+    StepResult,
+    Transfer,
+    reference,
+)
 from kvasir.core.request import EngineRequest
 from kvasir.exec.fake import FakeExecutor
 from kvasir.sched.scheduler import Scheduler
@@ -140,6 +149,27 @@ def test_another_finds_nothing_where_nothing_was_taken_in() -> None:
     driven.step()
     _, (row,) = driven.step()
     assert row.start == 0
+
+
+@pytest.mark.parametrize("how", ["copied", "loaded", "written"])
+def test_what_becomes_of_a_block_is_known(how: str) -> None:
+    """One where something else is put lacks its draft entries."""
+    driven = Driven()
+    driven.add()
+    driven.step()
+    driven.step()
+    (request,) = driven.made._queues.running
+    first, second = request.table.held(0)[:2]
+    following = driven.made._drafts._following
+    assert following is not None and {first, second} <= following._whole
+    row = Row(0, 0, PROMPT[:16], 0)
+    following.take(
+        [request] if how == "written" else [],
+        [row] if how == "written" else [],
+        [Copy((second,), (first,), 16)] if how == "copied" else [],
+        [Transfer(b"name", 0, first)] if how == "loaded" else [],
+    )
+    assert first not in following._whole and second in following._whole
 
 
 def test_choices_of_a_prompt_take_it_in_once() -> None:
