@@ -38,43 +38,88 @@ class Bounds(msgspec.Struct, frozen=True):
         return f"{least} {self.low:g}{most}"
 
 
+class Peers(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds of a field where clients of another server leave it out; None: they have none."""
+
+    llama: float | None = None
+    """llama-server's."""
+    ollama: float | None = None
+    tgi: float | None = None
+    openai: bool = False
+    """Every server of OpenAI's API has the field."""
+    ggml_name: str = ""
+    """Its name in the first two, where that is another."""
+
+    def default(self, peer: str) -> float | None:
+        found: float | None = getattr(self, peer)
+        return found
+
+    def name(self, peer: str, own: str) -> str:
+        """What clients of ``peer`` call the field ``own``."""
+        return self.ggml_name or own if peer in ("llama", "ollama") else own
+
+
 class DrawParams(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers that shape a draw: here alone stand their names, types, bounds and defaults.
+    """The numbers that shape a draw: here alone stand their names, types, bounds and defaults, also
+    those that clients of other servers count on.
 
     Callers (``validation.sampling``), clients (``serve.protocol``) and the command line set them,
     the engine and ``native/sample`` read them; what they mean is ``sampling.reference``.
     """
 
-    temperature: Annotated[float, Bounds(0.0, 100.0), "0 is greedy."] = 1.0
+    temperature: Annotated[
+        float, Bounds(0.0, 100.0), Peers(llama=0.8, ollama=0.8, openai=True), "0 is greedy."
+    ] = 1.0
     top_p: Annotated[
         float,
         Bounds(0.0, 1.0, open_low=True),
+        Peers(llama=0.95, ollama=0.9, tgi=1.0, openai=True),
         "Keep the likeliest tokens that reach this probability together.",
     ] = 1.0
-    top_k: Annotated[int, Bounds(-1, 1_000_000), "Keep the k likeliest tokens; 0 keeps all."] = 0
+    top_k: Annotated[
+        int,
+        Bounds(-1, 1_000_000),
+        Peers(llama=40, ollama=40, tgi=0),
+        "Keep the k likeliest tokens; 0 keeps all.",
+    ] = 0
     """0 and -1 keep all, as does a k beyond the vocabulary."""
     min_p: Annotated[
         float,
         Bounds(0.0, 1.0),
+        Peers(llama=0.05, ollama=0.0),
         "Keep tokens at least this likely relative to the likeliest.",
     ] = 0.0
     repetition_penalty: Annotated[
-        float, Bounds(0.01, 100.0), "Above 1, seen tokens become less likely."
+        float,
+        Bounds(0.01, 100.0),
+        Peers(llama=1.0, ollama=1.0, tgi=1.0, ggml_name="repeat_penalty"),
+        "Above 1, seen tokens become less likely.",
     ] = 1.0
+    """Ollama's own default would be a penalty."""
     presence_penalty: Annotated[
-        float, Bounds(-2.0, 2.0), "Above 0, tokens of the answer become less likely."
+        float,
+        Bounds(-2.0, 2.0),
+        Peers(llama=0.0, ollama=0.0, openai=True),
+        "Above 0, tokens of the answer become less likely.",
     ] = 0.0
     frequency_penalty: Annotated[
-        float, Bounds(-2.0, 2.0), "The same, more so the oftener they came."
+        float,
+        Bounds(-2.0, 2.0),
+        Peers(llama=0.0, ollama=0.0, tgi=0.0, openai=True),
+        "The same, more so the oftener they came.",
     ] = 0.0
     typical_p: Annotated[
         float,
         Bounds(0.0, 1.0, open_low=True),
+        Peers(llama=1.0, ollama=1.0, tgi=1.0),
         "Keep the tokens of most usual surprise that reach this probability together.",
     ] = 1.0
     """Meister et al. 2023, "Locally typical sampling"."""
     repeat_last_n: Annotated[
-        int, Bounds(-1, 1_000_000), "Newest tokens that penalties look at; -1: all, 0: none."
+        int,
+        Bounds(-1, 1_000_000),
+        Peers(llama=64, ollama=64),
+        "Newest tokens that penalties look at; -1: all, 0: none.",
     ] = -1
 
 

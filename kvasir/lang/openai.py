@@ -12,14 +12,9 @@ from kvasir.lang.calls import Answer, Calling, Counts, ProgramLine
 from kvasir.lang.expressions import Role, Select
 from kvasir.lang.http import Json, JsonServer, ServerError, first_model
 from kvasir.lang.stopping import Stop
-from kvasir.validation.sampling import SamplingParams, StructuredOutputs
+from kvasir.validation.sampling import OPENAI, SamplingParams, StructuredOutputs
 
-SENT = frozenset(
-    {
-        *("max_tokens", "temperature", "top_p", "stop", "seed"),
-        *("frequency_penalty", "presence_penalty", "logit_bias"),
-    }
-)
+SENT = frozenset({"max_tokens", "stop", "seed", "logit_bias", *OPENAI})
 """Fields that every such server has."""
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(SamplingParams)}
 

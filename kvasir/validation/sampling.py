@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from kvasir.core.params import MAX_LOGPROBS, Bounds, DrawParams
+from kvasir.core.params import MAX_LOGPROBS, Bounds, DrawParams, Peers
 
 DAY_SECONDS = 24 * 3600
 
@@ -32,42 +32,25 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Refuse keywords of a schema that look misspelled, instead of warning."""
 
 
-class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user asks for. Names, meanings and defaults are those of vLLM's ``SamplingParams``.
-
-    Holds whatever the caller wrote: ``validation.params`` checks every bound.
-    """
+class SharedParams(DrawParams, frozen=True, kw_only=True):
+    """What callers and clients of the server write in the same way."""
 
     n: Annotated[int, Bounds(1, 128)] = 1
-    best_of: Annotated[int | None, Bounds(1, 128)] = None
-    """Choices that are computed; of these the ``n`` of largest log probability are the answer."""
     samplers: list[str] | None = None
     """Order of the stages, of ``SAMPLERS``; those left out do nothing. None: all, as there."""
-    logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
     """Nothing else is drawn."""
     bad_words: list[str] | None = None
     """Texts that are not drawn, with a space before them or without."""
     seed: int | None = None
-    max_tokens: int | None = 16
-    """None: as many as the context allows."""
     min_tokens: int = 0
     stop: str | list[str] | None = None
     stop_regex: str | list[str] | None = None
+    """Ends the text where one of them has matched."""
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    logprobs: Annotated[int | None, Bounds(0, MAX_LOGPROBS)] = None
-    """Number of alternatives reported for each output token; 0 reports the chosen token alone."""
-    logprob_token_ids: list[int] | None = None
-    """Their logprobs are reported for each output token, in the place of alternatives."""
-    prompt_logprobs: Annotated[int | None, Bounds(0, MAX_LOGPROBS)] = None
-    detokenize: bool = True
     skip_special_tokens: bool = True
-    structured_outputs: StructuredOutputs | None = None
-    speculative: bool | dict[str, Any] | None = None
-    """False: no tokens are drafted for it. ``{"method": …, "num_speculative_tokens": n}``: of the
-    engine's method, at most n in a step. None: as the engine does."""
     spaces_between_special_tokens: bool = True
     """Either is what happens: no tokenizer here writes spaces that no token has."""
     truncate_prompt_tokens: Annotated[int | None, Bounds(1)] = None
@@ -80,6 +63,29 @@ class SamplingParams(DrawParams, frozen=True, kw_only=True, forbid_unknown_field
     """Milliseconds until the last token is due."""
     cache_ttl: Annotated[int | None, Bounds(1, DAY_SECONDS)] = None
     """Seconds that its KV blocks are not evicted after it ended, unless a request needs them."""
+    speculative: bool | dict[str, Any] | None = None
+    """False: no tokens are drafted for it. ``{"method": …, "num_speculative_tokens": n}``: of the
+    engine's method, at most n in a step. None: as the engine does."""
+
+
+class SamplingParams(SharedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user asks for. Names, meanings and defaults are those of vLLM's ``SamplingParams``.
+
+    Holds whatever the caller wrote: ``validation.params`` checks every bound.
+    """
+
+    best_of: Annotated[int | None, Bounds(1, 128)] = None
+    """Choices that are computed; of these the ``n`` of largest log probability are the answer."""
+    logit_bias: dict[int, float] | None = None
+    max_tokens: int | None = 16
+    """None: as many as the context allows."""
+    logprobs: Annotated[int | None, Bounds(0, MAX_LOGPROBS)] = None
+    """Number of alternatives reported for each output token; 0 reports the chosen token alone."""
+    logprob_token_ids: list[int] | None = None
+    """Their logprobs are reported for each output token, in the place of alternatives."""
+    prompt_logprobs: Annotated[int | None, Bounds(0, MAX_LOGPROBS)] = None
+    detokenize: bool = True
+    structured_outputs: StructuredOutputs | None = None
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -91,6 +97,7 @@ class Field(msgspec.Struct, frozen=True):
     default: Any
     is_optional: bool
     bounds: Bounds | None
+    peers: Peers
     help: str
 
 
@@ -107,5 +114,10 @@ def _field(name: str, hint: Any, default: Any) -> Field:
     kinds = [kind for kind in get_args(written) or (written,) if kind is not type(None)]
     kind = kinds[0] if kinds[0] in (float, int, bool) and len(kinds) == 1 else object
     bounds = next((note for note in notes if isinstance(note, Bounds)), None)
+    peers = next((note for note in notes if isinstance(note, Peers)), Peers())
     text = next((note for note in notes if isinstance(note, str)), "")
-    return Field(name, kind, default, type(None) in get_args(written), bounds, text)
+    return Field(name, kind, default, type(None) in get_args(written), bounds, peers, text)
+
+
+OPENAI = tuple(field.name for field in fields_of(DrawParams) if field.peers.openai)
+"""Of the numbers that shape a draw, those that every server of OpenAI's API takes."""

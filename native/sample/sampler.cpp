@@ -13,8 +13,6 @@ namespace kvasir {
 namespace {
 
 constexpr int32_t kNotFinite = -1, kNothingLeft = -2;
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kSmallest = std::numeric_limits<float>::min();
 
 struct Scratch {
   Selector selector;
@@ -105,8 +103,7 @@ Drawn report(const float* logits, int32_t vocab, float largest, int32_t token, i
 int32_t draw_token(const float* x, int32_t vocab, float largest, const SlotParams& params, int64_t out_index,
                    Scratch& scratch) {
   block_max(x, vocab, scratch.maxima);
-  Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, -kInfinity};
-  if (params.min_p >= kSmallest) draw.lowest = natural_log(params.min_p);
+  Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, params.lowest()};
   if (params.top_k > 0) draw.border = scratch.selector.top_k(x, vocab, scratch.maxima, params.top_k);
   if (params.top_p < 1) draw.border = scratch.selector.top_p(x, vocab, scratch.maxima, draw, params.top_p);
   return gumbel_argmax(x, vocab, scratch.maxima, draw);
@@ -119,8 +116,7 @@ int32_t draw_masked(const float* x, int32_t vocab, const uint32_t* mask, const S
   masked_block_max(x, vocab, mask, scratch.maxima);
   const float largest = *std::max_element(scratch.maxima.begin(), scratch.maxima.end());
   if (largest == -kInfinity) return kNothingLeft;
-  Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, -kInfinity};
-  if (params.min_p >= kSmallest) draw.lowest = natural_log(params.min_p);
+  Draw draw{params.seed, out_index, largest, params.temperature, {-kInfinity, -1}, params.lowest()};
   return gumbel_argmax(x, vocab, scratch.maxima, draw, mask);
 }
 
@@ -134,8 +130,7 @@ struct Sampler::State {
 
   explicit State(const SlotParams& p)
       : params(p),
-        penalises(p.repeat_last_n != 0 &&
-                  (p.repetition_penalty != 1 || p.frequency_penalty != 0 || p.presence_penalty != 0)),
+        penalises(p.penalises()),
         remembers(penalises || longest_beginning(p) > 0),
         is_plain(is_usual(p)),
         history(penalises ? p.repeat_last_n : 0, longest_beginning(p)),
@@ -177,17 +172,11 @@ struct Sampler::State {
     return own.data();
   }
 
-  float penalised(float x, int32_t n) const {
-    float y = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
-    y = y - params.frequency_penalty * static_cast<float>(n);
-    y = y - (n > 0 ? params.presence_penalty : 0.0f);
-    return std::min(y, kLargest);
-  }
-
   void penalise(Editor& logits, std::span<const int32_t> path, History::Changes& changes) const {
     if (!penalises) return;
-    history.each(path, changes,
-                 [&](int32_t token, int32_t n) { logits.set(token, penalised(logits.get(token), n)); });
+    history.each(path, changes, [&](int32_t token, int32_t n) {
+      logits.set(token, params.penalised(logits.get(token), n));
+    });
   }
 
   void edit(Editor& logits, int64_t out_index, std::span<const int32_t> path) const {

@@ -2,7 +2,9 @@
 // Everything here is plain mul/add arithmetic (no FMA) so that sampling/reference.py gives the same bits in
 // NumPy.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +29,20 @@ struct SlotParams {
   std::vector<std::string> samplers;            // stages in an order of its own
   std::vector<uint32_t> allowed;                // a mask; empty: everything
   std::vector<std::vector<int32_t>> bad_words;  // of each, the last token cannot follow the others
+
+  // Whether draws depend on how often tokens came before.
+  bool penalises() const {
+    return repeat_last_n != 0 && (repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0);
+  }
+  // The logit `x` of a token that came before, `n` times in the output.
+  float penalised(float x, int32_t n) const {
+    float y = x > 0 ? x / repetition_penalty : x * repetition_penalty;
+    y = y - frequency_penalty * static_cast<float>(n);
+    y = y - (n > 0 ? presence_penalty : 0.0f);
+    return std::min(y, std::numeric_limits<float>::max());
+  }
+  // What a scaled logit has at least, when min_p keeps it.
+  float lowest() const;
 
   // read(name, field): all of them, by the names that they have there.
   template <class Read>

@@ -116,9 +116,9 @@ Border Selector::top_p(const float* x, int64_t n, const std::vector<float>& maxi
 }
 
 Border Selector::typical(const float* scores, const float* x, int64_t n, const std::vector<float>& maxima,
-                         const Draw& draw, float typical_p) {
+                         const Draw& draw, float share) {
   const auto weigh = [&](int64_t start, uint64_t* weights) { block_mass(x, start, n, draw, weights); };
-  return reach(scores, n, maxima, -kInfinity, weigh, share_of(typical_p));
+  return reach(scores, n, maxima, -kInfinity, weigh, share_of(share));
 }
 
 std::vector<int32_t> Selector::list(const float* x, int64_t n, const std::vector<float>& maxima,

@@ -20,7 +20,7 @@ class Selector {
   // The same over `scores` [n] in the place of logits, by the probabilities of `x`; `maxima` are those of the
   // scores.
   Border typical(const float* scores, const float* x, int64_t n, const std::vector<float>& maxima,
-                 const Draw& draw, float typical_p);
+                 const Draw& draw, float share);
   // Ids within `border`, in order.
   std::vector<int32_t> list(const float* x, int64_t n, const std::vector<float>& maxima, Border border) const;
 

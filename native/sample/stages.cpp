@@ -34,6 +34,10 @@ std::vector<Stage> stages_of(std::span<const std::string> names) {
 
 bool is_usual(const SlotParams& params) { return params.samplers.empty() && params.typical_p >= 1; }
 
+float SlotParams::lowest() const {
+  return min_p >= std::numeric_limits<float>::min() ? natural_log(min_p) : -kInfinity;
+}
+
 bool Stages::look() {
   draw_.largest = row_max(x_, n_).value;
   return draw_.largest > -kInfinity;
@@ -43,8 +47,7 @@ bool Stages::apply(Stage stage, const SlotParams& params) {
   if (!look()) return false;
   if (stage == Stage::kTemperature && params.temperature > 0) draw_.temperature = params.temperature;
   if (stage == Stage::kTemperature && params.temperature == 0) greedy();
-  if (stage == Stage::kMinP && params.min_p >= std::numeric_limits<float>::min())
-    least(natural_log(params.min_p));
+  if (stage == Stage::kMinP && params.lowest() > -kInfinity) least(params.lowest());
   if (stage == Stage::kTypical && params.typical_p < 1) typical(params.typical_p);
   if (stage == Stage::kTopK && params.top_k > 0) {
     block_max(x_, n_, maxima_);
@@ -69,14 +72,14 @@ void Stages::least(float lowest) {
   keep(scores_.data(), {lowest, kEveryId});
 }
 
-void Stages::typical(float typical_p) {
+void Stages::typical(float share) {
   uint64_t mass = 0, terms = 0;
   sum_terms(x_, n_, draw_, mass, terms);
   const auto mean = static_cast<float>(static_cast<double>(terms) / static_cast<double>(mass));
   scores_.resize(static_cast<size_t>(n_));
   distance_row(x_, n_, draw_, mean, scores_.data());
   block_max(scores_.data(), n_, maxima_);
-  keep(scores_.data(), selector_.typical(scores_.data(), x_, n_, maxima_, draw_, typical_p));
+  keep(scores_.data(), selector_.typical(scores_.data(), x_, n_, maxima_, draw_, share));
 }
 
 void Stages::keep(const float* scores, Border border) { keep_row(scores, n_, border, x_); }

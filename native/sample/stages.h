@@ -40,7 +40,7 @@ class Stages {
   void greedy();
   // Keeps what is scaled to `lowest` at least.
   void least(float lowest);
-  void typical(float typical_p);
+  void typical(float share);
   void keep(const float* scores, Border border);
 
   float* x_;

@@ -22,6 +22,7 @@ from kvasir.serve.dialects.single import SingleGrammar
 from kvasir.serve.logprobs import FLOOR
 from kvasir.serve.parts import Parts
 from kvasir.serve.pieces import FileMarker, Mixed
+from kvasir.serve.protocol.drawing import drawing_of, names_at, with_drawing
 from kvasir.serve.protocol.parse import Allowed, parse_request
 from kvasir.serve.protocol.sampling import seed_or_any
 from kvasir.serve.resolved import Envelope, Json, Resolved
@@ -45,21 +46,13 @@ TYPES = {
 }
 
 
+@with_drawing("llama")
 class LlamaRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The defaults are llama-server's."""
 
     model: str | None = None
     stream: bool = False
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    typical_p: float = 1.0
     samplers: list[str] | None = None
-    repeat_last_n: int = 64
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     seed: int | None = None
     stop: str | list[str] | None = None
     n_predict: int = -1
@@ -161,14 +154,15 @@ def _prompt(given: str | list[Any]) -> Prompt:
 
 def _asked(request: LlamaRequest, dialect: str, warnings: tuple[str, ...], prompt: Prompt) -> Asked:
     limits = "n_predict" if request.n_predict >= 0 else None
-    others = {"repetition_penalty": "repeat_penalty", f"{NAME}.{MOST}": N_MAX}
+    others = {**names_at("llama"), f"{NAME}.{MOST}": N_MAX}
     name = "prompt" if dialect == COMPLETION else "input_prefix"
-    same = {key: getattr(request, key) for key in _SAME}
     return Asked(
         dialect=dialect,
         params=SamplingParams(
-            **same,
-            repetition_penalty=request.repeat_penalty,
+            **drawing_of(request, "llama"),
+            stop=request.stop,
+            ignore_eos=request.ignore_eos,
+            samplers=request.samplers,
             seed=seed_or_any(request.seed),
             max_tokens=None if request.n_predict < 0 else request.n_predict,
             logit_bias=_bias(request.logit_bias),
@@ -213,12 +207,6 @@ def _structure(request: LlamaRequest) -> StructuredOutputs | None:
     if request.json_schema is not None:
         return StructuredOutputs(json=request.json_schema)
     return StructuredOutputs(grammar=request.grammar) if request.grammar else None
-
-
-_SAME = (
-    *(name for name in DrawParams.__struct_fields__ if name in LlamaRequest.__struct_fields__),
-    *("stop", "ignore_eos", "samplers"),
-)
 
 
 def _bias(

@@ -20,6 +20,7 @@ from kvasir.serve.asked import Asked, LoadWish
 from kvasir.serve.dialects.ollama_calls import calls_of, plain_messages, structure_of, thinking_of
 from kvasir.serve.dialects.single import PieceGrammar, encode
 from kvasir.serve.parts import Parts
+from kvasir.serve.protocol.drawing import drawing_of, names_at, with_drawing
 from kvasir.serve.protocol.parse import Allowed, nested, parse_request
 from kvasir.serve.protocol.sampling import seed_or_any
 from kvasir.serve.protocol.tools import read_tools
@@ -34,15 +35,7 @@ from kvasir.validation.warn import bounded, escaped
 
 GENERATE, CHAT = "ollama.generate", "ollama.chat"
 NAMES = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "repeat_last_n": "repeat_last_n",
-    "repetition_penalty": "repeat_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
+    **names_at("ollama"),
     "seed": "seed",
     "stop": "stop",
     "max_tokens": "num_predict",
@@ -54,18 +47,10 @@ MEDIA = (b"", b"application/x-www-form-urlencoded")
 DURATION = re.compile(r"-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+|-?\d+")
 
 
+@with_drawing("ollama")
 class OllamaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The defaults are Ollama's, but for the penalty, which is none here."""
+    """The defaults are Ollama's."""
 
-    temperature: float = 0.8
-    top_p: float = 0.9
-    top_k: int = 40
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    repeat_last_n: int = 64
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     seed: int | None = None
     stop: str | list[str] | None = None
     num_predict: int = -1
@@ -199,15 +184,7 @@ def _params(options: OllamaOptions, structure: StructuredOutputs | None) -> Samp
     """Negative numbers stand for what is not said."""
     return SamplingParams(
         structured_outputs=structure,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        min_p=options.min_p,
-        typical_p=options.typical_p,
-        repeat_last_n=options.repeat_last_n,
-        repetition_penalty=options.repeat_penalty,
-        presence_penalty=options.presence_penalty,
-        frequency_penalty=options.frequency_penalty,
+        **drawing_of(options, "ollama"),
         seed=seed_or_any(options.seed),
         stop=options.stop,
         max_tokens=None if options.num_predict < 0 else options.num_predict,

@@ -19,6 +19,7 @@ from kvasir.serve.slices import Work
 from kvasir.text.choice import Delta
 from kvasir.tokenizer.tokenizer import Tokenizer
 from kvasir.toolcalls.pieces import CallArguments, CallBegin, Said, Thought
+from kvasir.validation.sampling import OPENAI
 
 
 class ConversationName(msgspec.Struct, frozen=True):
@@ -165,10 +166,7 @@ class ResponsesGrammar:
             "system_fingerprint": self._resolved.fingerprint,
             "output": [] if tally is None else HOLE,
             "usage": None if tally is None else response_usage(tally),
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "presence_penalty": params.presence_penalty,
-            "frequency_penalty": params.frequency_penalty,
+            **{name: getattr(params, name) for name in OPENAI},
             **msgspec.structs.asdict(self._show),
         }
         if self._resolved.warnings:

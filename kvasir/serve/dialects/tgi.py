@@ -19,6 +19,7 @@ from kvasir.serve.asked import Asked
 from kvasir.serve.dialects.single import SingleGrammar, encode
 from kvasir.serve.logprobs import FLOOR
 from kvasir.serve.parts import Parts
+from kvasir.serve.protocol.drawing import drawing_of, names_at, with_drawing
 from kvasir.serve.protocol.parse import Allowed, nested, parse_request
 from kvasir.serve.protocol.structured import tgi_grammar
 from kvasir.serve.resolved import Envelope, Json, Resolved
@@ -30,20 +31,19 @@ from kvasir.validation.sampling import SamplingParams
 
 NAME = "tgi"
 FINISHES = {"length": "length", "stop": "eos_token"}
-SAME = ("temperature", "top_p", "top_k", "typical_p", "repetition_penalty", "frequency_penalty")
-NAMES = {name: name for name in (*SAME, "seed", "stop")} | {"truncate_prompt_tokens": "truncate"}
+NAMES = {
+    **{name: name for name in ("temperature", "seed", "stop")},
+    **names_at("tgi"),
+    "truncate_prompt_tokens": "truncate",
+}
 """Our names of the parameters, and TGI's."""
 
 
+@with_drawing("tgi")
 class TgiParameters(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     do_sample: bool = False
     """Greedy without it, unless a temperature is sent."""
-    top_p: float = 1.0
-    top_k: int = 0
-    typical_p: float = 1.0
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
     seed: int | None = None
     stop: list[str] | None = None
     max_new_tokens: int = 100
@@ -88,12 +88,8 @@ def read(body: Json, *, strict: bool) -> Asked:
         dialect=NAME,
         params=SamplingParams(
             temperature=0.0 if is_greedy else 1.0 if sent.temperature is None else sent.temperature,
-            top_p=sent.top_p,
-            top_k=sent.top_k,
-            typical_p=sent.typical_p,
             truncate_prompt_tokens=sent.truncate,
-            repetition_penalty=sent.repetition_penalty,
-            frequency_penalty=sent.frequency_penalty,
+            **drawing_of(sent, "tgi"),
             seed=sent.seed,
             stop=sent.stop,
             max_tokens=sent.max_new_tokens,

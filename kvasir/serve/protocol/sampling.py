@@ -12,7 +12,7 @@ from kvasir.core.request import Standing
 from kvasir.serve.protocol.structured import StructuredFields, structured_of
 from kvasir.text.beam import MAX_BEAM_WIDTH, BeamSearchParams
 from kvasir.validation.params import SEED_LOW, check_bias_count
-from kvasir.validation.sampling import SamplingParams
+from kvasir.validation.sampling import SamplingParams, SharedParams
 from kvasir.validation.standing import check_class, check_priority, check_user
 
 
@@ -27,38 +27,16 @@ class SamplingFields(StructuredFields, frozen=True, kw_only=True):
     """Values as written; ``validation.params`` checks bounds. null counts as absent."""
 
     model: str | None = None
-    n: int = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
-    samplers: list[str] | None = None
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_regex: str | list[str] | None = None
-    """Ends the text where one of them has matched."""
-    stop_token_ids: list[int] | None = None
-    min_tokens: int = 0
-    ignore_eos: bool = False
-    include_stop_str_in_output: bool = False
     no_stop_trim: bool = False
-    """SGLang's name for it."""
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    truncate_prompt_tokens: int | None = None
-    truncation_side: str = "left"
+    """SGLang's name for ``include_stop_str_in_output``."""
     stream_interval: int = 1
     """Tokens of a choice in an event of its stream."""
     cache_salt: str | None = None
     """Cached prefixes are shared among requests of equal salt only: others cannot time them."""
-    ttft_ms: int | None = None
-    """Milliseconds after the request's arrival until its first token is due."""
-    deadline_ms: int | None = None
-    """Milliseconds until its last token is due."""
-    cache_ttl: int | None = None
-    """Seconds that what it computed is kept from eviction after it ended."""
     session_id: str | None = None
     """Requests of one session are answered one after another, and leave the next what they
     computed."""
@@ -72,7 +50,6 @@ class SamplingFields(StructuredFields, frozen=True, kw_only=True):
     use_beam_search: bool = False
     """Answer with the ``n`` likeliest continuations that as many beams find, instead of drawing."""
     length_penalty: float = 1.0
-    speculative: bool | dict[str, Any] | None = None
     early_stopping: bool = False
     """Beam search ends with the first ``n`` beams that ended."""
 
@@ -115,8 +92,7 @@ _DRAWING = (
 """Fields that beam search has no place for; a seed and a temperature change nothing there."""
 _DEFAULTS = {f.name: f.default for f in msgspec.structs.fields(SamplingFields)}
 """Found once: it takes milliseconds."""
-_OWN = ("max_tokens", "logit_bias", "logprobs", "prompt_logprobs", "structured_outputs")
-_SAME = tuple(x for x in SamplingParams.__struct_fields__ if x in _DEFAULTS and x not in _OWN)
+_SAME = SharedParams.__struct_fields__
 """Fields that mean the same here and there."""
 
 

@@ -8,12 +8,11 @@ from typing import Any
 from msgspec import structs
 
 from kvasir.core.errors import RequestError
-from kvasir.core.params import DrawParams
 from kvasir.serve.protocol.parse import converted
-from kvasir.validation.sampling import SamplingParams, StructuredOutputs
+from kvasir.validation.sampling import SamplingParams, SharedParams, StructuredOutputs
 
 
-class StructuredFields(DrawParams, frozen=True, kw_only=True):
+class StructuredFields(SharedParams, frozen=True, kw_only=True):
     """OpenAI's ``response_format``, vLLM's ``structured_outputs`` and ``guided_…``, SGLang's
     ``regex``, ``ebnf`` and ``json_schema``, llama.cpp's ``grammar`` and ``json_schema``."""
 
