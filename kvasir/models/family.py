@@ -213,6 +213,8 @@ class Family(msgspec.Struct, frozen=True):
     """A GGUF file of so many experts norms no queries and keys: these norms have no tensors."""
     nested: Mapping[str, str] = MappingProxyType({})
     """Fields that config.json may have in tables, "table.field", and what they are read as."""
+    told_from: str = ""
+    """The family of the same name in files that has all of its tensors but some."""
     unread_tower: tuple[str, ...] = ()
     """Begin names of tensors of a tower that is not computed."""
     wide_scale_layers: int = 0

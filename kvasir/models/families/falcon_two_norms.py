@@ -8,6 +8,7 @@ from kvasir.models.family import TensorNames
 FALCON_TWO_NORMS = replace(
     FALCON,
     name="falcon_two_norms",
+    told_from="falcon",
     block=replace(FALCON.block, one_norm=False),
     tensors={
         **FALCON.tensors,
